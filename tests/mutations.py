@@ -42,6 +42,8 @@ LORA = "tests/end_to_end/lora_test.py Lora."
 ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
 OSS = "tests/model/families_test.py gpt_oss gpt_oss_uneven"
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
+PEERS = "src/parallel/gpu/peer_sum_kernel.h"
+MIXED = "tests/end_to_end/mixed_groups_test.py MixedGroups."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
 TEXTS = "tests/end_to_end/grpo_test.py Grpo."
@@ -59,9 +61,30 @@ MUTATIONS = [
     Mutation("guide-before-the-penalty", "src/engine/generator.cpp", "references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));",
              "references.emplace_back(rows.rows[i].logits_V.begin(), rows.rows[i].logits_V.end());", "test_engine_guide Guided.*"),
     Mutation("guide-kl-to-the-candidates", "src/engine/guide.cpp", "const double normaliser = log_of_row(logits_V);", "const double normaliser = 0;", "test_engine_guide Guided*"),
+    Mutation("guide-kl-beside-its-offsets", "src/engine/guide.cpp", "const double top = std::max_element(tokens.begin(), tokens.end(), less)->offset;", "const double top = 0; (void)less;", "test_engine_guide GuideKl.*"),
+    Mutation("histogram-beside-its-numbers", "src/engine/guide.cpp", "for (double& value : plain) value -= top;", "(void)top;", "test_engine_guide GuideOffset.*"),
+    Mutation("bernoulli-beside-its-number", "src/engine/guide.cpp", "if (z >= 0) return multiplier + std::log1p(std::exp(-z) / (1 + std::exp(-z)) * std::expm1(-multiplier));", "", "test_engine_guide GuideOffset.*"),
     Mutation("histogram-without-its-sum", "src/engine/guide.cpp", "log_of_sum<double>(tilted) - log_of_sum<double>(plain)", "log_of_sum<double>(tilted)", "test_engine_guide GuideOffset.*"),
     Mutation("guide-not-in-the-identity", "src/run/guide.cpp", 'attributes.emplace_back("guide_" + name, value);', "(void)name, (void)value;",
              "tests/end_to_end/guided_test.py Guided.test_same_bytes_for_ranks_kills_and_budgets"),
+    # What a trial from outside found.
+    Mutation("escapes-of-any-length", "src/engine/constraint.cpp", 'fmt::format("\\\\u{:04x}", byte)', 'fmt::format("\\\\x{:02x}", byte)', "test_engine_constraint Masks.*"),
+    Mutation("an-equal-folder-is-put-aside", "src/tasks/train/model_folder.cpp", "if (has_same_files(folder, creating)) return;", "",
+             "tests/end_to_end/train_test.py Train.test_a_kill_between_folder_and_results"),
+    Mutation("any-folder-for-a-trained-model", "src/run/checkpoint.cpp", "trained.empty() || trained == sha256,", "true,", "tests/end_to_end/student_folder_test.py StudentFolder.test_a_folder_that_is_not_what_was_trained_is_refused"),
+    Mutation("any-folder-for-a-trained-adapter", "src/run/checkpoint.cpp", "if (!section_.adapter_task.empty() || !section_.task.empty())", "if (false)", "tests/end_to_end/student_folder_test.py StudentFolder.test_a_folder_that_is_not_what_was_trained_is_refused"),
+    Mutation("done-by-an-earlier-start", "src/app/history_command.cpp", "ResultsFile::State::kComplete && told.empty()", "ResultsFile::State::kComplete", "tests/end_to_end/history_test.py History.test_a_task_s_state_is_that_of_the_newest_start"),
+    Mutation("done-before-it-starts-over", "src/app/history_command.cpp", "(at_work && past.start.fresh)", "false", "tests/end_to_end/history_test.py History.test_a_task_s_state_is_that_of_the_newest_start"),
+    Mutation("events-of-the-last-start", "src/app/run_record.cpp", "return start.id == id;", "return true;", "tests/end_to_end/at_once_test.py AtOnce.test_a_second_start_ends_before_any_of_its_tasks_begins"),
+    Mutation("every-start-but-the-last-was-killed", "src/app/history_command.cpp", 'if (!holder) return is_last ? "no end" : "killed";', 'if (!holder || !is_last) return is_last ? "no end" : "killed";', "tests/end_to_end/at_once_test.py AtOnce.test_a_second_start_ends_before_any_of_its_tasks_begins"),
+    Mutation("any-table-beside-an-evaluation", "src/tasks/evaluate/task.cpp", '  check_beside(".csv", summary_csv(*found));\n', "", "tests/end_to_end/evaluate_test.py Evaluate.test_what_stands_beside_the_evaluation_is_what_it_says"),
+    Mutation("any-base-for-an-adapter", "src/run/checkpoint.cpp", "found.base.empty() || trained_on.empty() ||", "true ||", LORA + "test_an_adapter_of_another_model"),
+    Mutation("the-adapter-is-in-its-base-s-hash", "src/run/model_hash.cpp", "  found.base = hash();", "  found.base = found.whole;", LORA + "test_an_adapter_of_another_model"),
+    Mutation("no-summary-is-missed", "src/tasks/judge/task.cpp", '{".summary.json", ".summary.csv"}', '{".json"}', "tests/end_to_end/judge_inputs_test.py JudgeInputs.test_a_summary_is_made_again_with_other_labels"),
+    Mutation("damaged-state-is-final", "src/train/checkpoint.cpp", "loaded.damaged.push_back(", "throw Damaged(path, problem); loaded.damaged.push_back(",
+             "tests/end_to_end/train_test.py Train.test_a_damaged_state_is_put_aside_where_an_older_one_is_sound"),
+    Mutation("tasks-are-not-locked-in-advance", "src/app/run_locks.cpp", "if (!fresh && is_complete(path)) continue;", "continue;",
+             "tests/end_to_end/at_once_test.py AtOnce.test_a_second_start_ends_before_any_of_its_tasks_begins"),
     # gpt-oss, RoBERTa, arrays of token ids.
     Mutation("sinks-left-out", LAYER, "if (weights_.sinks.defined()) {", "if (false) {", OSS),
     Mutation("sink-of-the-first-head", LAYER, "maximum[r] = sinks[single ? r : 0];", "maximum[r] = sinks[0];", "tests/end_to_end/families_test.py Families.test_greedy_ids_are_those_of_transformers"),
@@ -109,6 +132,16 @@ MUTATIONS = [
     Mutation("lm-weight-ignored", "src/tasks/train/config.cpp", "options.lm_weight = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("rows-without-score-learnt", "src/tasks/train/job_open.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
     Mutation("stand-in-stays", "src/app/open_tasks.cpp", "(plan_ranks_ || !task.runner->awaits_earlier())", "(true)", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
+    Mutation("adapter-of-an-earlier-task-read-early", "src/run/model_section.cpp", "if (!adapter_task.empty()) section.adapter.clear();", "",
+             "tests/end_to_end/at_once_test.py AtOnce.test_paths_name_what_earlier_tasks_make"),
+    Mutation("data-of-an-earlier-task-read-early", "src/run/earlier_tasks.cpp", "if (!at.is_output_of(earlier->name())) continue;", "continue;",
+             "tests/end_to_end/at_once_test.py AtOnce.test_paths_name_what_earlier_tasks_make"),
+    Mutation("verifiers-think-they-are-alone", "src/run/device_group.cpp", "alone.place_in_job = layout.place_in_job;", "",
+             "tests/end_to_end/at_once_test.py AtOnce.test_tasks_without_a_model_on_a_part_of_one_rank"),
+    Mutation("nccl-counted-for-each-model", "src/run/open_model.cpp", "is_second ? without_shared(std::move(parts)) : parts", "parts",
+             "tests/end_to_end/guided_test.py Guided.test_models_of_a_group_count_their_communicator_once"),
+    Mutation("constraint-not-sent", "src/engine/gpu_candidates.cpp", "if (excludes) exclude(logits_RV, histories);", "", "test_engine_gpu_candidates"),
+    Mutation("sum-of-what-may-come", "src/engine/gpu_candidates.cpp", "return sums_R2.defined() ?", "return false ?", "test_engine_gpu_candidates"),
     Mutation("needs-not-waited-for", "src/app/task_graph.cpp", "if (--unmet_[next] == 0 && !out_[next])", "--unmet_[next];\n    if (ready_.count({-behind_[next], next}) == 0 && !out_[next])", "test_app_task_graph"),
     Mutation("a-long-task-has-one-group", "src/app/task_graph.cpp", "if (share > left && usable >= groups) break;", "", "test_app_task_graph"),
     Mutation("groups-wait-for-a-task-that-divides", "src/app/task_graph.cpp", "if (share > left && usable >= groups) break;", "if (share > left) break;", "test_app_task_graph"),
@@ -127,7 +160,7 @@ MUTATIONS = [
     Mutation("kl-of-the-first-text", "src/run/generated_texts.cpp", 'return sum_of("/generate/guide_kl", i);', 'return sum_of("/generate/guide_kl", 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
     Mutation("plan-without-written-tokens", "src/run/time_estimate.cpp", "2 * (work.read + work.written)", "2 * work.read", "tests/end_to_end/groups_test.py Groups.test_plan_shows_every_task"),
     Mutation("left-out-by-one-alone", "src/app/run_tasks.cpp", "bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded", "bool has_failed(std::uint64_t outcome) { return outcome != kSkipped && outcome != kNotEnded", "tests/end_to_end/at_once_test.py AtOnce.test_a_failed_task_leaves_the_others"),
-    Mutation("reward-model-stands-in", "src/tasks/train/job.h", "(prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in());", "false;",
+    Mutation("reward-model-stands-in", "src/tasks/train/job.h", "(prompts_ && prompts_->reward().model() != nullptr && prompts_->reward().model()->stands_in());", "false;",
              TEXTS + "test_a_reward_model_of_an_earlier_task"),
     Mutation("cuts-not-drawn", "src/tasks/rollout/run.cpp", "const double u = keyed_uniform({stream(config.seed, kCuts), source, c, 0});", "const double u = 0;", "tests/end_to_end/rollout_test.py"),
     Mutation("cuts-as-they-come", "src/tasks/rollout/run.cpp", "keyed_uniform({stream(config.seed, kCuts), source, c, 0})", "keyed_uniform({stream(config.seed, kCuts), records_.size(), c, 0})",
@@ -144,6 +177,14 @@ MUTATIONS = [
     Mutation("matrix-value-is-a-text", "src/core/config_groups.cpp", "scalar.quoted = found->variable->quoted;", ";", "test_core_config_groups"),
     Mutation("own-seed-stays", "src/run/task_kinds.cpp", "  experiment.seed = shared;", "  ;", "tests/end_to_end/groups_test.py Groups.test_same_bytes_as_written_out"),
     Mutation("regex-gives-up-and-ends", "src/text/verifier.cpp", "if (gave_up_.exchange(true)) return;", "fail(ExitCode::kData, \"x (y); z\");", "tests/text/verifier_test.py"),
+    Mutation("units-stay", "src/text/verifier.cpp", "const std::string_view text = without_unit(plain);", "const std::string_view text = plain;", "tests/text/verifier_test.py"),
+    Mutation("a-range-is-negative", "src/text/verifier.cpp", "text[begin - 1] == '-' && !joins(text, begin - 1) ?", "text[begin - 1] == '-' ?", "tests/text/verifier_test.py"),
+    Mutation("ascii-s-minus-alone", "src/text/verifier.cpp", "auto_number(plain_signs(text));", "auto_number(text);", "tests/text/verifier_test.py"),
+    Mutation("answers-as-doubles", "src/run/verifier_config.cpp", "out += '\"' + without_exponent(line.substr(at, end - at)) + '\"';", "out += '\"' + ordered_json::parse(line.substr(at, end - at)).dump() + '\"';",
+             "tests/end_to_end/evaluate_test.py Evaluate.test_numbers_as_answers_keep_their_digits"),
+    Mutation("names-in-a-table-unquoted", "src/run/summary_csv.cpp", "if (text.find_first_of(\",\\\"\\r\\n\") == std::string::npos) return text;", "return text;",
+             "tests/end_to_end/evaluate_test.py Evaluate.test_methods_at_equal_cost"),
+    Mutation("a-pattern-is-a-model", "src/tasks/evaluate/task.cpp", 'method.of_model() ? "model" : "pattern without a group"', '"model"', "tests/end_to_end/evaluate_test.py Evaluate.test_bad_input"),
     Mutation("fraction-left-out", "src/text/verifier.cpp", "begin = numerator;", ";", "tests/text/verifier_test.py"),
     # Products, attention, norms.
     Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
@@ -157,7 +198,7 @@ MUTATIONS = [
              "tests/end_to_end/same_bytes_test.py SameBytes.test_shards"),
     Mutation("output-norm-left-out", "src/model/cpu/block_norms.cpp", "if (norms.output_D.defined()) {", "if (false) {", "tests/model/own_family_test.py"),
     Mutation("gpu-experts-not-weighed", "src/model/gpu/expert_kernels.h", "sums[j] += weights_Tk[first + i] * row[j];", "sums[j] += row[j];", "tests/model/families_test.py mixtral"),
-    Mutation("gpu-squares-of-one-shard", "src/model/gpu/gpu_attention.cpp", "  group.all_reduce_sum(squares_T2);\n", "", "tests/model/families_test.py olmo2"),
+    Mutation("gpu-squares-of-one-shard", "src/model/gpu/gpu_attention.cpp", "  squares.add(squares_T2);\n", "", "tests/model/families_test.py olmo2"),
     Mutation("squares-of-one-shard", "src/model/cpu/cpu_model.cpp", "    group_.all_reduce_sum(pass.buffers.squares_T2);\n", "", "tests/model/families_test.py olmo2"),
     Mutation("mixed-range-not-reached", "src/io/dataset/dataset.cpp", "order->taken_before(range.begin), to", "order->taken_before(0), to", "tests/io/dataset_mix_test.py"),
     Mutation("gpu-output-norm-left-out", GPU, "pass.delta_norm_D = norms.output_D;", "", "tests/model/own_family_test.py"),
@@ -234,6 +275,9 @@ MUTATIONS = [
              TEXTS + "test_an_adapter_and_its_reference"),
     Mutation("reference-with-the-adapter", "src/train/trainer_policy.cpp", "of_reference ? TrunkPass(", "of_reference && !lora_ ? TrunkPass(",
              TEXTS + "test_an_adapter_and_its_reference"),
+    Mutation("gpu-s-reference-is-the-policy", "src/train/trainer_policy.cpp", "device_.send(reference_.tensor(), model = at::Tensor());", "model = model_there_;", ON_GPU.replace("gpu_code", "train_gpu_code") + "test_policies"),
+    Mutation("grade-of-the-neighbour", "src/run/judge_reward.cpp", "grades[i / each] +=", "grades[(i / each + 1) % texts.size()] +=", TEXTS + "test_a_judge_rewards"),
+    Mutation("rewarding-judge-not-in-the-identity", "src/run/text_reward.cpp", ": judge_ ? judge_->identity(world, poll) : Attributes();", ": Attributes();", TEXTS + "test_a_judge_rewards"),
     Mutation("texts-by-rank", "src/tasks/train/rollouts.cpp", "seed_of(config_.batches.seed, step)", "seed_of(config_.batches.seed + texts.begin, step)", TEXTS + "test_ranks_threads_kills_and_stops_change_nothing"),
     Mutation("equal-rewards-rounded", "src/train/policy_loss.cpp", "return reward == group.front(); })) continue;", "return reward == group.front(); })) {}", "test_train_policy_loss"),
     Mutation("saved-between-iterations", "src/tasks/train/run.cpp", "if (at_border && curves_.step / every != saved_ / every) save();", "if (curves_.step / every != saved_ / every) save();",
@@ -272,6 +316,15 @@ MUTATIONS = [
     Mutation("wanted-sum-of-the-last-shard", "src/engine/wanted_rows.cpp", "sum += numbers[1] * std::exp(numbers[0] - top);", "sum = numbers[1] * std::exp(numbers[0] - top);",
              "test_engine_wanted_rows All/WantedRows.*"),
     Mutation("wanted-of-another-shard-s-column", "src/engine/gpu/wanted_kernel.h", "ids_N[i] - vocab_begin", "ids_N[i]", "test_engine_wanted_rows All/WantedRows.*"),
+    Mutation("peers-not-waited-for", PEERS, "if (is_peer(t) && !wait_for(t, t.thread(), turn->number)) {", "if (false) {", "test_parallel_peer_sums"),
+    Mutation("peers-own-numbers-first", PEERS, "shard == own ? mine : t.load_16_now(received + layout.numbers(half, t.block_x(), shard) + 4 * t.thread());",
+             "shard == 0 ? mine : t.load_16_now(received + layout.numbers(half, t.block_x(), shard <= own ? shard - 1 : shard) + 4 * t.thread());", "test_parallel_peer_sums"),
+    Mutation("peers-one-half-of-the-memory", PEERS, "const std::int64_t half = turn->number % 2;", "const std::int64_t half = 0;", "test_parallel_peer_sums"),
+    Mutation("peers-wait-for-those-who-left", PEERS, "if (left || t.nanoseconds() - begin > patience)", "if (t.nanoseconds() - begin > patience)", "test_parallel_peer_sums"),
+    Mutation("peers-sum-that-was-given-up", PEERS, "store(first, turn->gave_up != 0 ? nothing() : sum(t, half, mine));", "store(first, sum(t, half, mine));", "test_parallel_peer_sums"),
+    Mutation("peers-wrong-sums-taken", "src/parallel/peer_sums.cpp", "if (std::memcmp(found.data(), sums.data(), bytes) != 0) wrong = count;", "", "test_parallel_peer_devices"),
+    Mutation("peers-memory-freed-under-others", "src/parallel/peer_sums.cpp", "if (!exported || may_free) return;", "return;", "test_parallel_peer_devices"),
+    Mutation("graph-without-its-sums", "src/model/gpu/gpu_decoder.cpp", "peer_sums_->queue_sum(data<float>(partial), partial.numel(), queue);", "", "test_model_gpu_shards"),
     Mutation("gpu-sums-of-shards-in-bf16", "src/model/gpu/gpu_weights.cpp", "weights.float_sums = group.tp_size() > 1 && group.backend() != \"nccl, fast\";", "", "test_model_gpu_shards"),
     Mutation("gpu-f32-delta-rounded", "src/model/gpu/elementwise_kernels.h", "for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];", "for (int i = 0; i < kAtOnce; ++i) values[i] += to_float(to_bf16(delta[i]));",
              "test_model_gpu_elementwise FloatDelta.*"),
@@ -312,13 +365,13 @@ MUTATIONS = [
     Mutation("unknown-not-fused", "src/text/bpe.cpp", "if (waiting && !rules_.fuse_unknown)", "if (waiting)", "tests/text/families_test.py"),
     Mutation("unigram-last-of-equals", "src/text/unigram.cpp", "end.token == kNone || score > end.score", "end.token == kNone || score >= end.score + 1e-3", "tests/text/families_test.py"),
     Mutation("visible-space-not-escaped", "src/text/tokenizer_gguf.cpp", 'steps.push_back(make_replace(" ", kVisibleSpace));', "", "tests/run/gguf_vocab_test.py"),
-    Mutation("chat-template-ignored", "src/tasks/judge/prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
+    Mutation("chat-template-ignored", "src/run/judge_prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
     # Summaries.
     Mutation("labels-swapped", "src/tasks/judge/report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),
     Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",
              SUMMARIES + "test_rows_of_low_mass_are_in_no_share"),
     Mutation("interval-of-90-percent", "include/magister/core/wilson.h", "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
-    Mutation("answers-of-the-neighbour", "src/tasks/judge/prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
+    Mutation("answers-of-the-neighbour", "src/run/judge_prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
     # Verifiers and evaluations.
     Mutation("degrees-stay", ANSWER, '{"^\\\\circ", ""}', '{"^\\\\circ", "o"}', "tests/text/verifier_test.py"),
     Mutation("first-box", ANSWER, "text.rfind(kBoxed)", "text.find(kBoxed)", "tests/text/verifier_test.py"),
@@ -336,6 +389,12 @@ MUTATIONS = [
     Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file_refused"),
     Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
              "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
+    Mutation("changed-units-stay-done", "src/io/results/unit_checks.cpp", "        changed.push_back(unit);\n", "", "test_io_results_units"),
+    Mutation("changed-tokens-are-read", "src/io/results/unit_checks.cpp", "if (columns.find(kInputChecksums) != nullptr) require_inputs(columns, batch);", "", "test_io_results_units"),
+    Mutation("changed-tokens-of-a-done-unit", "src/io/results/unit_checks.cpp", "        require_inputs(columns, {unit, unit + 1});\n", "", "test_io_results_units"),
+    Mutation("texts-are-read-unchecked", "src/run/generated_texts.cpp", "std::string GeneratedTexts::text(std::uint64_t i) const {\n  columns_->units->require(i);\n", "std::string GeneratedTexts::text(std::uint64_t i) const {\n",
+             "tests/end_to_end/damaged_results_test.py Complete.test_score_and_judge_refuse_texts"),
+    Mutation("scores-are-read-unchecked", "src/tasks/evaluate/task.cpp", "    methods_.back().check(inputs_.context.world);\n", "", "tests/end_to_end/damaged_results_test.py Complete.test_evaluate_refuses_scores"),
     # Data sets.
     Mutation("quoted-line-end-cuts-a-row", "src/io/dataset/record_rule.cpp", "quoted_ = c != '\"';", "quoted_ = c != '\"' && c != '\\n';",
              "tests/io/dataset_formats_test.py Csv.test_against_python"),
@@ -347,6 +406,17 @@ MUTATIONS = [
     Mutation("files-of-a-split-unordered", "src/io/dataset/hub_layout.cpp", "static_cast<int>(word) * 4 + form.value_or(0)", "0", "tests/io/dataset_formats_test.py Folders.test_of_the_hub"),
     Mutation("readme-of-a-data-set-unread", "src/io/dataset/dataset_folder.cpp", "if (!configs.empty()) return listed_files", "if (configs.size() > 9) return listed_files", "tests/io/dataset_formats_test.py Folders.test_of_the_hub"),
     # Ranks.
+    # Groups of several sizes.
+    Mutation("any-size-takes-any-unit", "src/parallel/group_shares.cpp", "if (size_of(next) == size) flags", "if (size >= 1) flags", "test_parallel_group_shares"),
+    Mutation("shares-of-a-round-in-blocks", "src/parallel/group_shares.cpp", "behind[next] -= all;", "behind[next] -= 1;", "test_parallel_group_shares"),
+    Mutation("one-counter-for-all-sizes", "src/parallel/unit_tickets.cpp", "kNextTicket + window.queue", "kNextTicket + 0 * window.queue", "test_parallel_unit_tickets"),
+    Mutation("static-among-groups-of-all-sizes", "src/parallel/unit_tickets.cpp", "of_size ? of_size->count : num_groups", "num_groups", "test_parallel_unit_tickets"),
+    Mutation("units-of-a-size-by-their-place-among-those-left", "src/parallel/group_shares.cpp", "if (size_of(next) == size) flags[next - first] = 0;", "{ static std::uint64_t place = 0; if (size_of(place++) == size) flags[next - first] = 0; }", MIXED + "test_kills_and_other_numbers_of_groups"),
+    Mutation("small-groups-on-small-gpus", "src/parallel/layout_mixed.cpp", "if (of(*rank).free_bytes >= needed) ranks", "if (needed < ~std::uint64_t{0}) ranks", "test_parallel_layout_solver MixedLayout.*"),
+    Mutation("devices-left-over", "src/parallel/layout_mixed.cpp", " || !cell.fills[cell.free.size() - wanted]", "", "test_parallel_layout_solver MixedLayout.*"),
+    Mutation("shares-not-in-the-identity", "src/run/task_runner.cpp", ' {"tp_shares", shares_.shares()},', "", MIXED + "test_identity_tells_shares_and_spellings"),
+    Mutation("sizes-in-the-order-written", "src/run/layout_section.cpp", 'node.resolve_as("gpus_per_group", in_order);', "", MIXED + "test_identity_tells_shares_and_spellings"),
+    Mutation("merged-units-are-a-run-s", "src/io/results/slices.cpp", '&& name != kFirstUnits) return', ') return', MIXED + "test_merged_slices"),
     Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket];",
              "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket / 2];", "test_parallel_unit_tickets"),
 ]
@@ -408,7 +478,7 @@ def run_test(test, log):
     else:
         found = next(path for path in BUILD.glob(f"tests/*/{words[0]}"))
         command = [found, *(f"--gtest_filter={word}" for word in words[1:])]
-        if words[0].startswith(("test_parallel", "test_io_results_file", "test_train_flat_shards", "test_train_gradient_tree")):
+        if words[0].startswith(("test_parallel", "test_io_results_file", "test_io_results_units", "test_train_flat_shards", "test_train_gradient_tree")):
             command = ["mpirun", "--oversubscribe", "-np", "2", *command]
     return sh(["timeout", "600", *command], log, cwd=WORK, env=environment)
 

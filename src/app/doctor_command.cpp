@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "magister/core/file_descriptor.h"
 #include "magister/core/host_name.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/io/shared_file_test.h"
@@ -69,26 +70,12 @@ Json links_of(const Communicator& world) {
           {"intact", world.min(static_cast<std::uint64_t>(intact)) == 1}};
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 // "" when an exclusive lock of rank 0 keeps every rank out and is free again afterwards. Collective over world.
 std::string test_lock(const Communicator& world, const std::string& path) {
   std::string problem;
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  const Descriptor second(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (file.number() < 0 || second.number() < 0) problem = fmt::format("open: {}", std::strerror(errno));
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor second(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.is_open() || !second.is_open()) problem = fmt::format("open: {}", std::strerror(errno));
   if (problem.empty() && world.rank() == 0 && ::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
     problem = fmt::format("flock: {}", std::strerror(errno));
   }
@@ -108,11 +95,11 @@ std::string test_lock(const Communicator& world, const std::string& path) {
 std::string test_write(const Communicator& world, const std::string& path, double& megabytes_per_second) {
   constexpr std::size_t kBlockBytes = 4 << 20;
   std::string problem;
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   std::vector<char> block(kBlockBytes, static_cast<char>('a' + world.rank() % 26));
   const auto begin = Clock::now();
   const auto offset = [](int rank) { return static_cast<off_t>(rank) * static_cast<off_t>(kBlockBytes); };
-  if (file.number() < 0 ||
+  if (!file.is_open() ||
       ::pwrite(file.number(), block.data(), kBlockBytes, offset(world.rank())) != static_cast<ssize_t>(kBlockBytes) ||
       ::fdatasync(file.number()) != 0) {
     problem = fmt::format("write: {}", std::strerror(errno));
@@ -144,8 +131,8 @@ Json files_of(const Communicator& world, const std::string& directory) {
   std::string problem;
   if (world.rank() == 0) {
     path = fmt::format("{}/.magister-doctor-{}", directory, ::getpid());
-    const Descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (made.number() < 0) problem = std::strerror(errno);
+    const FileDescriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!made.is_open()) problem = std::strerror(errno);
   }
   world.broadcast(path, 0);
   problem = any_problem(world, problem);

@@ -3,16 +3,14 @@
 #include "magister/app/experiment.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
-#include <climits>
-#include <filesystem>
 #include <map>
 #include <unordered_map>
 
 #include "app/on_rank_zero.h"
 #include "magister/core/error.h"
+#include "magister/run/task_paths.h"
 
 namespace magister {
 
@@ -99,33 +97,57 @@ void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tas
   }
 }
 
-std::string whole_path(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::absolute(path, error).lexically_normal().string();
+// Whatever other key names a task, it is one before this one: what a later one wrote the last time is not what it is going to write.
+void check_named_tasks(ConfigNode& node, const Task& task, const TaskPlaces& places, std::size_t index) {
+  const std::vector<std::string> needs = task.needs();
+  for (const ConfigNode::Written& value : node.all_values()) {
+    const auto found = places.find(value.text);
+    if (found == places.end() || found->second < index) continue;
+    const std::string key = value.path.substr(node.path().size());
+    if (key == ".name" || key == ".model.task" || key.starts_with(".needs")) continue;  // told by the others
+    if (std::find(needs.begin(), needs.end(), value.text) == needs.end()) continue;
+    const bool itself = found->second == index;
+    node.reject(value, "{} {} (its results are read when this task begins); {}", printable(value.text),
+                itself ? "is this task itself" : "comes after this task",
+                itself ? "name another task" : "put it before this one");
+  }
 }
 
-// A path below the experiment's own folder, whatever key it stands under and however it is written, is what an earlier task writes: NAME.h5, or
-// a file of the folder NAME. No name has a dot or slash.
-void add_needs_of_paths(const std::string& folder, const ConfigNode& node, Task& task, const TaskPlaces& places,
-                        std::size_t index) {
-  std::vector<std::string> paths = node.all_values();
-  paths.push_back(task.model_section().path);  // the experiment's, where the task has none of its own
-  const std::string whole_folder = whole_path(folder) + "/";
-  for (const std::string& given : paths) {
-    if (given.size() > PATH_MAX || given.find('/') == std::string::npos) continue;
-    const std::string path = whole_path(given);
-    const std::string_view plain = std::string_view(path).substr(0, path.find_first_of("*?["));
-    if (plain.size() < path.size() && (plain.starts_with(whole_folder) || whole_folder.starts_with(plain))) {
-      for (const auto& [name, place] : places) {
-        const std::string file = whole_folder + name + ".h5";
-        if (place < index && ::fnmatch(path.c_str(), file.c_str(), FNM_PATHNAME) == 0) task.also_needs({name});
-      }
+// What stands at a path below the experiment's own folder, whatever key names it, is what an earlier task writes. late: called with the name of
+// another one that writes it, and whether that is this task itself.
+template <typename Late>
+void add_needs_of_path(const TaskPath& path, Task& task, const TaskPlaces& places, std::size_t index,
+                       const Late& late) {
+  const auto add = [&](const std::string& name, std::size_t place) {
+    if (place < index) {
+      task.also_needs({name});
+    } else if (path.is_output_of(name)) {
+      late(name, place == index);
     }
-    if (!path.starts_with(whole_folder)) continue;
-    const std::size_t begin = whole_folder.size();
-    const auto found = places.find(path.substr(begin, path.find_first_of("./", begin) - begin));
-    if (found != places.end() && found->second < index) task.also_needs({found->first});
+  };
+  if (const auto found = places.find(path.name()); found != places.end()) add(found->first, found->second);
+  if (!path.is_pattern()) return;
+  for (const auto& [name, place] : places) {
+    if (name != path.name() && path.is_output_of(name)) add(name, place);
   }
+}
+
+void add_needs_of_paths(const std::string& folder, ConfigNode& node, Task& task, const TaskPlaces& places,
+                        std::size_t index) {
+  const auto words = [](const std::string& name, bool itself) {
+    return fmt::format("{} {} and writes what stands there (it is read when this task begins); {}", printable(name),
+                       itself ? "is this task itself" : "comes after this task",
+                       itself ? "name another file" : "put it before this one, or name another file");
+  };
+  for (const ConfigNode::Written& value : node.all_values()) {
+    add_needs_of_path(TaskPath(folder, value.text), task, places, index,
+                      [&](const std::string& name, bool itself) { node.reject(value, "{}", words(name, itself)); });
+  }
+  if (node.has("model")) return;
+  add_needs_of_path(TaskPath(folder, task.model_section().path), task, places, index,
+                    [&](const std::string& name, bool itself) {
+                      node.reject("", "the experiment's model.path: {}", words(name, itself));
+                    });
 }
 
 }  // namespace
@@ -146,6 +168,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
       node.reject("name", "the name {} is taken by {} (both would write {}.h5); give each task a name of its own",
                   printable(task->name()), first->second, printable(task->name()));
     }
+    config_.earlier.push_back(task->name());
     tasks_.push_back(std::move(task));
     own_seed_.push_back(node.has("seed"));
     nodes.push_back(node);
@@ -154,6 +177,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   for (std::size_t i = 0; i < tasks_.size(); ++i) places.emplace(tasks_[i]->name(), i);
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     check_needs(nodes[i], tasks_, places, i);
+    check_named_tasks(nodes[i], *tasks_[i], places, i);
     add_needs_of_paths(config_.folder(), nodes[i], *tasks_[i], places, i);
     const ModelSection& model = tasks_[i]->model_section();
     if (model.task.empty() || !model.begins_as.empty()) continue;
@@ -166,8 +190,15 @@ bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_i
   if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
   if (key_path.ends_with("model.quantization_loss"))
     return false;  // measures beside the results, which stay as they are
-  if (key_path == fmt::format("tasks.{}.needs", task_index)) return false;       // says when, not what
-  if (key_path == fmt::format("tasks.{}.train.zero", task_index)) return false;  // where the optimizer stands
+  if (key_path == fmt::format("tasks.{}.needs", task_index)) return false;  // says when, not what
+  // Where the optimizer stands, and what memory is spent on: the same bits whatever they are.
+  for (const char* const key : {"zero", "gradient_checkpointing", "memory_fraction"}) {
+    if (key_path == fmt::format("tasks.{}.train.{}", task_index, key)) return false;
+  }
+  // A limit that is met or ends the run: who has raised it goes on.
+  for (const char* const section : {"grpo.reward", "reward"}) {
+    if (key_path == fmt::format("tasks.{}.{}.judge.max_prompt_length", task_index, section)) return false;
+  }
   if (key_path == fmt::format("tasks.{}.label", task_index)) return false;  // for the summary, which can be made again
   // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
   const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;
@@ -180,9 +211,13 @@ std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
 
 std::string Experiment::config_yaml_of_task(std::size_t task_index) const {
   const std::string own = fmt::format("tasks.{}", task_index);
+  const auto stands_in_identity = [&](const std::string& path) {  // by itself: tp_sizes and tp_shares
+    return config_.layout.shares.mixed() && (path == "layout.gpus_per_group" || path == "layout.shares");
+  };
   return document_->resolved_yaml([&](const std::string& path) {
-    return belongs_to_task(path, task_index) && !(path == "seed" && own_seed_[task_index]) && path != "name" &&
-           path != own + ".name" && path != own + ".slice";
+    return belongs_to_task(path, task_index) && !stands_in_identity(path) &&
+           !(path == "seed" && own_seed_[task_index]) && path != "name" && path != own + ".name" &&
+           path != own + ".slice";
   });
 }
 

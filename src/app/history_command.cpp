@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "app/run_record.h"
+#include "magister/core/log.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/results_on_disk.h"
@@ -39,23 +41,28 @@ std::string results_in(const std::string& folder, const TaskRecord& task) {
   return (fs::path(folder) / fs::path(task.results).filename()).string();
 }
 
-std::optional<LockHolder> holder_of(const std::string& folder, const StartRecord& start) {
+// Of the locks of its tasks. A later start had those that it names, too, for its own, or it would have been refused.
+std::optional<LockHolder> holder_of(const std::string& folder, std::span<const StartRecord> later,
+                                    const StartRecord& start) {
   for (const TaskRecord& task : start.tasks) {
-    if (task.results.empty()) continue;
+    const auto has_it = [&](const StartRecord& other) {
+      return std::any_of(other.tasks.begin(), other.tasks.end(),
+                         [&](const TaskRecord& one) { return one.name == task.name; });
+    };
+    if (task.results.empty() || std::any_of(later.begin(), later.end(), has_it)) continue;
     if (auto holder = lock_holder(results_in(folder, task))) return holder;
   }
   return std::nullopt;
 }
 
 // "done", "stopped (SIGTERM)", "failed (65)", "killed", "running"; "no end" where neither an end was told nor a process is seen.
-std::string state_of(const std::string& folder, const StartRecord& start, bool is_last) {
+std::string state_of(const StartRecord& start, const std::optional<LockHolder>& holder, bool is_last) {
   if (start.exit_code == 0) return "done";
   if (start.exit_code == static_cast<int>(ExitCode::kStopped))
     return start.stopped_by.empty() ? "stopped" : fmt::format("stopped ({})", printable(start.stopped_by, 40));
   if (start.exit_code) return fmt::format("failed ({})", *start.exit_code);
-  if (!is_last) return "killed";
-  const std::optional<LockHolder> holder = holder_of(folder, start);
-  if (!holder || !holder->alive) return "no end";
+  if (!holder) return is_last ? "no end" : "killed";
+  if (!holder->alive) return "no end";
   return *holder->alive ? "running" : "killed";
 }
 
@@ -82,10 +89,30 @@ std::string shown(std::optional<double> loss) { return loss ? fmt::format("{:.4f
 struct Past {
   std::string folder, state;
   StartRecord start;
+  std::optional<LockHolder> holder;
 };
 
-// The starts of the run in `folder`, or of every run in a folder below it, the earliest first.
-std::vector<Past> starts_below(const std::string& folder) {
+// Every start of a run, the earliest first.
+std::vector<Past> starts_of(const std::string& folder) {
+  const std::vector<StartRecord> starts = read_run_log(folder + "/run.jsonl");
+  std::vector<Past> all;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const std::optional<LockHolder> holder = holder_of(folder, std::span(starts).subspan(i + 1), starts[i]);
+    all.push_back({folder, state_of(starts[i], holder, i + 1 == starts.size()), starts[i], holder});
+  }
+  return all;
+}
+
+struct PastRuns {
+  std::vector<Past> starts;  // the earliest first
+  struct Unreadable {
+    std::string folder, fault;
+  };
+  std::vector<Unreadable> unreadable;  // of a later version, or not to be read
+};
+
+// Of the run in `folder`, or of every run in a folder below it. Throws the first fault where no run can be read.
+PastRuns runs_below(const std::string& folder) {
   std::vector<std::string> runs;
   std::error_code error;
   if (fs::exists(folder + "/run.jsonl", error)) {
@@ -99,13 +126,20 @@ std::vector<Past> starts_below(const std::string& folder) {
                  "{}: no run.jsonl in it or in a folder of it (every run writes one, so none was made here); name "
                  "output.directory of an experiment, or a run's folder",
                  printable(folder));
-  std::vector<Past> all;
+  std::sort(runs.begin(), runs.end());
+  PastRuns all;
+  ExitCode code = ExitCode::kDone;
   for (const std::string& run : runs) {
-    const std::vector<StartRecord> starts = read_run_log(run + "/run.jsonl");
-    for (std::size_t i = 0; i < starts.size(); ++i)
-      all.push_back({run, state_of(run, starts[i], i + 1 == starts.size()), starts[i]});
+    try {
+      for (Past& past : starts_of(run)) all.starts.push_back(std::move(past));
+    } catch (const Error& error) {
+      if (all.unreadable.empty()) code = error.code();
+      all.unreadable.push_back({run, error.what()});
+    }
   }
-  std::stable_sort(all.begin(), all.end(), [](const Past& a, const Past& b) { return a.start.begin < b.start.begin; });
+  if (all.unreadable.size() == runs.size()) throw Error(code, all.unreadable.front().fault);
+  std::stable_sort(all.starts.begin(), all.starts.end(),
+                   [](const Past& a, const Past& b) { return a.start.begin < b.start.begin; });
   return all;
 }
 
@@ -130,13 +164,27 @@ struct TaskState {
   std::uint64_t units = 0, done = 0;
 };
 
+// What this start says of a task whose results do not say it: "" where it says nothing.
+std::string told_of(const Past& past, const TaskRecord& task, bool at_work) {
+  constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
+  if (task.exit_code && *task.exit_code != 0 && *task.exit_code != kStopped)
+    return fmt::format("failed ({})", *task.exit_code);
+  if (task.left_out) return "left out";
+  if (task.exit_code || !task.begin.empty()) return "";
+  // Earlier results stand there until it begins, and where the start has failed before nobody knows whether they are what it asks for.
+  const bool start_failed = past.start.exit_code && *past.start.exit_code != 0 && *past.start.exit_code != kStopped;
+  return start_failed || (at_work && past.start.fresh) ? "waiting" : "";
+}
+
 // From the file where there is one: what was committed counts, not what was told.
-TaskState state_of(const std::string& folder, const TaskRecord& task, bool running) {
-  TaskState out{"waiting", task.units, task.done};
-  if (task.results.empty()) return out;
-  const std::string path = results_in(folder, task);
+TaskState state_of(const Past& past, const TaskRecord& task) {
+  const bool at_work = past.state == "running" || past.state == "no end";
+  const std::string told = told_of(past, task, at_work);
+  TaskState out{told.empty() ? "waiting" : told, task.units, task.done};
+  if (task.results.empty() || told == "waiting") return out;
+  const std::string path = results_in(past.folder, task);
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
-  if (on_disk == ResultsFile::State::kComplete) {
+  if (on_disk == ResultsFile::State::kComplete && told.empty()) {
     if (out.units == 0)
       out.units = ResultsFile::unit_counts(path).units;  // the log's, for packed files have units of their own
     return {"done", out.units, out.units};
@@ -148,11 +196,8 @@ TaskState state_of(const std::string& folder, const TaskRecord& task, bool runni
     out.units = counts.units;
     out.done = counts.done;
   }
-  if (task.exit_code && *task.exit_code != 0 && *task.exit_code != static_cast<int>(ExitCode::kStopped)) {
-    out.state = fmt::format("failed ({})", *task.exit_code);
-  } else if (task.left_out) {
-    out.state = "left out";
-  } else if (running && !task.begin.empty() && !task.exit_code) {
+  if (!told.empty()) return out;
+  if (at_work && !task.begin.empty() && !task.exit_code) {
     out.state = "running";
   } else if (begun) {
     out.state = "to go on";
@@ -167,60 +212,72 @@ std::string time_left(const TaskRecord& task, const TaskState& state) {
   return format_duration(a_unit * static_cast<double>(state.units - std::min(state.units, state.done)));
 }
 
+std::string status_text(const Past& past, std::size_t number, std::size_t of) {
+  const StartRecord& start = past.start;
+  std::string text = fmt::format(
+      "{}: {}, start {} of {}, {} since {} UTC{}; last sign {} ago\n", printable(start.name, 60), past.state, number,
+      of, format_count(static_cast<std::uint64_t>(start.ranks), "rank"), shown_time(printable(start.begin, 30)),
+      past.holder ? " (" + past.holder->text + ")" : "", format_duration(seconds_since_time(start.last_sign)));
+  if (!start.error.empty()) text += terminal_safe(start.error) + '\n';
+  std::vector<std::vector<std::string>> rows = {
+      {"TASK", "KIND", "STATE", "UNITS", "TOKENS/S", "LEFT", "LOSS", "RESULTS"}};
+  for (const TaskRecord& task : start.tasks) {
+    const TaskState now = state_of(past, task);
+    const std::string units = now.units == 0
+                                  ? "-"
+                                  : fmt::format("{}/{} ({:.1f} %)", now.done, now.units,
+                                                100.0 * static_cast<double>(now.done) / static_cast<double>(now.units));
+    rows.push_back({printable(task.name, 60), printable(task.kind, 30), now.state, units,
+                    task.tokens_per_second > 0 ? fmt::format("{:.0f}", task.tokens_per_second) : "-",
+                    time_left(task, now), shown(task.loss), printable(results_in(past.folder, task), 200)});
+  }
+  return text + aligned(rows);
+}
+
 }  // namespace
 
 ExitCode history_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
-    const std::vector<Past> all = starts_below(call.line.positional("DIR"));
+    const PastRuns all = runs_below(call.line.positional("DIR"));
     if (call.line.has("--json")) {
-      Json runs = Json::array();
-      for (const Past& past : all) runs.push_back(json_of(past));
-      say(Json{{"starts", runs}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+      Json starts = Json::array(), unreadable = Json::array();
+      for (const Past& past : all.starts) starts.push_back(json_of(past));
+      for (const auto& [folder, fault] : all.unreadable) unreadable.push_back({{"run", folder}, {"error", fault}});
+      say(Json{{"starts", starts}, {"unreadable", unreadable}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
+          "\n");
       return ExitCode::kDone;
     }
     std::vector<std::vector<std::string>> rows = {
         {"STARTED (UTC)", "RUN", "RANKS", "STATE", "TASKS", "TOKENS", "LOSS", "TIME"}};
-    for (const Past& past : all) {
+    for (const Past& past : all.starts) {
       const StartRecord& start = past.start;
       rows.push_back({shown_time(printable(start.begin, 30)), printable(start.name, 60), std::to_string(start.ranks),
                       past.state, fmt::format("{}/{}", tasks_done(start), start.tasks.size()),
                       std::to_string(start.tokens()), shown(last_loss(start)),
                       format_duration(seconds_of(start, past.state))});
     }
+    for (const auto& [folder, fault] : all.unreadable)
+      rows.push_back({"-", printable(fs::path(folder).filename().string(), 60), "-", "unreadable", "-", "-", "-", "-"});
     say(aligned(rows));
+    for (const auto& [folder, fault] : all.unreadable) log_warning("{}", fault);
     return ExitCode::kDone;
   });
 }
 
+// The last start, after those before it that are still at work: starts of other tasks may be.
 ExitCode status_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string& folder = call.line.positional("RUN");
-    const std::vector<StartRecord> starts = read_run_log(folder + "/run.jsonl");
+    const std::vector<Past> starts = starts_of(folder);
     MAGISTER_CHECK(!starts.empty(), ExitCode::kData,
                    "{}/run.jsonl: no start of a run in it (it was cut off); look at the results with info",
                    printable(folder));
-    const StartRecord& start = starts.back();
-    const std::string state = state_of(folder, start, true);
-    const std::optional<LockHolder> holder = holder_of(folder, start);
-    std::string text =
-        fmt::format("{}: {}, start {} of {}, {} since {} UTC{}; last sign {} ago\n", printable(start.name, 60), state,
-                    starts.size(), starts.size(), format_count(static_cast<std::uint64_t>(start.ranks), "rank"),
-                    shown_time(printable(start.begin, 30)), holder ? " (" + holder->text + ")" : "",
-                    format_duration(seconds_since_time(start.last_sign)));
-    if (!start.error.empty()) text += terminal_safe(start.error) + '\n';
-    std::vector<std::vector<std::string>> rows = {
-        {"TASK", "KIND", "STATE", "UNITS", "TOKENS/S", "LEFT", "LOSS", "RESULTS"}};
-    for (const TaskRecord& task : start.tasks) {
-      const TaskState now = state_of(folder, task, state == "running" || state == "no end");
-      const std::string units =
-          now.units == 0 ? "-"
-                         : fmt::format("{}/{} ({:.1f} %)", now.done, now.units,
-                                       100.0 * static_cast<double>(now.done) / static_cast<double>(now.units));
-      rows.push_back({printable(task.name, 60), printable(task.kind, 30), now.state, units,
-                      task.tokens_per_second > 0 ? fmt::format("{:.0f}", task.tokens_per_second) : "-",
-                      time_left(task, now), shown(task.loss), printable(results_in(folder, task), 200)});
+    std::string text;
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      if (i + 1 < starts.size() && starts[i].state != "running") continue;
+      text += (text.empty() ? "" : "\n") + status_text(starts[i], i + 1, starts.size());
     }
-    say(text + aligned(rows));
+    say(text);
     return ExitCode::kDone;
   });
 }

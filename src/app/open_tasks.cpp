@@ -12,11 +12,12 @@ constexpr std::size_t kMostOpen = 8;
 }  // namespace
 
 OpenTasks::OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
-                     std::optional<int> plan_ranks)
+                     const RunLocks* locks, std::optional<int> plan_ranks)
     : call_(call),
       experiment_(experiment),
       log_(log),
       fresh_(fresh),
+      locks_(locks),
       plan_ranks_(plan_ranks),
       place_(host_place(call.world)) {
   using Earlier = RunContext::Earlier;
@@ -58,7 +59,8 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
                      {},
                      earlier,
                      {},
-                     plan_ranks_ ? nullptr : &weights_};
+                     plan_ranks_ ? nullptr : &weights_,
+                     locks_ != nullptr && locks_->holds(i)};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];
   task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);

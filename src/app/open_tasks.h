@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/run_locks.h"
 #include "app/task_graph.h"
 #include "magister/app/experiment.h"
 #include "magister/model/weight_store.h"
@@ -24,8 +25,8 @@ struct OpenTask {
 // 100 MB with a large vocabulary; of a long experiment the first eight stay open, the others are opened again in their turn.
 class OpenTasks {
  public:
-  // plan_ranks: of a plan, which takes what stands on disk. All are kept by reference. Collective over the world.
-  OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
+  // locks: of a run; plan_ranks: of a plan, which takes what stands on disk. All are kept by reference. Collective over the world.
+  OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh, const RunLocks* locks,
             std::optional<int> plan_ranks);
 
   // Once of each task, in order: those before it have run, or are only planned. Collective over the world.
@@ -50,6 +51,7 @@ class OpenTasks {
   const Experiment& experiment_;
   RunLog& log_;
   const bool fresh_;
+  const RunLocks* const locks_;
   const std::optional<int> plan_ranks_;
   HostPlace place_;
   mutable WeightStore weights_;  // of a run

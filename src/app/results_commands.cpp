@@ -17,18 +17,31 @@ ExitCode info_command(Invocation& call) {
   });
 }
 
+namespace {
+
+void refuse_unless_whole(const std::string& path, const ResultsCheck& check) {
+  if (check.whole()) return;
+  const std::string faults = fmt::format("the check found faults, {} lines of them", check.faults.size());
+  MAGISTER_CHECK(!check.complete, ExitCode::kData,
+                 "{}: {} (what the file says cannot be trusted); compute it again with run --fresh", printable(path),
+                 faults);
+  // A run refuses what it cannot go on with, by name.
+  const bool is_known = check.units > 0 || check.faults.empty();
+  fail(ExitCode::kData, "{}: is not finished{}, and {}; run the command that made it again: it goes on with the rest",
+       printable(path),
+       is_known ? fmt::format(", {} of {} units are committed", check.units_done, check.units) : std::string(),
+       check.faults.empty() ? "what is there is sound (rows are missing)" : faults + " in what is there");
+}
+
+}  // namespace
+
 ExitCode check_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string path = call.line.positional("RESULTS.h5");
-    const std::vector<std::string> faults = check_results(path, schemas_of(call.kinds));
-    for (const std::string& fault : faults) say(terminal_safe(fault) + "\n");
-    if (!faults.empty()) {
-      flush_standard_output();
-      fail(ExitCode::kData,
-           "{}: the check found faults, {} lines of them (what the file says cannot be trusted); compute it "
-           "again with run --fresh",
-           printable(path), faults.size());
-    }
+    const ResultsCheck check = check_results(path, schemas_of(call.kinds));
+    for (const std::string& fault : check.faults) say(terminal_safe(fault) + "\n");
+    flush_standard_output();
+    refuse_unless_whole(path, check);
     say(printable(path, path.size() * 4) + ": all is well\n");
     return ExitCode::kDone;
   });

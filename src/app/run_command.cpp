@@ -88,9 +88,14 @@ ExitCode run_command(Invocation& call) {
   if (call.line.has("--verbose")) set_verbosity(Verbosity::kVerbose);
   refuse_singleton_launch(world.size());
   make_output_folder(world, config.folder());
+  const bool fresh = starts_fresh(call);
+  // Before anything is written: of a start that is refused, a run at work has no line in its log.
+  RunLocks locks(world, experiment, fresh);
   open_rank_log(config.folder() + "/logs");
   const auto log =
       world.rank() == 0 ? std::make_unique<RunLog>(config.folder() + "/run.jsonl") : std::make_unique<RunLog>();
+  std::string start = log->start();
+  world.broadcast(start, 0);
   const nlohmann::ordered_json hosts = hosts_of(world);
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
@@ -100,13 +105,14 @@ ExitCode run_command(Invocation& call) {
   log->event("run", {{"name", config.name},
                      {"version", MAGISTER_VERSION},
                      {"ranks", world.size()},
+                     {"fresh", fresh},
                      {"hosts", hosts},
                      {"working_directory", std::filesystem::current_path().string()},
                      {"tasks", tasks},
                      {"experiment", experiment.resolved_yaml()}});
   ExitCode code = ExitCode::kDone;
   try {
-    code = run_tasks(call, experiment, *log, starts_fresh(call));
+    code = run_tasks(call, experiment, *log, start, fresh, locks);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) {
       log->event("error", {{"message", error.what()}, {"exit_code", static_cast<int>(error.code())}});
@@ -132,6 +138,13 @@ ExitCode run_command(Invocation& call) {
 
 namespace {
 
+std::string memory_words(std::uint64_t all, const MemoryParts& device_parts) {
+  std::string parts;
+  for (const auto& [name, bytes] : device_parts)
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
+  return format_bytes(all) + (parts.empty() ? "" : " (" + parts + ")");
+}
+
 std::string plan_text(const Task& task, const std::string& results_path, const PlanReport& report) {
   std::string out = fmt::format("task {} ({}) -> {}\n", task.name(), task.kind(), results_path);
   const auto line = [&](std::string_view name, const std::string& value) {
@@ -140,12 +153,15 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   if (const std::vector<std::string> needs = task.needs(); !needs.empty())
     line("needs", fmt::format("{}", fmt::join(needs, ", ")));
   line("model", report.model);
-  line("groups", fmt::format("{}, each of {}", report.num_groups, format_count(report.tp_size, "device")));
-  std::string parts;
-  for (const auto& [name, bytes] : report.device_parts) {
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
+  if (report.sizes.empty()) {
+    line("groups", fmt::format("{}, each of {}", report.num_groups, format_count(report.tp_size, "device")));
+    line("memory per device", memory_words(report.device_bytes, report.device_parts));
   }
-  line("memory per device", format_bytes(report.device_bytes) + (parts.empty() ? "" : " (" + parts + ")"));
+  for (const auto& one : report.sizes) {
+    line("groups",
+         fmt::format("{} of {}, for {} of the units", one.groups, format_count(one.size, "device"), one.units));
+    line("memory per device", memory_words(sum_of(one.device_parts), one.device_parts));
+  }
   line("samples", std::to_string(report.num_samples));
   line("tokens", std::to_string(report.num_tokens));
   line("units", report.num_units_done == 0 ? std::to_string(report.num_units)
@@ -199,7 +215,7 @@ ExitCode plan_command(Invocation& call) {
   const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
   if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
   RunLog silent;
-  OpenTasks tasks(call, experiment, silent, false, num_ranks);
+  OpenTasks tasks(call, experiment, silent, false, nullptr, num_ranks);
   std::uint64_t needed_bytes = 0;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     const PlanReport report = tasks.take(i).runner->plan();

@@ -34,9 +34,11 @@ T member(const json& event, const char* key, T fallback) {
 
 StartRecord begun(const json& event) {
   StartRecord start;
+  start.id = member(event, "start", std::string());
   start.name = member(event, "name", std::string());
   start.begin = member(event, "time", std::string());
   start.ranks = member(event, "ranks", 0);
+  start.fresh = event.contains("fresh") && event["fresh"] == true;
   const auto tasks = event.find("tasks");
   if (tasks == event.end() || !tasks->is_array()) return start;
   for (const json& task : *tasks) {
@@ -90,26 +92,33 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
   }
 }
 
+// Several starts may write at once; of an earlier version it is the last one.
+StartRecord* start_of(std::vector<StartRecord>& starts, const json& event) {
+  const std::string id = member(event, "start", std::string());
+  const auto found =
+      std::find_if(starts.rbegin(), starts.rend(), [&](const StartRecord& start) { return start.id == id; });
+  return found == starts.rend() ? nullptr : &*found;
+}
+
 void add_event(std::vector<StartRecord>& starts, const json& event) {
   const std::string kind = member(event, "event", std::string());
-  if (kind == "run") {
-    starts.push_back(begun(event));
-  } else if (starts.empty()) {
-    return;  // the log's begin was cut off
-  } else if (kind == "end") {
-    starts.back().exit_code = member(event, "exit_code", 0);
-    starts.back().stopped_by = member(event, "stopped_by", std::string());
-    starts.back().seconds = member(event, "seconds", 0.0);
-    for (const TaskRecord& task : starts.back().tasks) {
-      if (starts.back().error.empty()) starts.back().error = task.error;
+  if (kind == "run") starts.push_back(begun(event));
+  StartRecord* const start = start_of(starts, event);
+  if (start == nullptr) return;  // of another command, or the log's begin was cut off
+  if (kind == "end") {
+    start->exit_code = member(event, "exit_code", 0);
+    start->stopped_by = member(event, "stopped_by", std::string());
+    start->seconds = member(event, "seconds", 0.0);
+    for (const TaskRecord& task : start->tasks) {
+      if (start->error.empty()) start->error = task.error;
     }
   } else if (kind == "error" && !event.contains("task")) {
-    starts.back().error = member(event, "message", std::string("unknown"));
-    starts.back().exit_code = member(event, "exit_code", static_cast<int>(ExitCode::kInternal));
+    start->error = member(event, "message", std::string("unknown"));
+    start->exit_code = member(event, "exit_code", static_cast<int>(ExitCode::kInternal));
   } else if (event.contains("task")) {
-    add_task_event(starts.back(), kind, event);
+    add_task_event(*start, kind, event);
   }
-  starts.back().last_sign = member(event, "time", starts.back().last_sign);
+  start->last_sign = member(event, "time", start->last_sign);
 }
 
 }  // namespace

@@ -21,9 +21,11 @@ struct TaskRecord {
 };
 
 struct StartRecord {
+  std::string id;                      // empty: of an earlier version
   std::string name, begin, last_sign;  // times as the log has them, UTC
   std::string stopped_by, error;
   int ranks = 0;
+  bool fresh = false;  // with --fresh: earlier results are put aside when their task begins
   std::vector<TaskRecord> tasks;
   std::optional<int> exit_code;  // none: it goes on, or it was killed
   double seconds = 0;            // of its end

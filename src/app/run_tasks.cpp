@@ -28,13 +28,16 @@ bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded && !is_done
 // The tasks of a run and what became of them: while tasks run at once only rank 0 knows.
 class TaskRuns {
  public:
-  TaskRuns(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh)
+  TaskRuns(const Invocation& call, const Experiment& experiment, RunLog& log, const std::string& start, bool fresh,
+           RunLocks& locks)
       : call_(call),
         experiment_(experiment),
         log_(log),
+        start_(start),
+        locks_(locks),
         needs_(needs_of(experiment)),
         failed_(call.world.duplicate()),
-        open_(call, experiment, log, fresh, {}),
+        open_(call, experiment, log, fresh, &locks, {}),
         outcomes_(needs_.size(), kNotEnded) {}
 
   ExitCode run() {
@@ -107,12 +110,10 @@ class TaskRuns {
   void run_in_turn() {
     for (std::size_t i = 0; i < outcomes_.size(); ++i) {
       leave_if_stopped(call_.world, call_.stop);
-      if (const auto because = missing(i)) {
-        open_.drop(i);
-        outcomes_[i] = skip(i, *because, log_);
-        continue;
-      }
-      outcomes_[i] = run_one(i, failed_, log_, [&] { return open_.take(i); });
+      const auto because = missing(i);
+      if (because) open_.drop(i);
+      outcomes_[i] = because ? skip(i, *because, log_) : run_one(i, failed_, log_, [&] { return open_.take(i); });
+      locks_.release(i);
       if (is_stopped(outcomes_[i])) return;
     }
   }
@@ -143,6 +144,8 @@ class TaskRuns {
   const Invocation& call_;
   const Experiment& experiment_;
   RunLog& log_;
+  const std::string start_;
+  RunLocks& locks_;
   const TaskNeeds needs_;
   const Communicator failed_;
   OpenTasks open_;
@@ -155,7 +158,7 @@ class TaskRuns::Decisions {
   Decisions(TaskRuns& runs, int num_groups)
       : runs_(runs),
         schedule_(runs.needs_, runs.open_.sizes(), num_groups, runs.experiment_.config().run.at_once),
-        log_(runs.log_path()) {}
+        log_(runs.log_path(), runs.start_) {}
 
   TaskDispatcher::Decision operator()(const std::optional<TaskDispatcher::Report>& report) {
     if (report) {
@@ -172,11 +175,14 @@ class TaskRuns::Decisions {
  private:
   void end(std::size_t task, std::uint64_t outcome) {
     runs_.outcomes_[task] = outcome;
+    runs_.locks_.release(task);
     stopped_ = stopped_ || is_stopped(outcome);
     schedule_.task_ended(task, is_done(outcome));
     if (stopped_) return;
-    for (const auto& [left_out, because] : schedule_.take_left_out())
+    for (const auto& [left_out, because] : schedule_.take_left_out()) {
       runs_.outcomes_[left_out] = runs_.skip(left_out, because, log_);
+      runs_.locks_.release(left_out);
+    }
   }
 
   TaskRuns& runs_;
@@ -198,7 +204,7 @@ void TaskRuns::run_at_once() {
     std::uint64_t outcome = kNotEnded;
     for (std::optional<TaskDispatcher::Team> team = dispatcher.next(); team;) {
       const bool leads = team->ranks.rank() == 0;
-      const auto log = leads && world.rank() != 0 ? std::make_unique<RunLog>(log_path()) : nullptr;
+      const auto log = leads && world.rank() != 0 ? std::make_unique<RunLog>(log_path(), start_) : nullptr;
       set_log_identity(team->ranks.rank(), team->ranks.size());
       RunLog& events = !leads ? silent : log ? *log : log_;
       outcome = run_one(team->task, team->ranks.duplicate(), events,
@@ -215,8 +221,9 @@ void TaskRuns::run_at_once() {
 
 }  // namespace
 
-ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh) {
-  return TaskRuns(call, experiment, log, fresh).run();
+ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, const std::string& start,
+                   bool fresh, RunLocks& locks) {
+  return TaskRuns(call, experiment, log, start, fresh, locks).run();
 }
 
 }  // namespace magister

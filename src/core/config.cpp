@@ -257,6 +257,27 @@ bool ConfigNode::boolean(std::string_view key, bool fallback) {
   return truth;
 }
 
+std::optional<bool> ConfigNode::boolean_or_auto(std::string_view key) {
+  declare(key, {.type = Type::kChoice, .names = {"auto"}}, "\"auto\"");
+  declare(key, {.type = Type::kBoolean});
+  Value* const value = find_known(key);
+  std::optional<bool> truth;
+  if (value != nullptr && !(value->kind == Kind::kScalar && value->scalar == "auto")) {
+    std::string problem;
+    if (const Value* const scalar = scalar_of(*value, "auto, true or false", problem)) {
+      const auto result = read_boolean(scalar->scalar, scalar->quoted);
+      if (const auto* found = std::get_if<bool>(&result)) {
+        truth = *found;
+      } else {
+        problem = std::get<std::string>(result);
+      }
+    }
+    if (!problem.empty()) add_fault(key, std::move(problem));
+  }
+  resolved_->member(key) = {Resolved::Kind::kScalar, !truth ? "auto" : *truth ? "true" : "false", {}, {}, {}};
+  return truth;
+}
+
 std::string ConfigNode::choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                                std::string_view also) {
   declare(key, {.type = Type::kChoice, .names = names}, json_text(fallback));
@@ -281,6 +302,23 @@ std::string ConfigNode::choice_or_integers(std::string_view key, const std::vect
   }
   numbers = integers(key, least, most);
   return {};
+}
+
+std::vector<std::int64_t> ConfigNode::integers_or_auto(std::string_view key, std::int64_t least, std::int64_t most) {
+  ConfigRule rule = integer_rule(least, most);
+  rule.is_list = true;
+  const bool list = is_list(key);
+  std::optional<std::int64_t> single;
+  if (!list) single = integer_or_auto(key, least, most);
+  declare(key, std::move(rule));
+  if (list) return integers(key, least, most);
+  return single ? std::vector<std::int64_t>{*single} : std::vector<std::int64_t>();
+}
+
+void ConfigNode::resolve_as(std::string_view key, const std::vector<std::int64_t>& numbers) {
+  Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
+  for (const std::int64_t number : numbers) list.flow.push_back(fmt::format("{}", number));
+  resolved_->member(key) = std::move(list);
 }
 
 std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, std::int64_t least, std::int64_t most) {

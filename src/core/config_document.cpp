@@ -11,6 +11,7 @@
 #include "core/config_groups.h"
 #include "core/config_state.h"
 #include "magister/core/error.h"
+#include "magister/core/file_descriptor.h"
 
 namespace magister {
 
@@ -45,21 +46,17 @@ std::string join_names(const std::vector<std::string>& names) {
 
 std::string ConfigDocument::read_file(const std::string& path) {
   const std::string shown = printable(path);
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not block
-  if (descriptor < 0) {
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block
+  if (!descriptor.is_open()) {
     fail(ExitCode::kConfig, "{}: {} (the experiment cannot be read); check the path", shown, std::strerror(errno));
   }
-  struct Close {  // NOLINT(cppcoreguidelines-special-member-functions): of this scope alone, never copied
-    int descriptor;
-    ~Close() { ::close(descriptor); }
-  } close{descriptor};
   struct stat status{};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (::fstat(descriptor.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
     fail(ExitCode::kConfig, "{}: not a regular file (an experiment is one); give the path of a YAML file", shown);
   }
   std::string text;
   char block[65536];
-  for (ssize_t got = 0; (got = ::read(descriptor, block, sizeof block)) != 0;) {
+  for (ssize_t got = 0; (got = ::read(descriptor.number(), block, sizeof block)) != 0;) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       fail(ExitCode::kInputOutput, "{}: {} (reading broke off); check the disk", shown, std::strerror(errno));

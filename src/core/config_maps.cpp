@@ -105,6 +105,10 @@ void ConfigNode::add_fault(std::string_view key, std::string message) {
       {value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});
 }
 
+void ConfigNode::add_fault(const Written& written, std::string message) {
+  shared_->faults.push_back({written.value->position, written.path, std::move(message)});
+}
+
 void ConfigNode::missing(std::string_view key, std::string_view expected) {
   if (broken_ || !refusal_.empty()) return;
   add_fault(key, fmt::format("the key is missing (there is no default for it); add it with {}", expected));
@@ -119,17 +123,18 @@ bool ConfigNode::is_list(std::string_view key) const {
 
 namespace {
 
-void add_values(const ConfigNode::Value& value, std::vector<std::string>& values) {
-  if (value.kind == ConfigNode::Value::Kind::kScalar) values.push_back(value.scalar);
-  for (const auto& [name, member] : value.members) add_values(*member, values);
-  for (const auto& item : value.items) add_values(*item, values);
+void add_values(const ConfigNode::Value& value, const std::string& path, std::vector<ConfigNode::Written>& values) {
+  if (value.kind == ConfigNode::Value::Kind::kScalar) values.push_back({value.scalar, path, &value});
+  for (const auto& [name, member] : value.members) add_values(*member, path + "." + printable(name, 60), values);
+  for (std::size_t i = 0; i < value.items.size(); ++i)
+    add_values(*value.items[i], fmt::format("{}.{}", path, i), values);
 }
 
 }  // namespace
 
-std::vector<std::string> ConfigNode::all_values() const {
-  std::vector<std::string> values;
-  if (value_ != nullptr) add_values(*value_, values);
+std::vector<ConfigNode::Written> ConfigNode::all_values() const {
+  std::vector<Written> values;
+  if (value_ != nullptr) add_values(*value_, path_, values);
   return values;
 }
 

@@ -3,7 +3,9 @@
 #include "magister/device/host_block.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "magister/core/error.h"
 
@@ -183,6 +185,12 @@ std::int64_t HostThread::block_y() const { return block_.y_; }
 std::int64_t HostThread::block_z() const { return block_.z_; }
 void HostThread::sync() { block_.wait(block_.block_barrier_); }
 void HostThread::sync_warp() { block_.wait(block_.warp_barriers_[static_cast<std::size_t>(warp())]); }
+// A sleep: threads that play other devices may have this core.
+void HostThread::pause() { std::this_thread::sleep_for(std::chrono::microseconds(1)); }
+std::uint64_t HostThread::nanoseconds() {
+  return static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
 unsigned char* HostThread::shared() { return reinterpret_cast<unsigned char*>(block_.shared_.data()); }
 unsigned char* HostThread::slot(int lane) { return block_.slots_.data() + (warp() * kWarp + lane) * kSlotBytes; }
 

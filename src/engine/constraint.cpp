@@ -35,7 +35,8 @@ namespace {
 
 using Kind = ConstraintRule::Kind;
 
-// "root ::= "a" | "b"" with every byte that is not plain ASCII text escaped or left as UTF-8.
+// "root ::= "a" | "b"". Control characters are escaped with a fixed number of digits: of \x the library takes every hexadecimal digit that
+// follows, those of the text too. All else that is not ASCII stays as UTF-8.
 std::string grammar_of_choices(const std::vector<std::string>& choices) {
   std::string grammar = "root ::= ";
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -45,7 +46,7 @@ std::string grammar_of_choices(const std::vector<std::string>& choices) {
       if (c == '"' || c == '\\') {
         grammar += {'\\', c};
       } else if (byte < 0x20 || byte == 0x7F) {
-        grammar += fmt::format("\\x{:02x}", byte);
+        grammar += fmt::format("\\u{:04x}", byte);
       } else {
         grammar += c;
       }

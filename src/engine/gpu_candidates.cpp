@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "engine/gpu/head_kernel.h"
@@ -22,8 +23,7 @@ namespace {
 // Bias and penalty as LogitsChain makes them, number for number, on the rows where they are: no second copy of these is needed.
 class ChangedRows {
  public:
-  ChangedRows(const at::Tensor& logits_RV, const std::vector<std::span<const TokenId>>& histories,
-              const SamplingParams& params)
+  ChangedRows(const at::Tensor& logits_RV, const std::vector<RowHistory>& histories, const SamplingParams& params)
       : flat_(logits_RV.view({-1})) {
     const std::int64_t V = logits_RV.size(1);
     std::vector<std::int64_t> biased, seen;
@@ -36,7 +36,7 @@ class ChangedRows {
       }
       if (params.repetition_penalty == 1.0) continue;
       const auto begin = static_cast<std::ptrdiff_t>(seen.size());
-      for (const TokenId id : histories[r]) seen.push_back(first + id);
+      for (const TokenId id : histories[r].tokens) seen.push_back(first + id);
       std::sort(seen.begin() + begin, seen.end());
       seen.erase(std::unique(seen.begin() + begin, seen.end()), seen.end());
     }
@@ -67,6 +67,27 @@ class ChangedRows {
   at::Tensor places_N, before_N;  // a place that both change stands there twice, with one number
 };
 
+// What may not come next becomes the lowest finite logit, which adds nothing to a row's sum. One byte a token is made of the bits, for some rows
+// at a time.
+void exclude(const at::Tensor& logits_RV, const std::vector<RowHistory>& histories) {
+  constexpr std::int64_t kRows = 64;
+  const std::int64_t R = logits_RV.size(0), V = logits_RV.size(1), words = (V + 63) / 64;
+  at::Tensor bits_RW = at::empty({R, words}, at::kLong);
+  for (std::int64_t r = 0; r < R; ++r) {
+    const std::span<const std::uint64_t> allowed = histories[static_cast<std::size_t>(r)].allowed;
+    MAGISTER_ASSERT(static_cast<std::int64_t>(allowed.size()) >= words);
+    std::memcpy(bits_RW.data_ptr<std::int64_t>() + r * words, allowed.data(), static_cast<std::size_t>(words) * 8);
+  }
+  const at::Tensor bytes_RB = upload(bits_RW.view(at::kByte), logits_RV.device());  // bit i of byte b: token 8 b + i
+  const at::Tensor places = upload(at::tensor({1, 2, 4, 8, 16, 32, 64, 128}, at::kByte), logits_RV.device());
+  for (std::int64_t first = 0; first < R; first += kRows) {
+    const std::int64_t count = std::min(kRows, R - first);
+    const at::Tensor excluded_RV =
+        bytes_RB.narrow(0, first, count).unsqueeze(2).bitwise_and(places).eq(0).view({count, 64 * words});
+    logits_RV.narrow(0, first, count).masked_fill_(excluded_RV.narrow(1, 0, V), std::numeric_limits<float>::lowest());
+  }
+}
+
 // [R, 4 + kept] i64: as ReduceLogits writes them.
 at::Tensor best_of(const at::Tensor& logits_RV, std::int64_t kept, const gpu::Queue& queue) {
   const std::int64_t R = logits_RV.size(0), W = gpu::ReduceLogits::kNumbers + kept;
@@ -87,7 +108,7 @@ at::Tensor best_of(const at::Tensor& logits_RV, std::int64_t kept, const gpu::Qu
 at::Tensor look_at(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const gpu::Queue& queue) {
   const std::int64_t R = ids_RC.size(0), C = ids_RC.size(1);
   const auto options = logits_RV.options();
-  const at::Tensor first_R1 = at::arange(0, R * C + 1, std::max<std::int64_t>(C, 1), options.dtype(at::kInt));
+  const at::Tensor first_R1 = at::arange(0, R + 1, options.dtype(at::kInt)) * C;
   at::Tensor sums_R2 = at::empty({R, 2}, options.dtype(at::kDouble)), found_RC = at::empty({R, C}, sums_R2.options());
   const gpu::WantedLogits kernel{logits_RV.const_data_ptr<float>(),
                                  first_R1.const_data_ptr<std::int32_t>(),
@@ -100,36 +121,56 @@ at::Tensor look_at(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const 
   return at::cat({sums_R2, found_RC}, 1);
 }
 
+// [R, 2 + C] of the rows before they were changed, whose sums were taken then where something was excluded.
+at::Tensor look_at_model(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const at::Tensor& sums_R2,
+                         const gpu::Queue& queue) {
+  const at::Tensor found = look_at(logits_RV, ids_RC, queue);
+  return sums_R2.defined() ? at::cat({sums_R2, found.narrow(1, 2, ids_RC.size(1))}, 1) : found;
+}
+
 TokenId id_of(std::int64_t candidate) { return static_cast<TokenId>(candidate >> 32); }
 float logit_of(std::int64_t candidate) { return std::bit_cast<float>(static_cast<std::uint32_t>(candidate)); }
 
 }  // namespace
 
-std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV,
-                                               const std::vector<std::span<const TokenId>>& histories,
+std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV, const std::vector<RowHistory>& histories,
                                                const SamplingParams& params, std::int64_t count, std::int64_t top,
                                                const gpu::Queue& queue) {
   MAGISTER_ASSERT(logits_RV.is_contiguous() && std::max(count, top) <= kMostGpuCandidates);
   const std::int64_t R = logits_RV.size(0);
+  const bool excludes = !histories.front().allowed.empty();
+  at::Tensor model_sums_R2, model_top_RK;
+  if (excludes) {
+    model_sums_R2 = look_at(logits_RV, at::empty({R, 0}, logits_RV.options().dtype(at::kInt)), queue);
+    if (top > 0) model_top_RK = best_of(logits_RV, top, queue);
+  }
   const ChangedRows changed(logits_RV, histories, params);
-  const at::Tensor best_RK = best_of(logits_RV, changed.any() ? count : std::max(count, top), queue);
+  if (excludes) exclude(logits_RV, histories);
+  const bool differs = changed.any() || excludes;
+  const at::Tensor best_RK = best_of(logits_RV, differs ? count : std::max(count, top), queue);
   const at::Tensor ids_RC = best_RK.narrow(1, 0, count).bitwise_right_shift(32).to(at::kInt).contiguous();
   const at::Tensor as_changed = look_at(logits_RV, ids_RC, queue);
   if (changed.any()) changed.undo();
-  const at::Tensor as_model = changed.any() ? look_at(logits_RV, ids_RC, queue) : as_changed;
-  const at::Tensor top_RK = changed.any() && top > 0 ? best_of(logits_RV, top, queue) : best_RK.narrow(1, 0, top);
+  const at::Tensor as_model = differs ? look_at_model(logits_RV, ids_RC, model_sums_R2, queue) : as_changed;
+  const at::Tensor top_RK = model_top_RK.defined()     ? model_top_RK
+                            : changed.any() && top > 0 ? best_of(logits_RV, top, queue)
+                                                       : best_RK.narrow(1, 0, top);
   // One copy of whole numbers.
   const at::Tensor on_host =
       at::cat({best_RK.narrow(1, 0, count), top_RK, as_changed.view(at::kLong), as_model.view(at::kLong)}, 1).cpu();
   std::vector<CandidateRow> rows(static_cast<std::size_t>(R));
   const auto* next = on_host.const_data_ptr<std::int64_t>();
-  for (CandidateRow& row : rows) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    CandidateRow& row = rows[r];
+    const std::span<const std::uint64_t> allowed = histories[r].allowed;
     const std::int64_t *const best = next, *const tops = best + count, *const there = tops + top,
                               *const own = there + 2 + count;
     const auto number = [](const std::int64_t* at) { return std::bit_cast<double>(*at); };
     row.logsumexp = number(there) + std::log(number(there + 1));
     row.model_logsumexp = number(own) + std::log(number(own + 1));
     for (std::int64_t i = 0; i < count; ++i) {
+      const auto id = static_cast<std::size_t>(id_of(best[i]));
+      if (!allowed.empty() && (allowed[id / 64] >> (id % 64) & 1) == 0) break;
       row.ids.push_back(id_of(best[i]));
       row.logits.push_back(static_cast<float>(number(there + 2 + i)));
       row.model_logits.push_back(static_cast<float>(number(own + 2 + i)));

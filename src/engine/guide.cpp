@@ -27,18 +27,24 @@ double log_of_row(std::span<const float> logits_V) {
 }
 
 // ln(1 - p + p exp(m)) with p = sigmoid(z) is softplus(m + z) - softplus(z). That difference loses its digits where z is large (both are
-// almost m + z and z) or very small (both are almost 0): ln(1 + p (exp(m) - 1)) holds them as long as exp(m) is a number.
+// almost m + z and z) or very small (both are almost 0): ln(1 + p (exp(m) - 1)) holds them as long as exp(m) is a number, and
+// m + ln(1 + (1 - p) (exp(-m) - 1)) where p is not small.
 double bernoulli_offset(double multiplier, double z) {
   if (multiplier < 700) {
     const double p = z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z));
     return std::log1p(p * std::expm1(multiplier));
   }
+  if (z >= 0) return multiplier + std::log1p(std::exp(-z) / (1 + std::exp(-z)) * std::expm1(-multiplier));
   const auto softplus = [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); };
   return softplus(multiplier + z) - softplus(z);
 }
 
 double histogram_offset(double multiplier, std::span<const float> values_L) {
-  std::vector<double> plain(values_L.begin(), values_L.end()), tilted(plain);
+  std::vector<double> plain(values_L.begin(), values_L.end());
+  // The largest number goes first: beside it the multiplier could vanish.
+  const double top = *std::max_element(plain.begin(), plain.end());
+  for (double& value : plain) value -= top;
+  std::vector<double> tilted(plain);
   const auto last = static_cast<double>(values_L.size() - 1);
   for (std::size_t i = 0; i < tilted.size(); ++i) tilted[i] += multiplier * (static_cast<double>(i) / last);
   return log_of_sum<double>(tilted) - log_of_sum<double>(plain);
@@ -62,7 +68,8 @@ double guide_offset(const GuideParams& params, std::span<const float> values_L) 
   return params.multiplier * values_L[0];
 }
 
-// With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z).
+// With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z). The same for f - max f, beside which ln p keeps its
+// digits whatever f is.
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens) {
   const double normaliser = log_of_row(logits_V);
   std::vector<float> logits_C;
@@ -72,12 +79,17 @@ double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> to
 
 double guide_kl(std::span<const float> logits_C, double logsumexp, std::span<const GuidedToken> tokens) {
   MAGISTER_ASSERT(!tokens.empty() && tokens.size() == logits_C.size());
+  const auto less = [](const GuidedToken& a, const GuidedToken& b) { return a.offset < b.offset; };
+  const double top = std::max_element(tokens.begin(), tokens.end(), less)->offset;
   std::vector<double> tilted;
   tilted.reserve(tokens.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) tilted.push_back(logits_C[i] - logsumexp + tokens[i].offset);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tilted.push_back(logits_C[i] - logsumexp + (tokens[i].offset - top));
   const double log_z = log_of_sum<double>(tilted);
   double kl = 0;
-  for (std::size_t i = 0; i < tokens.size(); ++i) kl += std::exp(tilted[i] - log_z) * (tokens[i].offset - log_z);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const double q = std::exp(tilted[i] - log_z);
+    if (q > 0) kl += q * (tokens[i].offset - top - log_z);
+  }
   return std::max(kl, 0.0);
 }
 

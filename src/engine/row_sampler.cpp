@@ -45,20 +45,24 @@ bool RowSampler::draws_on_device(const Sequence& sequence) const {
 
 bool RowSampler::finds_candidates_on_device(const Sequence& sequence) const {
   return model_.queue() != nullptr && reads_guided_rows_ && sequence.request.guided &&
-         sequence.request.max_new_tokens > 0 && !sequence.constraint &&
-         std::max(candidates_, top_logprobs_) <= kMostGpuCandidates;
+         sequence.request.max_new_tokens > 0 && std::max(candidates_, top_logprobs_) <= kMostGpuCandidates;
 }
 
 RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const {
   Rows result{std::vector<Row>(sequences.size()), {}};
-  std::vector<std::int64_t> drawn, guided, copied;
+  struct Found {
+    std::vector<std::int64_t> rows;
+    std::vector<RowHistory> histories;
+  };
+  std::vector<std::int64_t> drawn, copied;
   std::vector<double> uniforms;
-  std::vector<std::span<const TokenId>> histories;  // of those guided
+  Found guided, constrained;  // on the device
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const bool draws = draws_on_device(*sequences[i]), finds = finds_candidates_on_device(*sequences[i]);
-    (draws ? drawn : finds ? guided : copied).push_back(static_cast<std::int64_t>(i));
+    Found& found = sequences[i]->constraint ? constrained : guided;
+    (draws ? drawn : finds ? found.rows : copied).push_back(static_cast<std::int64_t>(i));
     if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
-    if (finds) histories.emplace_back(sequences[i]->tokens);
+    if (finds) found.histories.push_back({sequences[i]->tokens, allowed(*sequences[i])});
   }
   const auto selected = [&](const std::vector<std::int64_t>& of) {
     return of.size() == sequences.size()
@@ -71,11 +75,14 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
     const std::vector<SampledToken> tokens = begun.tokens();
     for (std::size_t i = 0; i < drawn.size(); ++i) result.rows[static_cast<std::size_t>(drawn[i])].drawn = tokens[i];
   }
-  if (!guided.empty()) {
-    std::vector<CandidateRow> rows = candidates_on_device(selected(guided).contiguous(), histories, params_,
-                                                          candidates_, top_logprobs_, *model_.queue());
-    for (std::size_t i = 0; i < guided.size(); ++i)
-      result.rows[static_cast<std::size_t>(guided[i])].candidates = std::move(rows[i]);
+  for (const Found* const found : {&guided, &constrained}) {
+    if (found->rows.empty()) continue;
+    at::Tensor own_RV = selected(found->rows).contiguous();
+    if (found == &constrained && own_RV.is_alias_of(logits_RV)) own_RV = own_RV.clone();  // they are overwritten
+    std::vector<CandidateRow> rows =
+        candidates_on_device(own_RV, found->histories, params_, candidates_, top_logprobs_, *model_.queue());
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      result.rows[static_cast<std::size_t>(found->rows[i])].candidates = std::move(rows[i]);
   }
   if (!copied.empty()) {
     result.on_host = selected(copied).cpu();
@@ -125,27 +132,27 @@ std::vector<float> RowSampler::processed(Sequence& sequence, std::span<const flo
 }
 
 void RowSampler::sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided) const {
-  const GenerationRequest& request = sequence.request;
   if (row.candidates) {
     const CandidateRow& known = *row.candidates;
     sequence.top_ids.insert(sequence.top_ids.end(), known.top_ids.begin(), known.top_ids.end());
     sequence.top_logprobs.insert(sequence.top_logprobs.end(), known.top_logprobs.begin(), known.top_logprobs.end());
-    const SampledToken token = sample_candidate(known, guided, params_of(sequence), key_of(sequence));
-    sequence.tokens.push_back(token.id);
-    sequence.logprobs.push_back(token.logprob);
+    append(sequence, sample_candidate(known, guided, params_of(sequence), key_of(sequence)));
     return;
   }
   if (top_logprobs_ > 0) {
     append_most_probable(row.logits_V, top_logprobs_, sequence.top_ids, sequence.top_logprobs);
   }
   const DecodingState state{sequence.tokens, allowed(sequence), guided};
-  const SampledToken token =
-      row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_of(sequence), key_of(sequence));
+  append(sequence,
+         row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_of(sequence), key_of(sequence)));
+}
+
+void RowSampler::append(Sequence& sequence, const SampledToken& token) const {
   if (sequence.constraint && !sequence.constraint->accept(token.id)) {
     fail(ExitCode::kInternal,
          "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "
          "with the constraint",
-         request.record, request.sample, token.id);
+         sequence.request.record, sequence.request.sample, token.id);
   }
   sequence.tokens.push_back(token.id);
   sequence.logprobs.push_back(token.logprob);

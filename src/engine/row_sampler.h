@@ -23,8 +23,7 @@ class RowSampler {
   // model is kept by reference. Throws Error(kConfig) for a bias or a number of kept tokens that the vocabulary does not have.
   RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params, std::uint64_t seed);
 
-  // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates, where no constraint is
-  // laid upon the row.
+  // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates.
   void read_guided_rows(std::int64_t candidates) {
     reads_guided_rows_ = true;
     candidates_ = candidates;
@@ -59,6 +58,7 @@ class RowSampler {
 
  private:
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
+  void append(Sequence& sequence, const SampledToken& token) const;
   bool draws_on_device(const Sequence& sequence) const;
   bool finds_candidates_on_device(const Sequence& sequence) const;
   const SamplingParams& params_of(const Sequence& sequence) const {

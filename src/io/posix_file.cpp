@@ -52,38 +52,27 @@ void fail_io(const std::string& path, const std::string& doing, int error) {
 
 PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   do {
-    descriptor_ = ::open(path.c_str(), open_flags(access), 0640);
-  } while (descriptor_ < 0 && errno == EINTR);
+    descriptor_.reset(::open(path.c_str(), open_flags(access), 0640));
+  } while (!descriptor_.is_open() && errno == EINTR);
   const int error = errno;
-  MAGISTER_CHECK(descriptor_ >= 0 || access == Access::kRead || error != ELOOP, ExitCode::kInputOutput,
+  MAGISTER_CHECK(descriptor_.is_open() || access == Access::kRead || error != ELOOP, ExitCode::kInputOutput,
                  "{}: is a symbolic link (results are written only where their name says); move it away",
                  printable(path));
   // O_EXCL says EEXIST of a link, too.
-  MAGISTER_CHECK(descriptor_ >= 0 || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
+  MAGISTER_CHECK(descriptor_.is_open() || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
                  "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never "
                  "through a link); move it away",
                  printable(path));
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+  MAGISTER_CHECK(descriptor_.is_open(), ExitCode::kInputOutput,
                  "{}: cannot be {}: {} (nothing can be done with it); check the "
                  "path and its permissions",
                  printable(path), access == Access::kCreate ? "created" : "opened", std::strerror(error));
   struct stat status{};
-  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(std::exchange(descriptor_, -1));
+  if (::fstat(descriptor_.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    descriptor_.reset();
     fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); move it away",
          printable(path));
   }
-}
-
-PosixFile::~PosixFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(protected_, other.protected_);
-  return *this;
 }
 
 // Linux's NFS client extends a write to the whole page when it holds that page in its cache, up to date as far as it knows
@@ -100,7 +89,7 @@ void PosixFile::protect_neighbours() {
   const bool pretend_refused = fail_point("results.range_lock");
   int result = -1;
   do {
-    result = pretend_refused ? -1 : ::fcntl(descriptor_, F_OFD_SETLK, &whole);
+    result = pretend_refused ? -1 : ::fcntl(descriptor_.number(), F_OFD_SETLK, &whole);
   } while (result != 0 && !pretend_refused && errno == EINTR);
   if (result == 0) return;
   const int error = pretend_refused ? ENOLCK : errno;
@@ -117,7 +106,7 @@ void PosixFile::protect_neighbours() {
   }
   const int synchronous = ::open(path_.c_str(), open_flags(Access::kReadWrite) | O_DSYNC);
   if (synchronous < 0) fail_io(path_, "opening with O_DSYNC", errno);
-  ::close(std::exchange(descriptor_, synchronous));
+  descriptor_.reset(synchronous);
 }
 
 void PosixFile::reopen() {
@@ -128,14 +117,15 @@ void PosixFile::reopen() {
 
 std::uint64_t PosixFile::num_bytes() const {
   struct stat status{};
-  if (::fstat(descriptor_, &status) != 0) fail_io(path_, "asking for the size", errno);
+  if (::fstat(descriptor_.number(), &status) != 0) fail_io(path_, "asking for the size", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 void PosixFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const bool pretend_full = fail_point("results.write.data");
-    const ssize_t n = pretend_full ? -1 : ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t n =
+        pretend_full ? -1 : ::pwrite(descriptor_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (pretend_full) errno = ENOSPC;
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) fail_io(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset), n == 0 ? EIO : errno);
@@ -146,7 +136,7 @@ void PosixFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes)
 
 void PosixFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t n = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t n = ::pread(descriptor_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_io(path_, fmt::format("reading {} bytes at {}", bytes.size(), offset), errno);
     MAGISTER_CHECK(n > 0, ExitCode::kData, "{}: ends before byte {} (it is cut short); put it aside with --fresh",
@@ -159,7 +149,7 @@ void PosixFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const 
 void PosixFile::preallocate() {
   int result = 0;
   do {
-    result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(num_bytes()));
+    result = ::fallocate(descriptor_.number(), 0, 0, static_cast<off_t>(num_bytes()));
   } while (result != 0 && errno == EINTR);
   if (result == 0) return;
   // fallocate and not posix_fallocate: where the file system cannot, the latter writes every block, which is no favour.
@@ -168,25 +158,25 @@ void PosixFile::preallocate() {
 }
 
 void PosixFile::sync_data() {
-  while (::fdatasync(descriptor_) != 0) {
+  while (::fdatasync(descriptor_.number()) != 0) {
     if (errno != EINTR) fail_io(path_, "fdatasync", errno);
   }
 }
 
 void PosixFile::sync() {
-  while (::fsync(descriptor_) != 0) {
+  while (::fsync(descriptor_.number()) != 0) {
     if (errno != EINTR) fail_io(path_, "fsync", errno);
   }
 }
 
 void sync_folder_of(const std::string& path) {
   const std::string folder = folder_of(path);
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0 && errno == EACCES) return;  // who may make names in a folder need not be allowed to read it
-  if (descriptor < 0) fail_io(folder, "opening the folder", errno);
-  const int result = ::fsync(descriptor);
+  const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const bool is_open = descriptor.is_open();
+  if (!is_open && errno == EACCES) return;  // who may make names in a folder need not be allowed to read it
+  if (!is_open) fail_io(folder, "opening the folder", errno);
+  const int result = ::fsync(descriptor.number());
   const int error = errno;
-  ::close(descriptor);
   // Some network file systems do not know fsync of a folder: the rename is then as durable as they make it.
   if (result != 0 && error != EINVAL && error != ENOTSUP) fail_io(folder, "fsync of the folder", error);
 }

@@ -1,4 +1,4 @@
-// A file descriptor with one owner, and whole reads and writes at offsets whose errors name path, place and reason.
+// An open file, and whole reads and writes at offsets whose errors name path, place and reason.
 // Short writes and interrupted calls go on; a full disk says how much room is left. Source: POSIX.1-2017 pread, pwrite.
 #pragma once
 
@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <utility>
+
+#include "magister/core/file_descriptor.h"
 
 namespace magister {
 
@@ -21,12 +23,6 @@ class PosixFile {
   PosixFile() = default;
   // Refuses everything that is not a regular file. Throws Error(kInputOutput).
   explicit PosixFile(const std::string& path, Access access = Access::kReadWrite);
-  ~PosixFile();
-  PosixFile(PosixFile&& other) noexcept
-      : path_(std::move(other.path_)),
-        descriptor_(std::exchange(other.descriptor_, -1)),
-        protected_(other.protected_) {}
-  PosixFile& operator=(PosixFile&& other) noexcept;
 
   const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }  // after a rename
@@ -47,7 +43,7 @@ class PosixFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   bool protected_ = false;
 };
 

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
+#include "magister/device/upload.h"
 #include "magister/model/partition.h"
 
 namespace magister {

@@ -1,28 +1,17 @@
 // Start, end and faults of a NCCL communicator.
 #include "parallel/communicator_nccl.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
+#include "parallel/patience.h"
 
 namespace magister {
-namespace {
-
-std::chrono::steady_clock::duration patience() {
-  const char* text = std::getenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
-  const double seconds = text == nullptr ? 600 : std::strtod(text, nullptr);
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(seconds > 0 ? seconds : 600));
-}
-
-}  // namespace
-
 NcclCommunicator::NcclCommunicator(const Place& place, const ncclUniqueId& id, int channels)
     : place_(place),
-      patience_(patience()),
+      patience_(group_patience()),
       watchdog_(std::chrono::duration_cast<std::chrono::milliseconds>(patience_), false, [this](const std::string&) {
         const std::lock_guard lock(mutex_);
         if (!calling_) return;

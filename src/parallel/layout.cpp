@@ -58,7 +58,10 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   group.group_index_ = place.group_index;
   group.groups_here_ = place.groups;
   group.num_groups_ = solution.num_groups;
-  group.tp_size_ = solution.tp_size;
+  group.tp_size_ = place.group_size;
+  group.shares_ = config.shares.mixed() ? config.shares : GroupShares(place.group_size);
+  group.first_of_size_ = place.first_of_size;
+  group.groups_of_size_ = solution.groups_of_size.at(group.shares_.part_of(place.group_size));
   group.shards_here_ = place.shards;
   group.first_tp_rank_ = place.first_tp_rank;
   group.threads_per_shard_ =

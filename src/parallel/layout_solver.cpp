@@ -9,6 +9,7 @@
 #include <span>
 
 #include "magister/core/error.h"
+#include "parallel/layout_mixed.h"
 
 namespace magister {
 namespace {
@@ -184,6 +185,40 @@ std::string words_of(const GpuDevice& gpu) {
   return fmt::format("cuda:{} {} {}", gpu.index, printable(gpu.name), gpu.uuid);
 }
 
+// Devices in order of world rank, cut into groups of one size.
+void place_one_size(LayoutSolution& solution, const std::vector<int>& devices, int gpus_per_group) {
+  solution.tp_size = group_size(devices, gpus_per_group);
+  solution.num_groups = total(devices) / solution.tp_size;
+  solution.groups_of_size = {solution.num_groups};
+  int before = 0;  // devices of the ranks before
+  for (const int count : devices) {
+    RankPlace place;
+    place.group_size = solution.tp_size;
+    place.group_index = place.first_of_size = before / solution.tp_size;
+    place.first_tp_rank = before % solution.tp_size;
+    place.groups = std::max(1, count / solution.tp_size);
+    solution.places.push_back(place);
+    before += count;
+  }
+}
+
+// Of each rank's devices: the least.
+std::vector<RankMemory> memory_of(const std::vector<Gpus>& gpus, const std::vector<int>& devices,
+                                  const LayoutConfig& config) {
+  std::vector<RankMemory> all;
+  for (std::size_t r = 0; r < gpus.size(); ++r) {
+    RankMemory memory{devices[r], kUnknownMemory, kUnknownMemory};
+    for (const GpuDevice* gpu : gpus[r]) {
+      const auto kept = config.kept_bytes.find(gpu->uuid);
+      memory.total_bytes = std::min(memory.total_bytes, gpu->total_bytes);
+      memory.free_bytes =
+          std::min(memory.free_bytes, gpu->free_bytes + (kept == config.kept_bytes.end() ? 0 : kept->second));
+    }
+    all.push_back(memory);
+  }
+  return all;
+}
+
 }  // namespace
 
 bool group_size_divides(const std::vector<int>& devices, int group_size) {
@@ -227,27 +262,26 @@ LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutCon
   if (solution.on_gpu) gpus = choose_gpus(ranks, config);
   std::vector<int> devices(ranks.size(), config.shards_per_rank);
   for (std::size_t r = 0; r < ranks.size() && solution.on_gpu; ++r) devices[r] = static_cast<int>(gpus[r].size());
-  solution.tp_size = group_size(devices, config.gpus_per_group);
-  solution.num_groups = total(devices) / solution.tp_size;
+  if (config.shares.mixed()) {
+    place_sizes(solution, ranks, memory_of(gpus, devices, config), config);
+  } else {
+    place_one_size(solution, devices, config.gpus_per_group);
+  }
   const std::vector<int> cores = core_shares(ranks);
-  int before = 0;  // devices of the ranks before
-  for (std::size_t r = 0; r < ranks.size(); before += devices[r++]) {
-    RankPlace place;
-    place.group_index = before / solution.tp_size;
-    place.first_tp_rank = before % solution.tp_size;
-    place.groups = std::max(1, devices[r] / solution.tp_size);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    RankPlace& place = solution.places[r];
     place.shards = devices[r];
     place.threads_per_shard = std::max(1, cores[r] / devices[r]);
     for (int shard = 0; shard < devices[r]; ++shard) {
       const GpuDevice* const gpu = solution.on_gpu ? gpus[r][static_cast<std::size_t>(shard)] : nullptr;
       if (gpu != nullptr) place.devices.push_back(gpu->index);
       solution.table.push_back(
-          {static_cast<int>(r), ranks[r].host, (before + shard) / solution.tp_size, (before + shard) % solution.tp_size,
+          {static_cast<int>(r), ranks[r].host, place.group_index + (place.first_tp_rank + shard) / place.group_size,
+           (place.first_tp_rank + shard) % place.group_size,
            gpu != nullptr ? words_of(*gpu)
                           : fmt::format("cpu shard {} ({})", shard, counted(place.threads_per_shard, "thread")),
-           gpu != nullptr ? std::optional(*gpu) : std::nullopt});
+           gpu != nullptr ? std::optional(*gpu) : std::nullopt, place.group_size});
     }
-    solution.places.push_back(std::move(place));
   }
   return solution;
 }

@@ -13,6 +13,8 @@ struct RankPlace {
   int group_index = 0;  // of its first group
   int groups = 1;       // that it holds whole; 1 where it holds a part of one
   int first_tp_rank = 0;
+  int group_size = 1;
+  int first_of_size = 0;  // of its first group among those of its size
   int shards = 1;
   int threads_per_shard = 1;
   std::vector<int> devices;  // CUDA runtime indices of the shards; empty on CPUs
@@ -21,8 +23,9 @@ struct RankPlace {
 struct LayoutSolution {
   bool on_gpu = false;
   int num_groups = 1;
-  int tp_size = 1;
-  std::vector<RankPlace> places;  // by world rank
+  int tp_size = 1;                  // the largest
+  std::vector<int> groups_of_size;  // by place in the sizes of config.shares; one number where there is one size
+  std::vector<RankPlace> places;    // by world rank
   std::vector<DeviceRow> table;
 };
 

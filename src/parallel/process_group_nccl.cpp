@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/device/check_cuda.cuh"
 #include "magister/device/gpu.h"
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/peer_sums.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/side_by_side.h"
 #include "parallel/communicator_nccl.h"
@@ -97,6 +99,7 @@ class NcclProcessGroup final : public ProcessGroup {
   }
   ~NcclProcessGroup() override {
     if (!closed_) *fault_ = true;
+    peer_sums_.reset();  // its kernels end before anything waits for the device
     release();
   }
   NcclProcessGroup(const NcclProcessGroup&) = delete;
@@ -110,6 +113,7 @@ class NcclProcessGroup final : public ProcessGroup {
       leave_with_the_others();
       return event.done();
     });
+    check_peer_sums();
   }
 
   void all_reduce_sum(at::Tensor& tensor) override {
@@ -220,10 +224,12 @@ class NcclProcessGroup final : public ProcessGroup {
         nccl_->abort_and_fail("cudaStreamQuery", cudaGetErrorString(state));
       return state == cudaSuccess;
     });
+    check_peer_sums();
   }
 
   void close() override {
     select_device();
+    close_peer_sums();
     nccl_->close();
     closed_ = true;
   }
@@ -233,6 +239,20 @@ class NcclProcessGroup final : public ProcessGroup {
   static constexpr cudaStream_t kStream = nullptr;
 
   static std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+  // Other ranks have let go of this one's memory before it is freed.
+  void close_peer_sums() {
+    if (peer_sums_ == nullptr) return;
+    try {
+      peer_sums_->close();
+      barrier();
+      peer_sums_->free();
+    } catch (const std::exception& error) {
+      log_warning("the memory for sums of cuda:{} is left to the driver (the work of its group is done): {}", device_,
+                  error.what());
+    }
+    peer_sums_.reset();
+  }
 
   // A sum with a GPU of this rank whose thread has failed never ends; NCCL would say so after its time limit.
   void leave_with_the_others() const {

@@ -10,24 +10,10 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/file_descriptor.h"
 
 namespace magister {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 // Where a file is found, and which one it is: a process of the same number may be another's, or run on another host.
 struct Place {
@@ -37,12 +23,10 @@ struct Place {
   ino_t inode = 0;
 };
 
-int made_file(std::size_t num_bytes) {
-  const int file = ::memfd_create("magister", MFD_CLOEXEC);
-  if (file < 0) return -1;
-  if (::ftruncate(file, static_cast<off_t>(num_bytes)) == 0) return file;
-  ::close(file);
-  return -1;
+FileDescriptor made_file(std::size_t num_bytes) {
+  FileDescriptor file(::memfd_create("magister", MFD_CLOEXEC));
+  if (file.is_open() && ::ftruncate(file.number(), static_cast<off_t>(num_bytes)) != 0) file.reset();
+  return file;
 }
 
 Place place_of(int file) {
@@ -51,8 +35,8 @@ Place place_of(int file) {
   return {::getpid(), file, status.st_dev, status.st_ino};
 }
 
-int opened_file(const Place& place, std::size_t num_bytes) {
-  if (place.descriptor < 0) return -1;
+FileDescriptor opened_file(const Place& place, std::size_t num_bytes) {
+  if (place.descriptor < 0) return {};
   const std::string path = fmt::format("/proc/{}/fd/{}", place.process, place.descriptor);
   struct stat status{};
   const auto is_it = [&] {
@@ -60,12 +44,10 @@ int opened_file(const Place& place, std::size_t num_bytes) {
            status.st_size == static_cast<off_t>(num_bytes);
   };
   // Looked at before it is opened, too: whatever else stands there may be a device or a pipe, which would wait.
-  if (::stat(path.c_str(), &status) != 0 || !is_it()) return -1;
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return -1;
-  if (::fstat(file, &status) == 0 && is_it()) return file;
-  ::close(file);
-  return -1;
+  if (::stat(path.c_str(), &status) != 0 || !is_it()) return {};
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (file.is_open() && (::fstat(file.number(), &status) != 0 || !is_it())) file.reset();
+  return file;
 }
 
 std::byte* mapped(int file, std::size_t num_bytes) {
@@ -79,10 +61,10 @@ std::byte* mapped(int file, std::size_t num_bytes) {
 std::shared_ptr<SharedMemory> SharedMemory::make(const Communicator& ranks, std::size_t num_bytes) {
   MAGISTER_ASSERT(num_bytes > 0);
   const bool is_first = ranks.rank() == 0;
-  const Descriptor made(is_first ? made_file(num_bytes) : -1);
+  const FileDescriptor made = is_first ? made_file(num_bytes) : FileDescriptor();
   Place place = place_of(made.number());
   ranks.broadcast(&place, sizeof place, 0);
-  const Descriptor opened(is_first ? -1 : opened_file(place, num_bytes));
+  const FileDescriptor opened = is_first ? FileDescriptor() : opened_file(place, num_bytes);
   std::byte* const data = mapped(is_first ? made.number() : opened.number(), num_bytes);
   std::shared_ptr<SharedMemory> own;
   if (data != nullptr) own.reset(new SharedMemory(data, num_bytes));

@@ -12,7 +12,9 @@
 namespace magister {
 namespace {
 
-enum Counter : int { kNextTicket, kUnitsDone, kTokensDone, kStop, kHeartbeat, kNumCounters };
+constexpr int kMostSizes = static_cast<int>(GroupShares::kMostSizes);
+// kNextTicket: one for each size of groups.
+enum Counter : int { kNextTicket, kUnitsDone = kMostSizes, kTokensDone, kStop, kHeartbeat, kNumCounters };
 
 // FNV-1a over the set: two ranks with different sets would compute a unit twice and another never.
 std::uint64_t fingerprint(const UnitSet& units) {
@@ -28,7 +30,8 @@ struct UnitTickets::Window {
   UnitSet pending;
   Schedule schedule;
   int group_index, num_groups, groups_here;
-  std::atomic<std::uint64_t> num_static{0};  // claims of this rank so far
+  int queue, first_of_queue, groups_of_queue;  // of the groups that claim from one counter
+  std::atomic<std::uint64_t> num_static{0};    // claims of this rank so far
   std::atomic<bool> given_up{false};
   std::unique_ptr<SharedCounters> counters;
   // After free(): what the counters said last.
@@ -38,7 +41,8 @@ struct UnitTickets::Window {
 
   std::uint64_t static_ticket() {
     const std::uint64_t n = num_static.fetch_add(1), here = static_cast<std::uint64_t>(groups_here);
-    return n / here * static_cast<std::uint64_t>(num_groups) + static_cast<std::uint64_t>(group_index) + n % here;
+    return n / here * static_cast<std::uint64_t>(groups_of_queue) + static_cast<std::uint64_t>(first_of_queue) +
+           n % here;
   }
 
   std::uint64_t fetch_add(Counter counter, std::uint64_t add) {
@@ -49,21 +53,31 @@ struct UnitTickets::Window {
 };
 
 UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups,
-                         int groups_here) {
+                         int groups_here, const std::optional<GroupsOfSize>& of_size) {
   MAGISTER_CHECK(groups_here >= 1 && group_index >= 0 && group_index + groups_here <= num_groups, ExitCode::kInternal,
                  "unit tickets for {} groups from {} on, of {} (there are no such groups); report this", groups_here,
                  group_index, num_groups);
+  MAGISTER_CHECK(!of_size || (of_size->first >= 0 && of_size->first + groups_here <= of_size->count &&
+                              of_size->count <= num_groups),
+                 ExitCode::kInternal,
+                 "unit tickets for {} groups from {} on, of {} of one size and {} in all (there are no such groups); "
+                 "report this",
+                 groups_here, of_size->first, of_size->count, num_groups);
   const std::uint64_t print = fingerprint(pending);
   MAGISTER_CHECK(
       world.min(print) == world.max(print), ExitCode::kInternal,
       "the ranks disagree about which units are left to do (rank {} has {}; one would be done twice); report this",
       world.rank(), pending.size());
+  if (of_size) pending = of_size->shares.units_of(of_size->size, pending);
   window_ = std::unique_ptr<Window>(new Window{world,
                                                std::move(pending),
                                                schedule,
                                                group_index,
                                                num_groups,
                                                groups_here,
+                                               of_size ? static_cast<int>(of_size->shares.part_of(of_size->size)) : 0,
+                                               of_size ? of_size->first : group_index,
+                                               of_size ? of_size->count : num_groups,
                                                {},
                                                {},
                                                make_shared_counters(world, kNumCounters + num_groups),
@@ -77,8 +91,9 @@ UnitTickets::~UnitTickets() = default;
 std::optional<std::uint64_t> UnitTickets::claim() {
   Window& window = *window_;
   if (stop_requested()) return std::nullopt;
-  const std::uint64_t ticket =
-      window.schedule == Schedule::kStatic ? window.static_ticket() : window.fetch_add(kNextTicket, 1);
+  const std::uint64_t ticket = window.schedule == Schedule::kStatic
+                                   ? window.static_ticket()
+                                   : window.fetch_add(static_cast<Counter>(kNextTicket + window.queue), 1);
   if (ticket >= window.pending.size()) return std::nullopt;
   return window.pending[ticket];
 }

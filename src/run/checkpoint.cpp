@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/core/sha256.h"
 #include "magister/io/checkpoint/lora_adapter.h"
 #include "magister/io/checkpoint/model_path.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/whole_file.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/random_weights.h"
@@ -151,6 +153,17 @@ ModelSection with_its_base(ModelSection section) {
   return section;
 }
 
+// PEFT merges an adapter into whatever it is given.
+void warn_of_another_base(const ModelSection& section) {
+  const LoraConfig config = read_lora_config(section.adapter);
+  if (config.base_model.empty() || !lora_base_sha256(section.adapter).empty()) return;  // the hashes will tell
+  if (may_be_base(config.base_model, section.path)) return;
+  log_warning(
+      "{}: was made for \"{}\", by its base_model_name_or_path, and is merged into {} (it is right for the "
+      "model that it was trained on alone)",
+      printable(section.adapter), printable(config.base_model), printable(section.path));
+}
+
 std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
   if (section.none) return nullptr;
   if (section.random) {
@@ -173,7 +186,9 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
                  "rounded a second time); set quantization to none, or name the model in 16 bits",
                  printable(section.path), section.quantization);
   std::set<std::string> inputs_first = tensors_with_inputs_first(describe_model(section.path, *file));
-  return open_merged(std::move(file), section.adapter, std::move(inputs_first));
+  std::unique_ptr<TensorFile> merged = open_merged(std::move(file), section.adapter, std::move(inputs_first));
+  warn_of_another_base(section);
+  return merged;
 }
 
 }  // namespace
@@ -226,6 +241,48 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
   return *end_tokens_;
 }
 
+namespace {
+
+// What the training's complete file says of the folder beside it; empty where there is none, or one of an earlier version.
+std::string sha256_when_trained(const std::string& folder) {
+  const fs::path path(folder);
+  const std::string results = (path.has_filename() ? path : path.parent_path()).string() + ".h5";
+  if (!fs::is_regular_file(results)) return "";
+  const ResultsReader file(results);
+  return file.attribute(kModelFolderKey) == nullptr ? "" : file.text(kModelFolderKey);
+}
+
+// Collective over world.
+void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
+                          const StopPoll& poll) {
+  if (world.max(std::uint64_t{poll && poll()}) > 0) return;  // hashing ended early
+  std::string trained = world.rank() == 0 ? sha256_when_trained(folder) : "";
+  world.broadcast(trained, 0);
+  MAGISTER_CHECK(
+      trained.empty() || trained == sha256, ExitCode::kData,
+      "{}: has sha256 {}, and had {} when its training ended ({} of {}.h5: its files are damaged or were changed); put "
+      "the folder back, or train again with --fresh; a model that was changed on purpose is named by `path`, as a "
+      "copy elsewhere",
+      printable(folder, 4096), sha256, trained, kModelFolderKey, printable(fs::path(folder).filename().string()));
+}
+
+}  // namespace
+
+// An adapter that this program trained knows the model that it was trained on.
+std::string Checkpoint::sha256_of_tensors(const Communicator& world, const StopPoll& poll) const {
+  const std::vector<std::string> adapter =
+      section_.adapter.empty() ? std::vector<std::string>() : lora_paths(section_.adapter);
+  const ModelHash found = model_sha256(world, path(), *file_, adapter, poll);
+  const std::string trained_on = adapter.empty() ? "" : lora_base_sha256(section_.adapter);
+  MAGISTER_CHECK(
+      found.base.empty() || trained_on.empty() || found.base == trained_on, ExitCode::kData,
+      "{}: was trained on a model with sha256 {}, and {} has {} (what it adds is right for the numbers that it "
+      "was trained beside alone); name the model that it was trained on",
+      printable(section_.adapter), trained_on, printable(path()), found.base);
+  if (!section_.task.empty()) check_trained_folder(world, path(), adapter.empty() ? found.whole : found.base, poll);
+  return found.whole;
+}
+
 Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll) const {
   const std::string ends = end_tokens_ ? fmt::format("{}", fmt::join(*end_tokens_, " ")) : "none";
   const std::string model =
@@ -233,14 +290,17 @@ Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll)
       : section_.random ? sha256_hex(fmt::format(
                               "{} random {}", files_sha256(world, {(fs::path(path()) / "config.json").string()}, poll),
                               section_.random->seed))
-                        : model_sha256(world, path(), *file_, poll);
+                        : sha256_of_tensors(world, poll);
   Attributes all = {{"model_sha256", model},
                     {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
                     {"end_tokens", ends.empty() ? std::string("none") : ends}};
   // The model's hash covers it, too: nothing that compares models can take two adapters for one.
-  if (!section_.adapter.empty())
+  if (!section_.adapter.empty()) {
     all.emplace_back("adapter_sha256", files_sha256(world, lora_paths(section_.adapter), poll));
+    if (!section_.adapter_task.empty() || !section_.task.empty())
+      check_trained_folder(world, section_.adapter, std::get<std::string>(all.back().second), poll);
+  }
   return all;
 }
 

@@ -27,12 +27,23 @@ std::string decimal_bytes(std::uint64_t bytes) {
                                 : fmt::format("{:.1f} GB", static_cast<double>(bytes) * 1e-9);
 }
 
-// 1, 2, 4, ... and the requested size, of those that divide the models.
-std::vector<int> listed_sizes(const std::vector<GroupModel>& models, int requested) {
+// Of layout.gpus_per_group, one or several; empty: auto.
+std::vector<int> requested_sizes(const LayoutConfig& layout) {
   std::vector<int> sizes;
-  for (const int size : group_sizes(models, std::max(kMostDevices, requested))) {
+  if (layout.gpus_per_group > 0) sizes.push_back(layout.gpus_per_group);
+  for (const auto& part : layout.shares.parts()) {
+    if (layout.shares.mixed()) sizes.push_back(part.size);
+  }
+  return sizes;
+}
+
+// 1, 2, 4, ... and these, of those that divide the models.
+std::vector<int> listed_sizes(const std::vector<GroupModel>& models, const std::vector<int>& requested) {
+  const int largest = requested.empty() ? 0 : *std::max_element(requested.begin(), requested.end());
+  std::vector<int> sizes;
+  for (const int size : group_sizes(models, std::max(kMostDevices, largest))) {
     const bool power = (size & (size - 1)) == 0 && size <= 16;
-    if (power || size == requested) sizes.push_back(size);
+    if (power || std::find(requested.begin(), requested.end(), size) != requested.end()) sizes.push_back(size);
   }
   return sizes;
 }
@@ -153,8 +164,8 @@ ConfigPlan config_plan(const Task& task, const LayoutConfig& layout) {
   }
   for (GroupModel& model : plan.models) {
     if (on_gpus) model.gpu = GpuDemand{model.dtype, model.scheme.on()};
-    if (layout.gpus_per_group > 0)
-      partition_for(model.config, 0, layout.gpus_per_group);  // refuses what cannot be divided
+    for (const int size : requested_sizes(layout))
+      partition_for(model.config, 0, size);  // refuses what cannot be divided
   }
   return plan;
 }
@@ -166,8 +177,9 @@ std::uint64_t bytes_of(const MemoryParts& parts, std::string_view name) {
   return sum;
 }
 
-// Weights, passes and cache for groups of these sizes, and all parts for the last of them.
-std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, int shown, std::uint64_t device_bytes) {
+// Weights, passes and cache for groups of these sizes, and all parts for those that are shown.
+std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, const std::vector<int>& shown,
+                        std::uint64_t device_bytes) {
   std::string out =
       fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values",
                   "in all", device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));
@@ -182,10 +194,30 @@ std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, i
                        : fits            ? "fits"
                                          : "does not fit");
   }
-  std::string list;
-  for (const auto& [name, bytes] : plan.needed(shown))
-    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
-  return out + fmt::format("  on {}: {}\n", shown, list);
+  for (const int size : shown) {
+    std::string list;
+    for (const auto& [name, bytes] : plan.needed(size))
+      list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+    out += fmt::format("  on {}: {}\n", size, list);
+  }
+  return out;
+}
+
+// Throws where the groups that are asked for do not fit, or none does.
+void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int>& requested, int smallest,
+                 std::uint64_t device_bytes) {
+  const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
+  MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
+                 "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
+                 "choose a quantization, smaller passes or larger devices",
+                 kMostDevices, decimal_bytes(device_bytes), printable(task.model_section().stand_in().path),
+                 all_on(group_sizes(plan.models, kMostDevices).back()));
+  // Of several sizes the smaller ones are for larger devices.
+  const int most = requested.empty() ? 0 : *std::max_element(requested.begin(), requested.end());
+  MAGISTER_CHECK(most == 0 || sum_of(plan.needed(most)) <= plan.usable(device_bytes), ExitCode::kConfig,
+                 "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
+                 "fail); the smallest group that fits has {} devices, with {} each",
+                 most, all_on(most), decimal_bytes(plan.usable(device_bytes)), smallest, all_on(smallest));
 }
 
 }  // namespace
@@ -194,40 +226,34 @@ std::string plan_from_config(const Task& task, const LayoutConfig& layout, std::
   const ConfigPlan plan = config_plan(task, layout);
   const GroupModel& own = plan.own();
   const ModelConfig& config = own.config;
-  const int gpus_per_group = layout.gpus_per_group, smallest = plan.smallest_group(device_bytes),
-            shown = gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1);
+  const std::vector<int> requested = requested_sizes(layout);
+  const int smallest = plan.smallest_group(device_bytes);
+  const std::vector<int> shown = requested.empty() ? std::vector<int>{std::max(smallest, 1)} : requested;
+  std::vector<int> listed = requested;
+  listed.push_back(smallest);
   std::string out = "  model     " + model_words({config, own.dtype, own.scheme}) + "\n";
   for (std::size_t i = 1; i < plan.models.size(); ++i) {
     const GroupModel& beside = plan.models[i];
     out += fmt::format("  {:<9} {}\n", beside.name, model_words({beside.config, beside.dtype, beside.scheme}));
   }
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
-  out += formats_table(config, listed_sizes(plan.models, gpus_per_group));
-  out += sizes_table(plan, listed_sizes(plan.models, std::max(gpus_per_group, smallest)), shown, device_bytes);
+  out += formats_table(config, listed_sizes(plan.models, requested));
+  out += sizes_table(plan, listed_sizes(plan.models, listed), shown, device_bytes);
   const std::size_t number_bytes = plan.cpus_alone.empty() ? c10::elementSize(activation_dtype(own.dtype)) : 4;
   out += fmt::format(
       "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices\n",
       own.pass.tokens, own.pass.sequence_tokens,
       kv_page_bytes(config, partition_for(config, 0, 1)) / sizeof(float) * number_bytes /
           static_cast<std::uint64_t>(KvPages::kSlots));
-  out += alignment_note(config, own.scheme, shown);
+  for (const int size : shown) out += alignment_note(config, own.scheme, size);
   if (device_bytes == 0) return out;
   if (plan.cpus_alone.empty())
     out += fmt::format("  of a GPU's {} a model may have {}\n", decimal_bytes(device_bytes),
                        decimal_bytes(plan.usable(device_bytes)));
-  const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
-  MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
-                 "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
-                 "choose a quantization, smaller passes or larger devices",
-                 kMostDevices, decimal_bytes(device_bytes), printable(task.model_section().stand_in().path),
-                 all_on(group_sizes(plan.models, kMostDevices).back()));
-  MAGISTER_CHECK(
-      gpus_per_group == 0 || sum_of(plan.needed(gpus_per_group)) <= plan.usable(device_bytes), ExitCode::kConfig,
-      "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
-      "fail); the smallest group that fits has {} devices, with {} each",
-      gpus_per_group, all_on(gpus_per_group), decimal_bytes(plan.usable(device_bytes)), smallest, all_on(smallest));
+  check_sizes(plan, task, requested, smallest, device_bytes);
   return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,
-                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes), all_on(smallest));
+                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes),
+                           decimal_bytes(sum_of(plan.needed(smallest))));
 }
 
 }  // namespace magister

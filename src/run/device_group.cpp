@@ -54,20 +54,21 @@ void refuse_too_much(const std::string& device, const GpuMemory& memory, int tp_
        list);
 }
 
-// Empty when the shards fit.
-std::string host_memory_fault(const std::string& host, const HostMemory& memory, int shards, const MemoryParts& parts) {
-  const std::uint64_t needed = static_cast<std::uint64_t>(shards) * sum_of(parts);
+// Empty when the shards fit. together: what they need where they are of unlike size, else 0.
+std::string host_memory_fault(const std::string& host, const HostMemory& memory, int shards, const MemoryParts& parts,
+                              std::uint64_t together) {
+  const std::uint64_t needed = together > 0 ? together : static_cast<std::uint64_t>(shards) * sum_of(parts);
   if (memory.free_bytes == 0 || needed <= memory.free_bytes) return "";  // 0: the system does not say
   std::string list;
   for (const auto& [name, bytes] : parts)
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
   return fmt::format(
-      "{} has {} of memory free of {}{}, and its {} need {}, each {}: {} (the system would end the job in its middle); "
+      "{} has {} of memory free of {}{}, and its {} need {}, {} {}: {} (the system would end the job in its middle); "
       "use fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
       host, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), limit,
       shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), format_bytes(needed),
-      format_bytes(sum_of(parts)), list);
+      together > 0 ? "one of them" : "each", format_bytes(sum_of(parts)), list);
 }
 
 // What the ranks keep on their GPUs for tasks to come, by UUID. Collective over world.
@@ -118,6 +119,7 @@ LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const 
   if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
   LayoutConfig by_device = layout;
   by_device.gpus_per_group = 1;
+  by_device.shares = GroupShares();
   const std::vector<DeviceRow> devices = plan_layout(context.world, num_ranks, by_device);
   if (!devices.front().gpu) return layout;
   std::map<std::string, std::uint64_t> kept = kept_bytes(context.world, context.weights);
@@ -134,6 +136,16 @@ LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const 
     const Checkpoint& other = others.emplace_back(section);
     if (second.may_stand_on_cpus && !missing_on_gpus(other.config()).empty()) continue;
     models.push_back(counted(other, second.pass, second.pages, second.name));
+  }
+  if (layout.shares.mixed()) {
+    layout.kept_bytes = std::move(kept);
+    for (const auto& part : layout.shares.parts()) {
+      for (const GroupModel& model : models)
+        partition_for(model.config, 0, part.size);  // refuses what cannot be divided
+      layout.needed_bytes.push_back(
+          static_cast<std::uint64_t>(static_cast<double>(sum_of(group_memory(models, part.size))) / kUsableGpuShare));
+    }
+    return layout;
   }
   for (const int size : group_sizes(models, static_cast<int>(devices.size()))) {
     if (!group_size_divides(devices, size)) continue;
@@ -193,26 +205,40 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
 }
 
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
-                       const MemoryParts& beside) {
+                       const MemoryParts& beside, std::uint64_t together) {
   MemoryParts all = beside;
-  if (!model.gpu || model.gpu->on_host()) all.insert(all.begin(), parts.begin(), parts.end());
+  const bool on_host = !model.gpu || model.gpu->on_host();
+  if (on_host) all.insert(all.begin(), parts.begin(), parts.end());
   if (all.empty()) return;
+  if (together > 0)
+    together = (on_host ? together : 0) + static_cast<std::uint64_t>(model.shards_on_host) * sum_of(beside);
   HostMemory memory = host_memory();
   // Weights that an earlier task left are taken over or freed.
   const std::uint64_t kept =
       world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->host_bytes());
   if (memory.free_bytes != 0) memory.free_bytes += kept;
   for (const std::string& message :
-       world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, all))) {
+       world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, all, together))) {
     if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
   }
 }
+
+namespace {
+
+const MemoryParts& parts_of(const PlanReport& report, int group_size) {
+  for (const auto& one : report.sizes) {
+    if (one.size == group_size) return one.device_parts;
+  }
+  return report.device_parts;
+}
+
+}  // namespace
 
 void check_device_memory(const PlanReport& report) {
   for (const DeviceRow& row : report.devices) {
     if (!row.gpu) continue;
     refuse_too_much(fmt::format("cuda:{} of rank {} on {}", row.gpu->index, row.world_rank, printable(row.host)),
-                    {row.gpu->total_bytes, row.gpu->free_bytes}, report.tp_size, report.device_parts);
+                    {row.gpu->total_bytes, row.gpu->free_bytes}, row.group_size, parts_of(report, row.group_size));
   }
 }
 

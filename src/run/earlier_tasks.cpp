@@ -1,12 +1,14 @@
 // See earlier_tasks.h.
 #include "magister/run/earlier_tasks.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "magister/core/error.h"
 #include "magister/io/results/tools.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/task.h"
+#include "magister/run/task_paths.h"
 
 namespace magister {
 
@@ -16,25 +18,24 @@ std::string results_path_of(const RunContext& context, const std::string& task) 
   return (fs::path(context.results_path).parent_path() / (task + ".h5")).string();
 }
 
-const Task* require_results(const RunContext& context, const std::string& by, const std::string& key,
-                            const std::string& task, const std::string& kind) {
+const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,
+                            const std::string& kind) {
   std::vector<std::string> names;
   for (const Task* const earlier : context.earlier_tasks) {
     if (earlier->kind() == kind) names.push_back(earlier->name());
     if (earlier->name() != task) continue;
-    MAGISTER_CHECK(
-        earlier->kind() == kind, ExitCode::kConfig,
-        "tasks: {}: {} names {}, which is a {} task (the results of a {} task are needed); name one of those", by, key,
-        printable(task), earlier->kind(), kind);
+    MAGISTER_CHECK(earlier->kind() == kind, ExitCode::kConfig,
+                   "{} names {}, which is a {} task (the results of a {} task are needed); name one of those", place,
+                   printable(task), earlier->kind(), kind);
     return earlier;
   }
   const std::string path = results_path_of(context, task);
   if (fs::exists(path)) return nullptr;
   const std::string nearest = nearest_name(task, names);
   fail(ExitCode::kConfig,
-       "tasks: {}: {} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
+       "{} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
        "are needed); {}",
-       by, key, printable(task), kind, printable(path),
+       place, printable(task), kind, printable(path),
        nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own", kind)
                        : fmt::format("did you mean {}?", printable(nearest)));
 }
@@ -53,13 +54,31 @@ void add_results_digests(const RunContext& context, const std::string& of, const
 }
 
 ModelSection model_by_now(const ModelSection& section, const RunContext& context, bool& stands_in) {
-  stands_in = !section.task.empty() && !is_made(context, section.path);
+  const bool no_model = !section.task.empty() && !is_made(context, section.path);
+  const bool no_adapter = !section.adapter_task.empty() && !is_made(context, section.adapter);
+  stands_in = no_model || no_adapter;
   if (stands_in) return section.stand_in();
   MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
                  "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "
                  "the folder); put it back, or train again with --fresh",
                  printable(section.path, 4096), section.task);
   return section;
+}
+
+// As many as the task that writes them reads, or fewer where the data set says so; a file may hold any other number.
+TaskData data_by_now(const DatasetConfig& dataset, const RunContext& context) {
+  for (const std::string& path : dataset.paths) {
+    if (is_made(context, path)) continue;
+    const TaskPath at(context.experiment.folder(), path);
+    if (at.name().empty() && !at.is_pattern()) continue;
+    for (const Task* const earlier : context.earlier_tasks) {
+      if (!at.is_output_of(earlier->name())) continue;
+      DatasetConfig records = earlier->data(context).config;
+      if (dataset.limit) records.limit = std::min(*dataset.limit, records.limit.value_or(*dataset.limit));
+      return {std::move(records), true};
+    }
+  }
+  return {dataset};
 }
 
 bool is_made(const RunContext& context, const std::string& path) {

@@ -6,10 +6,10 @@
 #include <array>
 #include <charconv>
 #include <functional>
-#include <set>
 
 #include "magister/core/error.h"
 #include "magister/parallel/mpi_hints.h"
+#include "run/layout_section.h"
 
 namespace magister {
 
@@ -32,43 +32,6 @@ std::vector<std::string> split(const std::string& text, char separator) {
     }
   }
   return parts;
-}
-
-LayoutConfig read_layout(ConfigNode& root) {
-  ConfigNode node = root.section("layout");
-  LayoutConfig layout;
-  if (node.is_list("gpus_per_group")) {
-    node.integers("gpus_per_group", 1, 4096);
-    node.reject(
-        "gpus_per_group",
-        "groups of unlike size in one job (the last bits of a row depend on the size of the group that computes "
-        "it, and who computes what on how fast each is: no two runs would write the same file); write one size, "
-        "for groups of unlike GPUs and speed may be mixed, or give each size a job of its own, with a slice");
-  } else {
-    layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
-  }
-  std::vector<std::int64_t> devices;
-  layout.cpu_only = node.choice_or_integers("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]",
-                                            devices, 0, 1023) == "cpu";
-  if (std::set<std::int64_t>(devices.begin(), devices.end()).size() != devices.size()) {
-    node.reject("devices", "a device is named twice (it cannot hold two shards of a model); name each once");
-  }
-  layout.devices.assign(devices.begin(), devices.end());
-  layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
-  layout.devices_per_rank = static_cast<int>(node.integer_or_auto("devices_per_rank", 1, 256).value_or(0));
-  if (layout.devices_per_rank > 1 && layout.cpu_only) {
-    node.reject("devices_per_rank",
-                "more than one GPU a rank together with devices: cpu (there are none then); remove it, or set "
-                "shards_per_rank");
-  }
-  layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
-  if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
-    node.reject("shards_per_rank",
-                "more than one shard a rank together with a list of GPUs (shards inside a rank are for "
-                "CPUs; a rank drives its own GPUs); remove one of the two");
-  }
-  node.also_called("gpus_per_group", {"tensor_parallel_size", "tp_size", "tp"});
-  return layout;
 }
 
 RunSection read_run(ConfigNode& root) {

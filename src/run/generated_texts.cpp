@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "magister/core/error.h"
+#include "magister/io/results/checked_units.h"
 #include "magister/io/results/reader.h"
 
 namespace magister {
@@ -13,6 +14,7 @@ namespace magister {
 struct GeneratedTexts::Columns {
   explicit Columns(const std::string& path) : file(path) {}
   ResultsReader file;
+  std::optional<CheckedUnits> units;
   std::uint64_t texts_a_record = 1;
   std::mutex reading;  // the heap keeps the collection that was read last
   std::optional<ResultsTextColumn> texts;
@@ -23,6 +25,7 @@ GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_uni
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
                  "{}: is not a complete file of texts (there is nothing to go on from); run its generate task first",
                  printable(path));
+  columns_->units.emplace(file);
   file.column("/samples/key", ColumnType::kUtf8);
   const ColumnSpec* const text = file.find("/generate/text");
   // Files of format version 1 hold strings of a fixed length.
@@ -36,7 +39,12 @@ GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_uni
   if (file.find("/generate/guide_kl") != nullptr) file.column("/generate/guide_kl", ColumnType::kF32);
   const std::uint64_t n = num_texts();
   std::uint64_t count = 1;
-  while (count < n && file.rows<std::uint32_t>("/generate/text_index", count, 1)[0] == count) ++count;
+  if (n > 1) file.column("/generate/text_index", ColumnType::kU32);
+  const auto goes_on = [&] {
+    columns_->units->require(count);
+    return file.rows<std::uint32_t>("/generate/text_index", count, 1)[0] == count;
+  };
+  while (count < n && goes_on()) ++count;
   columns_->texts_a_record = count;
 }
 GeneratedTexts::~GeneratedTexts() = default;
@@ -46,11 +54,13 @@ std::uint64_t GeneratedTexts::num_texts() const { return columns_->file.num_samp
 std::uint64_t GeneratedTexts::texts_a_record() const { return columns_->texts_a_record; }
 
 std::string GeneratedTexts::text(std::uint64_t i) const {
+  columns_->units->require(i);
   const std::lock_guard lock(columns_->reading);
   return columns_->texts->text(i);
 }
 
 std::string GeneratedTexts::key(std::uint64_t i) const {
+  columns_->units->require(i);
   std::string key(columns_->file.find("/samples/key")->width, '\0');
   columns_->file.read("/samples/key", i, std::as_writable_bytes(std::span(key)));
   key.resize(key.find_last_not_of('\0') + 1);
@@ -71,11 +81,13 @@ void GeneratedTexts::for_each_key(const std::function<void(std::uint64_t, std::s
 const std::string& GeneratedTexts::attribute(const std::string& name) const { return columns_->file.text(name); }
 
 std::uint64_t GeneratedTexts::source_index(std::uint64_t i) const {
+  columns_->units->require(i);
   return columns_->file.rows<std::uint64_t>("/samples/source_index", i, 1)[0];
 }
 
 // First row of the text and the one behind its last.
 std::vector<std::uint64_t> GeneratedTexts::rows_of(std::uint64_t i) const {
+  columns_->units->require(i);
   const auto offset = columns_->file.rows<std::uint64_t>("/samples/offset", i, 2);
   MAGISTER_CHECK(offset[0] <= offset[1], ExitCode::kData,
                  "{}: text {} has rows {} to {} (the file is damaged); run check", printable(columns_->file.path()), i,
@@ -101,6 +113,7 @@ bool GeneratedTexts::has_flops() const { return columns_->file.attribute("flops_
 
 double GeneratedTexts::flops(std::uint64_t i) const {
   const ResultsReader& file = columns_->file;
+  columns_->units->require(i);
   const std::uint32_t prompt = file.rows<std::uint32_t>("/generate/prompt_tokens", i, 1)[0];
   return static_cast<double>(num_tokens(i)) * static_cast<double>(file.number("flops_a_token")) +
          static_cast<double>(prompt) * static_cast<double>(file.number("flops_a_prompt_token"));

@@ -71,6 +71,7 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
       checkpoint_(model_by_now(config.model, inputs.context, stands_in_)) {
   check(inputs);
   model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu, inputs.model.gpus);
+  model_.is_second = true;
   model_.shards_on_host = inputs.model.shards_on_host;
   model_.kept.store = inputs.model.kept.store;
   divide_cache(inputs.model);

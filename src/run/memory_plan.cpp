@@ -56,6 +56,7 @@ MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uin
 
 // 8 channels with buffers of 4 MB, 5 MB and 0.5 MB (one for each of NCCL's protocols) to two neighbours, and what the library keeps.
 constexpr std::uint64_t kNcclBytes = std::uint64_t{256} << 20;
+constexpr const char* kNccl = "NCCL";
 
 // Rows of logits between the head and the tokens: those of the pass, the same with rows that were kept of shared prompts, and those that are
 // drawn; the shard's own part twice on its way to the others.
@@ -86,7 +87,7 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
   }
   if (pass.sampled_rows > 0)
     parts.emplace_back("sampled rows", sampled_row_bytes(config, part, pass.sampled_rows, tp_size));
-  if (tp_size > 1) parts.emplace_back("NCCL", kNcclBytes);
+  if (tp_size > 1) parts.emplace_back(kNccl, kNcclBytes);
   return parts;
 }
 
@@ -105,10 +106,15 @@ MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_byt
   return largest;
 }
 
+MemoryParts without_shared(MemoryParts parts) {
+  std::erase_if(parts, [](const auto& part) { return part.first == kNccl; });
+  return parts;
+}
+
 void plan_devices(PlanReport& report, const PlannedModel& model) {
   for (const DeviceRow& row : report.devices) {
     report.num_groups = std::max(report.num_groups, row.group_index + 1);
-    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
+    report.tp_size = std::max(report.tp_size, row.group_size);
   }
   report.model = model_words(model);
 }
@@ -117,7 +123,9 @@ MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size) {
   MemoryParts parts;
   for (const GroupModel& model : models) {
     const auto weights = [&](int shard) { return model.weight_bytes(shard, tp_size); };
-    for (auto& [name, bytes] : device_memory(model.config, weights, tp_size, model.pass, model.pages, model.gpu))
+    MemoryParts own = device_memory(model.config, weights, tp_size, model.pass, model.pages, model.gpu);
+    if (&model != &models.front()) own = without_shared(std::move(own));
+    for (auto& [name, bytes] : own)
       parts.emplace_back(model.name.empty() ? name : fmt::format("{}: {}", model.name, name), bytes);
   }
   return parts;

@@ -70,16 +70,25 @@ std::string sha256_of(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
-                         const StopPoll& poll) {
+ModelHash model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
+                       const std::vector<std::string>& adapter, const StopPoll& poll) {
   std::vector<std::string> paths = file.paths();
   const bool folder = std::filesystem::is_directory(model_path);
   for (const char* name : {"config.json", "tokenizer.json"}) {
     const std::string path = (std::filesystem::path(model_path) / name).string();
     if (folder && std::filesystem::exists(path)) paths.push_back(path);
   }
-  const std::vector<std::string> lines = hash_lines(world, std::move(paths), poll);
-  return lines.size() == 1 && !folder ? lines.front().substr(0, 64) : sha256_of(lines);
+  std::vector<std::string> lines = hash_lines(world, std::move(paths), poll);
+  const auto hash = [&] { return lines.size() == 1 && !folder ? lines.front().substr(0, 64) : sha256_of(lines); };
+  ModelHash found = {.whole = hash(), .base = ""};
+  if (adapter.empty() || world.max(std::uint64_t{poll && poll()}) > 0) return found;
+  std::erase_if(lines, [&](const std::string& line) {
+    return std::any_of(adapter.begin(), adapter.end(), [&](const std::string& path) {
+      return line.ends_with("  " + std::filesystem::path(path).filename().string() + "\n");
+    });
+  });
+  found.base = hash();
+  return found;
 }
 
 std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll) {

@@ -1,10 +1,12 @@
 // Which model a task computes with, key by key; configs/README.md lists them for users. The order of the reads is the order of the resolved
 // experiment, so changing it changes every config_sha256.
+#include <algorithm>
 #include <filesystem>
 
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/task_paths.h"
 
 namespace magister {
 namespace {
@@ -34,6 +36,21 @@ void find_task(const ExperimentConfig& experiment, ModelSection& model) {
   model.path = experiment.folder() + "/" + model.task;
 }
 
+// A path to what a training before this task writes is that training's model, as `task` would name it.
+void find_maker(const ExperimentConfig& experiment, ModelSection& model) {
+  const auto maker = [&](const std::string& path) {
+    const TaskPath at(experiment.folder(), path);
+    const bool trained = std::any_of(experiment.trained.begin(), experiment.trained.end(),
+                                     [&](const auto& one) { return at.is_folder_of(one.first); });
+    return trained ? at.name() : std::string();
+  };
+  if (model.task.empty() && !model.random) {
+    model.task = maker(model.path);
+    find_task(experiment, model);
+  }
+  if (!model.adapter.empty()) model.adapter_task = maker(model.adapter);
+}
+
 // Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
 void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
   model.task = section.optional_text("task").value_or("");
@@ -58,13 +75,16 @@ ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& expe
   model.path = find_model(named.text("path"));
   section.one_of({"path", "task"});
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
+  const bool by_path = model.task.empty();
+  model.place = section.place();
   find_task(experiment, model);
+  find_maker(experiment, model);
   if (model.task.empty() || (!model.begins_as.empty() && model.head_labels > 0)) return model;
   std::vector<std::string> names;
   for (const auto& [name, start] : experiment.trained)
     if (start.head_labels > 0) names.push_back(name);
   const std::string nearest = nearest_name(model.task, names);
-  section.reject("task",
+  section.reject(by_path ? "path" : "task",
                  "no train task of objective reward or value before this one is named {} (its weights are needed); {}",
                  printable(model.task),
                  nearest.empty() ? "put that task before this one, or name a folder with path"
@@ -83,6 +103,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
     model.path = find_model(section.text("path"));
   }
   model.adapter = find_model(section.optional_text("adapter").value_or(""));
+  if (experiment != nullptr) find_maker(*experiment, model);
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {
@@ -107,6 +128,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
   model.chat_template = section.optional_text("chat_template").value_or("");
   model.chat_template_kwargs = section.value_map("chat_template_kwargs");
   model.chat_template_kwargs_place = section.place("chat_template_kwargs");
+  model.place = section.place();
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
   section.also_called("adapter",
                       {"lora", "peft", "lora_path", "adapter_path", "adapter_name_or_path", "peft_model_id"});
@@ -121,12 +143,24 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
 
 ModelSection read_shared_model(ConfigNode section) { return read_model(std::move(section), nullptr); }
 
+std::string ExperimentConfig::maker_of(const std::string& path) const {
+  const TaskPath at(folder(), path);
+  const bool is_earlier = std::find(earlier.begin(), earlier.end(), at.name()) != earlier.end();
+  return is_earlier && at.is_output_of(at.name()) ? at.name() : std::string();
+}
+
+std::string ExperimentConfig::task_of(const std::string& name_or_path) const {
+  const TaskPath at(folder(), name_or_path);
+  return at.name().empty() || !at.is_output_of(at.name()) ? name_or_path : at.name();
+}
+
 ModelSection ModelSection::stand_in() const {
   ModelSection section = *this;
   if (!task.empty()) {
     section.path = begins_as;
     section.random = begins_random;
   }
+  if (!adapter_task.empty()) section.adapter.clear();
   return section;
 }
 
@@ -140,7 +174,10 @@ ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experimen
     }
     return model;
   }
-  return experiment.has_model ? experiment.model : read_model(task.section("model"), &experiment);
+  if (!experiment.has_model) return read_model(task.section("model"), &experiment);
+  ModelSection model = experiment.model;
+  find_maker(experiment, model);
+  return model;
 }
 
 }  // namespace magister

@@ -118,8 +118,9 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
   const GpuDemand demand{plain_dtype, quantization.on()};
-  return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
-                                 gpu ? std::optional(demand) : std::nullopt);
+  MemoryParts parts = magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
+                                              gpu ? std::optional(demand) : std::nullopt);
+  return is_second ? without_shared(std::move(parts)) : parts;
 }
 
 std::uint64_t OpenModel::page_bytes(int tp_size) const {

@@ -72,8 +72,9 @@ std::string Progress::line(Total done, double seconds_since_start, const InFligh
   const std::string eta =
       none_committed     ? time_left(in_flight, total_.units - std::min(total_.units, done.units), seconds_since_start)
       : tokens_left == 0 ? format_duration(0)
-      : tokens_per_second > 0.0 ? format_duration(static_cast<double>(tokens_left) / tokens_per_second)
-                                : "unknown";
+      : tokens_per_second > 0.0
+          ? format_duration((slowest ? slowest->longer : 1) * static_cast<double>(tokens_left) / tokens_per_second)
+          : "unknown";
   const std::string last = !slowest ? ""
                                     : fmt::format(", slowest rank {}: {:.0f} tokens/s", slowest->rank,
                                                   rate(slowest->tokens, seconds_since_start));

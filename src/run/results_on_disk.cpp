@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
 #include <system_error>
 
 #include "magister/core/error.h"
@@ -39,6 +42,51 @@ void put_path_aside(const std::string& path) {
   log_info("{} put aside as {}", path, aside);
 }
 
+namespace {
+
+bool has_same_bytes(const fs::path& one, const fs::path& other) {
+  constexpr std::size_t kBlock = 1 << 20;
+  std::ifstream first(one, std::ios::binary), second(other, std::ios::binary);
+  std::vector<char> of_first(kBlock), of_second(kBlock);
+  while (first && second) {
+    first.read(of_first.data(), kBlock);
+    second.read(of_second.data(), kBlock);
+    if (first.gcount() != second.gcount() ||
+        !std::equal(of_first.begin(), of_first.begin() + first.gcount(), of_second.begin()))
+      return false;
+  }
+  return first.eof() && second.eof();
+}
+
+// Names and sizes in order; nothing where the folder cannot be read, or holds more than regular files.
+std::optional<std::map<std::string, std::uintmax_t>> files_in(const std::string& folder) {
+  std::map<std::string, std::uintmax_t> files;
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return std::nullopt;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (!fs::is_regular_file(entry.symlink_status(error))) return std::nullopt;
+    files[entry.path().filename().string()] = entry.file_size(error);
+  }
+  return error ? std::nullopt : std::optional(std::move(files));
+}
+
+}  // namespace
+
+bool has_same_files(const std::string& folder, const std::string& other) {
+  const auto files = files_in(folder);
+  if (!files || files != files_in(other)) return false;
+  return std::all_of(files->begin(), files->end(), [&](const auto& file) {
+    return has_same_bytes(fs::path(folder) / file.first, fs::path(other) / file.first);
+  });
+}
+
+void require_beside(const std::string& results_path, const std::string& path, const char* called,
+                    const char* what_to_do) {
+  MAGISTER_CHECK(fs::exists(path), ExitCode::kInputOutput,
+                 "{}: is not there, though {} is complete ({} was moved or removed); {}", printable(path, 4096),
+                 printable(results_path, 4096), called, what_to_do);
+}
+
 void put_aside(const Communicator& world, const std::string& results_path) {
   if (world.rank() == 0) {
     for (const std::string& path : {results_path, results_path + ".partial"}) put_path_aside(path);
@@ -61,14 +109,16 @@ std::uint64_t free_bytes_for(const std::string& results_path) {
   return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
 }
 
-void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes) {
+void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes,
+                      const std::string& made_smaller_by) {
   if (world.rank() == 0) {
     const std::uint64_t available = free_bytes_for(folder + "/x");
     MAGISTER_CHECK(
         bytes + kFreeSpaceMargin <= available, ExitCode::kInputOutput,
-        "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space, lower "
-        "top_k or choose another output.directory",
-        folder, available, bytes + kFreeSpaceMargin);
+        "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space{}, or "
+        "choose another output.directory",
+        printable(folder, 4096), available, bytes + kFreeSpaceMargin,
+        made_smaller_by.empty() ? "" : ", lower " + made_smaller_by);
   }
   world.barrier();
 }

@@ -50,11 +50,12 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
           // It has no cache, which is all that wants to know the rank's other GPUs.
           open_model(context.world, checkpoint_, missing_on_gpus(checkpoint_.config()).empty() ? gpu : std::nullopt,
                      {})) {
+  model_.is_second = true;
   const ModelConfig& model = checkpoint_.config();
   MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
-                 "{}: {}.model: {} has {} labels (a reward is one number); name a reward model "
+                 "{}: {} has {} labels (a reward is one number); name a reward model "
                  "(...ForSequenceClassification with one label)",
-                 texts.task, texts.key, printable(checkpoint_.path(), 4096), model.labels.size());
+                 section.place, printable(checkpoint_.path(), 4096), model.labels.size());
   MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
                      texts.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
                  ExitCode::kConfig,

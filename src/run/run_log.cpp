@@ -17,6 +17,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/io/whole_file.h"
 
@@ -37,17 +38,25 @@ std::string time_stamp() {
   return fmt::format("{}.{:03d}Z", text, milliseconds);
 }
 
+// Of this process now: no other has its number on this host.
+std::string new_start() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return fmt::format("{}-{}-{:x}", host_name(), ::getpid(),
+                     std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
 }  // namespace
 
-RunLog::RunLog(const std::string& path) : path_(path) {
+RunLog::RunLog(const std::string& path, const std::string& start)
+    : path_(path), start_(start.empty() ? new_start() : start) {
   make_folders(std::filesystem::path(path).parent_path().string());
   // O_NONBLOCK: opening a FIFO must not wait for its reader.
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  descriptor_.reset(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   const int error = errno;
   struct stat status{};
-  const bool regular = descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+  const bool regular = descriptor_.is_open() && ::fstat(descriptor_.number(), &status) == 0 && S_ISREG(status.st_mode);
   if (regular) return;
-  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  descriptor_.reset();
   fail(ExitCode::kInputOutput,
        "{}: {} (the run could not be followed or explained afterwards); move it away, make its folder "
        "writable or choose another output.directory",
@@ -57,18 +66,14 @@ RunLog::RunLog(const std::string& path) : path_(path) {
                              : std::strerror(error));
 }
 
-RunLog::~RunLog() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 // The whole line or nothing of it: a line that a full disk cut is taken back, or the next would be glued to it.
 void RunLog::append(const std::string& line) {
   struct stat before{};
-  const bool known = ::fstat(descriptor_, &before) == 0;
+  const bool known = ::fstat(descriptor_.number(), &before) == 0;
   std::string_view rest = line;
   while (!rest.empty()) {
     const bool pretend_full = fail_point("run_log.write");
-    const ssize_t n = pretend_full ? -1 : ::write(descriptor_, rest.data(), rest.size());
+    const ssize_t n = pretend_full ? -1 : ::write(descriptor_.number(), rest.data(), rest.size());
     if (pretend_full) errno = ENOSPC;
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -76,7 +81,7 @@ void RunLog::append(const std::string& line) {
   }
   if (rest.empty()) return;
   const int error = errno;
-  if (rest.size() < line.size() && known && ::ftruncate(descriptor_, before.st_size) != 0) {
+  if (rest.size() < line.size() && known && ::ftruncate(descriptor_.number(), before.st_size) != 0) {
     log_warning("{}: its last line is cut short and cannot be taken back: {}", printable(path_), std::strerror(errno));
   }
   if (num_lost_++ > 0) return;
@@ -85,9 +90,9 @@ void RunLog::append(const std::string& line) {
 }
 
 void RunLog::event(const std::string& name, const nlohmann::ordered_json& fields) noexcept {
-  if (descriptor_ < 0) return;
+  if (!descriptor_.is_open()) return;
   try {
-    nlohmann::ordered_json line = {{"schema", kSchema}, {"time", time_stamp()}, {"event", name}};
+    nlohmann::ordered_json line = {{"schema", kSchema}, {"time", time_stamp()}, {"start", start_}, {"event", name}};
     if (fields.is_object()) line.update(fields);
     const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     const std::lock_guard lock(mutex_);

@@ -43,6 +43,8 @@ SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, cons
       unit_tokens_(rules.unit_tokens),
       unit_samples_(rules.unit_samples),
       group_samples_(rules.group_samples),
+      item_samples_(rules.item_samples),
+      takes_part_(rules.takes_part),
       last_rank_(world.rank() + 1 == world.size()) {
   if (!keeps_rows) return;
   ids_ = Spool(spool_directory);
@@ -76,11 +78,20 @@ void SamplePlan::read(const Communicator& world, const Dataset& dataset, const S
   agree(world);
 }
 
+// A record's samples are on one rank.
+void SamplePlan::count_item(bool takes_part) {
+  item_takes_part_ = item_takes_part_ && takes_part;
+  if (own_samples_ % item_samples_ != 0) return;
+  if (item_takes_part_) ++num_items;
+  item_takes_part_ = true;
+}
+
 void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids,
                             std::span<const std::uint8_t> assistant) {
   const auto length = static_cast<std::uint32_t>(ids.size());
   lengths_.append(&length, sizeof length);
   ++own_samples_;
+  count_item(!takes_part_ || takes_part_(ids, assistant));
   own_tokens_ += length;
   own_digest_ = (own_digest_ + multiply(next_factor_, length + 1ull)) % kPrime;
   next_factor_ = multiply(next_factor_, kBase);
@@ -175,6 +186,7 @@ void SamplePlan::agree(const Communicator& world) {
   num_samples = world.sum(own_samples_);
   num_tokens = world.sum(own_tokens_);
   num_cut = world.sum(num_cut);
+  num_items = world.sum(num_items);
   max_key_bytes = world.max(max_key_bytes);
   longest_sample = world.max(longest_sample);
   lengths_digest = 0;

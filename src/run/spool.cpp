@@ -18,40 +18,17 @@ constexpr std::size_t kBufferBytes = 1 << 20;
 }
 
 Spool::Spool(const std::string& directory) : directory_(directory) {
-  descriptor_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT)) {
+  descriptor_.reset(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!descriptor_.is_open() && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT)) {
     std::string name = directory + "/.magister-spool-XXXXXX";
-    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
-    if (descriptor_ >= 0) ::unlink(name.c_str());
+    descriptor_.reset(::mkostemp(name.data(), O_CLOEXEC));
+    if (descriptor_.is_open()) ::unlink(name.c_str());
   }
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+  MAGISTER_CHECK(descriptor_.is_open(), ExitCode::kInputOutput,
                  "{}: cannot make a temporary file ({}; the tokens are kept there until the results file is sized); "
                  "make the folder writable",
                  directory, std::strerror(errno));
   buffer_.reserve(kBufferBytes);
-}
-
-Spool::~Spool() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-Spool::Spool(Spool&& other) noexcept
-    : directory_(std::move(other.directory_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      written_(other.written_),
-      position_(other.position_),
-      buffer_(std::move(other.buffer_)) {}
-
-Spool& Spool::operator=(Spool&& other) noexcept {
-  if (this != &other) {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    directory_ = std::move(other.directory_);
-    descriptor_ = std::exchange(other.descriptor_, -1);
-    written_ = other.written_;
-    position_ = other.position_;
-    buffer_ = std::move(other.buffer_);
-  }
-  return *this;
 }
 
 void Spool::append(std::span<const std::byte> bytes) {
@@ -62,8 +39,8 @@ void Spool::append(std::span<const std::byte> bytes) {
 void Spool::flush() {
   std::size_t done = 0;
   while (done < buffer_.size()) {
-    const ssize_t n =
-        ::pwrite(descriptor_, buffer_.data() + done, buffer_.size() - done, static_cast<off_t>(written_ + done));
+    const ssize_t n = ::pwrite(descriptor_.number(), buffer_.data() + done, buffer_.size() - done,
+                               static_cast<off_t>(written_ + done));
     if (n < 0 && errno == EINTR) continue;
     MAGISTER_CHECK(n > 0, ExitCode::kInputOutput,
                    "{}: cannot write {} bytes of a temporary file ({}; the work needs them); free space on this file "
@@ -84,7 +61,8 @@ void Spool::rewind() {
 std::size_t Spool::read_at(std::uint64_t position, std::span<std::byte> out) const {
   std::size_t done = 0;
   while (done < out.size()) {
-    const ssize_t n = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(position + done));
+    const ssize_t n =
+        ::pread(descriptor_.number(), out.data() + done, out.size() - done, static_cast<off_t>(position + done));
     if (n < 0 && errno == EINTR) continue;
     MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
                    "{}: cannot read a temporary file back ({}; what it holds is lost); check "

@@ -12,10 +12,18 @@ using nlohmann::ordered_json;
 
 std::string number(const ordered_json& value) { return value.is_null() ? std::string() : value.dump(); }
 
+// As RFC 4180 has it: a name may have commas, quotes and ends of lines.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out.append(c == '"' ? 2 : 1, c);
+  return out + "\"";
+}
+
 void add_rows(const ordered_json& node, const std::string& measure, std::string& out) {
   if (node.is_object() && node.contains("share") && node.contains("wilson95")) {
-    out += fmt::format("{},{},{},{},{},{}\n", measure, number(node["share"]), number(node["count"]), number(node["of"]),
-                       number(node["wilson95"][0]), number(node["wilson95"][1]));
+    out += fmt::format("{},{},{},{},{},{}\n", quoted(measure), number(node["share"]), number(node["count"]),
+                       number(node["of"]), number(node["wilson95"][0]), number(node["wilson95"][1]));
   } else if (node.is_structured()) {
     std::size_t index = 0;
     for (const auto& [name, part] : node.items()) {
@@ -23,7 +31,7 @@ void add_rows(const ordered_json& node, const std::string& measure, std::string&
       add_rows(part, measure.empty() ? last : measure + "." + last, out);
     }
   } else {
-    out += fmt::format("{},{},,,,\n", measure, number(node));
+    out += fmt::format("{},{},,,,\n", quoted(measure), number(node));
   }
 }
 

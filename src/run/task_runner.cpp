@@ -81,6 +81,10 @@ StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
 // Of the experiment, as far as the task can use it.
 LayoutConfig layout_of(const Task& task, const RunContext& context) {
   LayoutConfig layout = context.experiment.layout;
+  MAGISTER_CHECK(!layout.shares.mixed() || task.runs_model(), ExitCode::kConfig,
+                 "{}: groups of {}, and {} is a task of kind {} (every rank trains with a whole copy of the model, so "
+                 "there are no groups); leave layout.gpus_per_group out, in an experiment of its own if need be",
+                 layout.sizes_place, layout.shares.sizes(), task.name(), task.kind());
   layout.gpus_usable = task.uses_gpus();
   if (context.part) {
     layout.place_in_job = context.part->place;
@@ -90,8 +94,7 @@ LayoutConfig layout_of(const Task& task, const RunContext& context) {
   // A training has a whole copy of the model on every rank, whatever a pass of the model would need.
   if (has_gpus && layout.gpus_usable && !task.runs_model() && layout.gpus_per_group == 0) layout.gpus_per_group = 1;
   if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
-    log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(),
-                task.kind_in_words());
+    log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
   return layout;
 }
 
@@ -103,12 +106,12 @@ void check_head(const Task& task, const Checkpoint& checkpoint) {
   MAGISTER_CHECK(config.is_classifier(), ExitCode::kConfig,
                  "{}: {} is a language model (a task of kind {} reads a head of labels, as a sequence classifier or "
                  "reward model has it); name such a model, or use a task of another kind",
-                 task.name(), printable(checkpoint.path(), 4096), task.kind());
+                 task.model_section().place, printable(checkpoint.path(), 4096), task.kind());
   fail(ExitCode::kConfig,
        "{}: {} is a classifier of {} labels (a task of kind {} reads a head over the vocabulary, which it does not "
        "have); use "
        "a language model, or `task: score`",
-       task.name(), printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
+       task.model_section().place, printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
 }
 
 }  // namespace
@@ -128,16 +131,26 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
       data_(task.data(context_)),
       dataset_(Dataset::open(context_.world, data_.config, context_.stop_poll())) {
   check_head(task_, checkpoint_);
-  for (const DeviceRow& row : devices_) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
+  tp_size_ = group_ ? group_->tp_size() : devices_.front().group_size;
+  shares_ = layout_.shares.mixed() ? layout_.shares : GroupShares(tp_size_);
   model_.shards_on_host = group_ ? shards_on_host(context_.world, *group_) : shards_on_host(devices_);
   if (context_.part) model_.shards_on_host = context_.part->shards_on_host;
   model_.kept.store = context_.weights;
   if (!checkpoint_.section().none) {
     // Refuses what cannot be divided.
-    partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);
-    check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(model_.pass_limits()), 0));
+    for (const auto& part : shares_.parts())
+      partition_for(checkpoint_.config(), group_ && part.size == tp_size_ ? group_->first_tp_rank() : 0, part.size);
+    const auto memory_of = [&](int size) {
+      return model_.device_memory(size, task.pass_shape(model_.pass_limits()), 0);
+    };
+    check_host_memory(context_.world, model_, memory_of(tp_size_), {},
+                      host_bytes([&](std::size_t i) { return sum_of(memory_of(shares_.parts()[i].size)); }));
   }
-  job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_, data_.stands_in});
+  // What a task refuses for one size it refuses on every rank.
+  for (const auto& part : shares_.parts()) {
+    jobs_.push_back(task_.open({context_, checkpoint_, model_, dataset_, part.size, num_ranks_, data_.stands_in}));
+    if (part.size == tp_size_) job_ = jobs_.back().get();
+  }
   check_first_record();
 }
 
@@ -156,7 +169,8 @@ int TaskRunner::most_groups() const {
 }
 
 int TaskRunner::ranks_a_group() const {
-  std::map<int, std::set<int>> ranks;  // by group
+  if (shares_.mixed()) return num_ranks_;  // every part of the world would need a group of each size
+  std::map<int, std::set<int>> ranks;      // by group
   for (const DeviceRow& row : devices_) ranks[row.group_index].insert(row.world_rank);
   const std::size_t size = ranks.begin()->second.size();
   // Some groups are one rank of many devices, others several of few: the world cannot be cut into parts of so many ranks.
@@ -164,6 +178,21 @@ int TaskRunner::ranks_a_group() const {
       std::all_of(ranks.begin(), ranks.end(), [&](const auto& group) { return group.second.size() == size; });
   return all ? static_cast<int>(size) : num_ranks_;
 }
+
+namespace {
+
+// Of the devices, where groups of some size are done before the others.
+double used_share(const PlanReport& report) {
+  double longest = 1;
+  for (const auto& one : report.sizes) {
+    const double share = static_cast<double>(one.units) / static_cast<double>(report.num_units),
+                 devices = one.size * one.groups / static_cast<double>(report.devices.size());
+    longest = std::max(longest, share / devices);
+  }
+  return 1 / longest;
+}
+
+}  // namespace
 
 // Nothing where the lengths are not known, or no model computes.
 std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
@@ -179,7 +208,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
   const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host);
   if (speed.flops <= 0) return {};
   const double seconds =
-      left *
+      left / (model_.gpu ? used_share(report) : 1) *
       seconds_of(work, parameters, parameters * static_cast<double>(at::elementSize(model_.dtype)), speed, devices);
   return fmt::format("{} or more: {:.2g} FLOPs on {} of {:.2g} FLOP/s, as measured here", format_duration(seconds),
                      flops_of(work, parameters),
@@ -190,7 +219,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
 void TaskRunner::check_first_record() {
   const SampleRules rules = job_->rules();
   const IndexRange records = dataset_.records();
-  if (!rules.encode || records.size() == 0) return;
+  if (!rules.encode || records.size() == 0 || data_.stands_in) return;
   dataset_.for_each({records.begin, records.begin + 1}, [&](Record&& record) { rules.encode(record); });
 }
 
@@ -207,12 +236,11 @@ Attributes TaskRunner::identity() {
   const IndexRange slice = dataset_.records();
   add({{"dataset_sha256", dataset_.sha256()}, {"dataset_format", dataset_.formats()}});
   add(job_->identity());
-  add({{"dtype", dtype_name(model_.dtype)},
-       {"device", model_.device_kind()},
-       {"tp_size", static_cast<std::uint64_t>(tp_size_)},
-       {"source_records", dataset_.num_source_records()},
-       {"slice_begin", slice.begin},
-       {"slice_end", slice.end}});
+  add({{"dtype", dtype_name(model_.dtype)}, {"device", model_.device_kind()}});
+  if (!shares_.mixed()) add({{"tp_size", static_cast<std::uint64_t>(tp_size_)}});
+  // Units are counted from a file's first one; a merged file's are those of its parts.
+  if (shares_.mixed()) add({{"tp_sizes", shares_.sizes()}, {"tp_shares", shares_.shares()}, {"tp_first_units", "0"}});
+  add({{"source_records", dataset_.num_source_records()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
   if (const std::string products = model_.bf16_products(); !products.empty()) add({{"bf16_products", products}});
   return all;
 }
@@ -246,7 +274,7 @@ ExitCode TaskRunner::run() {
   const Communicator& world = context_.world;
   const std::string working = working_path();
   make_folder(world, fs::path(context_.results_path).parent_path().string());
-  const ResultsLock lock(world, context_.results_path);
+  const ResultsLock lock(world, context_.results_path, context_.held);
   if (context_.fresh) {
     job_->put_aside();
     put_aside(world, context_.results_path);
@@ -264,11 +292,16 @@ ExitCode TaskRunner::run() {
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
-  ResultsFile file =
-      resumes ? ResultsFile::resume(world, working, expected, context_.experiment.results_access) : create(expected);
+  ResultsFile file = resumes ? resume(expected) : create(expected);
   const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
   const ExitCode code = compute(file, numbers, expected);
   return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
+}
+
+ResultsFile TaskRunner::resume(const Attributes& expected) {
+  const PhaseTimes::Span span(times_, "check what is there");
+  return ResultsFile::resume(context_.world, working_path(), expected, context_.experiment.results_access,
+                             context_.stop_poll());
 }
 
 ResultsFile TaskRunner::create(const Attributes& expected) {
@@ -285,10 +318,14 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
     log_info("{}: {} records are longer than max_length {} and were {}", task_.name(), plan.num_cut, rules.max_length,
              rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
   }
+  // What cannot be done leaves no file behind, which another experiment would find in its way.
+  job_->check_samples(plan);
+  check_memory(numbers_of(plan));
   TaskResults results = job_->results(numbers_of(plan));
   ResultsSpec spec;
   spec.columns = std::move(results.columns);
   spec.num_units = plan.num_units;
+  spec.checks_inputs = true;
   spec.default_plot_column = results.default_plot_column;
   spec.attributes = root_attributes(task_, context_, results.format_version, expected, plan_sha256(plan, rules));
   spec.attributes.emplace_back("num_samples", plan.num_samples);
@@ -298,7 +335,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
     spec.attributes.emplace_back("longest_sample", plan.longest_sample);
   }
   const std::uint64_t bytes = results_bytes(spec);
-  check_free_space(world, folder, bytes + results.packed_bytes);
+  check_free_space(world, folder, bytes + results.packed_bytes, results.made_smaller_by);
   leave_if_stopped(world, context_.stop);
   ResultsFile file = ResultsFile::create(world, path, spec, context_.experiment.results_access);
   plan.write_fixed_columns(file);
@@ -320,11 +357,34 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
   return numbers;
 }
 
-MemoryParts TaskRunner::memory(const PlanNumbers& numbers, std::uint64_t pages) const {
-  MemoryParts parts = job_->memory(numbers);
+MemoryParts TaskRunner::memory(const TaskJob& job, int size, const PlanNumbers& numbers, std::uint64_t pages) const {
+  MemoryParts parts = job.memory(numbers);
   return parts.empty() && !checkpoint_.section().none
-             ? model_.device_memory(tp_size_, task_.pass_shape(model_.pass_limits()), pages)
+             ? model_.device_memory(size, task_.pass_shape(model_.pass_limits()), pages)
              : parts;
+}
+
+std::uint64_t TaskRunner::host_bytes(const std::function<std::uint64_t(std::size_t part)>& bytes_of) const {
+  if (!shares_.mixed()) return 0;
+  std::vector<std::uint64_t> bytes;
+  for (std::size_t i = 0; i < shares_.parts().size(); ++i) bytes.push_back(bytes_of(i));
+  std::map<std::string, std::uint64_t> of_host;
+  std::uint64_t most = 0;
+  for (const DeviceRow& row : devices_)
+    most = std::max(most, of_host[row.host] += bytes[shares_.part_of(row.group_size)]);
+  return most;
+}
+
+std::uint64_t TaskRunner::host_bytes(const PlanNumbers& numbers, std::uint64_t pages) const {
+  return host_bytes([&](std::size_t i) { return sum_of(memory(*jobs_[i], shares_.parts()[i].size, numbers, pages)); });
+}
+
+MemoryParts TaskRunner::check_memory(const PlanNumbers& numbers) const {
+  const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
+  MemoryParts parts = memory(*job_, tp_size_, numbers, pages);
+  job_->check_memory(numbers);
+  check_host_memory(context_.world, model_, parts, job_->host_memory(numbers), host_bytes(numbers, pages));
+  return parts;
 }
 
 // Frees what earlier tasks left and this one does not use. What stands there beside a model without quantisation, whose loss is measured first,
@@ -348,10 +408,8 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
                  ExitCode::kConfig,
                  "output.driver: mpio with ranks that hold several groups (each group writes by itself, and one thread "
                  "of a rank may use MPI-IO); use another driver, or start a rank for every group");
-  const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
-  const auto num_pages = static_cast<std::int64_t>(pages);
-  const MemoryParts parts = memory(numbers, pages);
-  check_host_memory(context_.world, model_, parts, job_->host_memory(numbers));
+  const auto num_pages = static_cast<std::int64_t>(context_.world.min(job_->cache_pages(numbers.longest_sample)));
+  const MemoryParts parts = check_memory(numbers);
   nlohmann::ordered_json log_fields = model_.log_fields();
   if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
   const std::optional<LossPlan> loss = plan_quantization_loss(
@@ -402,7 +460,7 @@ PlanReport TaskRunner::plan() {
   plan_devices(report, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
-  if (!job_->inputs_exist()) {
+  if (data_.stands_in || !job_->inputs_exist()) {
     report.num_samples = dataset_.records().size();
     report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
   } else {
@@ -416,33 +474,55 @@ PlanReport TaskRunner::plan() {
                                                      printable(checkpoint_.path(), 4096), task_.model_section().task));
   }
   const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
-  report.device_parts = memory(numbers, job_->cache_pages(longest));
-  report.device_bytes = sum_of(report.device_parts);
+  plan_sizes(report, numbers);
   const MemoryParts on_host = job_->host_memory(numbers);
   std::string host_parts;
   for (const auto& [name, bytes] : on_host)
     host_parts += fmt::format("{}{} {}", host_parts.empty() ? "" : ", ", name, format_bytes(bytes));
   if (!on_host.empty())
     report.notes.emplace_back("host memory", fmt::format("{} a rank: {}", format_bytes(sum_of(on_host)), host_parts));
+  for (auto& note : job_->memory_notes(numbers)) report.notes.push_back(std::move(note));
   if (context_.world.rank() == 0) {
     if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
   }
+  job_->check_memory(numbers);
   check_device_memory(report);
-  check_host_memory(context_.world, model_, report.device_parts, on_host);
+  check_host_memory(context_.world, model_, report.device_parts, on_host,
+                    host_bytes(numbers, job_->cache_pages(longest)));
   return report;
+}
+
+void TaskRunner::plan_sizes(PlanReport& report, const PlanNumbers& numbers) const {
+  const std::vector<std::uint64_t> units = shares_.units_by_part(report.num_units);
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const int size = shares_.parts()[i].size;
+    MemoryParts parts = memory(*jobs_[i], size, numbers, jobs_[i]->cache_pages(numbers.longest_sample));
+    if (shares_.mixed()) report.sizes.push_back({size, 0, units[i], parts});
+    if (i > 0 && sum_of(parts) <= report.device_bytes) continue;
+    report.device_bytes = sum_of(parts);
+    report.device_parts = std::move(parts);
+  }
+  std::set<int> seen;
+  for (const DeviceRow& row : report.devices) {
+    if (shares_.mixed() && seen.insert(row.group_index).second) ++report.sizes[shares_.part_of(row.group_size)].groups;
+  }
 }
 
 void TaskRunner::plan_samples(PlanReport& report) {
   const SampleRules rules = job_->rules();
   const SamplePlan samples = SamplePlan::measure(context_.world, dataset_, rules, context_.stop);
   const PlanNumbers numbers = numbers_of(samples);
+  job_->check_samples(samples);
   const TaskResults results = job_->results(numbers);
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;
   report.longest_sample = samples.longest_sample;
-  report.results_bytes = report.needed_bytes =
-      results_bytes({results.columns, {}, samples.num_units, {}}) + results.packed_bytes;
+  ResultsSpec spec;
+  spec.columns = results.columns;
+  spec.num_units = samples.num_units;
+  spec.checks_inputs = true;
+  report.results_bytes = report.needed_bytes = results_bytes(spec) + results.packed_bytes;
   report.notes = {{"records", std::to_string(dataset_.records().size())},
                   {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
                   {"longer than max_length", std::to_string(samples.num_cut)}};

@@ -16,6 +16,12 @@ void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, Rew
   reward.model = read_reward_model(*section, experiment);
 }
 
+void read_judge(ConfigNode& node, RewardConfig& reward) {
+  ConfigNode alone = node.only_if(reward.verifier.empty() && !reward.model,
+                                  "is given beside a verifier or a model (a text has one reward); remove one of them");
+  if (std::optional<ConfigNode> judge = alone.optional_section("judge")) reward.judge = read_judge_reward(*judge);
+}
+
 }  // namespace
 
 RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& experiment) {
@@ -24,15 +30,11 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
   reward.verifier = verifier == "none" ? "" : verifier;
   reward.rule = read_verifier_config(node, verifier);
   read_reward_model(node, experiment, reward);
-  if (node.has("judge")) {
-    node.reject(
-        "judge",
-        "a judge's verdicts as rewards are not there yet (its model would have to answer between two steps); remove "
-        "it, and name a verifier");
-  }
+  read_judge(node, reward);
   if (applies && reward.verifier.empty() && !reward.model && !node.has("judge"))
     node.reject("",
-                "no reward (nothing says which texts are better); name a verifier - exact, math or regex - or a model");
+                "no reward (nothing says which texts are better); name a verifier - exact, math or regex -, a model or "
+                "a judge");
   node.also_called("model", {"reward_model", "reward_model_path"});
   return reward;
 }
@@ -42,13 +44,33 @@ TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, c
     : config_(config) {
   if (config_.model) {
     model_ = std::make_unique<RewardModel>(*config_.model, texts, context, gpu);
+  } else if (config_.judge) {
+    judge_ = std::make_unique<JudgeReward>(*config_.judge, context);
   } else {
     verifier_.emplace(config_.rule.options);
   }
 }
 
+Attributes TextReward::identity(const Communicator& world, const StopPoll& poll) const {
+  return model_ ? model_->identity(world, poll) : judge_ ? judge_->identity(world, poll) : Attributes();
+}
+
+MemoryParts TextReward::memory(int tp_size) const {
+  return model_ ? model_->memory(tp_size) : judge_ ? judge_->memory() : MemoryParts();
+}
+
+void TextReward::keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+  if (model_) model_->keep_weights(store, identity, names);
+  if (judge_) judge_->keep_weights(store, identity, names);
+}
+
+void TextReward::check_fields(const Dataset& dataset) const {
+  if (judge_) judge_->check_fields(dataset);
+}
+
 std::vector<std::string> TextReward::needed(const Record& record) const {
   if (model_) return {model_->prompt_of(record)};
+  if (judge_) return {judge_->needed(record)};
   return right_answers(record, config_.rule.answer_field);
 }
 
@@ -62,6 +84,7 @@ std::vector<double> TextReward::rewards(const std::vector<std::string>& needed, 
     }
     return alone_->rewards(needed.at(0), texts, where, alive);
   }
+  if (judge_) return judge_->grades(needed.at(0), texts, where, num_threads, alive);
   std::vector<double> rewards;
   for (const std::string& text : texts) rewards.push_back(verified(*verifier_, text, needed));
   return rewards;

@@ -41,14 +41,44 @@ void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdo
   });
 }
 
-// Once the groups have committed two units each on average; before that most would have none.
-std::optional<SlowestRank> slowest_rank(UnitTickets& tickets, std::uint64_t units_done,
-                                        const std::vector<std::uint64_t>& leaders) {
+// Devices of each group.
+std::vector<int> sizes_of(const GpuGroup& group) {
+  std::vector<int> sizes(static_cast<std::size_t>(group.num_groups()), 1);
+  for (const DeviceRow& row : group.table()) sizes[static_cast<std::size_t>(row.group_index)] = row.group_size;
+  return sizes;
+}
+
+// SlowestRank::longer: the units of a size are taken to hold its share of all tokens. tokens: by place in the sizes.
+double times_longer(const GroupShares& shares, const std::vector<std::uint64_t>& tokens, std::uint64_t tokens_to_do) {
+  double all_shares = 0, done = 0, longest = 0, left = 0;
+  for (const auto& part : shares.parts()) all_shares += part.share;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto own = static_cast<double>(tokens[i]);
+    const double own_left =
+        std::max(static_cast<double>(tokens_to_do) * shares.parts()[i].share / all_shares - own, 0.0);
+    if (own == 0 && own_left > 0) return 1;  // not known yet
+    longest = std::max(longest, own > 0 ? own_left / own : 0);
+    left += own_left;
+    done += own;
+  }
+  return left > 0 && done > 0 ? std::max(longest * done / left, 1.0) : 1;
+}
+
+// The least for its devices, once the groups have committed two units each on average; before that most would have none.
+std::optional<SlowestRank> slowest_rank(UnitTickets& tickets, std::uint64_t units_done, std::uint64_t tokens_to_do,
+                                        const std::vector<std::uint64_t>& leaders, const std::vector<int>& sizes,
+                                        const GroupShares& shares) {
   if (leaders.size() < 2 || units_done < 2 * leaders.size()) return std::nullopt;
   const std::vector<std::uint64_t> tokens = tickets.tokens_by_group();
-  const auto least = std::min_element(tokens.begin(), tokens.end());
-  if (least == tokens.end()) return std::nullopt;
-  return SlowestRank{static_cast<int>(leaders[static_cast<std::size_t>(least - tokens.begin())]), *least};
+  if (tokens.empty()) return std::nullopt;
+  std::size_t least = 0;
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    if (tokens[i] * static_cast<std::uint64_t>(sizes[least]) < tokens[least] * static_cast<std::uint64_t>(sizes[i]))
+      least = i;
+  }
+  std::vector<std::uint64_t> by_part(shares.parts().size(), 0);
+  for (std::size_t i = 0; i < tokens.size(); ++i) by_part[shares.part_of(sizes[i])] += tokens[i];
+  return SlowestRank{static_cast<int>(leaders[least]), tokens[least], times_longer(shares, by_part, tokens_to_do)};
 }
 
 // World ranks of the groups' leaders, by group. Collective over world.
@@ -65,6 +95,55 @@ std::vector<std::uint64_t> leaders_of(const Communicator& world, const GpuGroup&
   return leaders;
 }
 
+// Nothing where all groups have one size.
+std::optional<GroupsOfSize> groups_of_size(const GpuGroup& group) {
+  if (!group.shares().mixed()) return std::nullopt;
+  return GroupsOfSize{group.shares(), group.tp_size(), group.first_of_size(), group.groups_of_size()};
+}
+
+// Of the event "start".
+nlohmann::ordered_json size_fields(const GpuGroup& group) {
+  if (!group.shares().mixed()) return {{"tp_size", group.tp_size()}};
+  nlohmann::ordered_json sizes;
+  for (const auto& part : group.shares().parts()) {
+    sizes["tp_sizes"].push_back(part.size);
+    sizes["tp_shares"].push_back(part.share);
+  }
+  return sizes;
+}
+
+// How fast the groups of each size were, and the shares with which they would have ended together. seconds: until this rank had no more to do.
+// Collective over the world.
+void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds, const std::vector<int>& sizes) {
+  const GroupShares& shares = loop.group.shares();
+  const auto micros = static_cast<std::uint64_t>(seconds * 1e6);
+  nlohmann::ordered_json event = {{"task", loop.task}, {"sizes", nlohmann::ordered_json::array()}};
+  std::vector<std::string> words;
+  for (const auto& part : shares.parts()) {
+    const double longest =
+        1e-6 * static_cast<double>(loop.context.world.max(part.size == loop.group.tp_size() ? micros : 0));
+    if (computed.tokens_by_group.empty()) continue;  // rank 0 tells
+    std::uint64_t tokens = 0;
+    int groups = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] != part.size) continue;
+      tokens += computed.tokens_by_group[i];
+      ++groups;
+    }
+    event["sizes"].push_back({{"size", part.size},
+                              {"share", part.share},
+                              {"groups", groups},
+                              {"tokens", tokens},
+                              {"seconds", longest},
+                              {"tokens_per_second", longest > 0 ? static_cast<double>(tokens) / longest : 0}});
+    words.push_back(fmt::format("{} of {}: {} tokens in {:.1f} s", groups, part.size, tokens, longest));
+  }
+  if (words.empty()) return;
+  log_info("{}: groups {} (shares in proportion to tokens a second would let them end together)", loop.task,
+           fmt::join(words, "; "));
+  loop.context.log.event("sizes", event);
+}
+
 }  // namespace
 
 ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>& work) {
@@ -73,22 +152,21 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   const std::uint64_t num_pending = loop.file.pending_units().size();
   const bool speaks = context.world.rank() == 0;
   const std::uint64_t tokens_left = speaks ? loop.file.pending_rows() : 0;
-  nlohmann::ordered_json fields = {{"task", loop.task},
-                                   {"ranks", context.world.size()},
-                                   {"groups", loop.group.num_groups()},
-                                   {"tp_size", loop.group.tp_size()},
-                                   {"units", loop.file.num_units()},
-                                   {"pending_units", num_pending},
-                                   {"cpu", cpu_features()}};
+  nlohmann::ordered_json fields = {
+      {"task", loop.task}, {"ranks", context.world.size()}, {"groups", loop.group.num_groups()}};
+  fields.update(size_fields(loop.group));
+  fields.update({{"units", loop.file.num_units()}, {"pending_units", num_pending}, {"cpu", cpu_features()}});
   fields.update(loop.fields);
   context.log.event("start", fields);
   std::deque<Watchdog> watchdogs;
   make_watchdogs(watchdogs, context, loop.group.groups_here());
   Watchdog& watchdog = watchdogs.front();
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
-                      loop.group.group_index(), loop.group.num_groups(), loop.group.groups_here());
+                      loop.group.group_index(), loop.group.num_groups(), loop.group.groups_here(),
+                      groups_of_size(loop.group));
   Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
+  const std::vector<int> sizes = sizes_of(loop.group);
   InFlight in_flight;
   std::mutex telling, one_group;
   const std::function<void()> tell = [&] {
@@ -96,7 +174,8 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
     const std::unique_lock lock(telling, std::try_to_lock);
     if (!lock || !progress.is_due()) return;
     const UnitTickets::Progress done = tickets.progress();
-    progress.update({done.units_done, done.tokens_done}, in_flight, slowest_rank(tickets, done.units_done, leaders));
+    progress.update({done.units_done, done.tokens_done}, in_flight,
+                    slowest_rank(tickets, done.units_done, tokens_left, leaders, sizes, loop.group.shares()));
   };
   const std::function<void(const InFlight&)> tell_in_flight = [&](const InFlight& now) {
     {
@@ -112,6 +191,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
     if (error.code() != ExitCode::kStopped) throw;
     tickets.request_stop();
   }
+  const double own_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (Watchdog& one : watchdogs) one.leave();
   wait_for_the_others(loop, tickets, watchdog, tell);
   const UnitTickets::Progress done = tickets.progress();
@@ -123,6 +203,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
   computed.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, computed, context.log);
+  if (loop.group.shares().mixed()) report_sizes(loop, computed, own_seconds, sizes);
   if (finished) return ExitCode::kDone;
   log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task,
            num_pending - done.units_done, loop.file.num_units());

@@ -2,6 +2,8 @@
 #include "magister/run/verifier_config.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -18,12 +20,50 @@ std::size_t chosen(ConfigNode& node, const char* key, const std::vector<std::str
   return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-// A text, or a number as JSON writes it.
+// "-1.5e3" -> "-1500": every digit, as a double would not have them. An exponent that means thousands of zeros stays.
+std::string without_exponent(const std::string& number) {
+  const std::size_t mark = number.find_first_of("eE");
+  if (mark == std::string::npos) return number;
+  int exponent = 0;
+  const char* const begin = number.data() + mark + (number[mark + 1] == '+' ? 2 : 1);
+  const auto [end, error] = std::from_chars(begin, number.data() + number.size(), exponent);
+  if (error != std::errc() || std::abs(exponent) > 4000) return number;
+  const std::string sign = number[0] == '-' ? "-" : "";
+  std::string digits = number.substr(sign.size(), mark - sign.size());
+  const std::size_t dot = std::min(digits.find('.'), digits.size());
+  if (dot < digits.size()) digits.erase(dot, 1);
+  const int place = static_cast<int>(dot) + exponent, size = static_cast<int>(digits.size());
+  if (place <= 0) return sign + "0." + std::string(static_cast<std::size_t>(-place), '0') + digits;
+  if (place >= size) digits.append(static_cast<std::size_t>(place - size), '0');
+  if (place < size) digits.insert(static_cast<std::size_t>(place), ".");
+  const std::size_t zeros = std::min(digits.find_first_not_of('0'), digits.size() - 1);
+  return sign + digits.substr(digits[zeros] == '.' ? zeros - 1 : zeros);
+}
+
+// A line of JSON with its numbers as texts: parsed, they would have the digits of a double only.
+std::string with_numbers_as_texts(const std::string& line) {
+  std::string out;
+  for (std::size_t at = 0; at < line.size();) {
+    std::size_t end = at + 1;
+    if (line[at] == '"') {
+      while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+      out += line.substr(at, ++end - at);
+    } else if (line[at] == '-' || (line[at] >= '0' && line[at] <= '9')) {
+      end = std::min(line.find_first_not_of("+-.eE0123456789", at), line.size());
+      out += '"' + without_exponent(line.substr(at, end - at)) + '"';
+    } else {
+      out += line[at];
+    }
+    at = end;
+  }
+  return out;
+}
+
 std::string answer_text(const ordered_json& value, const std::string& field, const Record& record) {
-  MAGISTER_CHECK(value.is_string() || value.is_number(), ExitCode::kData,
+  MAGISTER_CHECK(value.is_string(), ExitCode::kData,
                  "{}: {} is {} (a text or a number is compared); fix this line or name another field", record.where,
                  printable(field), value.type_name());
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const auto text = value.get<std::string>();
   MAGISTER_CHECK(!is_blank(text), ExitCode::kData,
                  "{}: {} is empty (writing nothing would be right); give an answer, or leave the record out",
                  record.where, printable(field));
@@ -81,7 +121,7 @@ VerifierConfig read_verifier_config(ConfigNode& section, const std::string& kind
 
 std::vector<std::string> right_answers(const Record& record, const std::string& field) {
   if (field.empty()) return {};
-  const ordered_json value = record_field(record.text, field, record.where);
+  const ordered_json value = record_field(with_numbers_as_texts(record.text), field, record.where);
   if (!value.is_array()) return {answer_text(value, field, record)};
   MAGISTER_CHECK(!value.empty(), ExitCode::kData,
                  "{}: {} is an empty list (no completion could be right); give an answer, or leave the record out",

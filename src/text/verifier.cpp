@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "text/math_answer.h"
+#include "text/verifier_auto.h"
 
 namespace magister {
 
@@ -170,8 +171,9 @@ std::string fraction_form(std::string_view text) {
   return fmt::format("{}\\frac{{{}}}{{{}}}", negative ? "-" : "", over, under);
 }
 
-std::string auto_form(std::string_view text) {
-  text = stripped(text);
+std::string auto_form(std::string_view answer) {
+  const std::string plain = plain_signs(stripped(answer));
+  const std::string_view text = without_unit(plain);
   std::string fraction = fraction_form(text);
   if (!fraction.empty()) return latex_form(fraction);
   const std::string number = number_form(text);
@@ -206,7 +208,7 @@ std::optional<std::string> auto_number(std::string_view text) {
     std::size_t begin = before == std::string_view::npos ? 0 : before + 1;
     const std::size_t marks = text.find_first_not_of(".,", begin) - begin;
     if (marks > 1 || text[begin] == ',') begin += marks;  // "...7" is 7, ".7" is not
-    return begin > 0 && text[begin - 1] == '-' ? begin - 1 : begin;
+    return begin > 0 && text[begin - 1] == '-' && !joins(text, begin - 1) ? begin - 1 : begin;
   };
   std::size_t begin = begin_of(last);
   if (begin >= 2 && text[begin - 1] == '/' && kDigits.find(text[begin - 2]) != std::string_view::npos) {
@@ -230,7 +232,7 @@ std::optional<std::string> math_answer(std::string_view text, MathRule rule) {
       break;
   }
   std::optional<std::string> found = last_boxed(text);
-  return found ? found : auto_number(text);
+  return found ? found : auto_number(plain_signs(text));
 }
 
 bool same_math(std::string_view found, std::string_view answer, MathRule rule) {

@@ -85,6 +85,22 @@ std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t 
   return sha256_hex(fmt::format("{} {} {}\n", tensors_sha256(tensors), step, updates));
 }
 
+// Of a state that no training can go on from, though from the one before it.
+class Damaged : public Error {
+ public:
+  Damaged(const std::string& path, const std::string& problem)
+      : Error(
+            ExitCode::kData,
+            fmt::format("{}: {} (training cannot go on from it); remove this file, and the run goes on from the state "
+                        "before it, or from the beginning",
+                        printable(path), problem)),
+        problem_(problem) {}
+  const std::string& problem() const { return problem_; }
+
+ private:
+  std::string problem_;
+};
+
 // A state that was opened and is this experiment's.
 class StateFile {
  public:
@@ -92,7 +108,11 @@ class StateFile {
     for (auto& [name, text] : safetensors_metadata(path)) texts_.emplace(name, text);
     require(texts_["format"] == kFormat, "is no state of a training");
     const auto version = number_of(texts_["version"]);
-    require(version && *version <= kVersion, "is of a newer version than this program knows");
+    require(version.has_value(), "has no sound metadata");
+    MAGISTER_CHECK(*version <= kVersion, ExitCode::kData,
+                   "{}: is of a newer version than this program knows (training cannot go on from it); use the program "
+                   "that wrote it",
+                   printable(path));
     MAGISTER_CHECK(texts_["identity"] == identity, ExitCode::kConfig,
                    "{}: belongs to another experiment (model, data or configuration differ from those it was trained "
                    "with); choose another name, or start over with --fresh",
@@ -130,11 +150,7 @@ class StateFile {
             "was changed since it was written (its sha256 differs)");
   }
   void require(bool holds, const char* what) const {
-    MAGISTER_CHECK(
-        holds, ExitCode::kData,
-        "{}: {} (training cannot go on from it); remove this file, and the run goes on from the state before "
-        "it, or from the beginning",
-        printable(path_), what);
+    if (!holds) throw Damaged(path_, what);
   }
 
  private:
@@ -265,9 +281,30 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   }
 }
 
-TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
-                                   std::int64_t rewards) {
-  return load(path, trainer.trained(), trainer.weights(), &trainer, identity, rewards);
+LoadedState load_training_state(const std::string& folder, Trainer& trainer, const std::string& identity,
+                                std::int64_t rewards) {
+  const Communicator& world = trainer.world();
+  LoadedState loaded;
+  std::vector<fs::path> states;
+  if (world.rank() == 0) states = states_in(folder);
+  std::uint64_t left = states.size();
+  for (world.broadcast(&left, sizeof left, 0); left > 0; --left) {
+    std::string path = left <= states.size() ? states[left - 1].string() : std::string(), problem;
+    world.broadcast(path, 0);
+    try {
+      loaded.curves = load(path, trainer.trained(), trainer.weights(), &trainer, identity, rewards);
+    } catch (const Damaged& error) {
+      problem = error.problem();
+    }
+    // What one rank reads otherwise than the others is no state to go on from, either.
+    if (world.min(std::uint64_t{problem.empty() ? 1u : 0u}) == 1) {
+      loaded.path = path;
+      return loaded;
+    }
+    loaded.damaged.push_back({path, problem.empty() ? "is damaged as another rank reads it" : problem});
+  }
+  if (!loaded.damaged.empty()) throw Damaged(loaded.damaged.front().path, loaded.damaged.front().problem);
+  return loaded;
 }
 
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,

@@ -97,6 +97,8 @@ LoraLayout::LoraLayout(const ParameterLayout& model, const LoraOptions& options)
       if (!is_target) continue;
       adapted.insert(last_name(module));
       const std::int64_t out = weight.shape[inputs_first_ ? 1 : 0], in = weight.shape[inputs_first_ ? 0 : 1];
+      const std::int64_t side = std::min(out, in);
+      smallest_side_ = smallest_side_ == 0 ? side : std::min(smallest_side_, side);
       const std::size_t a = add(lora_tensor_name(module, 'A'), {config_.rank, in});
       pairs.push_back({position, a, add(lora_tensor_name(module, 'B'), {out, config_.rank})});
     }

@@ -15,6 +15,14 @@
 #include "magister/train/gradient_tree.h"
 
 namespace magister {
+namespace {
+
+int passes_at_once(const TrainingDevice& device, const TrainerOptions& options, int num_threads) {
+  const int most = device.passes_at_once(num_threads);
+  return options.passes_at_once > 0 ? std::min(most, options.passes_at_once) : most;
+}
+
+}  // namespace
 
 Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const TrainerOptions& options,
                  const Communicator& world, int num_threads)
@@ -29,10 +37,11 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       // Where every rank updates all of them, they change while others read.
       model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer),
       adapter_(lora_ ? lora_->first_values() : at::Tensor()),
-      memory_(options.recompute, device_.passes_at_once(num_threads)),
+      memory_(options.recompute, passes_at_once(device_, options, num_threads)),
       shards_(trained().flat_size(), sharing().size()),
       state_(new_optimizer_state(shards_.size(sharing().rank()))) {
-  MAGISTER_ASSERT(!device_.has_gpu_code() || options.preference.objective != Objective::kGrpo);
+  if (const int passes = passes_at_once(device_, options, num_threads); passes < num_threads)
+    fewer_passes_.emplace(passes);
   layout_.read(file, model_.tensor(), options.new_head);
   if (options.policy.beta != 0 && !lora_) {
     reference_ = HostWeights(world, host_, layout_.flat_size(), true);

@@ -51,18 +51,23 @@ Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass
 
 std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                                 const std::function<void()>& alive) {
-  const at::Tensor& model = of_reference && !lora_ ? reference_.tensor() : model_weights();
-  MAGISTER_ASSERT(!of_reference || (options_.policy.beta != 0 && model.defined()));
   std::vector<at::Tensor> all(batches.size());
   send_weights();
+  at::Tensor model = model_weights();
+  if (of_reference && !lora_) {
+    model = reference_.tensor();
+    // On a GPU as long as it is asked: before the gradients.
+    if (device_.has_gpu_code()) device_.send(reference_.tensor(), model = at::Tensor());
+  }
+  MAGISTER_ASSERT(!of_reference || (options_.policy.beta != 0 && model.defined()));
   pass_pool().run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
     const MicroBatch& batch = batches[static_cast<std::size_t>(index)];
     HeadLossOptions options = head_options();
     options.gradient = false;
     at::Tensor none;
     // Recomputing means that no graph is kept.
-    const TrunkPass pass =
-        of_reference ? TrunkPass(layout_, model, batch.tokens, {true, options_.bf16}) : pass_of(batch, true);
+    const TrunkOptions trunk{true, options_.bf16, device_.has_gpu_code()};
+    const TrunkPass pass = of_reference ? TrunkPass(layout_, model, batch.tokens, trunk) : pass_of(batch, true);
     const at::Tensor head_VD = layout_.view(model, layout_.head());
     all[static_cast<std::size_t>(index)] =
         head_loss(pass.hidden_TD(), head_VD, batch.targets, options, 1.0, none).label_logprob_T;

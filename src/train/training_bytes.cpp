@@ -29,9 +29,11 @@ TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape
   const std::uint64_t learnt = factors > 0 ? factors : weights;
   const auto sharing = static_cast<std::uint64_t>(shape.sharing);
   const std::uint64_t part = (learnt + sharing - 1) / sharing;
+  const auto holders = static_cast<std::uint64_t>(shape.with_weights);
   // Beside them the rank's part of the sum over ranks.
-  return {
-      {"weights", weights + factors}, {"gradients", gradients_at_once(shape) * learnt + part}, {"optimizer", 2 * part}};
+  return {{"weights", (weights + holders - 1) / holders + factors},
+          {"gradients", gradients_at_once(shape) * learnt + part},
+          {"optimizer", 2 * part}};
 }
 
 TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& shape) {

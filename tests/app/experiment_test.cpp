@@ -147,6 +147,59 @@ TEST(Experiment, PathsBelowItsFolderAreNeeds) {
   }
 }
 
+// By its path a model of an earlier task is that task's, as by its name; what a later task writes is refused with its place.
+TEST(Experiment, PathsOfEarlierTasksNameThem) {
+  const std::string train = kGood + "  - {task: train, dataset: {path: d}}\n";
+  const auto model_of = [&](const std::string& model, const std::string& head = "") {
+    const std::string last =
+        "  - {task: generate, " + (model.empty() ? "" : "model: {" + model + "}, ") + "dataset: {path: d}}\n";
+    std::string text = train + last;
+    if (!head.empty()) text.replace(text.find("m.gguf"), 6, head);
+    return Experiment(text, "e.yaml", {}, built_in_tasks()).tasks()[2]->model_section();
+  };
+  for (const char* path : {"path: runs/quick/student", "path: ./runs/../runs/quick//student/"}) {
+    const ModelSection model = model_of(path);
+    EXPECT_EQ(model.task, "student") << path;
+    EXPECT_EQ(model.stand_in().path, "m.gguf") << path;
+  }
+  EXPECT_EQ(model_of("path: runs/quick/other").task, "");
+  EXPECT_EQ(model_of("path: runs/quick/student.checkpoints").task, "");
+  EXPECT_EQ(model_of("path: runs/quick/teacher").task, "");  // which trains nothing
+  const ModelSection adapted = model_of("path: base, adapter: runs/quick/student");
+  EXPECT_EQ(adapted.task + "/" + adapted.adapter_task, "/student");
+  EXPECT_EQ(adapted.stand_in().path + "/" + adapted.stand_in().adapter, "base/");
+  EXPECT_EQ(model_of("path: base, adapter: runs/other/student").stand_in().adapter, "runs/other/student");
+  const std::string score = "  - {task: score, name: last, dataset: {path: d}, score: {verifier: exact}, answers: ";
+  for (const char* answers : {"texts", "runs/quick/texts.h5"}) {
+    const Experiment experiment(
+        kGood + "  - {task: generate, name: texts, dataset: {path: d}}\n" + score + answers + "}\n", "e.yaml", {},
+        built_in_tasks());
+    EXPECT_EQ(needs_of(experiment).back(), std::vector<std::size_t>{1});
+    EXPECT_EQ(experiment.tasks()[2]->needs(), std::vector<std::string>{"texts"});
+  }
+  struct Case {
+    std::string keys, place;
+  };
+  for (const Case& one :
+       {Case{"dataset: {path: [d, runs/quick/student.h5]}", "e.yaml:8:51: tasks.1.dataset.path.1: student comes after"},
+        Case{"dataset: {path: \"runs/*/stud*.h5\"}", "e.yaml:8:47: tasks.1.dataset.path: student comes after"},
+        Case{"dataset: {path: runs/quick/a.h5}", "e.yaml:8:47: tasks.1.dataset.path: a is this task itself"},
+        Case{"model: {path: runs/quick/student}, dataset: {path: d}",
+             "e.yaml:8:45: tasks.1.model.path: student comes after"}}) {
+    const std::string message =
+        refusal(kGood + "  - {task: generate, name: a, " + one.keys + "}\n  - {task: train, dataset: {path: d}}\n");
+    EXPECT_EQ(message.substr(0, one.place.size()), one.place) << message;
+  }
+  // What is kept of an earlier run is nobody's result.
+  EXPECT_EQ(refusal(kGood + "  - {task: generate, name: a, dataset: {path: runs/quick/a.h5.previous-1}}\n"), "");
+  std::string shared = train;
+  shared.replace(shared.find("m.gguf"), 6, "runs/quick/student");
+  EXPECT_NE(refusal(shared).find("tasks.0: the experiment's model.path: student comes after"), std::string::npos)
+      << refusal(shared);
+  EXPECT_NE(refusal(shared).find("tasks.1: the experiment's model.path: student is this task itself"),
+            std::string::npos);
+}
+
 TEST(Experiment, OverridesReachEveryPlace) {
   const Experiment experiment(kGood, "e.yaml",
                               {"name=other", "layout.devices=cpu", "layout.shards_per_rank=3", "run.max_wall=00:00:30",

@@ -30,7 +30,7 @@ for tag, pattern, first in (("bool", "true|false", "tf"), ("null", "null|~", "n~
 GOOD = {
     "name": "a", "seed": 1, "output": {"directory": "runs", "driver": "mpio", "hints": {"striping_factor": 8, "cb_nodes": "2"}},
     "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x", "adapter": "a"},
-    "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "devices_per_rank": 2, "shards_per_rank": 1},
+    "layout": {"gpus_per_group": [4, 2], "shares": [3, 1], "devices": [0, 1], "collectives": "fast", "devices_per_rank": 2, "shards_per_rank": 1},
     "run": {"max_wall": "01:30:00", "schedule": "static", "at_once": 0, "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
     "tasks": [
         {"task": "teacher_logits", "name": "t", "model": {"path": "other"}, "dataset": {"path": ["a.jsonl", "b.txt"], "tokens": "ids", "lengths": "n", "key": "id", "limit": 0},
@@ -50,13 +50,13 @@ GOOD = {
         {"task": "train", "name": "s", "model": {"path": "m", "dtype": "f32"}, "objective": "lm", "dataset": {"path": "x", "messages": "m"}, "assistant_only_loss": True,
          "train": {"epochs": 1.5, "steps": 9, "batch_tokens": 4096, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
-                   "zero": 0, "precision": "bf16", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
+                   "zero": 0, "precision": "bf16", "gradient_checkpointing": True, "memory_fraction": 0.5, "save_every": 3, "keep": 1,
                    "evaluate": {"dataset": {"path": "h", "messages": "n"}, "every": 7},
                    "adapter": {"rank": 4, "alpha": 16, "targets": ["q_proj", "v_proj"], "rank_stabilized": True}}},
         {"task": "train", "name": "d", "model": {"task": "s"}, "objective": "distill", "teacher": {"task": "t"},
          "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}, "train": {"evaluate": {"teacher": {"task": "t"}}}},
         {"task": "generate", "name": "u", "needs": ["s", "d"], "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
-        {"task": "train", "name": "n", "model": {"config": "c", "seed": 3, "tokenizer": "m"}, "dataset": {"path": "x"}, "train": {"global_batch": 4}},
+        {"task": "train", "name": "n", "model": {"config": "c", "seed": 3, "tokenizer": "m"}, "dataset": {"path": "x"}, "train": {"global_batch": 4, "gradient_checkpointing": "auto"}},
         {"task": "train", "name": "p", "model": {"path": "m"}, "objective": "dpo", "dataset": {"path": "x", "prompt": "q", "chosen": "a", "rejected": "b", "key": "k"},
          "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}},
         {"task": "train", "name": "r", "model": {"path": "m"}, "objective": "reward", "dataset": {"path": "x", "margin": "m"}, "reward": {"center_rewards_coefficient": 0.01}},
@@ -72,6 +72,9 @@ GOOD = {
          "reward": {"verifier": "math", "scale": 5.0}, "preference": {"beta": 0.5}, "stop": ["x"], "share_prefixes": False},
         {"task": "train", "name": "z", "model": {"path": "m"}, "objective": "value", "rollouts": {"task": "rollouts"}, "value": {"loss": "histogram", "atoms": 5, "max_reward": 5}},
         {"task": "score", "name": "m", "dataset": {"path": "x"}, "answers": "g", "max_length": 9, "overflow": "error", "unit_tokens": 8, "function": "sigmoid", "share_prefixes": False},
+        {"task": "train", "name": "oj", "model": {"path": "m"}, "objective": "grpo", "dataset": {"path": "x", "text": "q"}, "grpo": {"reward": {"judge": {
+            "model": {"path": "j", "dtype": "f32"}, "mode": "rubric", "classes": 10, "prompts": [{"named": "quality"}, {"user": "u"}], "method": "decode", "read": "word", "max_new_tokens": 9,
+            "fields": {"question": "q"}, "chat_template": "off", "max_prompt_length": 99}}}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -80,7 +83,7 @@ BAD = [
     ("name", REMOVED), ("name", "a b"), ("name", ""), ("tasks", REMOVED), ("tasks", []), ("tasks", {}), ("seeds", 1), ("seed", -1), ("seed", 1.5), ("seed", "many"), ("seed", True),
     ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.adapter", ["a"]), ("model.lora", "a"), ("model.dtype", "fp32"), ("model.quantization", "int5"),
     ("model.quantization_grup", 32), ("model.quantization_group", 48), ("model.quantization_group", "all"), ("model.quantization_loss", -1), ("layout.gpus_per_group", 0),
-    ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
+    ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.gpus_per_group", [0, 1]), ("layout.shares", [0, 1]), ("layout.shares", "even"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
     ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("layout.devices_per_rank", 0), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),
     ("run.watchdog_seconds", -1), ("run.watchdog_seconds", "long"), ("plan.device_memory", "80"), ("plan.memory", "80GB"), ("tasks.0.task", REMOVED), ("tasks.0.task", "exam"),
     ("tasks.0.task", "generate"), ("tasks.0.name", "a/b"), ("tasks.0.model", {"dtype": "f32"}), ("tasks.0.dataset", REMOVED), ("tasks.0.dataset.path", REMOVED),
@@ -116,6 +119,8 @@ BAD = [
     ("tasks.1.dataset.config", []),
     ("tasks.15.evaluate.curves", []), ("tasks.15.evaluate.curves.0.name", REMOVED), ("tasks.15.evaluate.curves.1.points", 1),
     ("tasks.19.share_prefixes", "no"), ("tasks.19.answers", []),
+    ("tasks.7.train.gradient_checkpointing", "always"), ("tasks.7.train.memory_fraction", 1.5),
+    ("tasks.20.grpo.reward.judge.model", REMOVED), ("tasks.20.grpo.reward.judge.mode", "pairwise"), ("tasks.20.grpo.reward.judge.label", "l"), ("tasks.20.grpo.reward.judge.classes", 1),
 ]
 
 
@@ -123,11 +128,11 @@ def batches():
     """The bad keys in few experiments, for the program tells all faults of one at once: no place inside another, at most 20."""
     found = []
     for path, value in BAD:
-        # Without its kind, nothing of a task is looked at.
+        # Without its kind, nothing of a task is looked at; of a model's keys one decides what is said of the others.
         area = path.rsplit(".", 1)[0] + "." if path.endswith(".task") else path + "."
         for batch in found:
             if len(batch) < 20 and not any((taken + ".").startswith(area) or area.startswith((taken.rsplit(".", 1)[0] if taken.endswith(".task") else taken) + ".")
-                                           for taken, _ in batch):
+                                           or ".model." in area and taken.rsplit(".", 1)[0] == path.rsplit(".", 1)[0] for taken, _ in batch):
                 batch.append((path, value))
                 break
         else:
@@ -240,10 +245,12 @@ class Schema(unittest.TestCase):
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above
                 shared = kind == "teacher_logits" or key in {"task", "name", "seed", "needs", "slice", *sources} or key.startswith("dataset.")
-                key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
+                key = re.sub(r"(^|\.)prompts\.", r"\1prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}
-        likewise = {f"judge.fields.{name}" for name in ("answer", "references", "answer_a", "answer_b", "options", "rubric")}  # one row for all
+        likewise = {f"{judge}.fields.{name}" for judge in ("judge", "train.grpo.reward.judge") for name in ("answer", "references", "answer_a", "answer_b", "options", "rubric")}  # one row for all
+        likewise.add("train.grpo.reward.judge.model.chat_template_kwargs")
+        likewise |= {key for key in found if key.startswith("rollout.reward.judge.") and key != "rollout.reward.judge.model.path"}  # as train.grpo.reward.judge
         likewise |= {key for key in found if key.startswith("train.train.evaluate.dataset.") or key == "train.train.evaluate.slice"}  # as `dataset` and `slice`
         self.assertEqual(set(found) - likewise, set(listed))
         for key, default in listed.items():

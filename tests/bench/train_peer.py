@@ -1,7 +1,7 @@
 """transformers + torch as a peer in training: the same weights, texts and batches on the pinned core.
 
-As a command: `prepare GGUF FOLDER TEXTS` writes FOLDER/model (f32, Hugging Face) and FOLDER/texts.jsonl; `run FOLDER STEPS [teacher]` trains
-and prints one JSON object. With a teacher: the same weights, which run in the process without gradient; the loss is the whole forward KL.
+As a command: `prepare GGUF FOLDER TEXTS` writes FOLDER/model (f32, Hugging Face) and FOLDER/texts.jsonl; `run FOLDER STEPS [teacher]` trains,
+some steps more before those that count, and prints one JSON object. With a teacher: the same weights, which run in the process without gradient; the loss is the whole forward KL.
 """
 import json
 import os
@@ -13,6 +13,7 @@ import sys
 import time
 
 BATCH, LENGTH = 4, 256
+WARM_UP = 3  # steps, in which memory is taken for the first time: not measured
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -56,7 +57,7 @@ def run(folder, steps, with_teacher):
     texts = torch.tensor([json.loads(line)["ids"] for line in (folder / "texts.jsonl").read_text().splitlines()])
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=True)
     seconds = []
-    for step in range(steps):
+    for step in range(WARM_UP + steps):
         begin = time.perf_counter()
         batch = texts[[(step * BATCH + i) % len(texts) for i in range(BATCH)]]
         if teacher is None:
@@ -72,7 +73,7 @@ def run(folder, steps, with_teacher):
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - begin)
     # Every text's last token is a label of none.
-    print(json.dumps({"tokens_per_second": BATCH * (LENGTH - 1) / statistics.median(seconds[1:]),
+    print(json.dumps({"tokens_per_second": BATCH * (LENGTH - 1) / statistics.median(seconds[WARM_UP:]),
                       "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What a training step costs: magister's beside transformers + torch, and its own ways beside each other. Prints the table of README.md.
 
-usage: .deps/venv/bin/python tests/bench/train_table.py [--program build/magister] [--rounds 3] [--steps 4] [--only NAME ...]
+usage: .deps/venv/bin/python tests/bench/train_table.py [--program build/magister] [--rounds 3] [--steps 8] [--only NAME ...]
 SmolLM2-135M in f32 on the first core; the two ranks of one row have a core each. Everything runs in turn, a ratio is taken inside a round,
-and the median over the rounds stands beside the smallest and the largest. A step is 4 texts of 256 tokens; the first of a run, which takes
-memory for the first time, is left out. The peer's optimizer is torch's fused AdamW, the default of transformers' Trainer.
+and the median over the rounds stands beside the smallest and the largest. A step is 4 texts of 256 tokens; the first three of every run, in which
+memory is taken for the first time, come before the --steps that are measured. The peer's optimizer is torch's fused AdamW, the default of transformers' Trainer.
 """
 import argparse
 import concurrent.futures
@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 import peers
-from train_peer import BATCH, LENGTH, Peer
+from train_peer import BATCH, LENGTH, WARM_UP, Peer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = 16
@@ -66,9 +66,9 @@ class World:
             task |= {"teacher": {"results": str(self.folder / "runs/teacher/teacher.h5")}}
         else:
             task |= {"dataset": self.dataset()}
-        task["train"] = {"steps": self.steps, "global_batch": BATCH, "max_length": LENGTH, "save_every": 1000, **train}
+        task["train"] = {"steps": WARM_UP + self.steps, "global_batch": BATCH, "max_length": LENGTH, "save_every": 1000, **train}
         events, peak = self.run(name, task, ranks, collectives, first_core)
-        return statistics.median(event["tokens_per_second"] for event in events if event["event"] == "step" and event["step"] > 1), peak
+        return statistics.median(event["tokens_per_second"] for event in events if event["event"] == "step" and event["step"] > WARM_UP), peak
 
 
 def measure(world, rounds, wanted):
@@ -107,13 +107,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/magister")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=[])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         world = World(arguments.program.resolve(), pathlib.Path(folder), arguments.steps)
         found = measure(world, arguments.rounds, arguments.only)
-    print(f"CPU features: {' '.join(peers.cpu_words())}; a core a rank; {arguments.rounds} rounds of {arguments.steps} steps\n")
+    print(f"CPU features: {' '.join(peers.cpu_words())}; a core a rank; {arguments.rounds} rounds of {arguments.steps} steps after {WARM_UP}\n")
     print("| what | floor | aim | measured | spread |\n|---|---|---|---|---|")
     for what, over, under, floor, aim in ROWS:
         if over in found and under in found:

@@ -2,11 +2,17 @@
 what needs them; `needs`."""
 import hashlib
 import json
+import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+
+import h5py
 
 import tiny_world
 from groups_test import HEAD, REPEATED, START
@@ -75,6 +81,57 @@ class AtOnce(unittest.TestCase):
                 for file, digest in self.files(name).items():
                     self.assertEqual(digest, whole[file], file)
 
+    def test_a_second_start_ends_before_any_of_its_tasks_begins(self):
+        """The first waits in its first task; the second gets none of the others, and starts of other tasks go on beside it."""
+        texts = [TEXTS % (name, "{data}", "") for name in ("first", "second", "third")]
+        for ranks, head in ((1, IN_TURN), (2, HEAD)):
+            self.world.forget("twice")
+            self.world.text = head + texts[0] + texts[1]
+            self.assertEqual(self.world.run("twice", ranks).returncode, 0)
+            whole = self.files("twice")
+            self.world.forget("twice")
+            process = self.world.start("twice", ranks, MAGISTER_FAIL_POINT="generate.pass@2:stop")
+            stopped = lambda: [pid for pid in tiny_world.ranks_of(process) if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"]
+            try:
+                tiny_world.wait_until(stopped)
+                before = [path.name for path in self.world.results("twice").parent.glob("*") if ".lock" not in path.name]
+                second = self.world.run("twice", 1)
+                self.assertEqual(second.returncode, 74, second.stderr)
+                self.assertIn("another run holds it", second.stderr)
+                self.assertEqual([path.name for path in self.world.results("twice").parent.glob("*") if ".lock" not in path.name], before)
+                self.assertEqual(len(self.events("twice", "run")), 1, "the first run's log is its own")
+                self.world.text = head + texts[2]
+                self.assertEqual(self.world.run("twice", 1).returncode, 0, "no task of the first start")
+                self.two_starts(("running", "done"))
+            finally:
+                while process.poll() is None:
+                    for pid in stopped():
+                        os.kill(pid, signal.SIGCONT)
+                    time.sleep(0.05)
+            _, errors = process.communicate(timeout=600)
+            self.assertEqual(process.returncode, 0, errors)
+            files = self.files("twice")
+            self.assertTrue(files.pop("third.h5"))
+            self.two_starts(("done", "done"))
+            self.assertEqual(files, whole)
+            self.assertEqual(list(self.world.results("twice").parent.glob("*.lock")), [])
+
+    def two_starts(self, states):
+        """Each of the two has its own events, whichever wrote last."""
+        folder = str(self.world.results("twice").parent)
+        ask = lambda *arguments: subprocess.run([tiny_world.PROGRAM, *arguments], capture_output=True, text=True, check=True).stdout
+        starts = json.loads(ask("history", folder, "--json"))["starts"]
+        self.assertEqual([(start["state"], start["tasks"], start["tasks_done"]) for start in starts],
+                         [(states[0], 2, 2 if states[0] == "done" else 0), (states[1], 1, 1)])
+        lines = ask("status", folder).splitlines()
+        self.assertEqual([line.split(",")[0] for line in lines if line.startswith("twice: ")], [f"twice: {state}" for state in states if state == "running"] + ["twice: done"])
+        rows = {line.split()[0]: line.split()[2] for line in lines if " generate " in line}
+        self.assertEqual(rows.pop("third"), "done")
+        at_work = {"first", "second"} if states[0] == "running" else set()  # at once, or one after the other
+        self.assertEqual((set(rows), set(rows.values()) - {"running", "waiting"}, "running" in rows.values()), (at_work, set(), bool(at_work)))
+        ids = [event["start"] for event in self.events("twice", "run")]
+        self.assertEqual((len(set(ids)), {event["start"] for event in self.events("twice", "task_end")} - set(ids)), (2, set()))
+
     def failing(self, name, head, ranks):
         """A task whose data are bad in their middle, one that needs it, one that needs that one, and two that need neither."""
         bad = self.folder / f"{name}.jsonl"
@@ -120,6 +177,103 @@ class AtOnce(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual("tasks run one after the other" in done.stderr, name == "without", done.stderr)
             self.assertEqual([event["ranks"] for event in self.events(name, "task")], [2, 2])
+
+    def test_tasks_without_a_model_on_a_part_of_one_rank(self):
+        """Two verifiers beside each other, each on one rank of two, then the evaluation of both: the bytes of one rank, also with a model of two shards a rank."""
+        sums = self.folder / "sums.jsonl"
+        sums.write_text("".join(json.dumps({"id": i, "answer": str(i), "completion": f"It is {i + i % 2}."}) + "\n" for i in range(20)))
+        names, score = self.world.names, "  - {{task: score, name: %s, dataset: {{path: %s}}, score: {{verifier: %s}}}}\n"
+        tasks = score % ("exact", sums, "exact") + score % ("numbers", sums, "math") + "  - {{task: evaluate, scores: [exact, numbers]}}\n"
+        try:
+            self.world.names = ("evaluation.h5",)
+            for name, head in (("verified", HEAD), ("verified_shards", HEAD.replace("devices: cpu", "devices: cpu, shards_per_rank: 2"))):
+                self.world.text = head + tasks
+                self.world.complete(name, 1)
+                whole = self.files(name)
+                self.assertEqual(len(whole), 3)
+                self.world.forget(name)
+                self.world.complete(name, 2)
+                self.assertEqual(self.files(name), whole)
+                ranks = {event["task"]: event["ranks"] for event in self.events(name, "task")}
+                self.assertEqual(ranks, {"exact": 1, "numbers": 1, "evaluation": 2})
+        finally:
+            self.world.names = names
+
+    def by_names_or_paths(self, name, by_path):
+        """Every key that takes what another task writes."""
+        made = f"{self.folder}/runs/{name}/"
+        results = lambda task: f'"{made}{task}.h5"' if by_path else task
+        file = lambda task: f'{{{{results: "{made}{task}.h5"}}}}' if by_path else f"{{{{task: {task}}}}}"
+        model = lambda task: f'{{{{path: "{made}{task}"}}}}' if by_path else f"{{{{task: {task}}}}}"
+        adapted = f'{{{{path: {{model}}, adapter: "{made}lora"}}}}' if by_path else model("lora")
+        short = "train: {{steps: 1, global_batch: 2, max_length: 512%s}}"
+        data = "dataset: {{path: {data}, limit: 3}}"
+        self.world.text = HEAD + "".join("  - {{task: " + task + "}}\n" for task in (
+            f"teacher_logits, {data}, max_length: 64",
+            f"train, name: student, objective: distill, teacher: {file('teacher')}, " + short % f", evaluate: {{{{teacher: {file('teacher')}}}}}",
+            f"generate, name: texts, model: {model('student')}, {data}, max_new_tokens: 4",
+            f"train, name: lora, {data}, " + short % ", adapter: {{rank: 2}}",
+            f"generate, name: lora-texts, model: {adapted}, {data}, max_new_tokens: 4",
+            f"train, name: worth, objective: reward, dataset: {{{{path: {self.folder}/pairs.jsonl}}}}, " + short % "",
+            f"rollout, name: rolls, {data}, max_new_tokens: 4, cuts: 1, reward: {{{{model: {model('worth')}}}}}",
+            f"train, name: value, objective: value, rollouts: {file('rolls')}, value: {{{{min_reward: -100, max_reward: 100}}}}, " + short % "",
+            f"generate, name: guided, {data}, max_new_tokens: 4, guide: {{{{model: {model('value')}, candidates: 3}}}}",
+            f"judge, name: first, {data}, answers: {results('texts')}, mode: simpleqa, prompt: {{{{user: hello}}}}",
+            f"judge, name: second, {data}, answers: {results('texts')}, panel: [{results('first')}], mode: simpleqa, prompt: {{{{user: hi}}}}",
+            f'score, name: right, {data.replace("limit", "key: id, limit")}, answers: {results("guided")}, score: {{{{verifier: regex, pattern: "."}}}}',
+            f"evaluate, scores: [{results('right')}]",
+            # Data have no name.
+            f'train, name: again, dataset: {{{{path: ["{made}texts.h5", "{made}lora-*.h5"], tokens: tokens}}}}, ' + short % f', evaluate: {{{{dataset: {{{{path: "{made}lora-texts.h5", tokens: tokens}}}}}}}}'))
+        self.world.names = ("evaluation.h5",)
+
+    def contents(self, name):
+        """All but attributes, which hold the experiment's text."""
+        found = {}
+        for path in sorted(self.world.results(name).parent.glob("*.h5")):
+            with h5py.File(path) as file:
+                file.visititems(lambda key, item: found.update({f"{path.stem}/{key}": item[()].tobytes()}) if isinstance(item, h5py.Dataset) and not key.startswith("commit") and "text" not in key else None)
+        return {**found, **{key: digest for key, digest in self.files(name).items() if key.endswith(".safetensors") and "previous" not in key}}
+
+    def test_paths_name_what_earlier_tasks_make(self):
+        """Where nothing stands yet, by one command, over one rank and two; `--fresh` by one command, too; the results are those of tasks that name others."""
+        (self.folder / "pairs.jsonl").write_text("".join(json.dumps({"prompt": "plan", "chosen": f" unit {i}", "rejected": " of"}) + "\n" for i in range(3)))
+        needs, names = {}, self.world.names
+        try:
+            for name, by_path in (("named", False), ("paths", True)):
+                self.by_names_or_paths(name, by_path)
+                done = subprocess.run([tiny_world.PROGRAM, "plan", "--ranks", "2", str(self.world.experiment(name))], env=self.world.environment, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                needs[name] = re.findall(r"^task (\S+).*\n  needs +(.*)$", done.stdout, re.MULTILINE)
+                self.assertFalse(self.world.results(name).parent.exists())
+            self.assertEqual(needs["paths"], needs["named"])
+            self.assertEqual(len(needs["paths"]), 11)
+            self.by_names_or_paths("named", False)
+            self.world.complete("named", 1)
+            named = self.contents("named")
+            self.by_names_or_paths("paths", True)
+            self.world.complete("paths", 2)
+            self.assertEqual(self.contents("paths"), named)
+            done = self.world.run("paths", 1)
+            self.assertEqual((done.returncode, done.stderr.count("is complete already")), (0, 14), done.stderr)
+            # Another teacher changes all that comes from it.
+            self.assertEqual(self.world.run("paths", 1, "tasks.0.top_k=3").returncode, 78)
+            for overrides in (("tasks.0.top_k=3",), ()):
+                self.world.complete("paths", 1, "--fresh", *overrides)
+                self.assertEqual(self.contents("paths") == named, not overrides)
+        finally:
+            self.world.names = names
+
+    def test_a_path_of_a_task_that_failed(self):
+        bad = self.folder / "bad-path.jsonl"
+        bad.write_text('{"text": "one"}\n{"text": 3}\n')
+        path = f'{self.folder}/runs/bad_path/%s'
+        self.world.text = HEAD + TEXTS % ("bad", bad, "") + "".join(TEXTS % (name, "{data}", more) for name, more in (("good", ""), ("more", ""))) + (
+            "  - {{task: score, name: third, dataset: {{path: {data}, limit: 4, key: id}}, answers: " + f'"{path % "bad.h5"}"' + ", score: {{verifier: regex, pattern: x}}}}\n")
+        for ranks in (0, 2):
+            done = self.world.run("bad_path", ranks)
+            self.assertEqual(done.returncode, 65, done.stderr)
+            self.assertRegex(done.stderr, "third: is left out, for it needs bad .which has failed.")
+            self.world.forget("bad_path")
 
     def test_needs(self):
         texts = HEAD + TEXTS % ("one", "{data}", ", needs: [%s]") + TEXTS % ("two", "{data}", "")

@@ -329,7 +329,7 @@ class Distill(tiny_world.Refusals, unittest.TestCase):
         self.experiment(self.teach() + self.distillation("teacher"))
         for number, (code, words, *overrides) in enumerate((
                 (65, "the teacher's vocabulary has", f"model.path={wide}"), (65, "tokenizer_sha256", f"model.path={foreign}"),
-                (78, "did you mean teacher?", "tasks.1.teacher.task=techer"), (78, "no teacher_logits task", "tasks.1.teacher.task=student"))):
+                (78, "did you mean teacher?", "tasks.1.teacher.task=techer"), (78, "student is this task itself", "tasks.1.teacher.task=student"))):
             with self.subTest(overrides=overrides, first=True):
                 self.refused(f"early-{number}", code, words, overrides=overrides)
                 self.assertFalse((self.folder_of(f"early-{number}", "teacher.h5.partial")).exists())

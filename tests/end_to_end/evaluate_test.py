@@ -47,12 +47,13 @@ SCORES = """  - task: score
 EVALUATE = """  - task: evaluate
     scores: [warm-scores, hot-scores]
     evaluate: {{pass_at: [1, 2, 6], majority_at: [1, 3, 5, 6], majority_ties: share, threshold: 0.5,
-               curves: [{{name: warm, scores: warm-scores}}, {{name: hot, scores: [hot-scores]}}]}}
+               curves: [{{name: warm, scores: warm-scores}}, {{name: "hot, \\"2\\"\\n+", scores: [hot-scores]}}]}}
   - task: evaluate
     name: strict
     scores: [warm-scores, hot-scores]
     evaluate: {{majority_at: [4, 6]}}
 """
+HOT = 'hot, "2"\n+'  # a curve's name as a table must quote it
 HEAD = tiny_world.EXPERIMENT.split("  - task:")[0]
 NO_MODEL = HEAD.replace("model: {{path: {model}, dtype: f32}}\n", "") + """  - task: score
     dataset: {{path: {data}, key: id}}
@@ -190,7 +191,7 @@ class Evaluate(unittest.TestCase):
             figures = methods[f"{name}-scores"]
             self.assertAlmostEqual(figures["flops"] / flops.mean(), 1, 6)
             points = [(figures["flops"], figures["pass_at"]["1"])] + [(int(k) * figures["flops"], share) for k, share in figures["majority_at"].items() if k != "1"]
-            curves[name] = [[cost, one["share"], *one["wilson95"]] for cost, one in points]
+            curves[HOT if name == "hot" else name] = [[cost, one["share"], *one["wilson95"]] for cost, one in points]
         evaluation = json.loads(self.world.results("one").with_name("evaluation.json").read_text())
         costs = sorted({point[0] for points in curves.values() for point in points})
         wanted = [cost for cost in costs if all(points[0][0] <= cost <= points[-1][0] for points in curves.values())]
@@ -205,10 +206,11 @@ class Evaluate(unittest.TestCase):
                     self.assertAlmostEqual(got, numpy.interp(one["flops"], xs, want), 12)
         # Neither is guided: at a KL of 0 each is as it is.
         self.assertEqual([one["guide_kl"] for one in evaluation["matched"]["guide_kl"]], [0.0])
-        self.assertEqual(evaluation["matched"]["guide_kl"][0]["curves"]["hot"]["share"], methods["hot-scores"]["pass_at"]["1"]["share"])
+        self.assertEqual(evaluation["matched"]["guide_kl"][0]["curves"][HOT]["share"], methods["hot-scores"]["pass_at"]["1"]["share"])
         self.assertNotIn("matched", json.loads(self.world.results("one").with_name("strict.json").read_text()))
-        rows = {row["measure"]: row for row in csv.DictReader(self.world.results("one").with_name("evaluation.csv").read_text().splitlines())}
-        self.assertAlmostEqual(float(rows["matched.flops.0.curves.hot"]["value"]), matched[0]["curves"]["hot"]["share"], 12)
+        with open(self.world.results("one").with_name("evaluation.csv"), newline="") as table:
+            rows = {row["measure"]: row for row in csv.DictReader(table, strict=True)}
+        self.assertAlmostEqual(float(rows["matched.flops.0.curves." + HOT]["value"]), matched[0]["curves"][HOT]["share"], 12)
         picture = self.folder / "flops.svg"
         drawn = subprocess.run([sys.executable, str(tiny_world.ROOT / "scripts/draw_methods.py"), "--over", "flops", str(self.world.results("one").with_name("evaluation.json")), str(picture)],
                                capture_output=True, text=True, check=False)
@@ -224,6 +226,47 @@ class Evaluate(unittest.TestCase):
         finally:
             self.world.forget("one")
             texts.with_name("kept").rename(texts)
+
+    def test_numbers_as_answers_keep_their_digits(self):
+        """A double has 17 digits: what stands in the file is compared, written out."""
+        cases = [("12345678901234567890123", "12345678901234567890123", 1), ("12345678901234567890123", "12345678901234567000000", 0), ("0.1234567890123456789", "0.1234567890123456789", 1), ("0.1234567890123456789", "0.12345678901234568", 0),
+                 ("18446744073709551616", "18446744073709551616", 1), ("1e20", "100000000000000000000", 1), ("100000000000000000000", "100000000000000000000", 1), ("-1.5E+3", "-1500", 1), ("12.5e-3", "0.0125", 1), ("0.05e1", "0.5", 1), ("1.25e1", "12.5", 1),
+                 ("0e7", "0", 1), ("1e-99999", "1e-99999", 1), ("1e300", "1" + 300 * "0", 1), ("18.0", "18.0", 1), ("-7", "-7", 1), ("[3, 2e0]", "2", 1), ('"1e3"', "1e3", 1), ('"\\\\\\"5"', '\\"5', 1)]
+        folder = self.folder / "digits"
+        world = tiny_world.World(folder, records=1, model="none", text=NO_MODEL.replace("verifier: math, answer: solution", "verifier: exact, answer: of.right"), results=("score.h5",))
+        world.data.write_text("".join(f'{{"id": "{i}", "n": 1e3, "completion": {json.dumps(completion)}, "of": {{"right": {answer}}}}}\n' for i, (answer, completion, _) in enumerate(cases)))
+        world.complete("digits", 1)
+        with h5py.File(world.results("digits").with_name("score.h5")) as file:
+            self.assertEqual(list(zip(cases, file["score/value"][:])), [(case, float(case[2])) for case in cases])
+
+    def test_what_stands_beside_the_evaluation_is_missed(self):
+        for name in ("evaluation.json", "strict.csv"):
+            path = self.world.results("one").with_name(name)
+            path.rename(path.with_suffix(".away"))
+            try:
+                done = self.world.run("one", 1)
+            finally:
+                path.with_suffix(".away").rename(path)
+            self.assertEqual(done.returncode, 74, done.stderr)
+            self.assertIn(f"{name}: is not there, though", done.stderr)
+            self.assertIn("put it back, or start over with --fresh", done.stderr)
+        self.assertEqual(self.world.complete("one", 1), self.reference)
+
+    def test_what_stands_beside_the_evaluation_is_what_it_says(self):
+        """Emptied, or a digit of it changed by hand; whole again, it is complete."""
+        for name in ("evaluation.json", "strict.csv"):
+            path = self.world.results("one").with_name(name)
+            content = path.read_bytes()
+            for other in (b"", content.replace(b"0.", b"1.", 1)):
+                path.write_bytes(other)
+                try:
+                    done = self.world.run("one", 1)
+                finally:
+                    path.write_bytes(content)
+                self.assertEqual(done.returncode, 65, done.stderr)
+                self.assertIn(f"{path}: is not what ", done.stderr)
+                self.assertIn("--fresh", done.stderr)
+        self.assertEqual(self.world.complete("one", 2), self.reference)
 
     def kill_and_compare(self):
         self.assertEqual(self.world.complete("one", 3), self.reference)
@@ -268,7 +311,7 @@ class Evaluate(unittest.TestCase):
         cases = [(78, "did you mean math?", v + "verifier=mth"), (78, "verifier", v + "verifier=f1"), (78, "does not compile", v + "pattern=(a"), (78, "pattern", v + "verifier=exact"), (78, "did you mean pattern", v + "patern=x"),
                  (78, "set verifier: math", v + "rule=boxed"), (78, "did you mean boxed?", v + "verifier=math", v + "rule=boxd"), (78, "a generate task's", v + "completion=x"), (78, "first", v + "match=middle"),
                  (78, "computes without a model", "tasks.2.max_length=5"), (78, "computes without a model", "tasks.2.function=sigmoid"), (78, "computes without a model", "tasks.2.model.path=x"),
-                 (65, "did you mean .letter", v + "answer=leter"), (78, "did you mean warm?", "tasks.2.answers=wrm"), (78, "needed", "tasks.2.answers=hot-scores"), (78, "did you mean warm-scores?", "tasks.5.scores=warm-score"),
+                 (65, "did you mean .letter", v + "answer=leter"), (78, "did you mean warm?", "tasks.2.answers=wrm"), (78, "hot-scores comes after this task", "tasks.2.answers=hot-scores"), (78, "did you mean warm-scores?", "tasks.5.scores=warm-score"),
                  (78, "is a generate task", "tasks.5.scores=warm"), (78, "out of range", e + "pass_at=0"), (78, "twice", e + "pass_at=[2,2]"), (78, "has 6 texts a record", e + "pass_at=7"), (78, "has 6 texts a record", e + "majority_at=[7]"),
                  (78, "did you mean", e + "majority_ties=shares"), (78, "majority_at", "tasks.5.evaluate.majority_at=null", "tasks.5.evaluate.majority_ties=share"), (78, "twice", "tasks.4.scores=[warm-scores,warm-scores]"),
                  (65, "give the tasks the same", "tasks.3.dataset.limit=30", "tasks.1.dataset.limit=30"), (65, "that a generate task wrote|same records", "tasks.2.dataset.limit=30"), (78, "unknown key", e + "pass=1"),
@@ -307,6 +350,12 @@ class Evaluate(unittest.TestCase):
             done = self.world.run("bad", 0)
             self.assertEqual(done.returncode, 78, done.stderr)
             self.assertIn("evaluate.threshold is not given, and hot-scores is scored by a model", done.stderr)
+            # A pattern without a group says right or not, and finds no answer to vote for.
+            (folder / "warm-scores.h5").unlink()
+            self.world.text = text.replace("'([a-z])', answer: letter", "'[a-z]'", 1)
+            done = self.world.run("bad", 0)
+            self.assertEqual(done.returncode, 78, done.stderr)
+            self.assertRegex(done.stderr, "majority_at is given, and warm-scores is scored by a pattern without a group .*; put the part of score.pattern")
         finally:
             self.world.text = text
         print(f"{faults + 1} faults refused")

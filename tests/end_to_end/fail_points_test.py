@@ -10,6 +10,7 @@ import tempfile
 import time
 import unittest
 
+import damaged_results_test
 import evaluate_test
 import grpo_test
 import preference_test
@@ -78,6 +79,13 @@ class FailPoints(unittest.TestCase):
                       else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 
+    def begin(self, name):
+        """An empty folder; for what only a run comes by that goes on with a file which has changed, such a file."""
+        self.world.forget("x")
+        if name.startswith("results.resume."):
+            self.assertNotEqual(self.world.run("x", 0, MAGISTER_FAIL_POINT="results.commit.done_written@3:kill").returncode, 0)
+            damaged_results_test.flip(self.world.results("x").with_suffix(".h5.partial"), "commit/crc32c", 0)
+
     def finish(self, what, ranks):
         """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
         deadline = time.monotonic() + 20
@@ -88,7 +96,7 @@ class FailPoints(unittest.TestCase):
 
     def interrupt(self, what):
         """-> whether the point was reached (the run then did not end with 0)."""
-        self.world.forget("x")
+        self.begin(what)
         try:
             result = self.world.run("x", 2, seconds=600, MAGISTER_FAIL_POINT=what)
         except subprocess.TimeoutExpired:
@@ -123,7 +131,7 @@ class FailPoints(unittest.TestCase):
         for index, name in enumerate(names()):
             self.choose(name)
             for where in (f"@1/{1 - index % 2}",):
-                self.world.forget("x")
+                self.begin(name)
                 result = self.world.run("x", 2, MAGISTER_FAIL_POINT=f"{name}{where}:throw")
                 if result.returncode == 0:  # a point that this rank does not come by
                     continue

@@ -132,6 +132,17 @@ class FullDisk(unittest.TestCase):
         self.refused(self.teacher.run("y", 1), "free")
         self.assertEqual(list((results.parent.parent / "y").glob("*.h5*")), [])
 
+    def test_each_kind_of_task_names_what_makes_it_smaller(self):
+        self.refused(self.chain.run("x", 1, "tasks.0.max_new_tokens=3000", "tasks.0.n=1000"), "free space, lower max_new_tokens or n, or choose another")
+        self.chain.forget("x")
+        self.chain.complete("x", 1)
+        self.chain.results("x").unlink()
+        self.fill()
+        os.truncate(self.filler, self.filler.stat().st_size - (1 << 19))  # for tokens that wait, and less than is kept free
+        self.refused(self.chain.run("x", 1), "free space, or choose another")
+        self.refused(self.teacher.run("z", 1), "free space, lower top_k, or choose another output.directory")
+        self.teacher.forget("z")
+
     def test_links_where_files_are_written(self):
         victim = self.teacher.folder / "victim"
         for name in ("verdicts.summary.json.creating", "run.jsonl", "logs/rank-0000.log", "verdicts.h5.creating", "verdicts.h5.partial",

@@ -168,6 +168,8 @@ class GpusOfARank(unittest.TestCase):
             for devices, size, others in layouts:
                 name, played = f"of-{devices}-by-{size}", {"MAGISTER_GPUS_ON_HOST": ",".join(["4096"] * devices)}
                 layout = ["layout.devices=auto", f"layout.gpus_per_group={size}"]
+                if world is self.chain:  # passes of texts have graphs then, and threads of a rank add in kernels, ranks by MPI
+                    layout.append("model.dtype=bf16")
                 expected = world.complete(name, devices, *layout, **played)
                 for ranks in others:
                     world.forget(name)
@@ -217,7 +219,7 @@ class GpusOfARank(unittest.TestCase):
         self.assertEqual(code, 0, text)
 
     def test_layouts_that_are_refused(self):
-        for ranks, arguments, words in ((3, (), "3 ranks run on"), (1, ("layout.gpus_per_group=3",), "layout.gpus_per_group may be 1, 2, 4 here"), (1, ("layout.gpus_per_group=[4,2]",), "groups of unlike size in one job"),
+        for ranks, arguments, words in ((3, (), "3 ranks run on"), (1, ("layout.gpus_per_group=3",), "layout.gpus_per_group may be 1, 2, 4 here"), (1, ("layout.gpus_per_group=[4,2]",), "there would be no group of 2"),
                                         (2, ("layout.devices_per_rank=3",), "layout.devices_per_rank: 3 needs 6"), (1, ("layout.shards_per_rank=2",), "shards in threads are for CPUs"),
                                         (1, ("output.driver=mpio", "layout.gpus_per_group=1"), "output.driver: mpio with ranks that hold several groups")):
             result = self.teacher.run("refused", ranks, "layout.devices=auto", *arguments, **self.PLAYED)

@@ -285,6 +285,66 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         finally:
             self.world.text = text
 
+    def test_a_judge_rewards(self):
+        """Rewards are the grades of task judge on the logged texts, to the bit, whoever computes them and after a kill; another judge is another experiment."""
+        judge = tiny_world.make_model(self.folder / "judge", seed=5)
+        user = 'prompt: {{user: "{{{{ text }}}} {{{{ answer }}}} {{{{ reply_rule }}}}"}}'
+        modes = {"rubric": f"mode: rubric, classes: 4, {user}", "simpleqa": f"mode: simpleqa, {user}",
+                 "reply": f"mode: rubric, method: decode, max_new_tokens: 6, max_prompt_length: 512, {user}"}
+        text, names, data = self.world.text, self.world.names, self.world.data.read_text()
+
+        def rewarded(keys):
+            return re.sub("{{verifier.*?}}", lambda _: "{{judge: {{model: {{path: " + str(judge) + ", dtype: f32}}, " + keys + "}}}}", text)
+        try:
+            for name, keys in modes.items():
+                self.world.text = rewarded(keys)
+                self.train(name, 3 if name == "rubric" else 1, T + "steps=3")
+                texts = [one for step in self.rollouts(name).values() for one in step]
+                self.world.text = tiny_world.EXPERIMENT.split("  - task:")[0] + "  - {{task: judge, dataset: {{path: {data}}}, " + keys + "}}\n"
+                self.world.names = ("verdicts.h5",)
+                self.write([{"text": PROMPTS[int(one["key"][1:])], "answer": one["text"]} for one in texts])
+                done = self.world.run(f"judged-{name}", 1, f"model.path={judge}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with h5py.File(self.world.results(f"judged-{name}")) as file:
+                    expected, log_odds = (file[f"judge/{key}"][()].astype(float) for key in ("expected", "log_odds"))
+                want = 1 / (1 + numpy.exp(-log_odds)) if name == "simpleqa" else expected
+                numpy.testing.assert_allclose([one["reward"] for one in texts], want, rtol=1e-15 if name == "simpleqa" else 0)
+                print(name, f"grades {want.min():.3f} to {want.max():.3f}, {len(set(want))} of {len(want)} differ")
+                self.assertGreater(numpy.std(want), 0.01)
+                self.world.text, self.world.names = text, names
+                self.world.data.write_text(data)
+            self.world.text = rewarded(modes["rubric"])
+            one = self.content("rubric")
+            self.world.forget("rubric")
+            self.assertNotEqual(self.world.run("rubric", 2, T + "steps=3", MAGISTER_FAIL_POINT="train.step.begin@3:kill").returncode, 0)
+            other = tiny_world.make_model(self.folder / "other-judge", seed=6)
+            for word, override in (("config_sha256", G + f"reward.judge.model.path={other}"), ("config_sha256", G + "reward.judge.prompt.user=\"{{ answer }}\"")):
+                tiny_world.wait_until(lambda keys=override: self.world.run("rubric", 0, T + "steps=3", keys).returncode == 78, seconds=60, pause=0.3)
+                self.assertIn(word, self.world.run("rubric", 0, T + "steps=3", override).stderr)
+            kept = (judge / "model.safetensors").read_bytes()
+            shutil.copy(other / "model.safetensors", judge / "model.safetensors")
+            self.assertIn("judge_model_sha256", self.world.run("rubric", 0, T + "steps=3").stderr)
+            (judge / "model.safetensors").write_bytes(kept)
+            self.finish("rubric", 1, T + "steps=3", G + "reward.judge.max_prompt_length=2000")
+            self.assertEqual(self.content("rubric"), one)
+            plan = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment("plan")), "--ranks", "1"], env=self.world.environment, cwd=self.folder, capture_output=True, text=True, check=True).stdout
+            self.assertIn("judge: weights", plan)
+            for code, words, override in ((78, "a text has one reward", "verifier=exact"), (78, "known: reference, simpleqa, rubric", "judge.mode=pairwise"),
+                                          (78, "is not a field of the records", "judge.prompt.user=\"{{ nobody }} {{ answer }}\""), (65, "the judge's prompt with a text has", "judge.max_prompt_length=3"),
+                                          (78, "known here: ", "judge.low_mass=0.1"), (78, "5000", "judge.max_prompt_length=5000")):
+                with self.subTest(override=override):
+                    self.refused("refused-judge", code, words, overrides=(G + "reward." + override,))
+                    self.assertEqual(list(self.world.results("refused-judge").parent.glob("*.h5*")), [])
+            # By their place: a mode of two texts, and a ready prompt for which a record has no question.
+            for code, keys, words in ((78, "mode: pairwise", r"refused-judge\.yaml:\d+:\d+: tasks.0.grpo.reward.judge.mode.*known: reference, simpleqa, rubric"), (65, "mode: reference", r"data\.jsonl:1: .*question")):
+                self.world.text = rewarded(keys)
+                done = self.world.run("refused-judge", 0)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertRegex(done.stderr, words)
+                self.assertEqual(list(self.world.results("refused-judge").parent.glob("*.h5*")), [])
+        finally:
+            self.world.text, self.world.names = text, names
+
     def test_a_reward_model_of_an_earlier_task(self):
         """Bradley-Terry first, then the policy by its rewards, in one experiment."""
         pairs = self.folder / "pairs.jsonl"
@@ -351,7 +411,7 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         # Faults of the experiment are told all at once.
         for number, (words, overrides) in enumerate((
                 (("are not whole groups of 4", "grpo.epsilon: ", "did you mean grpo?", "grpo.beta: ", "all tokens, or more", "none better than the others", "stands behind its own prompt",
-                  "writes on after a prompt", "rewards are read from texts", "did you mean max_new_tokens?", "a judge's verdicts as rewards are not there yet", "known: group, batch, none", "set objective: dpo"),
+                  "writes on after a prompt", "rewards are read from texts", "did you mean max_new_tokens?", "a text has one reward", "known: group, batch, none", "set objective: dpo"),
                  (T + "global_batch=10", G + "epsilon=-0.1", G + "loss_type=grpoo", G + "beta=-1", G + "top_k=1", G + "temperature=0", T + "packing=true",
                   T + "append_eos=true", "tasks.0.dataset.tokens=ids", G + "max_completion_length=9", G + "reward.judge=j", G + "scale_rewards=all", "tasks.0.dpo.beta=0.1")),
                 (("num_generations: ", "known: dapo, grpo, bnpo, dr_grpo", "name global_batch", "known: none, exact, math, regex", "no token is left for a prompt", "num_iterations: "),

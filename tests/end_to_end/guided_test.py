@@ -288,6 +288,44 @@ class Guided(unittest.TestCase):
             self.assertRegex(said, "groups of [1-4] GPU")
             self.assertEqual("groups of 1 GPU," in said, alone, (needed, said))
 
+    def test_models_of_a_group_count_their_communicator_once(self):
+        """In a group of two devices both models add their sums through one NCCL."""
+        task = {"max_new_tokens": 5, "guide": self.guide()}
+        command = ["plan" if word == "run" else word for word in self.command("once", [task], shards=2)]
+        planned = self.start(command, MAGISTER_GPU_CODE_ON_HOST="1")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        memory = re.search(r"memory per device .*", planned.stdout)[0]
+        self.assertIn("value model: weights", memory)
+        self.assertEqual(memory.count("NCCL"), 1, memory)
+        path = pathlib.Path(command[-1])
+        path.write_text(path.read_text().replace("devices: cpu, shards_per_rank: 2", "gpus_per_group: 2"))
+        planned = self.start([*command[:-1], "--config-only", command[-1]])
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        parts = re.search(r"  on 2: (.*)", planned.stdout)[1]
+        self.assertIn("value model: weights", parts)
+        self.assertEqual(parts.count("NCCL"), 1, parts)
+
+    def test_groups_of_several_sizes(self):
+        """Two models each, in two tasks that do not need each other: in turn, for a part of the ranks would lack a size. A value model that one of the
+        sizes cannot divide is refused by all ranks."""
+        tasks = [{"name": "guided", "max_new_tokens": 6, "guide": self.guide()}, {"name": "plain", "max_new_tokens": 6}]
+
+        def command(name, ranks, sizes, tasks=tasks):
+            command = self.command(name, tasks, ranks)
+            path = pathlib.Path(command[-1])
+            path.write_text(path.read_text().replace("shards_per_rank: 1", f"gpus_per_group: {sizes}"))
+            return command
+        found = []
+        for ranks in (3, 5):
+            self.world.forget("sizes")
+            done = self.start(command("sizes", ranks, "[2, 1]"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found.append([hashlib.sha256((self.folder / f"runs/sizes/{name}.h5").read_bytes()).hexdigest() for name in ("guided", "plain")])
+        self.assertEqual(found[0], found[1])
+        done = self.start(command("undivided", 6, "[5, 1]"))
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("use groups of 1 to 4", done.stderr)
+
     def test_a_value_model_in_bf16(self):
         """On CPUs and in the GPU's kernels: half the weights, KL near f32's; another type is another identity."""
         task = {"max_new_tokens": 1, "temperature": 0, "guide": self.guide(multiplier=1.0, candidates=4)}
@@ -318,6 +356,19 @@ class Guided(unittest.TestCase):
                 found[name] = [text.decode() for text in file["generate/text"]]
         self.assertLessEqual(set(found["up"] + found["free"]), {"A", "B", "C D", "no"})
         self.assertNotEqual(found["up"], found["free"])
+
+    def test_a_constraint_on_a_gpus_code(self):
+        """The candidates are found among the tokens that may come: texts and KL are the CPU's, the same bits on two ranks."""
+        task = {"max_new_tokens": 6, "temperature": 0.8, "repetition_penalty": 1.2, "top_logprobs": 2, "constraint": {"regex": "[A-Z ]{2,4}(no|yes)"},
+                "guide": self.guide(multiplier=2.0, candidates=4)}
+        want = self.texts(self.run_it("mask-cpu", [task])["answers"])
+        on_host = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
+        got = self.texts(self.run_it("mask-gpu", [task], **on_host)["answers"])
+        self.assertEqual([ids for ids, *_ in got], [ids for ids, *_ in want])
+        worst = max(abs(a - b) for one, other in zip(got, want) for part in (1, 2) for a, b in zip(one[part], other[part]))
+        print(f"largest difference of a KL or log-probability from the CPU's path, with a constraint: {worst:.1e} nats")
+        self.assertLess(worst, 1e-5)
+        self.assertEqual(self.texts(self.run_it("mask-two", [task], ranks=2, **on_host)["answers"]), got)
 
     def test_a_value_model_of_an_earlier_task(self):
         pairs = self.folder / "pairs.jsonl"

@@ -28,7 +28,8 @@ class History(unittest.TestCase):
 
     def status(self, name):
         """-> (first line, {task: (kind, state, units)})."""
-        first, header, *rows = self.ask("status", self.runs / name).splitlines()
+        first, *lines = self.ask("status", self.runs / name).splitlines()
+        header, *rows = lines[-3:]  # of two tasks; an error stands before them
         self.assertEqual(header.split()[:4], ["TASK", "KIND", "STATE", "UNITS"])
         return first, {row.split()[0]: row for row in rows}
 
@@ -67,6 +68,28 @@ class History(unittest.TestCase):
         self.assertEqual(killed["tokens"] + done["tokens"], computed)
         self.assertGreater(computed, 0)
 
+    def test_a_task_s_state_is_that_of_the_newest_start(self):
+        """Earlier results stand there while a later start fails, leaves out what needs them, or starts over."""
+        self.world.complete("again", 1)
+        self.assertEqual(self.world.run("again", 1, "tasks.0.n=3").returncode, 78)
+        first, tasks = self.status("again")
+        self.assertRegex(first, r"^again: failed \(78\), start 2 of 2")
+        self.assertRegex(tasks["answers"], r"^answers +generate +failed \(78\) ")
+        self.assertRegex(tasks["verdicts"], r"^verdicts +judge +left out ")
+        process = self.world.start("again", 1, "--fresh", *LONG)
+        try:
+            wait_until(lambda: (self.runs / "again/answers.running.h5.partial").exists())
+            first, tasks = self.status("again")
+            self.assertRegex(first, "^again: running, start 3 of 3")
+            self.assertRegex(tasks["answers"], r"^answers +generate +running +\d/5 ")
+            self.assertRegex(tasks["verdicts"], r"^verdicts +judge +waiting +- ")
+        finally:
+            process.kill()
+            process.communicate(timeout=600)
+        # Killed before it came to them: they are what they were.
+        self.assertRegex(self.status("again")[1]["verdicts"], r"^verdicts +judge +done +10/10 ")
+        shutil.rmtree(self.runs / "again")
+
     def test_stopped_failed_and_done_in_one_table(self):
         self.assertEqual(self.world.run("stop", 2, "--max-wall", "00:00:01", *LONG).returncode, 75)
         self.assertEqual(self.world.run("fail", 1, "tasks.0.dataset.text=absent").returncode, 65)
@@ -85,6 +108,26 @@ class History(unittest.TestCase):
         with open(moved / "run.jsonl", "a", encoding="utf-8") as log:
             log.write('{"schema":1,"time":"2026-')
         self.assertRegex(self.ask("status", moved), r"answers +generate +done +5/5")
+
+    def test_a_run_that_cannot_be_read_does_not_hide_the_others(self):
+        self.world.complete("kept", 1)
+        folder = self.world.folder / "several"
+        for name in ("kept", "later"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "run.jsonl").write_text((self.runs / "kept/run.jsonl").read_text() if name == "kept" else '{"schema":2,"event":"run"}\n')
+        done = subprocess.run([PROGRAM, "history", folder], env=self.world.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        header, kept, later = done.stdout.splitlines()
+        self.assertRegex(kept, r" kept +1 +done ")
+        self.assertRegex(later, r"^- +later +- +unreadable ")
+        self.assertIn("later/run.jsonl: events of version 2", done.stderr)
+        told = json.loads(self.ask("history", folder, "--json"))
+        self.assertEqual([row["name"] for row in told["starts"]], ["kept"])
+        ((run, error),) = [(row["run"], row["error"]) for row in told["unreadable"]]
+        self.assertEqual(run, str(folder / "later"))
+        self.assertIn("events of version 2", error)
+        shutil.rmtree(folder / "kept")
+        self.assertIn("events of version 2", self.ask("history", folder, expect=65))
 
     def test_what_is_no_run(self):
         empty = self.world.folder / "empty"

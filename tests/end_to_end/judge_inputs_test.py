@@ -186,6 +186,12 @@ class JudgeInputs(unittest.TestCase):
         digest, summary = hashlib.sha256(path.read_bytes()).hexdigest(), path.with_suffix(".summary.json")
         labels = lambda: [sum(row) for row in json.loads(summary.read_text())["labels"]["confusion_label_by_verdict"]]
         self.assertEqual(labels(), [20, 0])
+        for lost in (summary, summary.with_suffix(".csv")):
+            whole = lost.read_bytes()
+            lost.unlink()
+            self.assertIn(f"{lost.name}: is not there, though", self.start("again", [task], code=74))
+            self.start("again", [task], command="summarize")
+            self.assertEqual(lost.read_bytes(), whole)
         # `label` is not part of what makes the experiment, so neither a run nor its bytes know it.
         self.start("again", [{key: value for key, value in task.items() if key != "label"}])
         self.labelled(["yes"] * 5 + ["no"] * 9 + [None] * 6)

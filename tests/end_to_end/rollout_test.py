@@ -53,7 +53,8 @@ class Rollout(unittest.TestCase):
         whole = head.format(name=name, runs=self.folder / "runs", model=self.world.model)
         entry = {"task": "rollout", "dataset": {"path": str(self.world.data), "key": "id"}, "max_prompt_length": 512, "max_new_tokens": 16,
                  "reward": {"verifier": "regex", "pattern": PATTERN, "scale": 2.0}}
-        path.write_text(whole + f"  - {json.dumps({**entry, **task})}\n")
+        whole_task = {key: value for key, value in {**entry, **task}.items() if value is not None}
+        path.write_text(whole + f"  - {json.dumps(whole_task)}\n")
         return [*(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []), tiny_world.PROGRAM, "run", str(path)]
 
     def start(self, command, **environment):
@@ -105,6 +106,39 @@ class Rollout(unittest.TestCase):
         self.assertGreater(len({tuple(one[0]) for *_, parts in got for _, texts in parts for one in texts}), 60)
         print(f"{len(got)} records, {wins} pairs of unlike reward, cuts at {numpy.mean(cuts):.2f} of their texts on average")
 
+    def test_stop_texts_may_begin_before_the_cut(self):
+        task = {"max_new_tokens": 24, "cuts": 24, "n": 1, "ignore_eos": True, "reward": {"verifier": "regex", "pattern": "."}}
+        stops = set()
+        for _, roll_in, _ in self.read(self.run_it("unstopped", task), 24, 1):
+            for begin in range(3, 23, 5):  # of each text, the end of one token and the beginning of the next
+                whole = self.tokenizer.decode(roll_in[begin:begin + 2])
+                border = len(self.tokenizer.decode(roll_in[begin:begin + 1]))
+                if 0 < border < len(whole) and whole.isascii():
+                    stops.add(whole[border - 1:border + 1])
+        stopped = straddled = 0
+        for _, roll_in, parts in self.read(self.run_it("stopped", {**task, "stop": sorted(stops)[:6]}), 24, 1):
+            stopped += len(roll_in) < 24
+            for cut, [(tokens, *_)] in parts:
+                self.assertEqual(roll_in[:cut] + tokens, roll_in, "a greedy continuation of a greedy roll-in is the roll-in")
+                straddled += len(roll_in) < 24 and cut + 1 == len(roll_in)
+        self.assertGreater(min(stopped, straddled), 2)
+
+    def test_slices_are_merged(self):
+        """Whose longest keys and samples differ."""
+        task = {"max_new_tokens": 6, "cuts": 2, "n": 2}
+        slices = [self.run_it(f"slice-{i}", {**task, "slice": f"{i}/2"}) for i in range(2)]
+        with h5py.File(slices[0]) as first, h5py.File(slices[1]) as second:
+            self.assertNotEqual(first.attrs["longest_sample"], second.attrs["longest_sample"])
+        merged = self.folder / "merged.h5"
+        done = self.start([tiny_world.PROGRAM, "merge", str(merged), *map(str, slices)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        whole = self.run_it("unsliced", task)
+        self.assertEqual(self.read(merged, 2, 2), self.read(whole, 2, 2))
+        with h5py.File(merged) as got, h5py.File(whole) as want:
+            for name in ("key_bytes", "longest_sample", "num_samples"):
+                self.assertEqual(got.attrs[name], want.attrs[name])
+        self.assertEqual(self.start([tiny_world.PROGRAM, "check", str(merged)]).returncode, 0)
+
     def test_preferences_have_their_probability(self):
         got = self.read(self.run_it("drawn", {"cuts": 32, "n": 2, "max_new_tokens": 4, "preference": {"beta": 0.4}, "temperature": 1.5, "roll_in": "sampled", "continuations": "sampled", "first_cut": 0}), 32, 2)
         pairs = [(a[1] - b[1], a[2]) for *_, parts in got for _, (a, b) in parts]
@@ -141,6 +175,31 @@ class Rollout(unittest.TestCase):
         with h5py.File(first, "r+") as file:
             file["rollout/preferred"][0, 0] = 2
         self.assertNotEqual(self.start([tiny_world.PROGRAM, "check", str(first)]).returncode, 0)
+
+    def test_a_judge_rewards(self):
+        """Rewards are what task judge says of the same texts, whichever code writes them; another judge is another experiment."""
+        judge = {"model": {"path": str(tiny_world.make_model(self.folder / "judge", seed=5)), "dtype": "f32"}, "mode": "rubric", "classes": 4, "prompt": {"user": "{{ text }} {{ answer }} {{ reply_rule }}"}}
+        task = {"max_new_tokens": 6, "temperature": 0.9, "reward": {"judge": judge, "scale": 2.0}}
+        written, rewards = [], []
+        for name, environment in (("judged", {}), ("judged-gpu", {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+            path = self.run_it(name, task, **environment)
+            for record, (_, roll_in, parts) in zip(self.records, self.read(path, 4, 2), strict=True):
+                for cut, texts in parts:
+                    written += [{"text": record, "answer": self.tokenizer.decode(roll_in[:cut] + tokens).replace("\0", "\ufffd")} for tokens, *_ in texts]
+                    rewards += [reward for _, reward, *_ in texts]
+            digest = path.read_bytes()
+            self.world.forget(name)
+            self.assertNotEqual(self.start(self.command(name, task), MAGISTER_FAIL_POINT="rollout.record.done@5:kill", **environment).returncode, 0)
+            other = {**task, "reward": {"judge": {**judge, "prompt": {"user": "{{ answer }} {{ reply_rule }}"}}}}
+            self.assertEqual(self.start(self.command(name, other), **environment).returncode, 78)
+            self.assertEqual(self.run_it(name, task, ranks=2, **environment).read_bytes(), digest)
+        texts = self.folder / "written.jsonl"
+        texts.write_text("".join(json.dumps(one) + "\n" for one in written))
+        with h5py.File(self.run_it("verdicts", {"task": "judge", "name": "rollouts", "dataset": {"path": str(texts)}, **judge, "max_prompt_length": 2048, "max_new_tokens": None, "reward": None})) as file:
+            want = (2.0 * file["judge/expected"][()]).astype(numpy.float32)
+        self.assertEqual(rewards, want.tolist())
+        self.assertGreater(numpy.std(want), 0.02)
+        print(f"{len(want)} grades of texts, {len(set(want.tolist()))} differ")
 
     def test_weights_of_other_models_stay(self):
         """Of a guide, of a reward and of a model that is scored, as long as the next task has them; GRPO's reward model, too. The bytes are those of each task alone."""
@@ -203,7 +262,8 @@ class Rollout(unittest.TestCase):
         self.assertLess(abs(rewards(group[0]) - rewards(want)).max(), 1e-4)
 
     def test_bad_input_is_refused(self):
-        for task, message in (({"n": 5000}, "tasks.0.n"), ({"cuts": 100, "n": 100}, "at most 4096"), ({"reward": {}}, "no reward"),
+        for task, message in (({"n": 5000}, "tasks.0.n"), ({"cuts": 100, "n": 100}, "at most 4096"), ({"reward": {}}, "no reward"), ({"reward": {"judge": {"model": {"path": "x"}, "mode": "choice"}}}, "known: reference, simpleqa, rubric"),
+                              ({"reward": {"judge": {"model": {"path": "x"}}, "verifier": "exact"}}, "a text has one reward"),
                               ({"temperature": 0}, "all of them would be the same"), ({"dataset": {"path": str(self.world.data), "tokens": "ids"}}, "rewards are read from texts"),
                               ({"samples_per_example": 4}, "cuts"), ({"roll_in": "guided"}, "greedy")):
             done = self.start(self.command("bad", task))

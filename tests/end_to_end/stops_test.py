@@ -13,7 +13,7 @@ import unittest
 
 import h5py
 
-from tiny_world import World, ranks_of, wait_until
+from tiny_world import PROGRAM, World, ranks_of, wait_until
 
 SLOW = {"records": 6000}  # long enough to be met in the middle
 
@@ -88,6 +88,30 @@ class Stops(unittest.TestCase):
                     self.assertEqual(file["teacher/logsumexp"][first:last].tobytes(), rows[first:last].tobytes(), f"{step}: unit {unit}")
                     self.assertEqual(found[unit], checksums[unit], f"{step}: unit {unit}")
         self.assertEqual(self.world.complete("x", 2), self.reference)
+
+    def test_check_says_that_it_is_unfinished(self):
+        killed = self.world.run("x", 2, MAGISTER_FAIL_POINT="results.commit.done_written@4:kill")
+        self.assertNotEqual(killed.returncode, 0)
+        with h5py.File(self.partial()) as file:
+            done, first = file["commit/done"][()], int(file["commit/done"][()].nonzero()[0][0])
+            place = file["teacher/logsumexp"].id.get_offset() + 4 * int(file["samples/offset"][file["commit/unit_begin"][first]])
+        how_far = f"is not finished, {int(done.sum())} of {len(done)} units are committed, and "
+        check = lambda: subprocess.run([PROGRAM, "check", self.world.results("x")], check=False, capture_output=True, text=True)
+        sound = check()
+        self.assertEqual((sound.returncode, sound.stdout), (65, ""), sound.stderr)
+        self.assertIn(how_far + "what is there is sound", sound.stderr)
+        with open(self.partial(), "r+b") as file:
+            file.seek(place)
+            byte = file.read(1)
+            file.seek(place)
+            file.write(bytes([byte[0] ^ 1]))
+        damaged = check()
+        self.assertEqual(damaged.returncode, 65)
+        self.assertIn(f"unit {first} (", damaged.stdout)
+        self.assertIn(how_far + "the check found faults", damaged.stderr)
+        for said in (sound.stderr, damaged.stderr):
+            self.assertIn("run the command that made it again", said)
+            self.assertNotIn("--fresh", said)
 
     def test_wall_time(self):
         result = self.world.run("x", 2, "--max-wall", "00:00:01")

@@ -1,4 +1,5 @@
 """What stands in a trained model's folder and beside it, when the model that it begins as is odd or the folder is touched between runs."""
+import hashlib
 import json
 import pathlib
 import shutil
@@ -6,6 +7,7 @@ import sys
 import tempfile
 import unittest
 
+import h5py
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -104,7 +106,7 @@ class StudentFolder(unittest.TestCase):
         self.world.model = self.plain
         student = self.run_it("beside", "tasks.0.train.optimizer.warmup=500", words=("warmup takes all",))
         # A model cannot be trained from what it replaces, and --fresh leaves it where it is.
-        self.run_it("beside", "--fresh", f"model.path={student}", code=78, words=("puts its own result",))
+        self.run_it("beside", "--fresh", f"model.path={student}", code=78, words=("student is this task itself and writes what stands there",))
         self.assertTrue((student / "model.safetensors").exists())
         # Half of a state, from a kill while it was written.
         half = student.with_suffix(".checkpoints") / "step-00000001.safetensors.creating"
@@ -121,6 +123,54 @@ class StudentFolder(unittest.TestCase):
         student.rename(student.with_name("moved"))
         self.run_it("beside", code=74, words=("moved or removed", "--fresh"))
         self.run_it("other", "tasks.0.name=logs", code=78, words=("the run keeps its logs there",))
+
+    def test_a_folder_that_is_not_what_was_trained_is_refused(self):
+        """One bit of the weights, or a config that says something else: of a model, of an adapter beside its base and in the place of a model. As it was,
+        it is taken again; so is what stands beside results of an earlier version."""
+        self.world.model = self.plain
+        text = self.world.text
+        for name, train, model, weights in (("whole", "", "{task: student}", "model.safetensors"), ("adapted", ", adapter: {rank: 2}", "{task: student}", "adapter_model.safetensors"),
+                                            ("beside-base", ", adapter: {rank: 2}", f"{{path: {self.plain}, adapter: {self.folder}/runs/beside-base/student}}", "adapter_model.safetensors")):
+            with self.subTest(name):
+                tasks = (f"  - {{task: train, dataset: {{path: {self.world.data}, limit: 4}}, train: {{steps: 1, max_length: 32{train}}}}}\n"
+                         f"  - {{task: generate, name: texts, model: {model}, dataset: {{path: {self.world.data}, limit: 2}}, max_new_tokens: 2}}\n")
+                self.world.text = text.split("  - task:")[0] + tasks.replace("{", "{{").replace("}", "}}")
+                try:
+                    student = self.run_it(name)
+                    texts = self.world.results(name).with_name("texts.h5")
+                    with h5py.File(self.world.results(name)) as file:
+                        trained = file.attrs["model_folder_sha256"].decode()
+                    if name == "whole":
+                        lines = "".join(f"{hashlib.sha256((student / one).read_bytes()).hexdigest()}  {one}\n" for one in ("config.json", weights, "tokenizer.json"))
+                        self.assertEqual(trained, hashlib.sha256(lines.encode()).hexdigest())
+                    for changed in (weights, "config.json" if name == "whole" else "adapter_config.json"):
+                        content = (student / changed).read_bytes()
+                        middle = len(content) // 2
+                        other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:] if changed == weights else content + b" "
+                        (student / changed).write_bytes(other)
+                        for ranks in (0, 2) if changed == weights else (0,):
+                            done = self.world.run(name, ranks)
+                            self.assertEqual(done.returncode, 65, done.stderr)
+                            for word in (str(student), trained, "--fresh", "as a copy elsewhere"):
+                                self.assertIn(word, done.stderr)
+                            texts.unlink(missing_ok=True)
+                        copy = student.with_name("copy")
+                        shutil.copytree(student, copy)
+                        if name == "whole":
+                            kept, self.world.text = self.world.text, self.world.text.replace("{{task: student}}", f"{{{{path: {copy}}}}}")
+                            self.run_it(name)
+                            self.world.text = kept
+                        texts.unlink(missing_ok=True)
+                        shutil.rmtree(copy)
+                        (student / changed).write_bytes(content)
+                        self.run_it(name)
+                    (student / weights).write_bytes((student / weights).read_bytes()[:-1] + b"\0")
+                    with h5py.File(self.world.results(name), "r+") as file:
+                        del file.attrs["model_folder_sha256"]
+                    texts.unlink()
+                    self.run_it(name)
+                finally:
+                    self.world.text = text
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ left to be given up the message says so.
 import json
 import os
 import pathlib
+import re
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,6 +36,94 @@ class Memory(unittest.TestCase):
         done = self.world.run(name, ranks, *arguments, **environment)
         return done.returncode, done.stdout + done.stderr
 
+    def plan(self, name, *arguments, ranks=1, code=0):
+        """-> what `plan` prints, by the first words of its lines"""
+        done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment(name)), "--ranks", str(ranks), *arguments], env=self.world.environment, cwd=self.folder,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return {line[2:20].strip(): line[20:].strip() for line in done.stdout.splitlines() if line.startswith("  ")} if code == 0 else done.stderr
+
+    @staticmethod
+    def bytes_of(text):
+        number, unit = re.match(r"([0-9.]+) (\w+)", text).groups()
+        return float(number) * {unit_name: 1024 ** power for power, unit_name in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}[unit]
+
+    def parts(self, lines):
+        return {name: self.bytes_of(size) for name, size in re.findall(r"([a-z][a-z ]*) ([0-9.]+ \w+)", lines["memory per device"].split("(", 1)[1])}
+
+    def on_cores(self, count):
+        cores = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        os.sched_setaffinity(0, set(sorted(cores)[:count]))
+
+    def test_what_memory_fraction_allows(self):
+        """Checkpointing is chosen by it, then fewer micro-batches at once; the bits are the same, also when a run goes on with less memory."""
+        self.on_cores(1)
+        keys = ("tasks.0.train.micro_batch=4",)
+        fraction, checkpointing = "tasks.0.train.memory_fraction=", "tasks.0.train.gradient_checkpointing="
+        lines = self.plan("allowed", *keys)
+        self.assertEqual((lines["checkpointing"], lines["memory allowed"].split(", ")[1]), ("off, chosen", "train.memory_fraction 0.9"))
+        whole, least = (self.bytes_of(self.plan("allowed", *keys, checkpointing + value)["memory per device"]) for value in ("false", "true"))
+        self.assertLess(least, 0.8 * whole)
+        total = self.bytes_of(self.plan("allowed", *keys, fraction + "0.01", checkpointing + "true")["memory allowed"]) / 0.01
+        between = fraction + str((whole + least) / 2 / total)
+        lines = self.plan("allowed", *keys, between)
+        self.assertEqual(lines["memory per device"], self.plan("allowed", *keys, checkpointing + "true")["memory per device"])
+        self.assertIn("on, chosen (without it", lines["checkpointing"])
+        code, text = self.train("allowed", 0, *keys)
+        self.assertEqual((code, "checkpointing: off, chosen" in text), (0, True), text)
+        one = self.content("allowed")
+        self.world.forget("allowed")
+        self.assertNotEqual(self.train("allowed", 0, *keys, MAGISTER_FAIL_POINT="train.step.begin@2:kill")[0], 0)
+        code, text = self.train("allowed", 0, *keys, between, "tasks.0.train.zero=0")
+        self.assertEqual((code, "checkpointing: on, chosen" in text), (0, True), text)
+        self.assertEqual(self.content("allowed"), one)
+        # What fits in no way makes no file.
+        for words, arguments in (("lower train.micro_batch or train.max_length, use fewer", (fraction + str(least / 2 / total),)),
+                                 ("set train.gradient_checkpointing: auto", (between, checkpointing + "false"))):
+            self.assertIn(words, self.plan("too-much", *keys, *arguments, code=78))
+            code, text = self.train("too-much", 0, *keys, *arguments)
+            self.assertEqual((code, words in text), (78, True), text)
+            self.assertEqual(list(self.world.results("too-much").parent.glob("*.h5*")), [])
+        code, text = self.train("allowed", 0, *keys, fraction + "0")
+        self.assertEqual((code, "0 (nothing could be computed)" in text), (78, True), text)
+
+    def test_fewer_at_once(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("one core")
+        self.on_cores(2)
+        self.assertEqual(self.train("two", 0, "tasks.0.train.micro_batch=4")[0], 0)
+        keys = ("tasks.0.train.micro_batch=4", "tasks.0.train.gradient_checkpointing=true")
+        need = self.bytes_of(self.plan("at-once", *keys)["memory per device"])
+        total = self.bytes_of(self.plan("at-once", *keys, "tasks.0.train.memory_fraction=0.01")["memory allowed"]) / 0.01
+        less = f"tasks.0.train.memory_fraction={0.97 * need / total}"
+        self.assertEqual(self.plan("at-once", *keys, less)["at once"], "1 micro-batches instead of 2")
+        code, text = self.train("at-once", 0, *keys, less)
+        self.assertEqual((code, "at once: 1 micro-batches instead of 2" in text), (0, True), text)
+        self.assertEqual(self.content("at-once")[1], self.content("two")[1])
+
+    def test_a_plan_for_ranks_that_are_not_there(self):
+        one, four, whole = (self.plan("ranks", *arguments, ranks=ranks) for ranks, arguments in ((1, ()), (4, ()), (4, ("tasks.0.train.zero=0",))))
+        self.assertEqual((one["groups"], four["groups"]), ("1, each of 1 device", "4, each of 1 device"))
+        for name in ("optimizer", "weights"):
+            self.assertAlmostEqual(self.parts(four)[name] / self.parts(one)[name], 0.25, delta=0.01, msg=name)
+            self.assertEqual(self.parts(whole)[name], self.parts(one)[name], name)
+        self.assertNotIn("gradients of other ranks", one["memory per device"])
+        self.assertIn("gradients of other ranks", four["memory per device"])
+        self.assertAlmostEqual(self.bytes_of(four["memory allowed"]) / self.bytes_of(one["memory allowed"]), 0.25, delta=0.05)  # what is free changes meanwhile
+
+    def test_nothing_to_learn_makes_no_file(self):
+        data, rest = self.folder / "empty.jsonl", (f"tasks.0.dataset.path={self.folder / 'empty.jsonl'}", "tasks.0.train.append_eos=false")
+        data.write_text(json.dumps({"id": "a", "text": ""}) + "\n")
+        words = "none of the 1 records has a token to learn from"
+        self.assertIn(words, self.plan("empty", *rest, code=65))
+        for ranks in (0, 2):
+            code, text = self.train("empty", ranks, *rest)
+            self.assertEqual((code, words in text), (65, True), text)
+            self.assertEqual(list(self.world.results("empty").parent.glob("*.h5*")), [])
+        data.write_text(json.dumps({"id": "a", "text": "plan unit"}) + "\n")
+        self.assertEqual(self.train("empty", 0, *rest)[0], 0)
+
     def test_a_pass_without_memory_is_repeated(self):
         """In the middle of its backward pass, when parts of its gradient stand in what another micro-batch has left."""
         self.assertEqual(self.train("whole", 1)[0], 0)
@@ -58,7 +148,7 @@ class Memory(unittest.TestCase):
         self.assertFalse(self.world.results("none-left").exists())
 
     def test_a_real_limit(self):
-        """Of the address space, where a run without checkpointing takes more."""
+        """Of the address space, where a run without checkpointing takes more, whatever its plan says."""
         cores = os.sched_getaffinity(0)
         self.addCleanup(os.sched_setaffinity, 0, cores)
         os.sched_setaffinity(0, {min(cores)})

@@ -214,6 +214,61 @@ class Train(tiny_world.Refusals, unittest.TestCase):
         self.assertEqual(self.content("states"), first)
         self.assertTrue(self.student("states").with_name("student.previous-1").is_dir())
 
+    def test_a_damaged_state_is_put_aside_where_an_older_one_is_sound(self):
+        self.train("damaged")
+        whole = self.content("damaged")
+        self.world.forget("damaged")
+        stop = dict(MAGISTER_FAIL_POINT="train.step.begin@9:kill")
+        self.assertNotEqual(self.world.run("damaged", 1, **stop).returncode, 0)
+        older, newest = sorted(self.student("damaged").with_suffix(".checkpoints").glob("*.safetensors"))
+        both = {path: path.read_bytes() for path in (older, newest)}
+
+        def damage(path):
+            changed = bytearray(both[path])
+            changed[-100] ^= 4
+            path.write_bytes(changed)
+            return bytes(changed)
+
+        # Where none is sound nothing is touched: who decides is a person.
+        for path in both:
+            damage(path)
+        names = sorted(path.name for path in newest.parent.iterdir())
+        self.refused("damaged", 65, "sha256 differs", str(newest))
+        self.assertEqual(sorted(path.name for path in newest.parent.iterdir()), names)
+        older.write_bytes(both[older])
+        done = self.world.run("damaged", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{newest.name}: was changed since it was written", done.stderr)
+        self.assertIn("goes on after step 3", done.stderr)
+        self.assertEqual(newest.with_name(newest.name + ".previous-1").read_bytes(), damage(newest))
+        self.assertEqual(self.content("damaged"), whole)
+
+    def test_a_kill_between_folder_and_results(self):
+        """The folder is made again and stays where nothing in it differs; what differs is put aside."""
+        self.train("between")
+        whole = self.content("between")
+        for changed in (False, True):
+            self.world.forget("between")
+            self.assertNotEqual(self.world.run("between", 1, MAGISTER_FAIL_POINT="train.folder.renamed:kill").returncode, 0)
+            folder = self.student("between")
+            self.assertFalse(self.world.results("between").exists())
+            before = (folder / "model.safetensors").stat().st_ino
+            if changed:
+                (folder / "config.json").write_text((folder / "config.json").read_text().replace("float32", "float31"))
+            self.train("between")
+            self.assertEqual(self.content("between"), whole)
+            self.assertEqual([path.name for path in folder.parent.glob("student.*") if "previous" in path.name or "creating" in path.name],
+                             ["student.previous-1"] if changed else [])
+            self.assertEqual((folder / "model.safetensors").stat().st_ino == before, not changed)
+
+    def test_check_of_an_unfinished_training(self):
+        self.world.run("unfinished", 1, MAGISTER_FAIL_POINT="train.step.begin@2:kill")
+        running = self.student("unfinished").with_suffix(".running.h5")
+        done = subprocess.run([tiny_world.PROGRAM, "check", running], check=False, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (65, ""), done.stderr)
+        self.assertRegex(done.stderr, r"is not finished, 0 of \d+ units are committed, and what is there is sound .*run the command that made it again")
+        self.assertNotIn("--fresh", done.stderr)
+
     def test_steps_that_are_skipped(self):
         """One token points along a number of the stream that nothing else touches, and there the head has a row beyond f32's range: its
         sequences have infinite logits, the others do not as long as nothing is learnt (the first step's learning rate is 0)."""
@@ -264,7 +319,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
                 (78, "known: lm, distill, dpo, reward", "tasks.0.objective=ppo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),
                 (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
-                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given beside `batch_tokens`", "tasks.0.train.batch_tokens=200"),
+                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given beside `batch_tokens`", "tasks.0.train.batch_tokens=200"), (78, "5 sequences at once of a step that takes 4", "tasks.0.train.micro_batch=5"),
                 (78, "no model here has a batch norm", "tasks.0.train.sync_batch_norm=true"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
                 (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"),
                 (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, "none of the 1 records has a token to learn from",

@@ -103,6 +103,19 @@ TEST_F(Masks, ChoicesAllowThePrefixesOfWhatIsLeft) {
   EXPECT_GT(states, 20);
 }
 
+// Digits after an escaped character are the text's own.
+TEST_F(Masks, ChoicesAreWrittenAsTheyStand) {
+  const std::vector<std::string> choices = {
+      "a\nb",  "a\tf",    std::string("x\x01") + "beef", std::string("\x7F") + "00",       "say \"no\"",   "a\\nb",
+      "\\x41", "\\u0041", "\xF0\x9F\x98\x80 2",          std::string("caf\xC3\xA9") + "a", "[a-b]{2} | #", "\x1F"};
+  for (const std::string& choice : choices) {
+    const auto constraint = compile(Kind::kChoice, "", {choice});
+    bool finished = false;
+    EXPECT_EQ(walk(*constraint, 1, choice.size() + 1, &finished), choice);
+    EXPECT_TRUE(finished) << choice;
+  }
+}
+
 TEST_F(Masks, TryingEveryTokenGivesTheSameMask) {
   const std::string schema =
       R"({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "array", "items":

@@ -42,7 +42,11 @@ TEST(GuideOffset, HoldsItsDigitsWhereNumbersAreLarge) {
   EXPECT_EQ(offset_of(GuideForm::kBernoulli, 4, {-1e30f}), 0);
   EXPECT_NEAR(offset_of(GuideForm::kBernoulli, 4, {-40}), std::expm1(4.0) * std::exp(-40.0),
               1e-28);  // softplus would say 0
-  EXPECT_NEAR(offset_of(GuideForm::kHistogram, 1e6, {0, 0}), 1e6 - std::log(2.0), 1e-6);
+  for (const float z : {0.0f, 3.0f, 1e5f, 1e10f, 1e30f}) {
+    EXPECT_NEAR(offset_of(GuideForm::kBernoulli, 1e6, {z}), 1e6 - std::log1p(std::exp(-static_cast<double>(z))), 1e-6)
+        << z;
+    EXPECT_NEAR(offset_of(GuideForm::kHistogram, 1e6, {z, z}), 1e6 - std::log(2.0), 1e-6) << z;
+  }
   EXPECT_TRUE(std::isnan(offset_of(GuideForm::kLogit, 4, {std::numeric_limits<float>::infinity()})));
   EXPECT_TRUE(std::isnan(offset_of(GuideForm::kBernoulli, 4, {std::numeric_limits<float>::quiet_NaN()})));
 }
@@ -96,6 +100,35 @@ TEST(GuidedDistribution, IsTheClosedFormOfTheStarGraph) {
     EXPECT_NEAR(q, star.want, 1e-6) << star.arms << " arms, multiplier " << star.multiplier;
     const double other = (1 - q) / (star.arms - 1);
     EXPECT_NEAR(kl, q * std::log(q * star.arms) + (1 - q) * std::log(other * star.arms), 1e-6);
+  }
+}
+
+// Offsets of any size: what they have in common cancels, and what is left is the closed form.
+TEST(GuideKl, HoldsItsDigitsWhereOffsetsAreLarge) {
+  constexpr int kVocabulary = 2000, kCandidates = 320;
+  std::vector<float> logits_V(kVocabulary);
+  for (int i = 0; i < kVocabulary; ++i) logits_V[static_cast<std::size_t>(i)] = static_cast<float>(i * 37 % 101) / 16;
+  long double whole = 0;
+  for (const float logit : logits_V) whole += std::exp(static_cast<long double>(logit));
+  for (const double large : {0.0, 1.0, 1e5, 1e10, 1e30, -1e30, 1e36}) {
+    for (const double step : {0.0, 0.25, 40.0, std::abs(large)}) {
+      std::vector<GuidedToken> tokens;
+      for (int i = 0; i < kCandidates; ++i) tokens.push_back({static_cast<TokenId>(3 * i), large + step * (i % 3)});
+      const long double top = tokens[2].offset;
+      long double z = 0, mean = 0;
+      for (const GuidedToken& token : tokens) {
+        const long double shifted = token.offset - top;
+        const long double mass = std::exp(logits_V[static_cast<std::size_t>(token.id)] + shifted) / whole;
+        z += mass;
+        if (mass > 0) mean += mass * shifted;
+      }
+      EXPECT_NEAR(guide_kl(logits_V, tokens), static_cast<double>(mean / z - std::log(z)), 1e-6)
+          << large << " " << step;
+    }
+    // All mass on one token: -ln p of it.
+    EXPECT_NEAR(guide_kl(logits_V, std::vector<GuidedToken>{{5, large}}),
+                static_cast<double>(std::log(whole)) - logits_V[5], 1e-6)
+        << large;
   }
 }
 

@@ -19,6 +19,7 @@
 #include "model/gpu/head_norm_kernels.h"
 #include "model/paged_cache.h"
 #include "model/stored_weight.h"
+#include "parallel/gpu/peer_sum_kernel.h"
 
 namespace magister::gpu {
 namespace {
@@ -481,6 +482,40 @@ TEST(Sampler, SampleRows) {
       EXPECT_LE(largest_difference(both.device[3], both.host[3]), 1e-5) << V;
     }
   }
+}
+
+// The middle one of three shards; the others' numbers of two turns have come before. Sums of three, so that another order has other bits; and where the
+// peers get them. Several GPUs at once are parallel/peer_sums' on the host.
+TEST(Peers, PeerSumHasEqualBits) {
+  constexpr PeerMemoryLayout kLayout{3};
+  const std::int64_t count = 2 * kPeerBlockNumbers + 7;
+  at::Tensor received = at::randn({kLayout.words()});
+  auto* const words = reinterpret_cast<std::uint32_t*>(received.data_ptr<float>());
+  std::fill(words + kLayout.flag(0, 0), words + kLayout.turn(0), 2u);
+  std::fill(words + kLayout.turn(0), words + kLayout.words(), 0u);
+  const at::Tensor zeros = at::zeros({kLayout.words()});
+  const Tensors inputs = {at::randn({2, count + 1}), zeros, received, zeros, at::zeros({2 * kMostPeers}, at::kInt)};
+  const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+    for (const std::int64_t turn : {0, 1}) {
+      PeerSum kernel{};
+      kernel.numbers = data<float>(t[0]) + turn * (count + 1);
+      kernel.count = count;
+      for (std::size_t shard = 0; shard < 3; ++shard) kernel.memory[shard] = data<float>(t[1 + shard]);
+      kernel.words = reinterpret_cast<PeerWords*>(t[4].data_ptr());
+      kernel.patience = 10'000'000'000;
+      kernel.layout = kLayout;
+      kernel.own = 1;
+      start(kernel, queue);
+    }
+  });
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    EXPECT_TRUE(at::equal(both.device[i].view(at::kInt), both.host[i].view(at::kInt))) << "tensor " << i;
+  const auto from = [&](int shard) {  // the first block's numbers of the first turn, in the second half
+    return received.narrow(0, kLayout.numbers(1, 0, shard), kPeerBlockNumbers);
+  };
+  const at::Tensor mine = inputs[0].view({-1}).narrow(0, 0, kPeerBlockNumbers);
+  EXPECT_TRUE(at::equal(both.device[0].view({-1}).narrow(0, 0, kPeerBlockNumbers), from(0) + mine + from(2)));
+  EXPECT_TRUE(at::equal(both.device[3].narrow(0, kLayout.numbers(1, 0, 1), kPeerBlockNumbers), mine));
 }
 
 }  // namespace

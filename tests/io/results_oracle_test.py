@@ -19,7 +19,8 @@ PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/results_probe
 KILLS = 12
 COLUMNS = {"samples/key": None, "samples/source_index": "u8", "samples/offset": "u8", "tokens/id": "i4", "teacher/top_id": "i4",
            "teacher/top_logprob": "f4", "teacher/logsumexp": "f4", "teacher/target_logprob": "f4", "teacher/entropy": "f4",
-           "teacher/tail_mass": "f4", "commit/unit_begin": "u8", "commit/done": "u1", "commit/crc32c": "u4"}
+           "teacher/tail_mass": "f4", "commit/unit_begin": "u8", "commit/done": "u1", "commit/crc32c": "u4",
+           "commit/input_crc32c": "u4"}
 ROOT = {"format", "format_version", "software", "software_version", "experiment", "config_sha256", "model_sha256", "tokenizer_sha256",
         "dataset_sha256", "plan_sha256", "complete", "num_samples", "num_tokens"}
 
@@ -111,6 +112,23 @@ class Results(unittest.TestCase):
         probe("merge", again, parts[0], parts[2], code=65)  # records are left out
         self.assertFalse(list(self.folder.glob("again*")))
         probe("merge", again, parts[0], parts[0], parts[1], parts[2], code=65)
+        # A kill when all units are copied, and a byte of a result, then of a key, that changes before the same command goes on.
+        for name in ("teacher/entropy", "samples/key"):
+            path = self.folder / f"damaged-{name.split('/')[1]}.h5"
+            done = subprocess.run([PROBE, "merge", path, *parts], env={**os.environ, "MAGISTER_FAIL_POINT": "results.complete.begin@1:kill"}, capture_output=True)
+            self.assertEqual(done.returncode, -signal.SIGKILL)
+            partial = path.with_name(path.name + ".partial")
+            with h5py.File(partial) as file:
+                at = file[name].id.get_offset() + 5
+            damaged = bytearray(partial.read_bytes())
+            damaged[at] ^= 1
+            partial.write_bytes(damaged)
+            if name == "samples/key":
+                self.assertIn("what unit 0 is computed from", probe("merge", path, *parts, code=65))
+                partial.unlink()
+            else:
+                self.assertIn("the bytes of unit 0 are not those that were committed", probe("merge", path, *parts))
+                self.assertEqual(digest(path), digest(merged))
         other = self.folder / "other.h5"
         probe("run", other, "samples=200", "slice=2/3", "config=" + "d" * 64)
         probe("merge", again, parts[0], parts[1], other, code=65)

@@ -103,6 +103,7 @@ ResultsSpec spec_of(const Options& options, const Plan& plan) {
       {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy", "nat", Extent::kRows},
       {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - kept mass", "", Extent::kRows}};
   spec.num_units = plan.unit_begin.size() - 1;
+  spec.checks_inputs = true;
   spec.default_plot_column = "/teacher/entropy";
   spec.preallocate = number(options, "preallocate", 0) != 0;
   std::string yaml = "name: x\ntasks:\n  - task: teacher_logits\n    top_k: 4\n";
@@ -239,9 +240,12 @@ void command(const Communicator& world, const std::vector<std::string>& argument
   } else if (what == "info" || what == "json") {
     std::printf("%s", describe_results(arguments.at(1), what == "json").c_str());
   } else if (what == "check") {
-    const auto faults = check_results(arguments.at(1), schemas_of(built_in_tasks()));
-    for (const std::string& fault : faults) std::printf("%s\n", fault.c_str());
-    if (!faults.empty()) fail(ExitCode::kData, "{} faults (see above); compute again", faults.size());
+    const ResultsCheck check = check_results(arguments.at(1), schemas_of(built_in_tasks()));
+    for (const std::string& fault : check.faults) std::printf("%s\n", fault.c_str());
+    if (!check.whole()) {
+      fail(ExitCode::kData, "{} faults (see above), {} of {} units; compute again", check.faults.size(),
+           check.units_done, check.units);
+    }
   } else if (what == "export") {
     export_text(arguments.at(1), TextExport::kJsonl, arguments.at(2));
   } else if (what == "merge") {

@@ -24,7 +24,7 @@ using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
 
 inline const Attributes kIdentity = {{"config_sha256", "c0ffee"}, {"slice_end", std::uint64_t{6}}};
 
-// 6 samples of 3, 0, 2, 4, 0, 1 tokens in 3 units.
+// 6 samples of 3, 0, 2, 4, 0, 1 tokens in 3 units: rows 0 to 2, 3 to 8 and 9.
 inline ResultsSpec small_spec() {
   ResultsSpec spec;
   spec.columns = {{"/samples/key", ColumnType::kUtf8, 6, 5, "key", "", Extent::kSamples},
@@ -36,6 +36,12 @@ inline ResultsSpec small_spec() {
   spec.attributes = kIdentity;
   spec.attributes.emplace_back("num_samples", std::uint64_t{6});
   spec.attributes.emplace_back("num_tokens", std::uint64_t{10});
+  return spec;
+}
+
+inline ResultsSpec spec_with_input_checksums() {
+  ResultsSpec spec = small_spec();
+  spec.checks_inputs = true;
   return spec;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "magister/device/launch_watch.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
@@ -38,6 +39,16 @@ class WatchedGroup final : public ProcessGroup {
   bool fast_;
 };
 
+// Kernels that this thread starts by themselves while it stands; those of a graph are none.
+class CountedKernels final : public gpu::LaunchWatch {
+ public:
+  CountedKernels() { gpu::launch_watch = this; }
+  ~CountedKernels() override { gpu::launch_watch = nullptr; }
+  void begin(const char*, const gpu::LaunchShape&) override { ++kernels; }
+  void end() override {}
+  int kernels = 0;
+};
+
 class GpuShards : public testing::Test {
  protected:
   void SetUp() override {
@@ -52,13 +63,25 @@ class GpuShards : public testing::Test {
     config.num_key_value_heads = 2;
     config.head_dim = 32;
     config.max_position_embeddings = 512;
+    make_weights();
+  }
+
+  // Of whatever the configuration says; the same in both types.
+  void make_weights() {
+    ModelConfig& config = description_.config;
     description_.names = hf_tensor_names(config);
     for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
       file_.add(tensor.name, tensor.shape);
       const bool vector = tensor.shape.size() == 1;
       const at::Tensor values = vector ? at::rand(tensor.shape) + 0.5 : at::randn(tensor.shape) * 0.12;
-      file_.values(tensor.name) = values.to(at::kBFloat16).to(at::kFloat);  // the same weights in both types
+      file_.values(tensor.name) = values.to(at::kBFloat16).to(at::kFloat);
     }
+  }
+  void divide_by_three() {
+    ModelConfig& config = description_.config;
+    config.num_attention_heads = config.num_key_value_heads = 3;
+    config.intermediate_size = 192;
+    make_weights();
   }
 
   // Rows of a prompt, whole, and of its last tokens, written one after the other.
@@ -66,6 +89,8 @@ class GpuShards : public testing::Test {
     at::Tensor whole_TD, decoded_RD;
     std::set<at::ScalarType> added;
     int sums = 0;
+    int sums_of_last = 0,
+        kernels_of_last = 0;  // the group's sums, and kernels that were started by themselves, of the last written row
   };
   static constexpr std::int64_t kWritten = 4;
   Hidden run(int shards, at::ScalarType dtype, bool gpu_code, bool fast = false, bool graphs = true) {
@@ -90,7 +115,13 @@ class GpuShards : public testing::Test {
           return model.forward(batch, {{pages.data(), 0}}, cache).to(at::kFloat).clone();
         };
         step(0, first);
-        for (std::int64_t i = first; i < size; ++i) rows.push_back(step(i, i + 1));
+        for (std::int64_t i = first; i < size; ++i) {
+          const int before = group.sums;
+          CountedKernels counted;
+          rows.push_back(step(i, i + 1));
+          of_shard[s].sums_of_last = group.sums - before;
+          of_shard[s].kernels_of_last = counted.kernels;
+        }
         of_shard[s].decoded_RD = at::cat(rows);
         of_shard[s].added = group.types;
         of_shard[s].sums = group.sums;
@@ -128,14 +159,45 @@ TEST_F(GpuShards, AddInF32) {
   }
 }
 
-// Between two sums a graph: the same bits, and as many sums, as without.
-TEST_F(GpuShards, GraphsBetweenTheSumsHaveEqualBits) {
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
-    const Hidden with = run(2, dtype, true), without = run(2, dtype, true, false, false);
-    EXPECT_TRUE(at::equal(with.decoded_RD, without.decoded_RD)) << c10::toString(dtype);
-    EXPECT_EQ(with.sums, without.sums);
-    EXPECT_EQ(with.added, std::set<at::ScalarType>{at::kFloat});
+// With sums that are kernels a pass is one graph, and without them one between every two sums: the same bits, also as kernel by kernel.
+TEST_F(GpuShards, GraphsHaveEqualBits) {
+  const int sums_of_pass = 1 + 2 * static_cast<int>(description_.config.num_hidden_layers);
+  for (const int shards : {2, 3}) {
+    if (shards == 3) divide_by_three();
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
+      const Hidden whole = run(shards, dtype, true), plain = run(shards, dtype, true, false, false);
+      setenv("MAGISTER_PEER_SUMS", "0", 1);
+      const Hidden parts = run(shards, dtype, true), separate = run(shards, dtype, true, false, false);
+      unsetenv("MAGISTER_PEER_SUMS");
+      EXPECT_EQ(whole.sums_of_last, 0) << "nothing stands between the kernels of a pass";
+      EXPECT_EQ(whole.kernels_of_last, 0) << "and a graph holds them all";
+      EXPECT_EQ(plain.sums_of_last, 0);
+      EXPECT_GE(plain.kernels_of_last, sums_of_pass);
+      EXPECT_EQ(parts.sums_of_last, sums_of_pass);
+      EXPECT_EQ(parts.kernels_of_last, 0);
+      EXPECT_EQ(parts.sums, separate.sums);
+      for (const Hidden* one : {&whole, &plain, &parts})
+        EXPECT_TRUE(at::equal(one->decoded_RD, separate.decoded_RD))
+            << c10::toString(dtype) << ", " << shards << " shards";
+      EXPECT_EQ(parts.added, std::set<at::ScalarType>{at::kFloat});
+    }
   }
+}
+
+// Norms over the heads of all shards (OLMo 2) add in the middle of a part: only with sums that are kernels there is a graph.
+TEST_F(GpuShards, NormsOverAllHeadsAreInTheGraph) {
+  ModelConfig& config = description_.config;
+  config.qk_norm = config.qk_norm_of_all_heads = true;
+  make_weights();
+  const Hidden whole = run(2, at::kBFloat16, true);
+  setenv("MAGISTER_PEER_SUMS", "0", 1);
+  const Hidden separate = run(2, at::kBFloat16, true);
+  unsetenv("MAGISTER_PEER_SUMS");
+  EXPECT_EQ(whole.sums_of_last, 0);
+  EXPECT_EQ(whole.kernels_of_last, 0);
+  EXPECT_EQ(separate.sums_of_last, 1 + 3 * static_cast<int>(config.num_hidden_layers));
+  EXPECT_GT(separate.kernels_of_last, 0) << "kernel by kernel";
+  EXPECT_TRUE(at::equal(whole.decoded_RD, separate.decoded_RD));
 }
 
 // layout.collectives: fast sends bf16 sums as bf16; what a pass of texts adds is small and stays f32, as the embeddings do.

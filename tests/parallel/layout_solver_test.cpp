@@ -301,5 +301,92 @@ TEST(LayoutSolver, GpusAreUsedOnlyWhereTheTaskCanAndTheUserWants) {
   EXPECT_SAYS(refusal(cluster({1}, 8, 2), threads), "shards in threads are for CPUs");
 }
 
+// "4 0/2" for a rank that is shard 2 of group 0 of four, "1 5+2" for one that holds groups 5 and 6 of one device.
+std::vector<std::string> groups_of(const LayoutSolution& solution) {
+  std::vector<std::string> words;
+  for (const RankPlace& place : solution.places) {
+    words.push_back(place.groups > 1
+                        ? fmt::format("{} {}+{}", place.group_size, place.group_index, place.groups)
+                        : fmt::format("{} {}/{}", place.group_size, place.group_index, place.first_tp_rank));
+  }
+  return words;
+}
+using Words = std::vector<std::string>;
+
+LayoutConfig of_sizes(std::vector<GroupShares::Part> parts) {
+  LayoutConfig config;
+  config.shares = GroupShares(std::move(parts));
+  return config;
+}
+
+TEST(MixedLayout, SharesDecideHowManyGroupsThereAre) {
+  const LayoutConfig config = of_sizes({{2, 2}, {1, 1}});
+  LayoutSolution solution = solve_layout(cluster({5}, 16, 0), config);
+  EXPECT_EQ(groups_of(solution), (Words{"2 0/0", "2 0/1", "1 1/0", "2 2/0", "2 2/1"}));
+  EXPECT_EQ(solution.num_groups, 3);
+  EXPECT_EQ(solution.groups_of_size, (Indices{2, 1}));
+  EXPECT_EQ(solution.places[4].first_of_size, 1);
+  EXPECT_EQ(solution.table[3].group_size, 2);
+  // Three quarters of the units for one device each: more of them.
+  solution = solve_layout(cluster({8}, 16, 0), of_sizes({{2, 1}, {1, 3}}));
+  EXPECT_EQ(solution.groups_of_size, (Indices{1, 6}));
+  // Nothing is left over: a second group of 3 would leave one device.
+  solution = solve_layout(cluster({9}, 16, 0), of_sizes({{3, 9}, {2, 1}}));
+  EXPECT_EQ(solution.groups_of_size, (Indices{1, 3}));
+}
+
+TEST(MixedLayout, GroupsStayInsideHosts) {
+  const LayoutSolution solution = solve_layout(cluster({3, 3}, 16, 0), of_sizes({{2, 2}, {1, 1}}));
+  EXPECT_EQ(groups_of(solution), (Words{"2 0/0", "2 0/1", "1 1/0", "2 2/0", "2 2/1", "1 3/0"}));
+  EXPECT_SAYS(refusal(cluster({2, 2}, 16, 0), of_sizes({{3, 2}, {1, 1}})), "there would be no group of 3");
+}
+
+TEST(MixedLayout, ARankHoldsGroupsOfOneSize) {
+  LayoutConfig config = of_sizes({{4, 1}, {1, 1}});
+  config.shards_per_rank = 2;
+  const LayoutSolution solution = solve_layout(cluster({3}, 16, 0), config);
+  EXPECT_EQ(groups_of(solution), (Words{"4 0/0", "4 0/2", "1 1+2"}));
+  EXPECT_EQ(solution.groups_of_size, (Indices{1, 2}));
+  EXPECT_EQ(solution.table[5].group_index, 2);
+  EXPECT_EQ(solution.table[5].tp_rank, 0);
+  config = of_sizes({{3, 1}, {1, 1}});
+  config.shards_per_rank = 2;
+  EXPECT_SAYS(refusal(cluster({3}, 16, 0), config), "there would be no group of 3");
+  config.shards_per_rank = 6;
+  EXPECT_SAYS(refusal(cluster({1}, 16, 0), config), "node0 (1 rank of 6 devices)");
+}
+
+// A smaller group needs more of each GPU, so it has the larger ones, wherever they stand.
+TEST(MixedLayout, LargeGpusAreForSmallGroups) {
+  std::vector<RankProbe> ranks = cluster({6}, 16, 6);
+  for (RankProbe& rank : ranks) {
+    for (std::size_t i = 0; i < 6; ++i) rank.gpus[i].free_bytes = rank.gpus[i].total_bytes = i == 0 || i == 3 ? 80 : 40;
+  }
+  LayoutConfig config = of_sizes({{4, 3}, {2, 1}});
+  config.gpus_usable = true;
+  config.needed_bytes = {30, 50};
+  LayoutSolution solution = solve_layout(ranks, config);
+  EXPECT_EQ(groups_of(solution), (Words{"2 0/0", "4 1/0", "4 1/1", "2 0/1", "4 1/2", "4 1/3"}));
+  config.needed_bytes = {30, 81};
+  std::string text = refusal(ranks, config);
+  EXPECT_SAYS(text, "there would be no group of 2, whose GPUs need 81 B free each");
+  config.kept_bytes = {{"GPU-0-0", 1}, {"GPU-0-3", 1}};  // earlier tasks left there what is given back
+  EXPECT_EQ(groups_of(solve_layout(ranks, config)), groups_of(solution));
+  // The small ones that no group of four takes are no place for two.
+  ranks = cluster({8}, 16, 8);
+  for (RankProbe& rank : ranks) {
+    for (std::size_t i = 0; i < 8; ++i) rank.gpus[i].free_bytes = rank.gpus[i].total_bytes = i < 2 ? 80 : 40;
+  }
+  config.kept_bytes = {};
+  config.needed_bytes = {30, 50};
+  EXPECT_SAYS(refusal(ranks, config), "2 ranks of node0 (8 ranks of 1 device) would be left over");
+}
+
+TEST(MixedLayout, ManyRanksTakeSeconds) {
+  const LayoutSolution solution =
+      solve_layout(invented_ranks(cluster({1}, 16, 0)[0], 100'001), of_sizes({{4, 4}, {1, 1}}));
+  EXPECT_EQ(solution.groups_of_size[0] * 4 + solution.groups_of_size[1], 100'001);
+}
+
 }  // namespace
 }  // namespace magister

@@ -1,15 +1,25 @@
 // A CUDA runtime and a NCCL of a few lines, linked before the real ones: two devices whose memory is the host's, and
-// collectives over one rank's data that can be told to be slow, to fail or to hang. What calls were made is recorded.
+// collectives over one rank's data that can be told to be slow, to fail or to hang. What calls were made is recorded. Memory can be opened by other
+// processes, and the one kernel of this module runs on the host.
 #include "parallel/pretended_gpu.h"
 
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <nccl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <string>
 #include <utility>
+
+#include "magister/device/launch.h"
+#include "parallel/gpu/peer_sum_kernel.h"
 
 namespace magister {
 
@@ -50,6 +60,18 @@ ncclResult_t begin_call(const ncclComm* comm) {
   return questions_left == 0 ? ncclSuccess : ncclInProgress;
 }
 
+// A device's memory is a file without a name, which other processes find by its descriptor.
+struct Memory {
+  int process, file;
+  std::size_t bytes;
+};
+std::map<void*, Memory> memories, opened;
+
+void* map_of(const Memory& memory) {
+  void* const place = ::mmap(nullptr, memory.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file, 0);
+  return place == MAP_FAILED ? nullptr : place;
+}
+
 std::size_t width(ncclDataType_t type) {
   return type == ncclFloat64 || type == ncclInt64 ? 8 : type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4;
 }
@@ -71,14 +93,88 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 }
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   const std::lock_guard lock(counting);
+  const Memory memory{::getpid(), ::memfd_create("device", 0), bytes};
+  if (::ftruncate(memory.file, static_cast<off_t>(bytes)) != 0) return cudaErrorMemoryAllocation;
+  *pointer = map_of(memory);
+  memories[*pointer] = memory;
   ++pretended_gpu.allocations;
-  *pointer = std::malloc(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* pointer) {
   const std::lock_guard lock(counting);
   --pretended_gpu.allocations;
+  ::munmap(pointer, memories.at(pointer).bytes);
+  ::close(memories.at(pointer).file);
+  memories.erase(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  const std::lock_guard lock(counting);
+  ++pretended_gpu.allocations;
+  *pointer = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* pointer) {
+  const std::lock_guard lock(counting);
+  --pretended_gpu.allocations;
   std::free(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+  const std::lock_guard lock(counting);
+  std::memcpy(handle, &memories.at(pointer), sizeof(Memory));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned) {
+  const std::lock_guard lock(counting);
+  Memory memory{};
+  std::memcpy(&memory, &handle, sizeof memory);
+  const std::string path = "/proc/" + std::to_string(memory.process) + "/fd/" + std::to_string(memory.file);
+  memory.file = ::open(path.c_str(), O_RDWR);
+  if (!pretended_gpu.handles_open || memory.file < 0) return cudaErrorMapBufferObjectFailed;
+  *pointer = map_of(memory);
+  opened[*pointer] = memory;
+  ++pretended_gpu.opened;
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+  const std::lock_guard lock(counting);
+  --pretended_gpu.opened;
+  ::munmap(pointer, opened.at(pointer).bytes);
+  ::close(opened.at(pointer).file);
+  opened.erase(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02d:00.0", pretended_gpu.first_bus + device);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* works, int, int) {
+  *works = pretended_gpu.devices_reach ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
+  const std::lock_guard lock(counting);
+  return pretended_gpu.accesses++ < 2 ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+// There is one kernel that anybody starts here.
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void** arguments) {
+  {
+    const std::lock_guard lock(counting);
+    ++pretended_gpu.kernels;
+  }
+  const auto& kernel = *static_cast<const magister::gpu::PeerSum*>(arguments[0]);
+  magister::gpu::start(kernel, magister::gpu::Queue{});
+  if (pretended_gpu.sums_are_wrong) kernel.numbers[0] += 1;
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {

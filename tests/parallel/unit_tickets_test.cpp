@@ -161,6 +161,28 @@ TEST(StaticTickets, GroupsOfARankShareTheirUnits) {
   tickets.free();
 }
 
+// Even ranks are groups of 2 and odd ones groups of 1, of which the first has three quarters of the units, the others what is left.
+TEST_P(Tickets, OfASizeAreClaimedByItsGroups) {
+  const auto world = Communicator::world();
+  if (world.size() == 1) return;
+  const GroupShares shares({{2, 3}, {1, 1}});
+  const int size = world.rank() % 2 == 0 ? 2 : 1, of_two = (world.size() + 1) / 2;
+  const GroupsOfSize of_size{shares, size, world.rank() / 2, size == 2 ? of_two : world.size() - of_two};
+  UnitTickets tickets(world, multiples_of_three(400), GetParam(), world.rank(), world.size(), 1, of_size);
+  std::uint64_t count = 0, sum = 0;
+  while (const auto unit = tickets.claim()) {
+    EXPECT_EQ(shares.size_of(*unit), size);
+    ++count;
+    sum += *unit;
+    tickets.report_done(10);
+  }
+  EXPECT_EQ(world.sum(count), 400u);
+  EXPECT_EQ(world.sum(sum), 3u * 399 * 400 / 2);
+  world.wait_for_all();
+  EXPECT_EQ(tickets.progress().units_done, 400u);
+  tickets.free();
+}
+
 TEST(UnitTickets, DifferentListsAreRefused) {
   const auto world = Communicator::world();
   if (world.size() == 1) return;  // one rank has one list; NP 2, 4 and 8 run what follows

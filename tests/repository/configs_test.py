@@ -62,7 +62,7 @@ class Configs(unittest.TestCase):
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout."))}
-        self.assertEqual(keys | {"output.hints", "tasks.0.needs", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.config", "tasks.0.dataset.split", *(f"tasks.0.dataset.{name}" for name in ("sources.path", "sources.weight", "stopping_strategy", "seed")), "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
+        self.assertEqual(keys | {"output.hints", "layout.shares", "tasks.0.needs", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.config", "tasks.0.dataset.split", *(f"tasks.0.dataset.{name}" for name in ("sources.path", "sources.weight", "stopping_strategy", "seed")), "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
@@ -84,7 +84,7 @@ class Configs(unittest.TestCase):
             if kind == "rollout":
                 path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "rollout.yaml"
                 for source in ({"path": "x"}, {"task": "v"}):
-                    for reward in ({"model": source}, {"verifier": "math"}, {"verifier": "regex", "pattern": "(x)"}):
+                    for reward in ({"model": source}, {"judge": {"model": {"path": "x"}}}, {"verifier": "math"}, {"verifier": "regex", "pattern": "(x)"}):
                         tasks = [{"task": "train", "name": "v", "objective": "reward", "dataset": {"path": "x"}},
                                  {"task": "rollout", "dataset": {"path": "x", "messages": "m"}, "stop": "x", "reward": reward, "guide": {"model": source}}]
                         path.write_text(json.dumps({"name": "g", "model": {"path": "m"}, "tasks": tasks}))
@@ -121,7 +121,9 @@ class Configs(unittest.TestCase):
                 for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"}),
                                              (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)"}}), {"text": "q"}),
                                              (dict(objective="grpo", grpo={"reward": {"verifier": "math"}}), {"text": "q"}),
-                                             (dict(objective="grpo", grpo={"reward": {"model": {"path": "x"}}}), {"text": "q"}), (dict(objective="grpo", grpo={"reward": {"model": {"task": "r"}}}), {"text": "q"})):
+                                             (dict(objective="grpo", grpo={"reward": {"model": {"path": "x"}}}), {"text": "q"}),
+                                             (dict(objective="grpo", grpo={"reward": {"judge": {"model": {"path": "x", "adapter": "a", "quantization": "int8", "chat_template": "t"}, "prompt": {"named": "strict", "system": "s", "user": "u"},
+                                                                                                "method": "decode", "fields": {"question": "text"}}}}), {"text": "q"}), (dict(objective="grpo", grpo={"reward": {"model": {"task": "r"}}}), {"text": "q"})):
                     whole = yaml.safe_load((ROOT / "configs/dpo.yaml").read_text())
                     task = whole["tasks"][0]
                     del task["dpo"], task["train"]
@@ -134,9 +136,10 @@ class Configs(unittest.TestCase):
                     found = {**{key.replace(f"tasks.{len(earlier)}.", "tasks.0."): value for key, value in resolved if key.startswith(f"tasks.{len(earlier)}.")}, **found}
             keys = {re.sub(rf"^tasks\.{index}\.", "", key): value for key, value in found.items() if key.startswith(f"tasks.{index}.")}
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith((*shared, "train.evaluate.dataset.", "train.evaluate.slice"))}
+            keys = {key: value for key, value in keys.items() if not key.startswith("rollout.reward.judge.") or key.endswith(".judge.model.path")}  # as train.grpo.reward.judge
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", "rollout.reward.verifier", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", "rollout.reward.verifier", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)

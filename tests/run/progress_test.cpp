@@ -30,6 +30,9 @@ TEST(Progress, SaysDoneRateAndTimeLeft) {
   const Progress resumed("teacher", {400, 10'000}, {200, 5000}, log, false, false);
   EXPECT_EQ(resumed.line({300, 7500}, 10),
             "teacher: 300/400 units (75.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:10");
+  // Groups of one size have most of what is left to do.
+  EXPECT_EQ(fresh.line({100, 2500}, 10, {}, SlowestRank{3, 400, 1.5}),
+            "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:45, slowest rank 3: 40 tokens/s");
   EXPECT_EQ(fresh.line({100, 2500}, 10, {}, SlowestRank{3, 400}),
             "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:30, slowest rank 3: 40 tokens/s");
   const Progress live("teacher", {400, 10'000}, {}, log, false, true);
@@ -128,6 +131,9 @@ TEST(RunLog, OneObjectALineAppended) {
   EXPECT_EQ(events.front()["schema"], 1);
   EXPECT_EQ(events.front()["ranks"], 2);
   EXPECT_EQ(events.back()["event"], "again");
+  EXPECT_EQ(events[1]["start"], events.front()["start"]);
+  EXPECT_NE(events.back()["start"], events.front()["start"]) << "of another start";
+  EXPECT_EQ(RunLog(path, "the same").start(), "the same");
   const std::regex stamp(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)");
   for (const nlohmann::json& event : events) EXPECT_TRUE(std::regex_match(event["time"].get<std::string>(), stamp));
   std::filesystem::remove_all(folder);

@@ -28,6 +28,14 @@ using ConfigValue = std::variant<bool, std::int64_t, double, std::string>;
 class ConfigNode {
  public:
   static constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
+  struct Value;     // a node of the parsed file
+  struct Resolved;  // a node of the resolved experiment
+  struct Shared;    // the document's list of faults
+  // A value as it stands in the file, and its key ("tasks.0.dataset.path").
+  struct Written {
+    std::string text, path;
+    const Value* value;
+  };
 
   // Required: absent is a fault (the returned value is then empty or 0 and must not be used before finish()).
   std::string text(std::string_view key);
@@ -40,6 +48,8 @@ class ConfigNode {
   double number(std::string_view key, double fallback, double least, double most);
   double number(std::string_view key, double least, double most);  // required
   bool boolean(std::string_view key, bool fallback);
+  // `auto` (the default) gives nothing.
+  std::optional<bool> boolean_or_auto(std::string_view key);
   // `also`: what else the caller takes under this key, for the message ("a list such as [0, 1]").
   std::string choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                      std::string_view also = {});
@@ -56,6 +66,10 @@ class ConfigNode {
   std::optional<std::int64_t> integer_or_auto_among(std::string_view key, const std::vector<std::int64_t>& numbers);
   // A list of whole numbers, at least one: [] is a fault. Only where is_list(key).
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  // One whole number or a list of them; `auto` (the default) gives none.
+  std::vector<std::int64_t> integers_or_auto(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  // What stands for a list in the resolved experiment, where several spellings of such a list mean the same, or none does.
+  void resolve_as(std::string_view key, const std::vector<std::int64_t>& numbers);
   // One whole number or a list of them; absent: none.
   std::vector<std::int64_t> optional_integers(std::string_view key, std::int64_t least,
                                               std::int64_t most = kMaxInteger);
@@ -92,8 +106,8 @@ class ConfigNode {
   // Neither marks the key as known.
   bool has(std::string_view key) const;
   bool is_list(std::string_view key) const;
-  // Every value below this map, as written, whatever its key.
-  std::vector<std::string> all_values() const;
+  // Every value below this map, whatever its key.
+  std::vector<Written> all_values() const;
   // "tasks.0.dataset"; empty for the whole experiment.
   const std::string& path() const { return path_; }
   // "experiment.yaml:7:5: tasks.0.top_k", or the argument that set the key: for faults that show later, when the model or the
@@ -105,12 +119,13 @@ class ConfigNode {
   void reject(std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
     add_fault(key, fmt::format(format, std::forward<Args>(args)...));
   }
+  // A fault at one of all_values().
+  template <typename... Args>
+  void reject(const Written& written, fmt::format_string<Args...> format, Args&&... args) {
+    add_fault(written, fmt::format(format, std::forward<Args>(args)...));
+  }
   // Keys below this map are not looked at any more and not called unknown (its kind is unknown, say).
   void abandon();
-
-  struct Value;     // a node of the parsed file
-  struct Resolved;  // a node of the resolved experiment
-  struct Shared;    // the document's list of faults
 
  private:
   friend class ConfigDocument;
@@ -122,6 +137,7 @@ class ConfigNode {
   ConfigRules& declare_map(std::string_view key, std::size_t index, bool is_list);
   std::string path_of(std::string_view key) const;
   void add_fault(std::string_view key, std::string message);
+  void add_fault(const Written& written, std::string message);
   void missing(std::string_view key, std::string_view expected);
   ConfigNode child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules, bool broken) const;
   std::optional<std::string> read_text(std::string_view key);

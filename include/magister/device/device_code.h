@@ -167,6 +167,31 @@ struct CudaThread {
     asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
   }
+  // Of memory that other devices or the host read and write while the kernel runs. What the block wrote before a sync() and a store_release() after it
+  // is there for whoever has read that word by load_acquire(), on any device; load_16_now() reads what is there now, past the first cache.
+  MAGISTER_DEVICE void store_release(std::uint32_t* word, std::uint32_t value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;\n" ::"l"(word), "r"(value) : "memory");
+  }
+  MAGISTER_DEVICE std::uint32_t load_acquire(const std::uint32_t* word) {
+    std::uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];\n" : "=r"(value) : "l"(word) : "memory");
+    return value;
+  }
+  MAGISTER_DEVICE Words4 load_16_now(const void* global) {
+    Words4 x;
+    asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
+                 : "l"(global)
+                 : "memory");
+    return x;
+  }
+  // Between two looks at a word; and a clock that all blocks share.
+  MAGISTER_DEVICE void pause() { __nanosleep(20); }
+  MAGISTER_DEVICE std::uint64_t nanoseconds() {
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;\n" : "=l"(now));
+    return now;
+  }
   // Both return the value before.
   MAGISTER_DEVICE int add_shared(int* counter, int value) { return atomicAdd(counter, value); }
   MAGISTER_DEVICE std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) {

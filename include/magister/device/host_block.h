@@ -59,6 +59,11 @@ class HostThread {
   void wait_for_earlier() { has_waited_ = true; }
   void let_next_begin() {}
   bool has_waited() const { return has_waited_; }
+  void store_release(std::uint32_t* word, std::uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+  std::uint32_t load_acquire(const std::uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+  Words4 load_16_now(const void* global) { return load_16(global); }
+  void pause();  // of the whole block, and of the thread that runs it
+  std::uint64_t nanoseconds();
   int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
   std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
   // Fragments of a lane of m16n8k16, as device_code.h lists them.

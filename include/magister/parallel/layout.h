@@ -1,14 +1,16 @@
 // Layout: who holds which shard of which copy of the model. World ranks x devices per rank give the list of devices;
 // consecutive gpus_per_group devices form a GPU group: whole ranks, or a part of one rank. A device on a CPU-only
-// machine is "one CPU shard".
+// machine is "one CPU shard". Groups of several sizes: parallel/layout_mixed.h.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/group_shares.h"
 
 namespace magister {
 
@@ -23,6 +25,8 @@ HostPlace host_place(const Communicator& world);
 // What layout: says in the experiment; GpuGroup::resolve() makes of it who holds what.
 struct LayoutConfig {
   int gpus_per_group = 0;    // 0 = auto
+  GroupShares shares{};      // of several sizes (mixed()), in place of gpus_per_group
+  std::string sizes_place;   // of that key in the experiment, for messages
   std::vector<int> devices;  // empty = auto
   bool cpu_only = false;     // devices: cpu
   int shards_per_rank = 1;   // CPU only
@@ -33,6 +37,10 @@ struct LayoutConfig {
   // Where the ranks that resolve are a part of a job: this rank's place in all of it, which decides its GPU, and the threads of a shard at most.
   std::optional<HostPlace> place_in_job{};
   int most_threads = 0;
+  // Said by the task for groups of several sizes: what each of a group's GPUs must have free, by place in shares.parts() (empty: unknown), and
+  // what counts as free beside that, by UUID: earlier tasks of this job left it there.
+  std::vector<std::uint64_t> needed_bytes{};
+  std::map<std::string, std::uint64_t> kept_bytes{};
   bool fast_collectives = false;  // sums over shards (GPUs: NCCL chooses) and of gradients may differ from run to run
 };
 
@@ -63,6 +71,7 @@ struct DeviceRow {
   int tp_rank = 0;
   std::string device;  // "cpu shard 0 (1 thread)" or "cuda:0 NVIDIA H200 UUID"
   std::optional<GpuDevice> gpu{};
+  int group_size = 1;
 };
 
 // This rank's place: a group of which it holds a part or all, or several whole groups. members(): the ranks of its
@@ -78,7 +87,11 @@ class GpuGroup {
   int group_index() const { return group_index_; }  // of this rank's first group
   int groups_here() const { return groups_here_; }  // whole groups of this rank; 1 also where it holds a part of one
   int num_groups() const { return num_groups_; }
-  int tp_size() const { return tp_size_; }
+  int tp_size() const { return tp_size_; }  // of this rank's groups
+  // Which size computes which unit; this rank's place among the groups of its size.
+  const GroupShares& shares() const { return shares_; }
+  int first_of_size() const { return first_of_size_; }
+  int groups_of_size() const { return groups_of_size_; }
   int shards_here() const { return shards_here_; }  // of this rank, over all its groups: group by group, by tp_rank
   // tp_rank of this rank's first shard.
   int first_tp_rank() const { return first_tp_rank_; }
@@ -93,6 +106,8 @@ class GpuGroup {
 
  private:
   int group_index_ = 0, groups_here_ = 1, num_groups_ = 1, tp_size_ = 1, shards_here_ = 1, first_tp_rank_ = 0;
+  GroupShares shares_;
+  int first_of_size_ = 0, groups_of_size_ = 1;
   int threads_per_shard_ = 1;
   std::vector<int> devices_;
   bool on_gpu_ = false, fast_collectives_ = false;

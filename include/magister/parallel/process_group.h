@@ -15,8 +15,12 @@
 
 namespace magister {
 
+namespace gpu {
+struct Queue;
+}
 class Communicator;
 class GpuEvent;
+class PeerSums;
 
 // Thrown in shards that wait for one which has failed: its own error says why, so a caller that collects the errors of
 // several shards prefers any other type to this one.
@@ -34,7 +38,7 @@ class ProcessGroup {
   virtual std::string backend() const = 0;
   // Where the tensors of the calls stand.
   virtual at::Device device() const { return at::kCPU; }
-  // Waits for work on the GPU; a group that can fail meanwhile (nccl) notices. Local.
+  // Waits for work on the GPU; a group that can fail meanwhile (nccl), or whose sums in kernels were given up, notices. Local.
   virtual void wait_for(const GpuEvent& event);
 
   // tensor (contiguous; f32, bf16, f16, i32, i64) becomes the sum over the shards, in place, replicated.
@@ -54,14 +58,21 @@ class ProcessGroup {
   // A number of the root's, from host to host: nccl sends it by MPI, so that nobody waits for the device.
   virtual std::int64_t broadcast_number(std::int64_t number, int root);
   virtual void barrier() = 0;
+  // Sums that are kernels of the devices themselves, so that a CUDA graph may hold them: made by the first call, for the queue of this shard's
+  // device; nullptr on every shard where they do not work (peer_sums.h). Collective over the group.
+  PeerSums* peer_sums(const gpu::Queue& queue);
   // Ends the group in order when its work is done; nothing is asked of it afterwards. Without it the destructor gives up what is under way,
   // which is right after a fault.
   virtual void close() {}
 
  protected:
   ProcessGroup(int tp_rank, int tp_size) : tp_rank_(tp_rank), tp_size_(tp_size) {}
+  // Throws ShardAbandoned where a sum in a kernel was given up: the numbers behind it are none. Local.
+  void check_peer_sums() const;
+  std::shared_ptr<PeerSums> peer_sums_;  // null where there are none; a derived class may end them earlier than itself
 
  private:
+  bool asked_for_peer_sums_ = false;
   int tp_rank_;
   int tp_size_;
 };

@@ -1,4 +1,5 @@
-// UnitTickets: the leaders of all GPU groups claim units from one counter in the memory of world rank 0 (MPI one-sided).
+// UnitTickets: the leaders of all GPU groups claim units from one counter in the memory of world rank 0 (MPI one-sided), or where groups have
+// several sizes from one for each size.
 // A claim is one MPI_Fetch_and_op: 0.2 us on two free cores, 17 us oversubscribed (measured); where MPI has no windows a
 // thread on rank 0 answers messages instead. Also the job's shared stop sign and its count of finished units. Which
 // group computed a unit never shows in the results.
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "magister/core/unit_set.h"
+#include "magister/parallel/group_shares.h"
 
 namespace magister {
 
@@ -18,13 +20,21 @@ class Communicator;
 
 enum class Schedule { kDynamic, kStatic };
 
+// Of a rank's groups among those of their size, in a job whose groups have several sizes.
+struct GroupsOfSize {
+  GroupShares shares;
+  int size = 1;
+  int first = 0;  // of the rank's first group
+  int count = 1;  // in the job
+};
+
 class UnitTickets {
  public:
   // Collective over world. `pending`: the units still to do, equal on all ranks.
   // kStatic gives group g the entries g, g + num_groups, ... and needs no communication; groups of one rank (groups_here, from group_index
-  // on) share theirs.
+  // on) share theirs. of_size: only the units of that size are claimed here, and kStatic counts the groups of that size.
   UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups,
-              int groups_here = 1);
+              int groups_here = 1, const std::optional<GroupsOfSize>& of_size = {});
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;
   UnitTickets& operator=(const UnitTickets&) = delete;

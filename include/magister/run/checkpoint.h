@@ -61,6 +61,9 @@ class Checkpoint {
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
 
  private:
+  // Throws Error(kData) where the adapter says that it was trained on another model. Collective over world.
+  std::string sha256_of_tensors(const Communicator& world, const StopPoll& poll) const;
+
   ModelSection section_;
   std::unique_ptr<TensorFile> file_;
   ModelDescription description_;

@@ -17,7 +17,7 @@ class Task;
 
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory of the task's model and of those beside it
 // (collectives cost more than copies of the model save); elsewhere as `layout` says. For so many ranks like these. checkpoint: of the
-// task's model. Collective over the context's world.
+// task's model. Of several sizes it says what each needs. Collective over the context's world.
 LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
                           const Checkpoint& checkpoint, int num_ranks);
 
@@ -38,9 +38,9 @@ int shards_on_host(const std::vector<DeviceRow>& devices);
 
 // Throws Error(kConfig), the same on every rank, when a host's shards of a model on CPUs together do not fit into what is free of its memory:
 // the system would end the job in its middle, without a word. beside: what each needs of its host even where the model is on a GPU. Collective over
-// world.
+// world. together: of groups of several sizes, what the shards of the host with most need together in place of as many times `parts`; 0: of one.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
-                       const MemoryParts& beside = {});
+                       const MemoryParts& beside = {}, std::uint64_t together = 0);
 
 // Throws Error(kConfig) with every part when the model, with what stands beside it, does not fit into what is free on the GPU of this rank's
 // shard or kept there for it. Local.

@@ -12,9 +12,9 @@ namespace magister {
 std::string results_path_of(const RunContext& context, const std::string& task);
 
 // The earlier task of this name and kind; null: there is none in the experiment, and results of that name stand on disk. Else
-// Error(kConfig) that names the nearest. by, key: the task and the key of it that names the other.
-const Task* require_results(const RunContext& context, const std::string& by, const std::string& key,
-                            const std::string& task, const std::string& kind);
+// Error(kConfig) that names the nearest. place: file:line:column and the key that names it.
+const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,
+                            const std::string& kind);
 
 // Appends <of>_sha256<suffix>, of that task's complete file, and <of>_run_sha256<suffix>, of the run that made it: each slice of an array job has a
 // file of its own, and merge tells by the run that they belong together. Collective over context.world.

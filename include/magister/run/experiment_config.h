@@ -32,6 +32,7 @@ struct ModelSection {
   // Of such a model that is a reward or a value model: stand_in() opens what it starts from with a head of so many labels. 0: of another.
   std::int64_t head_labels = 0;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
+  std::string adapter_task;    // the earlier task that trains it; empty: none does
   std::string dtype = "auto";  // auto | f32 | bf16 | f16, on GPUs also fp8
   std::string quantization =
       "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
@@ -42,8 +43,9 @@ struct ModelSection {
   // Variables of the chat template beyond the chat itself (enable_thinking: false), and where they stand, for messages.
   std::vector<std::pair<std::string, ConfigValue>> chat_template_kwargs;
   std::string chat_template_kwargs_place;
+  std::string place;  // file:line:column and key of the section
 
-  // What can be opened before that task has run.
+  // What can be opened before these tasks have run.
   ModelSection stand_in() const;
 };
 
@@ -72,9 +74,14 @@ struct ExperimentConfig {
   PlanSection plan;
   // The tasks that were read so far and write a model: name, and what each starts from.
   std::vector<std::pair<std::string, ModelSection>> trained;
+  std::vector<std::string> earlier;  // names of all that were read so far
 
   // <output.directory>/<name>
   std::string folder() const { return output_directory + "/" + name; }
+  // The task before the one that is read whose results stand at this path; "" where it is none.
+  std::string maker_of(const std::string& path) const;
+  // A task's name as it is, or of a path to results in this folder the name of the task that writes them.
+  std::string task_of(const std::string& name_or_path) const;
 };
 
 // The experiment's `model:`, for all tasks that carry none of their own.

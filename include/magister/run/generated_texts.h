@@ -1,4 +1,5 @@
-// GeneratedTexts: the texts of a complete `generate` file, for a task that goes on from them.
+// GeneratedTexts: the texts of a complete `generate` file, for a task that goes on from them. What is read of a text throws Error(kData) where
+// the bytes of its unit are not those that were committed.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class GeneratedTexts {
   std::string text(std::uint64_t i) const;
   std::uint64_t source_index(std::uint64_t i) const;
   std::string key(std::uint64_t i) const;
-  // Keys of all texts in the file's order, read in pieces.
+  // Keys of all texts in the file's order, read in pieces, not verified: what is found by one is read again with key().
   void for_each_key(const std::function<void(std::uint64_t i, std::string_view key)>& visit) const;
   // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
   const std::string& attribute(const std::string& name) const;

@@ -39,6 +39,8 @@ using ShardBytes = std::function<std::uint64_t(int tp_rank)>;
 MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
                           std::uint64_t cache_pages, const std::optional<GpuDemand>& gpu = {});
 std::uint64_t sum_of(const MemoryParts& parts);
+// Without what the models of a group have together: NCCL's buffers. For a second model.
+MemoryParts without_shared(MemoryParts parts);
 
 // Fills groups and the model's line of a report whose devices are there.
 struct PlannedModel {
@@ -72,7 +74,7 @@ struct GroupModel {
   std::uint64_t pages = 0;
   std::optional<GpuDemand> gpu{};
 };
-// What they take of each device of a group together, by part: the largest shard of each.
+// What they take of each device of a group together, by part: the largest shard of each, and what they share once.
 MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size);
 // The sizes of groups, up to `most`, that divide all of them.
 std::vector<int> group_sizes(const std::vector<GroupModel>& models, int most);

@@ -11,9 +11,18 @@
 
 namespace magister {
 
-// Equal on every rank. Ends early when poll says so: what it returns then means nothing. Collective over world.
-std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
-                         const StopPoll& poll = {});
+// Root attribute of a training's results: model_sha256 of the folder that it has written, of an adapter adapter_sha256.
+constexpr const char* kModelFolderKey = "model_folder_sha256";
+
+struct ModelHash {
+  std::string whole;
+  std::string base;  // of all but the adapter's files; empty where there is no adapter or hashing ended early
+};
+
+// Equal on every rank. Ends early when poll says so on any: `whole` means nothing then. adapter: its files, of those that `file` names.
+// Collective over world.
+ModelHash model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
+                       const std::vector<std::string>& adapter, const StopPoll& poll = {});
 
 // Of the lines of these files in the order of their names. Equal on every rank. Ends early likewise. Collective over world.
 std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll = {});

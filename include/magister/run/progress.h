@@ -27,6 +27,8 @@ struct InFlight {
 struct SlowestRank {
   int rank = 0;
   std::uint64_t tokens = 0;
+  // Of groups of several sizes, whose units are their own: how much longer those that end last need than if all shared what is left.
+  double longer = 1;
 };
 
 class Progress {

@@ -59,6 +59,7 @@ struct RunContext {
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
   std::optional<PartOfJob> part;   // `world` is not the whole job
   WeightStore* weights = nullptr;  // of this process; null: every task reads its model's file
+  bool held = false;               // rank 0 of the job holds the results' lock, as long as the task runs
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };
   }
@@ -87,9 +88,16 @@ inline constexpr PassLimits kGpuPassLimits{256, 8192};
 struct PlanReport {
   std::vector<DeviceRow> devices;
   int num_groups = 0;
-  int tp_size = 0;
-  std::string model;                                                // "llama, 134.5 M parameters, f32"
-  std::uint64_t device_bytes = 0;                                   // memory a device: weights, activations, tiles
+  int tp_size = 0;  // the largest
+  // Of a job whose groups have several sizes, largest first: what a device of each needs, and the units that they compute.
+  struct OfSize {
+    int size = 1, groups = 0;
+    std::uint64_t units = 0;
+    std::vector<std::pair<std::string, std::uint64_t>> device_parts;
+  };
+  std::vector<OfSize> sizes;
+  std::string model;               // "llama, 134.5 M parameters, f32"
+  std::uint64_t device_bytes = 0;  // memory a device: weights, activations, tiles; of several sizes the most
   std::vector<std::pair<std::string, std::uint64_t>> device_parts;  // the same by part, in bytes
   std::uint64_t num_samples = 0;
   std::uint64_t num_units = 0;

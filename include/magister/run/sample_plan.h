@@ -48,6 +48,9 @@ struct SampleRules {
   std::uint64_t kept_tail =
       0;  // tokens at the end of every text that stay when it is truncated: those that the tokenizer adds
   bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
+  // Whether there is anything to do with a sample, and how many samples of a record stand or fall together. Empty: with all.
+  std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
+  std::uint64_t item_samples = 1;
 };
 
 class SamplePlan {
@@ -67,6 +70,7 @@ class SamplePlan {
   std::uint64_t num_cut = 0;  // records that were truncated or windowed
   std::uint64_t max_key_bytes = 1;
   std::uint64_t longest_sample = 0;
+  std::uint64_t num_items = 0;  // of item_samples each, all of which take part
   // Digest of the samples' lengths in order, independent of the number of ranks.
   std::uint64_t lengths_digest = 0;
 
@@ -80,6 +84,7 @@ class SamplePlan {
   void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant,
                    const SampleRules& rules);
   void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
+  void count_item(bool takes_part);
   void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
   void write_samples(ResultsFile& file);
   void write_units(ResultsFile& file);
@@ -96,7 +101,9 @@ class SamplePlan {
   Spool lengths_;  // u32 after u32
   std::uint64_t own_samples_ = 0, own_tokens_ = 0, own_digest_ = 0, next_factor_ = 1;  // of this rank's part
   std::uint64_t first_sample_ = 0, first_token_ = 0;
-  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1;  // of the rules
+  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1, item_samples_ = 1;  // of the rules
+  decltype(SampleRules::takes_part) takes_part_;                                             // likewise
+  bool item_takes_part_ = true;                                                              // as far as it was seen
   UnitPacker::State units_before_;  // what the ranks before leave: units, and what the open one holds
   bool last_rank_ = false;
 };

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "magister/core/file_descriptor.h"
+
 namespace magister {
 
 class Spool {
@@ -15,9 +17,6 @@ class Spool {
   Spool() = default;
   // Made in `directory` (the results' file system: the same space will be needed there anyway).
   explicit Spool(const std::string& directory);
-  ~Spool();
-  Spool(Spool&& other) noexcept;
-  Spool& operator=(Spool&& other) noexcept;
 
   void append(std::span<const std::byte> bytes);
   void append(const void* data, std::size_t num_bytes) { append({static_cast<const std::byte*>(data), num_bytes}); }
@@ -32,7 +31,7 @@ class Spool {
  private:
   void flush();
   std::string directory_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   std::uint64_t written_ = 0, position_ = 0;
   std::vector<std::byte> buffer_;  // of writing, then of reading
   std::span<std::byte> unread_;

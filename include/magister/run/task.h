@@ -33,7 +33,9 @@ struct TaskInputs {
   Checkpoint& checkpoint;
   const OpenModel& model;
   const Dataset& dataset;
-  int tp_size = 1;
+  int tp_size =
+      1;  // of this rank's groups; where a job's have several sizes, the task is opened for each on every rank
+  int num_ranks = 1;            // of the job, or that are planned for
   bool data_stands_in = false;  // see TaskData
 };
 
@@ -43,6 +45,9 @@ struct TaskData {
   DatasetConfig config;
   bool stands_in = false;
 };
+
+// The records of `dataset`, or where an earlier task makes one of its files and has not run, that task's records. Local.
+TaskData data_by_now(const DatasetConfig& dataset, const RunContext& context);
 
 // The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
 struct PlanNumbers {
@@ -57,6 +62,7 @@ struct TaskResults {
   std::vector<ColumnSpec> columns;
   std::string default_plot_column;  // empty: none
   std::uint64_t packed_bytes = 0;   // of a job that packs: the final file's, upper bound
+  std::string made_smaller_by;      // the keys that do it, in words behind "lower": "top_k"; empty: none
 };
 
 // A task's job of one run. Local unless it says otherwise.
@@ -69,7 +75,7 @@ class TaskJob {
   // The weights of models beside the task's own may be in the store already, and stay there: under the names that this returns. Before
   // work(); identity: the whole one.
   virtual std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) { return {}; }
-  // What decides the content besides config, checkpoint, data set, dtype, device and tp_size. After open_results().
+  // What decides the content besides config, checkpoint, data set, dtype, device and sizes of groups. After open_results().
   // Collective over the world.
   virtual Attributes identity() { return {}; }
   // How records become samples and units. Throws Error(kConfig) for what the model cannot do. What it refers to is the job's.
@@ -91,6 +97,13 @@ class TaskJob {
   virtual void put_aside() {}
   // Throws where something that belongs to complete results is not there any more. Local; the answer is the same on every rank.
   virtual void check_complete() const {}
+  // Before a file is made for the plan, and in `plan`. Throws Error(kData) where nothing of it could be computed. Local; the answer is the same
+  // on every rank.
+  virtual void check_samples(const SamplePlan& plan) const {}
+  // Throws Error(kConfig), the same on every rank, where the work needs more memory than the task may take. Collective over the world.
+  virtual void check_memory(const PlanNumbers& plan) const {}
+  // Lines of `plan` about that.
+  virtual std::vector<std::pair<std::string, std::string>> memory_notes(const PlanNumbers& plan) const { return {}; }
   // More lines of `plan`.
   virtual std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const { return {}; }
 
@@ -140,7 +153,7 @@ class Task {
                         std::make_move_iterator(names.end()));
   }
   // Throws Error(kConfig) for an earlier task that is not there. Local.
-  virtual TaskData data(const RunContext& context) const { return {dataset_}; }
+  virtual TaskData data(const RunContext& context) const { return data_by_now(dataset_, context); }
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
   enum class Head { kVocabulary, kLabels, kAny };
   virtual Head head() const { return Head::kVocabulary; }
@@ -152,8 +165,6 @@ class Task {
   virtual bool divides_records() const { return true; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
-  // The kind, and what else decides that.
-  virtual std::string kind_in_words() const { return kind_; }
   // The models beside its own on the same devices; device: as of pass_shape().
   virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.

@@ -2,6 +2,7 @@
 // finish. `run` and `plan` both go through it, so they refuse the same things with the same exit codes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,7 @@ class TaskRunner {
   Attributes identity();
   void refuse_foreign_pack(const Attributes& expected) const;
   bool is_complete(const Attributes& expected);
+  ResultsFile resume(const Attributes& expected);
   ResultsFile create(const Attributes& expected);
   PlanNumbers stored_numbers(const std::string& path, std::uint64_t num_units) const;
   void keep_weights(WeightStore& store, const Attributes& expected, nlohmann::ordered_json& log_fields);
@@ -55,7 +57,14 @@ class TaskRunner {
   ExitCode finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   bool finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   void check_first_record();
-  std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& numbers, std::uint64_t pages) const;
+  // Of a device of a group of the job's size.
+  MemoryParts memory(const TaskJob& job, int size, const PlanNumbers& numbers, std::uint64_t pages) const;
+  // What the shards of the host with most need together; 0: all need as much. bytes_of: a device's, by place in shares_.parts().
+  std::uint64_t host_bytes(const std::function<std::uint64_t(std::size_t part)>& bytes_of) const;
+  std::uint64_t host_bytes(const PlanNumbers& numbers, std::uint64_t pages) const;
+  void plan_sizes(PlanReport& report, const PlanNumbers& numbers) const;
+  // Of a device, by part; refuses what does not fit. Collective over the world.
+  MemoryParts check_memory(const PlanNumbers& numbers) const;
   void plan_samples(PlanReport& report);
   std::optional<std::string> time_note(const PlanReport& report) const;
   bool plan_from_file(PlanReport& report);
@@ -72,7 +81,9 @@ class TaskRunner {
   TaskData data_;
   Dataset dataset_;
   int tp_size_ = 1;
-  std::unique_ptr<TaskJob> job_;
+  GroupShares shares_;
+  std::vector<std::unique_ptr<TaskJob>> jobs_;  // by place in shares_.parts()
+  TaskJob* job_ = nullptr;                      // that of this rank's groups
   PhaseTimes times_;
 };
 

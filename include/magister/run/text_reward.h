@@ -1,4 +1,4 @@
-// What a text that a policy has written is worth: a verifier's 1 or 0, or a reward model's number.
+// What a text that a policy has written is worth: a verifier's 1 or 0, a reward model's number, or a judge's grade.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include "magister/core/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/judge_reward.h"
 #include "magister/run/reward_model.h"
 #include "magister/run/run_context.h"
 #include "magister/run/verifier_config.h"
@@ -17,10 +18,13 @@
 namespace magister {
 
 struct RewardConfig {
-  std::string verifier;               // exact | math | regex: 1 or 0
-  VerifierConfig rule;                // of the verifier
-  std::optional<ModelSection> model;  // instead: a reward model
+  std::string verifier;                    // exact | math | regex: 1 or 0
+  VerifierConfig rule;                     // of the verifier
+  std::optional<ModelSection> model;       // instead: a reward model
+  std::optional<JudgeRewardConfig> judge;  // instead: a judge
+  bool is_verified() const { return !model && !judge; }
   bool has_answers() const { return !rule.answer_field.empty(); }
+  bool reads_fields() const { return has_answers() || judge; }  // of the records
 };
 
 // The keys of a section `reward`. applies: without a reward it is a fault.
@@ -36,7 +40,14 @@ class TextReward {
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const;
-  RewardModel* model() const { return model_.get(); }  // null: a verifier
+  RewardModel* model() const { return model_.get(); }  // null: a verifier or a judge
+  // Of the model that rewards, where there is one: what it adds to the identity, its memory by part, its place in the store. The first is collective
+  // over world.
+  Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  MemoryParts memory(int tp_size) const;
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names);
+  // Throws Error(kConfig) for a field that no record has. Local: reads some records.
+  void check_fields(const Dataset& dataset) const;
   // Of texts of one record, finite. needed: of the record; where: the record, for messages; a reward model is loaded with the first ones. Not
   // of a model on GPUs, which a Rewarder of the group computes; alive as there. Local, one thread at a time.
   std::vector<double> rewards(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
@@ -46,6 +57,7 @@ class TextReward {
   const RewardConfig& config_;
   std::optional<Verifier> verifier_;
   std::unique_ptr<RewardModel> model_;
+  std::unique_ptr<JudgeReward> judge_;
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ThreadPool> pool_;
   std::optional<Rewarder> alone_;

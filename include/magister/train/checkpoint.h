@@ -25,7 +25,7 @@ struct TrainingCurves {
   std::uint64_t skipped() const;
 };
 
-// Path of the newest state; nothing: there is none. Local.
+// Path of the newest state, sound or not; nothing: there is none. Local.
 std::optional<std::string> newest_training_state(const std::string& folder);
 
 // identity: of the experiment, a digest. Removes all but the last `keep`. The first rank writes; a divided optimizer's moments come to it, a
@@ -33,11 +33,22 @@ std::optional<std::string> newest_training_state(const std::string& folder);
 void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
                          const std::string& identity, std::uint64_t keep);
 
-// Throws Error(kData) for a file that is cut, changed, or of a newer version, Error(kConfig) for another experiment's. Local.
-// rewards: the width of the curves of rewards; 0: it has none.
-TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
-                                   std::int64_t rewards);
-// The weights alone, into a flat tensor.
+// The newest state that is sound.
+struct LoadedState {
+  std::string path;  // empty: there is no state at all
+  TrainingCurves curves;
+  struct Damaged {
+    std::string path, problem;
+  };
+  std::vector<Damaged> damaged;  // those that are newer
+};
+// Goes on from the newest state that is neither cut nor changed: all of them lead to the same weights. Throws the newest one's fault where
+// none is: Error(kData); so does one of a newer version, and another experiment's Error(kConfig). rewards: the width of the curves of
+// rewards; 0: it has none. Collective over the trainer's world.
+LoadedState load_training_state(const std::string& folder, Trainer& trainer, const std::string& identity,
+                                std::int64_t rewards);
+// The weights of one state alone, into a flat tensor. Throws Error(kData) for one that is cut, changed, or of a newer version, Error(kConfig)
+// for another experiment's. Local.
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
                                     const std::string& identity, std::int64_t rewards);
 

@@ -34,6 +34,8 @@ class LoraLayout : public FlatLayout {
   // The model's weights stand as [in, out], so a change of one is the transpose of B A.
   bool inputs_first() const { return inputs_first_; }
   float scale() const { return static_cast<float>(config_.scale()); }
+  // Of all layers that have factors: no product B A has a higher rank.
+  std::int64_t smallest_side() const { return smallest_side_; }
   // As PEFT writes it: names of the layers that have factors.
   const LoraConfig& config() const { return config_; }
 
@@ -45,6 +47,7 @@ class LoraLayout : public FlatLayout {
   std::uint64_t seed_;
   bool inputs_first_;  // the model's weights stand as [in, out]
   std::vector<std::vector<Pair>> layers_;
+  std::int64_t smallest_side_ = 0;
 };
 
 // An adapter's flat tensor beside its layout, for a pass.

@@ -66,11 +66,12 @@ struct TrainerOptions {
   ValueOptions value;            // of value models
   NewHead new_head;              // of a reward or value model that begins as a language model
   bool recompute = false;        // gradient checkpointing by layer
+  int passes_at_once = 0;        // micro-batches, at most, where memory is short; 0: one a thread
   bool bf16 = false;  // products of the layers in bf16, as TrunkOptions has it; weights, sums and the optimizer are f32
   bool fast_sums = false;          // gradients of the ranks are added in any order
   bool divides_optimizer = false;  // ZeRO-1: each rank has its part of the moments, and updates its part of the weights
   std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
-  std::optional<gpu::Queue> gpu;    // whose code runs the passes, see TrainingDevice; not for GRPO
+  std::optional<gpu::Queue> gpu;    // whose code runs the passes, see TrainingDevice
   bool sums_on_gpu =
       false;  // a rank's own micro-batches are added up there, where that many gradients fit; the same bits
 };
@@ -182,7 +183,7 @@ class Trainer {
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
   // The weights as they are, before passes. Local.
   void send_weights();
-  ThreadPool& pass_pool() { return device_.has_gpu_code() ? one_pass_ : pool_; }
+  ThreadPool& pass_pool() { return fewer_passes_ ? *fewer_passes_ : pool_; }
   at::Device sums_device() const { return options_.sums_on_gpu ? device_.device() : at::Device(at::kCPU); }
   at::Tensor zeros(at::IntArrayRef shape) const;
   at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
@@ -200,7 +201,7 @@ class Trainer {
   Communicator sums_;  // world's ranks, for messages that are under way beside others
   TrainingDevice device_;
   ThreadPool pool_;
-  ThreadPool one_pass_{1};                  // on this thread, whose GPU it is
+  std::optional<ThreadPool> fewer_passes_;  // than threads; of a GPU one, on this thread, whose device it is
   Communicator host_;                       // world's ranks on this host
   HostWeights model_;                       // with LoRA they stay as they are
   at::Tensor adapter_;                      // LoRA's factors

@@ -12,6 +12,7 @@
 
 #include "io/checkpoint/mapped_tensors.h"
 #include "magister/core/error.h"
+#include "magister/io/checkpoint/safetensors_writer.h"
 
 namespace magister {
 namespace {
@@ -41,6 +42,10 @@ std::unique_ptr<MappedTensors> open_factors(const std::string& folder) {
   return open_safetensors(path.string());
 }
 
+std::string last_name(const fs::path& path) {
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 // A factor's and a weight's columns from k: `count` vectors of 8.
 template <int count>
 void add_columns(float* weight, const float* b, const float* a, std::int64_t rank, std::int64_t width, float scale) {
@@ -57,6 +62,24 @@ void add_columns(float* weight, const float* b, const float* a, std::int64_t ran
 }
 
 }  // namespace
+
+std::string lora_base_sha256(const std::string& adapter_folder) {
+  for (const auto& [name, text] : safetensors_metadata(lora_paths(adapter_folder).back())) {
+    if (name == kLoraBaseKey) return text;
+  }
+  return "";
+}
+
+bool may_be_base(const std::string& base_model, const std::string& model_path) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(model_path, error), base = fs::weakly_canonical(base_model, error);
+  if (path == base) return true;
+  std::string in_cache = "models--" + base_model;
+  for (std::size_t at = in_cache.find('/'); at != std::string::npos; at = in_cache.find('/'))
+    in_cache.replace(at, 1, "--");
+  return std::any_of(path.begin(), path.end(),
+                     [&](const fs::path& name) { return name == last_name(base_model) || name == in_cache; });
+}
 
 // Columns are outside, so that those of A stay in the first cache for all rows of a strip.
 void add_lora_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) {

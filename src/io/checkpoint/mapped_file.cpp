@@ -31,23 +31,21 @@ const char* kind_of(const struct stat& status) {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+  descriptor_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  MAGISTER_CHECK(descriptor_.is_open(), ExitCode::kInputOutput,
                  "{}: cannot be opened ({}); check the path and its permissions", printable(path),
                  std::strerror(errno));
   struct stat status{};
-  const bool known = ::fstat(descriptor_, &status) == 0;
+  const bool known = ::fstat(descriptor_.number(), &status) == 0;
   if (!known || !S_ISREG(status.st_mode)) {
-    ::close(descriptor_);
     fail(ExitCode::kInputOutput, "{}: is {} (only a regular file can be mapped); give a file", printable(path),
          known ? kind_of(status) : "not to be examined");
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
   if (size_ == 0) return;
-  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_.number(), 0);
   if (address == MAP_FAILED) {
     const int error = errno;
-    ::close(descriptor_);
     fail(ExitCode::kInputOutput,
          "{}: its {} bytes cannot be mapped ({}); check the limits of the address space (ulimit -v)", printable(path),
          size_, std::strerror(error));
@@ -57,12 +55,11 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
+      descriptor_(std::move(other.descriptor_)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
@@ -76,7 +73,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 void MappedFile::check_unchanged() const {
   struct stat status{};
-  const bool known = ::fstat(descriptor_, &status) == 0;
+  const bool known = ::fstat(descriptor_.number(), &status) == 0;
   MAGISTER_CHECK(
       known && static_cast<std::uint64_t>(status.st_size) >= size_, ExitCode::kInputOutput,
       "{}: had {} bytes when it was opened and has {} now (its end cannot be read any more); leave the file alone "

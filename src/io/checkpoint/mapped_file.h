@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "magister/core/file_descriptor.h"
+
 namespace magister {
 
 class MappedFile {
@@ -31,7 +33,7 @@ class MappedFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   const std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
 };

@@ -17,14 +17,13 @@ constexpr std::size_t kChunkBytes = 1 << 20;
 
 LineReader::LineReader(const std::string& path, std::uint64_t begin, std::uint64_t max_line_bytes)
     : path_(path), position_(begin), max_line_bytes_(max_line_bytes) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+  descriptor_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  MAGISTER_CHECK(descriptor_.is_open(), ExitCode::kInputOutput,
                  "{}: cannot be opened ({}; the data set cannot be read); check the "
                  "path and its permissions",
                  printable(path), std::strerror(errno));
   struct stat status{};
-  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(descriptor_);
+  if (::fstat(descriptor_.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
     fail(ExitCode::kInputOutput, "{}: is {} (a data set is regular files, which several ranks read at once); {}",
          printable(path), S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device",
          S_ISDIR(status.st_mode) ? "name its files, for example with *.jsonl" : "write the records into a file");
@@ -32,8 +31,6 @@ LineReader::LineReader(const std::string& path, std::uint64_t begin, std::uint64
   version_.bytes = static_cast<std::uint64_t>(status.st_size);
   version_.modified_nanoseconds = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
-
-LineReader::~LineReader() { ::close(descriptor_); }
 
 void LineReader::require(const FileVersion& expected) const {
   MAGISTER_CHECK(
@@ -46,7 +43,8 @@ void LineReader::require(const FileVersion& expected) const {
 std::size_t LineReader::read_at(std::uint64_t offset, std::span<char> out) const {
   std::size_t done = 0;
   while (done < out.size()) {
-    const ssize_t n = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pread(descriptor_.number(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
                    "{}: reading at byte {} failed ({}; records would be lost); check the disk", printable(path_),

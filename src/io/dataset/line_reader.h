@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "magister/core/file_descriptor.h"
+
 namespace magister {
 
 // What tells whether a file is still the one that was counted.
@@ -20,7 +22,7 @@ class LineReader {
  public:
   // Throws Error(kInputOutput) for anything that is not a readable regular file; a FIFO does not block.
   LineReader(const std::string& path, std::uint64_t begin = 0, std::uint64_t max_line_bytes = 0);
-  ~LineReader();
+  ~LineReader() = default;
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
@@ -39,7 +41,7 @@ class LineReader {
   void check_length(std::uint64_t num_bytes, std::uint64_t line_number) const;
 
   std::string path_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   FileVersion version_;
   std::uint64_t position_, max_line_bytes_;
   std::vector<char> buffer_;

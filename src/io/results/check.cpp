@@ -63,9 +63,23 @@ std::uint64_t check_units(const ResultsReader& file, const ResultsSchema* rules,
   return columns.num_units() - pending.size();
 }
 
+// What units are computed from, done or not, where the file has its checksums.
+void check_inputs(const ResultsColumns& columns, FaultList& faults) {
+  if (columns.find(kInputChecksums) == nullptr) return;
+  for_each_batch(columns, {0, columns.num_units()}, [&](IndexRange units) {
+    const auto stored = columns.rows<std::uint32_t>(kInputChecksums, units.begin, units.size());
+    const std::vector<std::uint32_t> found = unit_checksums(columns, borders_of(columns, units), UnitPart::kInputs);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] == stored[i]) continue;
+      faults.add("unit {}: its keys, places or tokens have crc32c {:08x}, not {:08x} as when it was planned",
+                 units.begin + i, found[i], stored[i]);
+    }
+  });
+}
+
 }  // namespace
 
-std::vector<std::string> check_results(const std::string& path, std::span<const ResultsSchema> schemas) {
+ResultsCheck check_results(const std::string& path, std::span<const ResultsSchema> schemas) {
   const ResultsReader file = open_foreign_results(existing_results_path(path));
   FaultList faults;
   check_attributes(file, faults);
@@ -84,17 +98,14 @@ std::vector<std::string> check_results(const std::string& path, std::span<const 
     faults.add("format_version is {}; this program knows 1 to {} of {}", *number, rules->newest_version, rules->format);
   }
   // Offsets that lie would only make every unit look damaged.
-  if (rules == nullptr || faults.count() > 0) return faults.take();
+  if (rules == nullptr || faults.count() > 0) return {faults.take(), file.complete()};
   if (rules->columns != nullptr && !rules->columns(file, faults)) rules = nullptr;
   if (rules != nullptr && rules->samples != nullptr) rules->samples(file, faults);
+  check_inputs(file.columns(), faults);
   const std::uint64_t num_units = file.columns().num_units(), num_done = check_units(file, rules, faults);
-  if (file.complete() && num_done != num_units) {
+  if (file.complete() && num_done != num_units)
     faults.add("complete is 1, but {} of {} units are committed", num_done, num_units);
-  } else if (!file.complete() && faults.count() == 0) {
-    faults.add("sound but not finished: {} of {} units are committed; run the command that made it again", num_done,
-               num_units);
-  }
-  return faults.take();
+  return {faults.take(), file.complete(), num_units, num_done};
 }
 
 }  // namespace magister

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "io/results/columns.h"
+#include "io/results/unit_checks.h"
 #include "magister/core/error.h"
+#include "magister/io/agreed_errors.h"
 
 namespace magister {
 
@@ -22,11 +24,25 @@ CheckedUnits::CheckedUnits(const ResultsReader& file) : file_(file) {
   sound_.assign(columns.num_units(), false);
 }
 
-void CheckedUnits::require(std::uint64_t sample) {
-  const auto after = std::upper_bound(begins_.begin(), begins_.end(), sample);
-  MAGISTER_CHECK(after != begins_.begin() && after != begins_.end(), ExitCode::kInternal,
-                 "{}: sample {} of {} (there is none); report this", printable(file_.path()), sample, begins_.back());
-  const auto index = static_cast<std::uint64_t>(after - begins_.begin()) - 1;
+void CheckedUnits::require(IndexRange samples) {
+  if (samples.size() == 0) return;
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), samples.begin);
+  MAGISTER_CHECK(after != begins_.begin() && samples.end <= begins_.back(), ExitCode::kInternal,
+                 "{}: samples {} to {} of {} (they are not there); report this", printable(file_.path()), samples.begin,
+                 samples.end, begins_.back());
+  for (auto unit = static_cast<std::uint64_t>(after - begins_.begin()) - 1;
+       unit < sound_.size() && begins_[unit] < samples.end; ++unit)
+    require_unit(unit);
+}
+
+void CheckedUnits::require_all(const Communicator& world) {
+  const IndexRange units = share_of(world, sound_.size());
+  run_agreed(world, [&] {
+    for (std::uint64_t unit = units.begin; unit < units.end; ++unit) require_unit(unit);
+  });
+}
+
+void CheckedUnits::require_unit(std::uint64_t index) {
   {
     const std::lock_guard lock(mutex_);
     if (sound_[index]) return;

@@ -139,14 +139,6 @@ std::vector<const PlacedColumn*> ResultsColumns::unit_columns() const {
   return covered;
 }
 
-std::uint32_t ResultsColumns::checksum(const Unit& unit) const {
-  std::uint32_t crc = 0;
-  for (const PlacedColumn* column : unit_columns()) {
-    crc = checksum(crc, *column, extent_in(unit, *column));
-  }
-  return crc;
-}
-
 std::uint32_t ResultsColumns::checksum(std::uint32_t crc, const PlacedColumn& column, IndexRange rows) const {
   if (column.spec.type == ColumnType::kText) {
     TextHeap(*this, column).for_each(rows, [&](std::uint64_t, std::string_view text) {

@@ -13,6 +13,7 @@
 
 #include "io/posix_file.h"
 #include "io/results/layout.h"
+#include "io/results/unit_bytes.h"
 #include "magister/core/types.h"
 #include "magister/core/unit_set.h"
 
@@ -80,7 +81,7 @@ class ResultsColumns {
   static IndexRange extent_in(const Unit& unit, const PlacedColumn& column) {
     return column.spec.extent == ColumnSpec::Extent::kSamples ? unit.samples : unit.rows;
   }
-  std::uint32_t checksum(const Unit& unit) const;
+  std::uint32_t checksum(const Unit& unit) const { return unit_checksums(*this, borders_of(unit), UnitPart::kAll)[0]; }
   // `crc` gone on with some rows of a column; of strings of any length their lengths and bytes.
   std::uint32_t checksum(std::uint32_t crc, const PlacedColumn& column, IndexRange rows) const;
   // Of what planning wrote: every fixed column but the commit record itself.

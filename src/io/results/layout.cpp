@@ -104,6 +104,12 @@ std::vector<ColumnSpec> with_commit(const ResultsSpec& spec) {
       {"/commit/plan_crc32c", ColumnType::kU32, 1, 0,
        "CRC-32C of the fixed datasets outside /commit and of /commit/unit_begin, in the order of creation", "",
        Extent::kFixed});
+  if (spec.checks_inputs) {
+    columns.push_back({kInputChecksums, ColumnType::kU32, u, 0,
+                       "CRC-32C of what unit i is computed from, as planning wrote it: its bytes in the datasets of "
+                       "/samples and /tokens, in the order of crc32c",
+                       "", Extent::kFixed});
+  }
   return columns;
 }
 

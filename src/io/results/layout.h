@@ -19,6 +19,9 @@ struct PlacedColumn {
   std::uint64_t num_bytes() const { return spec.num_rows * row_bytes(); }
 };
 
+// crc32c of every unit's inputs, where ResultsSpec::checks_inputs asked for it; older files have none.
+constexpr const char* kInputChecksums = "/commit/input_crc32c";
+
 // Attributes that write_layout adds to those of the spec; `columns` is the list of datasets in the order of creation.
 constexpr const char* kLayoutAttributes[] = {"columns", "complete", "default", "layout_sha256"};
 

@@ -37,12 +37,12 @@ constexpr auto kPause = std::chrono::milliseconds(50);
 enum class LockKind { kShared, kExclusive };
 enum class LockAnswer { kLocked, kHeld, kUnsupported };
 
-int open_lock_file(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640);
-  MAGISTER_CHECK(descriptor >= 0, ExitCode::kInputOutput,
+FileDescriptor open_lock_file(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640));
+  MAGISTER_CHECK(file.is_open(), ExitCode::kInputOutput,
                  "{}: the lock file cannot be opened: {} (two runs could write one file); make the folder writable",
                  printable(path), std::strerror(errno));
-  return descriptor;
+  return file;
 }
 
 LockAnswer answer_of(int error) noexcept {
@@ -171,21 +171,20 @@ Holder read_holder(int descriptor) {
   return holder;
 }
 
-int take_first(const std::string& path) {
+FileDescriptor take_first(const std::string& path) {
   const auto begin = Clock::now();
   bool said = false;
   for (;;) {
-    const int descriptor = open_lock_file(path);
-    if (try_lock(descriptor, LockKind::kExclusive, path)) {
-      if (still_there(descriptor, path)) {
-        write_holder(descriptor);
-        return descriptor;
+    FileDescriptor file = open_lock_file(path);
+    if (try_lock(file.number(), LockKind::kExclusive, path)) {
+      if (still_there(file.number(), path)) {
+        write_holder(file.number());
+        return file;
       }
-      ::close(descriptor);
       continue;  // its last holder removed it between our open and our lock
     }
-    const Holder holder = read_holder(descriptor);
-    ::close(descriptor);
+    const Holder holder = read_holder(file.number());
+    file.reset();
     const auto waited = Clock::now() - begin;
     const bool wait = holder.orphaned() ? waited < kOrphansGone : !holder.known() && waited < kNameWritten;
     MAGISTER_CHECK(wait, ExitCode::kInputOutput,
@@ -210,24 +209,25 @@ void share(int descriptor, const std::string& path) {
 }  // namespace
 
 std::optional<LockHolder> lock_holder(const std::string& final_path) {
-  const int descriptor = ::open((final_path + ".lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) return std::nullopt;
-  const Holder holder = read_holder(descriptor);
-  ::close(descriptor);
+  const FileDescriptor file(::open((final_path + ".lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file.is_open()) return std::nullopt;
+  const Holder holder = read_holder(file.number());
   LockHolder found{holder.text(), std::nullopt};
   if (holder.known() && holder.host == host_name()) found.alive = !holder.orphaned();
   return found;
 }
 
-ResultsLock::ResultsLock(const Communicator& world, const std::string& final_path) : path_(final_path + ".lock") {
-  if (world.rank() == 0) {
-    descriptor_ = take_first(path_);
-    share(descriptor_, path_);
+ResultsLock::ResultsLock(const Communicator& world, const std::string& final_path, bool held_already)
+    : path_(final_path + ".lock") {
+  const bool takes_first = world.rank() == 0 && !held_already;
+  if (takes_first) {
+    file_ = take_first(path_);
+    share(file_.number(), path_);
   }
   world.barrier();
-  if (world.rank() != 0) {
-    descriptor_ = open_lock_file(path_);
-    share(descriptor_, path_);
+  if (!takes_first) {
+    file_ = open_lock_file(path_);
+    share(file_.number(), path_);
   }
   world.barrier();
 }
@@ -235,19 +235,17 @@ ResultsLock::ResultsLock(const Communicator& world, const std::string& final_pat
 // The last one out removes the file: only who can lock it exclusively knows that nobody else holds it, and a newcomer
 // that opened the removed file sees that the path has another inode, or none, and opens again.
 ResultsLock::~ResultsLock() {
-  if (descriptor_ < 0) return;
+  if (!file_.is_open()) return;
   // Both kinds, as one of them is the one in use and a kind that the file system does not know has no holders. The second
   // only after the first was won: of two ranks that leave at once each could win one of them, and the file would stay.
-  const LockAnswer by_flock = flock_now(descriptor_, LockKind::kExclusive);
+  const LockAnswer by_flock = flock_now(file_.number(), LockKind::kExclusive);
   const LockAnswer by_fcntl =
-      by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(descriptor_, LockKind::kExclusive);
+      by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(file_.number(), LockKind::kExclusive);
   const bool alone =
       by_fcntl != LockAnswer::kHeld && (by_flock == LockAnswer::kLocked || by_fcntl == LockAnswer::kLocked);
-  if (alone && still_there(descriptor_, path_)) ::unlink(path_.c_str());
-  ::close(descriptor_);
+  if (alone && still_there(file_.number(), path_)) ::unlink(path_.c_str());
 }
 
-ResultsLock::ResultsLock(ResultsLock&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+ResultsLock::ResultsLock(ResultsLock&& other) noexcept = default;
 
 }  // namespace magister

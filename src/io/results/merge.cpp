@@ -91,8 +91,7 @@ void check_slice(const Part& part) {
       columns.rows<std::uint64_t>("/samples/source_index", 0, 1)[0] == part.slice_begin &&
       columns.rows<std::uint64_t>("/samples/source_index", part.num_samples - 1, 1)[0] + 1 == part.slice_end;
   MAGISTER_CHECK(covers, ExitCode::kData,
-                 "{}: its samples are not those of its records {} to {} (the part is damaged); compute "
-                 "it again",
+                 "{}: its samples are not those of its records {} to {} (the part is damaged); compute it again",
                  printable(part.file.path()), part.slice_begin, part.slice_end);
 }
 
@@ -101,8 +100,7 @@ void check_cover(std::vector<Part>& parts) {
   std::uint64_t next = 0, samples = 0, rows = 0, units = 0;
   for (Part& part : parts) {
     MAGISTER_CHECK(part.slice_begin == next, ExitCode::kData,
-                   "{}: holds records {} to {}, but record {} comes next ({}); give "
-                   "every slice once",
+                   "{}: holds records {} to {}, but record {} comes next ({}); give every slice once",
                    printable(part.file.path()), part.slice_begin, part.slice_end, next,
                    part.slice_begin < next ? "records would be there twice" : "records would be missing");
     check_slice(part);
@@ -112,10 +110,10 @@ void check_cover(std::vector<Part>& parts) {
     part.first_unit = std::exchange(units, units + part.num_units);
   }
   const std::uint64_t all = parts.front().file.number("source_records");
-  MAGISTER_CHECK(next == all, ExitCode::kData,
-                 "{}: ends at record {} of {} and no part goes on there (records would be "
-                 "missing); give every slice once",
-                 printable(parts.back().file.path()), next, all);
+  MAGISTER_CHECK(
+      next == all, ExitCode::kData,
+      "{}: ends at record {} of {} and no part goes on there (records would be missing); give every slice once",
+      printable(parts.back().file.path()), next, all);
 }
 
 // The experiment without its slice: what a run over everything would have resolved to.
@@ -150,8 +148,7 @@ void copy_texts(const std::vector<Part>& parts, ResultsFile& out) {
       TextHeap(part.file.columns(), column)
           .for_each({0, column.spec.num_rows}, [&](std::uint64_t at, std::string_view text) {
             MAGISTER_CHECK(text.find('\0') == std::string_view::npos, ExitCode::kData,
-                           "{}: row {} of {} holds a NUL (the part is "
-                           "damaged); compute it again",
+                           "{}: row {} of {} holds a NUL (the part is damaged); compute it again",
                            printable(part.file.path()), at, printable(path));
             block.emplace_back(text);
             bytes += text.size();
@@ -179,6 +176,7 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
   const std::uint64_t num_samples = last.first_sample + last.num_samples, num_rows = last.first_row + last.num_rows;
   ResultsSpec spec;
   spec.num_units = last.first_unit + last.num_units;
+  spec.checks_inputs = first.find(kInputChecksums) != nullptr;
   spec.default_plot_column = read_default_plot(first.path());
   for (const PlacedColumn& placed : first.columns().all()) {
     ColumnSpec column = placed.spec;
@@ -195,6 +193,11 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
   }
   for (const auto& entry : first.attributes()) {
     const std::string& name = entry.first;
+    if (is_widest_of_parts(name)) {
+      std::uint64_t most = 0;
+      for (const Part& part : parts) most = std::max(most, part.file.number(name));
+      spec.attributes.emplace_back(name, most);
+    }
     if (is_of_part(name)) continue;
     spec.attributes.push_back(entry);
     if (!is_digest_of_parts(name)) continue;
@@ -237,6 +240,29 @@ std::vector<std::byte> widened(std::span<const std::byte> rows, std::uint64_t wi
   return wide;
 }
 
+// Some rows of a part to their place; seen(bytes) of every piece as it stands in the part.
+template <typename Seen>
+void copy_rows(const Part& part, const PlacedColumn& column, IndexRange rows, const ResultsSpec& spec, ResultsFile& out,
+               const Seen& seen) {
+  const auto whole = std::find_if(spec.columns.begin(), spec.columns.end(),
+                                  [&](const ColumnSpec& other) { return other.path == column.spec.path; });
+  const std::uint64_t width = column.spec.width, new_width = whole->width,
+                      shift = whole->extent == ColumnSpec::Extent::kSamples ? part.first_sample : part.first_row;
+  part.file.columns().for_each_piece(column, rows, [&](std::uint64_t row, std::span<const std::byte> bytes) {
+    seen(bytes);
+    if (width == new_width) return out.write(column.spec.path, shift + row, bytes);
+    out.write(column.spec.path, shift + row, widened(bytes, width, new_width));
+  });
+}
+
+// What is there before the metadata is frozen, as in a run's own file; whether it is sound shows when its units are copied.
+void copy_inputs(const Part& part, const ResultsSpec& spec, ResultsFile& out) {
+  for (const PlacedColumn* column : part.file.columns().unit_columns()) {
+    if (is_input(column->spec))
+      copy_rows(part, *column, {0, column->spec.num_rows}, spec, out, [](std::span<const std::byte>) {});
+  }
+}
+
 // One unit of a part to its place; the checksum is taken of the very bytes that are copied. -> bytes copied.
 std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec& spec, ResultsFile& out) {
   const ResultsColumns& columns = part.file.columns();
@@ -244,28 +270,22 @@ std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec
   std::uint32_t crc = 0;
   std::uint64_t num_bytes = 0;
   for (const PlacedColumn* column : columns.unit_columns()) {
-    const auto same = [&](const ColumnSpec& other) { return other.path == column->spec.path; };
-    const std::uint64_t width = column->spec.width,
-                        new_width = std::find_if(spec.columns.begin(), spec.columns.end(), same)->width;
-    if (column->spec.type == ColumnType::kText) {  // copied before the metadata was frozen
-      crc = columns.checksum(crc, *column, ResultsColumns::extent_in(unit, *column));
+    const IndexRange rows = ResultsColumns::extent_in(unit, *column);
+    if (column->spec.type == ColumnType::kText || (spec.checks_inputs && is_input(column->spec))) {
+      crc = columns.checksum(crc, *column, rows);  // copied before the metadata was frozen
       continue;
     }
-    const bool of_samples = column->spec.extent == ColumnSpec::Extent::kSamples;
-    const std::uint64_t shift = of_samples ? part.first_sample : part.first_row;
-    columns.for_each_piece(*column, ResultsColumns::extent_in(unit, *column),
-                           [&](std::uint64_t row, std::span<const std::byte> bytes) {
-                             crc = crc32c(crc, bytes);
-                             num_bytes += bytes.size();
-                             if (width == new_width) return out.write(column->spec.path, shift + row, bytes);
-                             out.write(column->spec.path, shift + row, widened(bytes, width, new_width));
-                           });
+    copy_rows(part, *column, rows, spec, out, [&](std::span<const std::byte> bytes) {
+      crc = crc32c(crc, bytes);
+      num_bytes += bytes.size();
+    });
   }
   const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
-  MAGISTER_CHECK(crc == stored, ExitCode::kData,
-                 "{}: the bytes of unit {} have crc32c {:08x}, not {:08x} as when it was "
-                 "committed (the part is damaged); compute it again",
-                 printable(part.file.path()), index, crc, stored);
+  MAGISTER_CHECK(
+      crc == stored, ExitCode::kData,
+      "{}: the bytes of unit {} have crc32c {:08x}, not {:08x} as when it was committed (the part is damaged); "
+      "compute it again",
+      printable(part.file.path()), index, crc, stored);
   return num_bytes;
 }
 
@@ -290,7 +310,10 @@ void copy_pending(const std::vector<Part>& parts, const ResultsSpec& spec, Resul
 ResultsFile create_whole(const Communicator& alone, const std::string& path, const ResultsSpec& spec,
                          const std::vector<Part>& parts) {
   ResultsFile out = ResultsFile::create(alone, path, spec);
-  for (const Part& part : parts) copy_borders(part, out);
+  for (const Part& part : parts) {
+    copy_borders(part, out);
+    if (spec.checks_inputs) copy_inputs(part, spec, out);
+  }
   copy_texts(parts, out);
   out.freeze();
   return out;
@@ -315,9 +338,7 @@ void merge_results(const std::string& out_path, const std::vector<std::string>& 
   const ResultsLock lock(alone, out_path);
   const ResultsFile::State state = ResultsFile::state_on_disk(out_path);
   MAGISTER_CHECK(state != ResultsFile::State::kComplete, ExitCode::kInputOutput,
-                 "{}: exists (nothing is overwritten); give "
-                 "another name or move it away",
-                 printable(out_path));
+                 "{}: exists (nothing is overwritten); give another name or move it away", printable(out_path));
   ResultsFile out = state == ResultsFile::State::kPartial ? ResultsFile::resume(alone, out_path, spec.attributes)
                                                           : create_whole(alone, out_path, spec, parts);
   try {

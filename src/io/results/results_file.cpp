@@ -13,6 +13,7 @@
 #include "io/mpio_file.h"
 #include "io/results/columns.h"
 #include "io/results/text_heap.h"
+#include "io/results/unit_checks.h"
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/io/agreed_errors.h"
@@ -158,8 +159,14 @@ void ResultsFile::freeze() {
   columns_->texts.reset();
   columns_->at.sync();
   world.barrier();
-  if (world.rank() == 0) {
+  // All have opened it again, or all leave: who fails takes the name along.
+  run_agreed(world, [&] {
     columns_->at.reopen(creating(columns_->final_path));  // other hosts wrote some of the fixed columns
+    write_input_checksums(world, columns_->at);
+    fail_point("results.freeze.inputs_summed");
+    columns_->at.sync();
+  });
+  if (world.rank() == 0) {
     const std::uint32_t crc = columns_->at.plan_checksum();
     columns_->at.write("/commit/plan_crc32c", 0, std::as_bytes(std::span(&crc, 1)));
     columns_->at.sync();
@@ -174,7 +181,7 @@ void ResultsFile::freeze() {
 
 ResultsFile ResultsFile::resume(const Communicator& world, const std::string& final_path,
                                 const std::vector<std::pair<std::string, AttributeValue>>& expected,
-                                const ResultsAccess& access) {
+                                const ResultsAccess& access, const std::function<bool()>& stop) {
   auto columns = std::make_unique<Columns>();
   columns->final_path = final_path;
   columns->world = &world;
@@ -194,7 +201,7 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
   world.broadcast(layout, 0);
   world.broadcast(pending, 0);
   if (world.rank() != 0) columns->at = open_shared(path, from_text(layout), access);
-  columns->pending = UnitSet::from_bytes(pending);
+  columns->pending = still_to_do(world, columns->at, UnitSet::from_bytes(pending), stop);
   return ResultsFile(std::move(columns));
 }
 

@@ -10,22 +10,33 @@
 
 namespace magister {
 
+namespace {
+
+// In a file whose units were computed by groups of several sizes: where they are counted from.
+constexpr const char* kFirstUnits = "tp_first_units";
+
+}  // namespace
+
+bool is_widest_of_parts(const std::string& name) { return name == "key_bytes" || name == "longest_sample"; }
+
 bool is_of_part(const std::string& name) {
   for (const char* own : {"experiment", "num_samples", "num_tokens", "slice_begin", "slice_end"}) {
     if (name == own) return true;
   }
+  if (is_widest_of_parts(name)) return true;
   return std::find(std::begin(kLayoutAttributes), std::end(kLayoutAttributes), name) != std::end(kLayoutAttributes);
 }
 
 bool is_digest_of_parts(const std::string& name) {
-  return name == "plan_sha256" || name == "answers_sha256" || name.starts_with("panel_sha256_") ||
-         name.starts_with("scores_sha256_");
+  return name == "plan_sha256" || name == kFirstUnits || name == "answers_sha256" ||
+         name.starts_with("panel_sha256_") || name.starts_with("scores_sha256_");
 }
 
 std::string digest_of_parts(const std::string& name, const std::vector<std::string>& digests) {
   const bool one =
       std::all_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest == digests.front(); });
-  if (one && name != "plan_sha256") return digests.front();
+  if (one && name == kFirstUnits && digests.size() == 1) return digests.front();
+  if (one && name != "plan_sha256" && name != kFirstUnits) return digests.front();
   std::string lines = "merged\n";
   for (const std::string& digest : digests) lines += digest + "\n";
   return sha256_hex(lines);

@@ -34,6 +34,7 @@ void check_rows(const ResultsColumns& columns, const Attributes& attributes, Fau
   expect(columns.at("/commit/unit_begin"), u + 1, "units with the end");
   expect(columns.at("/commit/crc32c"), u, "units");
   expect(columns.at("/commit/plan_crc32c"), 1, "plan");
+  if (const PlacedColumn* const inputs = columns.find(kInputChecksums)) expect(*inputs, u, "units");
 }
 
 // Two columns that share bytes would overwrite each other.
@@ -101,6 +102,9 @@ std::vector<std::string> missing_columns(const ResultsColumns& columns) {
       faults.push_back(fmt::format("dataset {} is empty; it holds at least its end", path));
     }
   }
+  const PlacedColumn* const inputs = columns.find(kInputChecksums);
+  if (inputs != nullptr && (inputs->spec.type != ColumnType::kU32 || inputs->spec.width != 0))
+    faults.push_back(fmt::format("dataset {} has another type or shape than magister gives it", kInputChecksums));
   return faults;
 }
 

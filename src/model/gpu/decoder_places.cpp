@@ -45,14 +45,15 @@ std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
   return rows * (8 + 4 * (4 + kPagesAChunk * chunks));
 }
 
-std::array<std::pair<at::ScalarType, std::int64_t>, 7> work_places(std::int64_t D, const LayerShape& shape) {
+std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t D, const LayerShape& shape) {
   return {{{at::kFloat, D},
            {at::kBFloat16, D},
            {at::kBFloat16, shape.qkv_features()},
            {at::kBFloat16, shape.heads * shape.head_dim},
            {at::kFloat, D},  // what joins the residual stream, or the group adds, is not rounded: it is small here
            {at::kBFloat16, 2 * shape.mlp},
-           {at::kBFloat16, shape.mlp}}};
+           {at::kBFloat16, shape.mlp},
+           {at::kFloat, shape.all_heads > 0 ? 2 : 0}}};  // squares that the group adds
 }
 
 Fp8Places::Fp8Places(std::int64_t D, const LayerShape& shape, at::Device device) {

@@ -31,7 +31,7 @@ bool kernels_take(const LayerShape& shape, at::ScalarType activations);
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks);
 
 // Numbers of a row in every place that passes work in, in the order of GpuDecoder's, and their types.
-std::array<std::pair<at::ScalarType, std::int64_t>, 7> work_places(std::int64_t D, const LayerShape& shape);
+std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t D, const LayerShape& shape);
 
 // What products in 8-bit floats read and give, in whole tiles: cuBLAS's products have always as many rows, of which a pass fills the first, and what
 // stands in the others changes nothing.

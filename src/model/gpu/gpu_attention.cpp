@@ -97,15 +97,16 @@ bool groups_are_even(const LayerShape& shape) {
 
 // Norms over the heads of all shards.
 template <typename A>
-void norm_divided_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& qkv_TQ, const Queue& queue) {
+void norm_divided_heads(const GpuLayer& layer, const HeadSquares& squares, const at::Tensor& qkv_TQ,
+                        const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t T = qkv_TQ.size(0), E = shape.head_dim, q = shape.heads * E, k = shape.kv_heads * E;
   const std::int64_t not_counted = shape.first_counted_kv * E;
-  at::Tensor squares_T2 = at::empty({T, 2}, qkv_TQ.options().dtype(at::kFloat));
+  at::Tensor squares_T2 = squares.squares_T2;
   const SumHeadSquares<A> sums{data<A>(qkv_TQ), data<float>(squares_T2), q + 2 * k, q,
                                q + not_counted, k - not_counted};
   launch(sums, sums.shape(T), queue);
-  group.all_reduce_sum(squares_T2);
+  squares.add(squares_T2);
   const NormHeads<A> norms{data<A>(qkv_TQ),
                            data<float>(squares_T2),
                            data<float>(layer.q_norm),
@@ -120,15 +121,15 @@ void norm_divided_heads(const GpuLayer& layer, ProcessGroup& group, const at::Te
 }
 
 template <typename A>
-void rotate_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2,
-                  const at::Tensor& sin_PR2, const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values,
-                  const at::Tensor& slots_T, const Queue& queue) {
+void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::Tensor& qkv_TQ,
+                  const at::Tensor& cos_PR2, const at::Tensor& sin_PR2, const at::Tensor& rows_T,
+                  const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   // A norm over all heads at once is not a head's business: it goes before.
   const bool divided = shape.all_heads > 0, of_all = divided || (layer.q_norm.defined() && layer.q_norm.numel() != E);
   if (divided) {
-    norm_divided_heads<A>(layer, group, qkv_TQ, queue);
+    norm_divided_heads<A>(layer, squares, qkv_TQ, queue);
   } else if (of_all) {
     auto* q = data<A>(qkv_TQ);
     const bool eight = E % 8 == 0;
@@ -157,10 +158,10 @@ void rotate_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& 
                               shape.rms_norm_eps};
   launch(kernel, kernel.shape(T), queue);
 }
-template void rotate_heads<Bf16>(const GpuLayer&, ProcessGroup&, const at::Tensor&, const at::Tensor&,
+template void rotate_heads<Bf16>(const GpuLayer&, const HeadSquares&, const at::Tensor&, const at::Tensor&,
                                  const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                  const at::Tensor&, const Queue&);
-template void rotate_heads<float>(const GpuLayer&, ProcessGroup&, const at::Tensor&, const at::Tensor&,
+template void rotate_heads<float>(const GpuLayer&, const HeadSquares&, const at::Tensor&, const at::Tensor&,
                                   const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                   const at::Tensor&, const Queue&);
 

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/layer_shape.h"
-#include "magister/parallel/process_group.h"
 #include "model/gpu/attention_kernels.h"
 
 namespace magister::gpu {
@@ -53,12 +53,18 @@ bool prompts_may_be_cut(const LayerShape& shape, at::ScalarType dtype, const Que
 
 struct GpuLayer;  // src/model/gpu/gpu_weights.h
 
+// Of norms over the heads of all shards: where each token's squares of q and k stand, f32 [T, 2], and how the shards add them. Else empty.
+struct HeadSquares {
+  at::Tensor squares_T2;
+  std::function<void(at::Tensor&)> add;
+};
+
 // Norms and rotation of q and k in place: qkv_TQ [T, (H + 2K) E], tables [P, R/2] and each token's row in them; keys and values go to
-// their slots of the layer's pages, undefined without a cache. The group adds the squares of norms over the heads of all shards.
+// their slots of the layer's pages, undefined without a cache.
 template <typename A>
-void rotate_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2,
-                  const at::Tensor& sin_PR2, const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values,
-                  const at::Tensor& slots_T, const Queue& queue);
+void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::Tensor& qkv_TQ,
+                  const at::Tensor& cos_PR2, const at::Tensor& sin_PR2, const at::Tensor& rows_T,
+                  const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T, const Queue& queue);
 
 // qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer, undefined without a cache. -> [T, H E].
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,

@@ -12,6 +12,7 @@
 #include "magister/device/gpu.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
+#include "magister/parallel/peer_sums.h"
 #include "model/gpu/attention.h"
 #include "model/gpu/decoder_places.h"
 #include "model/gpu/elementwise_kernels.h"
@@ -31,10 +32,10 @@ struct GpuDecoder::Places {
   // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table [R, 4 C].
   at::Tensor staging, inputs;
   at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
-  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2,
-      middle_RF;                  // the first rows of the work places
+  // The first rows of the work places.
+  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, squares_R2;
   GpuEvent copied;                // staging may be filled again
-  std::vector<CudaGraph> graphs;  // one, or of several shards one for each part of the pass
+  std::vector<CudaGraph> graphs;  // one, or where sums are the group's one for each part of the pass
   Memory captured_with;
   int runs = 0;
 };
@@ -65,8 +66,8 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
   const std::int64_t D = weights_.config.hidden_size;
   const auto work = work_places(D, shape);
-  at::Tensor* const into[] = {&places->hidden_RD, &places->normed_RD,   &places->qkv_RQ,   &places->attention_RA,
-                              &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF};
+  at::Tensor* const into[] = {&places->hidden_RD, &places->normed_RD,   &places->qkv_RQ,    &places->attention_RA,
+                              &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF, &places->squares_R2};
   for (std::size_t i = 0; i < work.size(); ++i) {
     const auto options = at::TensorOptions().dtype(work[i].first).device(weights_.device);
     if (work_.size() == i) work_.push_back(at::empty({kGpuDecodingRows, work[i].second}, options));
@@ -152,7 +153,8 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
                                  const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   queue_product(layer.qkv_proj, normed_RD, places.qkv_RQ, queue);
-  rotate_heads<Bf16>(layer, group_, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
+  const HeadSquares squares{places.squares_R2, [&](at::Tensor& sum) { queue_sum(sum, queue); }};
+  rotate_heads<Bf16>(layer, squares, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
                      places.rope_rows_R, keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, places.attention_RA),
@@ -222,15 +224,28 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
   return &places.delta_RD;
 }
 
+void GpuDecoder::find_peer_sums() {
+  if (works_ && group_.tp_size() > 1) peer_sums_ = group_.peer_sums(queue_);
+}
+
+bool GpuDecoder::sums_are_kernels(std::int64_t rows) const {
+  return group_.tp_size() == 1 || (peer_sums_ != nullptr && peer_sums_->takes(rows * weights_.config.hidden_size));
+}
+
+void GpuDecoder::queue_sum(at::Tensor& partial, const Queue& queue) {
+  if (group_.tp_size() == 1) return;
+  if (!sums_are_kernels(partial.size(0))) return group_.all_reduce_sum(partial);
+  peer_sums_->queue_sum(data<float>(partial), partial.numel(), queue);
+}
+
 void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
   for (std::int64_t part = 0; part < num_parts(); ++part) {
     at::Tensor* const partial = queue_part(part, places, cache, queue);
-    if (partial != nullptr && group_.tp_size() > 1) group_.all_reduce_sum(*partial);
+    if (partial != nullptr) queue_sum(*partial, queue);
   }
 }
 
-// Of several shards a graph for each part: the sums between them are the group's, whichever way it makes them, and a peer that is gone is
-// noticed as without graphs.
+// Where the sums are the group's, whichever way it makes them, a graph for each part between them.
 void GpuDecoder::capture(Places& places, KvCache& cache) {
   places.graphs.clear();
   if (weights_.fp8) {
@@ -241,7 +256,7 @@ void GpuDecoder::capture(Places& places, KvCache& cache) {
         product_of_fp8_tile(some, fp8_.normed_TD, out_TN, queue_);
       });
   }
-  if (group_.tp_size() == 1) {
+  if (sums_are_kernels(places.rows)) {
     places.graphs.push_back(CudaGraph::capture(queue_, [&](const Queue& queue) { queue_pass(places, cache, queue); }));
     return;
   }
@@ -259,7 +274,8 @@ void GpuDecoder::launch_graphs(Places& places) {
 
 // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
 void GpuDecoder::run(Places& places, KvCache& cache) {
-  if (!graphs_ || !whole_parts_ || places.runs++ == 0) return queue_pass(places, cache, queue_);
+  const bool recordable = whole_parts_ || sums_are_kernels(places.rows);
+  if (!graphs_ || !recordable || places.runs++ == 0) return queue_pass(places, cache, queue_);
   const Memory memory{cache.generation, rope_.generation(), partial_generation_};
   if (places.graphs.empty() || places.captured_with != memory) {
     try {
@@ -281,6 +297,7 @@ void GpuDecoder::run(Places& places, KvCache& cache) {
 
 at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R) {
   MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= kGpuDecodingRows);
+  find_peer_sums();
   std::int64_t longest = 0;
   for (const Row& row : rows) longest = std::max(longest, row.past + 1);
   rope_.reach(longest);

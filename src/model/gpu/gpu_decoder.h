@@ -1,6 +1,6 @@
 // GpuDecoder: passes in which every sequence has one row (decoding), in bf16. Every place that a pass works in stays from pass to
-// pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch; of
-// several shards a graph for each part between two sums. Products of 8-bit floats are cuBLAS's, of a whole tile whatever the number of rows.
+// pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch. The sums of
+// several shards are kernels, too (PeerSums), or else there is a graph for each part between two sums. Products of 8-bit floats are cuBLAS's, of a whole tile whatever the number of rows.
 // A row's bits do not depend on its neighbours nor on their number.
 // Legend: R rows, filled up to a bucket's; D hidden; S slots; C chunks of 192 keys.
 #pragma once
@@ -40,8 +40,10 @@ class GpuDecoder {
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R = {});
 
   // Off: kernels one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0; never where shards add in the middle of a part, as
-  // norms over all heads do. On the host a graph is a list of the same kernels.
+  // norms over all heads do, and sums are no kernels. On the host a graph is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
+  // Makes what sums in kernels need, where they work; the first pass else does. Collective over the group.
+  void find_peer_sums();
   // Of all places so far, on the device; gpu_decoding_bytes() is their plan.
   std::uint64_t num_bytes() const;
 
@@ -55,6 +57,9 @@ class GpuDecoder {
   void launch_graphs(Places& places);
   // Collective over the group.
   void queue_pass(Places& places, KvCache& cache, const Queue& queue);
+  // Of a pass of so many rows: whether its sums are kernels, or there are none.
+  bool sums_are_kernels(std::int64_t rows) const;
+  void queue_sum(at::Tensor& partial, const Queue& queue);
   // Local. -> what the shards add behind it, nullptr after the last part.
   at::Tensor* queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue);
   std::int64_t num_parts() const;
@@ -77,6 +82,7 @@ class GpuDecoder {
   ProcessGroup& group_;
   Queue queue_;
   bool works_ = false, graphs_ = true, whole_parts_ = true;
+  PeerSums* peer_sums_ = nullptr;         // the group's
   std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]: passes of all sizes work in the first rows
   at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed
   std::uint64_t partial_generation_ = 0;  // how often they were made

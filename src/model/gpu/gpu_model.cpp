@@ -159,9 +159,13 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
                                const at::Tensor& keys, const at::Tensor& values) const {
   const LayerShape& shape = layer.shape;
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
+  HeadSquares squares;
+  if (shape.all_heads > 0)
+    squares = {at::empty({qkv_TQ.size(0), 2}, qkv_TQ.options().dtype(at::kFloat)),
+               [this](at::Tensor& sum) { group_.all_reduce_sum(sum); }};
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    rotate_heads<A>(layer, group_, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
+    rotate_heads<A>(layer, squares, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
                     pass.rope_rows_T, keys, values, pass.slots_T, queue_);
   });
   const bool flash = flash_takes(shape, weights_.dtype, queue_);

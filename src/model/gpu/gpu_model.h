@@ -49,7 +49,7 @@ class GpuModel {
   // The result is overwritten by the next call. Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
 
-  // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Local.
+  // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Collective over the group.
   void self_test();
 
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;

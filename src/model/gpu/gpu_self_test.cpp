@@ -40,6 +40,7 @@ void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed
 }
 
 void GpuModel::self_test() {
+  decoder_.find_peer_sums();
   const GpuLayer& layer = weights_.layers.front();
   const PackedBatch batch = self_test_batch(weights_.config.vocab_size);
   // Of the range: f32 sums in another order; bf16 has 8 bits; e4m3 has 4 of which activations lose more than weights.

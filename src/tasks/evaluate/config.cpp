@@ -26,11 +26,13 @@ std::string hint_for(const std::string& name, const std::vector<std::string>& sc
   return nearest.empty() ? "write one of those" : "did you mean " + printable(nearest) + "?";
 }
 
-std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std::string>& scores) {
+std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std::string>& scores,
+                                     const ExperimentConfig& experiment) {
   std::vector<CurveConfig> curves;
   for (ConfigNode& node : section.optional_sections("curves")) {
-    CurveConfig& curve = curves.emplace_back(CurveConfig{node.text("name"), node.texts("scores")});
-    for (const std::string& name : curve.scores) {
+    CurveConfig& curve = curves.emplace_back(CurveConfig{node.text("name"), {}});
+    for (const std::string& written : node.texts("scores")) {
+      const std::string& name = curve.scores.emplace_back(experiment.task_of(written));
       if (std::find(scores.begin(), scores.end(), name) == scores.end())
         node.reject("scores", "{} is none of this evaluation's scores (nothing is known of it); {}", printable(name),
                     hint_for(name, scores));
@@ -47,10 +49,11 @@ std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std:
 
 }  // namespace
 
-EvaluateConfig read_evaluate_config(ConfigNode& node) {
+EvaluateConfig read_evaluate_config(ConfigNode& node, const ExperimentConfig& experiment) {
   EvaluateConfig config;
   config.name = read_task_name(node, "evaluation");
-  config.scores = node.texts("scores");
+  for (const std::string& score : node.texts("scores")) config.scores.push_back(experiment.task_of(score));
+  config.scores_place = node.place("scores");
   if (std::set<std::string>(config.scores.begin(), config.scores.end()).size() != config.scores.size())
     node.reject("scores", "names a task twice (its figures would stand there twice); remove one of them");
   ConfigNode section = node.section("evaluate");
@@ -65,7 +68,7 @@ EvaluateConfig read_evaluate_config(ConfigNode& node) {
                                                                                             : MajorityTies::kWrong;
   config.threshold = section.number("threshold", 0.5, -1e30, 1e30);
   config.has_threshold = section.has("threshold");
-  config.curves = read_curves(section, config.scores);
+  config.curves = read_curves(section, config.scores, experiment);
   section.also_called("pass_at", {"k", "pass_at_k", "pass@k"});
   section.also_called("majority_at", {"maj_at", "maj_k", "maj@k", "cons_at"});
   node.also_called("scores", {"answers", "score", "methods"});

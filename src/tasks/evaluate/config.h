@@ -22,14 +22,14 @@ struct EvaluateConfig {
   std::string name = "evaluation";
   std::vector<std::string> scores;  // score tasks of the same records: the methods, beside each other
   std::vector<std::uint64_t> pass_at = {1}, majority_at;
-  std::string pass_place, majority_place;  // file:line:column and key
+  std::string scores_place, pass_place, majority_place;  // file:line:column and key
   MajorityTies ties = MajorityTies::kWrong;
   double threshold = 0.5;  // a score of at least this is right
   bool has_threshold = false;
   std::vector<CurveConfig> curves;
 };
 
-EvaluateConfig read_evaluate_config(ConfigNode& node);
+EvaluateConfig read_evaluate_config(ConfigNode& node, const ExperimentConfig& experiment);
 // Implemented with the task itself (src/tasks/evaluate/task.cpp).
 TaskKind evaluate_task();
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "magister/core/error.h"
+#include "magister/io/results/checked_units.h"
 
 namespace magister {
 
@@ -42,6 +43,8 @@ MethodScores::MethodScores(const std::string& name, const std::string& path, con
   flops_ = file_.find("/score/flops") != nullptr;
   if (flops_) file_.column("/score/flops", ColumnType::kF32);
 }
+
+void MethodScores::check(const Communicator& world) const { CheckedUnits(file_).require_all(world); }
 
 std::vector<RecordScores> MethodScores::read(IndexRange records) const {
   const std::uint64_t first = records.begin * texts_, count = records.size() * texts_;

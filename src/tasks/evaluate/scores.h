@@ -7,6 +7,7 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/reader.h"
+#include "magister/parallel/communicator.h"
 
 namespace magister {
 
@@ -22,6 +23,9 @@ class MethodScores {
  public:
   // Throws Error(kData) for a file that is not complete, of another kind, of other records or with several numbers a text.
   MethodScores(const std::string& name, const std::string& path, const Dataset& dataset);
+
+  // Throws Error(kData) on all ranks when the bytes of a unit are not those that were committed. Collective over world.
+  void check(const Communicator& world) const;
 
   const std::string& name() const { return name_; }
   std::uint64_t texts_a_record() const { return texts_; }

@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/core/wilson.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/whole_file.h"
 #include "magister/run/earlier_tasks.h"
+#include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/summary_csv.h"
@@ -43,8 +47,7 @@ ordered_json interval(double sum, std::uint64_t records) {
 class EvaluateJob final : public TaskJob {
  public:
   EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
-    for (const std::string& name : config_.scores)
-      require_results(inputs.context, config_.name, "scores", name, "score");
+    for (const std::string& name : config_.scores) require_results(inputs.context, config_.scores_place, name, "score");
   }
 
   bool inputs_exist() const override {
@@ -63,12 +66,19 @@ class EvaluateJob final : public TaskJob {
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override;
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
+  void check_complete() const override;
 
  private:
+  using ReadRows = std::function<void(const char* column, std::uint64_t first, std::span<std::byte> rows)>;
+  std::string beside(const char* extension) const {
+    return fs::path(inputs_.context.results_path).replace_extension(extension).string();
+  }
   std::string path_of(const std::string& name) const { return results_path_of(inputs_.context, name); }
   void check_counts(const MethodScores& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
   std::vector<ColumnBytes> columns_of(IndexRange records) const;
+  std::optional<ordered_json> summary(std::uint64_t num_records, const ReadRows& read) const;
+  void check_beside(const char* extension, const std::string& text) const;
   std::vector<Curve> curves_over_kl(const ordered_json& methods) const;
   std::vector<Curve> curves_over_flops(const ordered_json& methods) const;
 
@@ -82,6 +92,7 @@ void EvaluateJob::open_results() {
   for (const std::string& name : config_.scores) {
     methods_.emplace_back(name, path_of(name), inputs_.dataset);
     check_counts(methods_.back());
+    methods_.back().check(inputs_.context.world);
   }
 }
 
@@ -104,9 +115,9 @@ void EvaluateJob::check_counts(const MethodScores& method) const {
       config_.name, method.name());
   MAGISTER_CHECK(
       config_.majority_at.empty() || method.has_classes(), ExitCode::kConfig,
-      "{} is given, and {} is scored by a model (which texts give the same answer is not known); score with a "
-      "verifier, or remove it",
-      config_.majority_place, method.name());
+      "{} is given, and {} is scored by a {} (which texts give the same answer is not known); {}, or remove it",
+      config_.majority_place, method.name(), method.of_model() ? "model" : "pattern without a group",
+      method.of_model() ? "score with a verifier" : "put the part of score.pattern that is the answer into (...)");
 }
 
 Attributes EvaluateJob::identity() {
@@ -218,8 +229,8 @@ std::vector<Curve> EvaluateJob::curves_over_flops(const ordered_json& methods) c
   return curves;
 }
 
-// The means over all records, in their order: the same sum on any number of ranks.
-bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
+// The means over all records, in their order: the same sum on any number of ranks. Nothing where the run is stopped.
+std::optional<ordered_json> EvaluateJob::summary(std::uint64_t num_records, const ReadRows& read) const {
   const std::size_t methods = config_.scores.size(), passes = config_.pass_at.size(),
                     votes = config_.majority_at.size();
   std::vector<double> correct(methods), tokens(methods), kl(methods), flops(methods), pass(methods * passes),
@@ -227,12 +238,12 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
                        std::vector<double>& sums) {
     std::vector<decltype(zero)> values(count * sums.size());
-    file.read(path, first, std::as_writable_bytes(std::span(values)));
+    read(path, first, std::as_writable_bytes(std::span(values)));
     for (std::size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += static_cast<double>(values[i]);
   };
-  for (std::uint64_t first = 0; first < plan.num_samples; first += kUnitRecords) {
-    if (inputs_.context.stop.raised()) return false;
-    const std::uint64_t count = std::min(kUnitRecords, plan.num_samples - first);
+  for (std::uint64_t first = 0; first < num_records; first += kUnitRecords) {
+    if (inputs_.context.stop.raised()) return std::nullopt;
+    const std::uint64_t count = std::min(kUnitRecords, num_records - first);
     add("/evaluate/correct", std::uint8_t{}, first, count, correct);
     add("/evaluate/pass_at", float{}, first, count, pass);
     if (votes > 0) add("/evaluate/majority_at", float{}, first, count, majority);
@@ -240,29 +251,57 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
     add("/evaluate/guide_kl", float{}, first, count, kl);
     add("/evaluate/flops", float{}, first, count, flops);
   }
-  ordered_json summary = {{"records", plan.num_samples}};
+  ordered_json summary = {{"records", num_records}};
   for (std::size_t m = 0; m < methods; ++m) {
     ordered_json& one = summary["methods"][config_.scores[m]];
     one["texts_a_record"] = methods_[m].texts_a_record();
-    one["accuracy"] = interval(correct[m], plan.num_samples);
+    one["accuracy"] = interval(correct[m], num_records);
     for (std::size_t k = 0; k < passes; ++k)
-      one["pass_at"][std::to_string(config_.pass_at[k])] = interval(pass[m * passes + k], plan.num_samples);
+      one["pass_at"][std::to_string(config_.pass_at[k])] = interval(pass[m * passes + k], num_records);
     for (std::size_t k = 0; k < votes; ++k)
-      one["majority_at"][std::to_string(config_.majority_at[k])] = interval(majority[m * votes + k], plan.num_samples);
+      one["majority_at"][std::to_string(config_.majority_at[k])] = interval(majority[m * votes + k], num_records);
     for (const auto& [name, sum] :
          {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m]), std::pair("flops", flops[m])})
-      one[name] = sum < -0.5 ? ordered_json() : ordered_json(sum / static_cast<double>(plan.num_samples));
+      one[name] = sum < -0.5 ? ordered_json() : ordered_json(sum / static_cast<double>(num_records));
   }
   if (!config_.curves.empty()) {
     summary["matched"] = {{"guide_kl", matched_shares(curves_over_kl(summary["methods"]), "guide_kl")},
                           {"flops", matched_shares(curves_over_flops(summary["methods"]), "flops")}};
   }
+  return summary;
+}
+
+bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
+  const std::optional<ordered_json> found = summary(
+      plan.num_samples,
+      [&](const char* column, std::uint64_t first, std::span<std::byte> rows) { file.read(column, first, rows); });
+  if (!found) return false;
   fail_point("evaluate.report");
-  write_whole_file(fs::path(inputs_.context.results_path).replace_extension(".json").string(), summary.dump(2) + "\n");
-  write_whole_file(fs::path(inputs_.context.results_path).replace_extension(".csv").string(), summary_csv(summary));
-  inputs_.context.log.event("evaluation", summary);
-  log_info("{}: {}", config_.name, summary.dump());
+  write_whole_file(beside(".json"), found->dump(2) + "\n");
+  write_whole_file(beside(".csv"), summary_csv(*found));
+  inputs_.context.log.event("evaluation", *found);
+  log_info("{}: {}", config_.name, found->dump());
   return true;
+}
+
+void EvaluateJob::check_beside(const char* extension, const std::string& text) const {
+  MAGISTER_CHECK(read_whole_file(beside(extension), 1 << 30, "it tells what the results say") == text, ExitCode::kData,
+                 "{}: is not what {} says of all records (it is damaged or was changed); put it back, or start over "
+                 "with --fresh",
+                 printable(beside(extension), 4096), printable(inputs_.context.results_path, 4096));
+}
+
+void EvaluateJob::check_complete() const {
+  const std::string& results = inputs_.context.results_path;
+  for (const char* const extension : {".json", ".csv"})
+    require_beside(results, beside(extension), "what it says of all records");
+  const ResultsReader file(results);
+  const std::optional<ordered_json> found = summary(
+      file.num_samples(),
+      [&](const char* column, std::uint64_t first, std::span<std::byte> rows) { file.read(column, first, rows); });
+  if (!found) return;
+  check_beside(".json", found->dump(2) + "\n");
+  check_beside(".csv", summary_csv(*found));
 }
 
 ModelSection no_model() {
@@ -279,12 +318,13 @@ class Evaluate final : public Task {
   // The records of the first score task.
   TaskData data(const RunContext& context) const override {
     const std::string& first = config_.scores.front();
-    const Task* const maker = require_results(context, name(), "scores", first, "score");
+    const Task* const maker = require_results(context, config_.scores_place, first, "score");
     MAGISTER_CHECK(maker != nullptr, ExitCode::kConfig,
-                   "tasks: {}: scores names {}, whose results are there and which is no task of this experiment (its "
+                   "{} names {}, whose results are there and which is no task of this experiment (its "
                    "records are needed); put that task before this one: complete results are taken as they are",
-                   name(), printable(first));
-    return {maker->dataset(), !is_made(context, results_path_of(context, first))};
+                   config_.scores_place, printable(first));
+    const TaskData data = maker->data(context);
+    return {data.config, data.stands_in || !is_made(context, results_path_of(context, first))};
   }
   PassShape pass_shape(const PassLimits&) const override { return {}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
@@ -301,8 +341,8 @@ class Evaluate final : public Task {
 
 TaskKind evaluate_task() {
   return {"evaluate",
-          [](ConfigNode& node, const ExperimentConfig&) -> std::unique_ptr<Task> {
-            return std::make_unique<Evaluate>(read_evaluate_config(node));
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<Evaluate>(read_evaluate_config(node, experiment));
           },
           &kEvaluateSchema};
 }

@@ -8,8 +8,8 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/judge_scoring.h"
 #include "tasks/judge/config.h"
-#include "tasks/judge/scoring.h"
 
 namespace magister {
 

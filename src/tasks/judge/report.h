@@ -7,10 +7,10 @@
 #include <string>
 
 #include "magister/io/dataset/dataset.h"
+#include "magister/run/judge_prompts.h"
 #include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
 #include "tasks/judge/config.h"
-#include "tasks/judge/prompts.h"
 
 namespace magister {
 

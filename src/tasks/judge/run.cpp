@@ -1,5 +1,5 @@
-// A prompt's verdict is a row of logits: after the prompt itself, or after the reply that the judge wrote. Prompts share the pages
-// of their common beginning, and a row after a reply the pages of the reply's prompt.
+// Prompts on their way to verdicts (run/judge_reader.h). They share the pages of their common beginning, and a row after a reply the pages of the
+// reply's prompt.
 #include "tasks/judge/run.h"
 
 #include <ATen/ATen.h>
@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/run/generator_shard.h"
+#include "magister/run/judge_reader.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_samples.h"
 
@@ -29,20 +30,8 @@ std::vector<std::byte> column_of(const std::vector<Verdict>& verdicts, const Get
   return bytes;
 }
 
-// A prompt on its way to a verdict: a written reply (`method: decode`), the row of the verdict, the row after a "1" that may be
-// a 10. Prefill starts at kVerdict.
-struct Prompt {
-  enum class Stage { kReply, kVerdict, kTen, kDone };
-  Stage stage = Stage::kVerdict;
-  std::vector<TokenId> context;  // what the next request begins with
-  std::vector<TokenId> reply;
-  std::vector<double> logprobs;
-  bool truncated = false;
-  Verdict verdict;
-};
-
 // The columns of a unit's samples. combined: by text.
-std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const std::vector<Prompt>& prompts,
+std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const std::vector<JudgedPrompt>& prompts,
                                     const std::vector<CombinedVerdict>& combined) {
   std::vector<Verdict> verdicts;
   std::vector<std::byte> classes, order, prompt, replies;
@@ -80,13 +69,12 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
   return rows;
 }
 
-constexpr const char* kCue = "Verdict:";
-
 class JudgeShard final : public GeneratorShard {
  public:
   JudgeShard(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
-      : GeneratorShard(run.base, std::move(group), place), run_(run), verdict_ids_(run.tokens.all()) {
-    if (run_.tokens.zero) zero_ = {*run_.tokens.zero};
+      : GeneratorShard(run.base, std::move(group), place),
+        run_(run),
+        reader_({run.config, run.classes, run.tokens, run.tokenizer, run.ends}) {
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences),
                                  static_cast<std::int64_t>(run_.config.token_budget), run_.num_pages,
                                  run_.config.share_prefixes};
@@ -94,103 +82,24 @@ class JudgeShard final : public GeneratorShard {
     greedy.temperature = 0;
     // More prompts than one pass takes.
     start(
-        limits, greedy, 0, [this](auto, auto, const auto& reply) { return ends(reply); },
+        limits, greedy, 0, [this](auto, auto, const auto& reply) { return reader_.ends(reply); },
         2 * run_.config.max_sequences);
   }
 
  private:
   struct Open {
     Unit unit;
-    std::vector<Prompt> prompts;
+    std::vector<JudgedPrompt> prompts;
     std::uint64_t missing = 0;
   };
-  using Stage = Prompt::Stage;
-
-  bool ends_text(TokenId id) const { return std::binary_search(run_.ends.begin(), run_.ends.end(), id); }
-  // A reply ends with the model's end token, or where its verdict is to be scored.
-  bool ends(const std::vector<TokenId>& reply) const {
-    if (ends_text(reply.back())) return true;
-    if (run_.config.read != JudgeRead::kScore) return false;
-    constexpr std::size_t kTail = 12;  // tokens; the cue has at most one a byte, and the last of them is new
-    const std::size_t begin = reply.size() > kTail ? reply.size() - kTail : 0;
-    return run_.tokenizer.decode(std::span(reply).subspan(begin)).find(kCue) != std::string::npos;
-  }
-
   std::uint64_t begin_unit(const Unit& unit) override {
     std::vector<std::vector<TokenId>> prompts = sample_tokens(base_.file, unit);
-    Open& open = open_[unit.index] = {unit, std::vector<Prompt>(unit.samples.size()), unit.samples.size()};
+    Open& open = open_[unit.index] = {unit, {}, unit.samples.size()};
     for (std::size_t i = 0; i < unit.samples.size(); ++i) {
-      open.prompts[i].context = std::move(prompts[i]);
-      open.prompts[i].stage = run_.config.method == JudgeMethod::kDecode ? Stage::kReply : Stage::kVerdict;
-      ask(unit.index, i, open.prompts[i]);
+      open.prompts.push_back(reader_.begin(std::move(prompts[i])));
+      generator_->add(reader_.request(unit.index, i, open.prompts[i]));
     }
     return unit.samples.size();
-  }
-
-  void ask(std::uint64_t unit, std::size_t sample, const Prompt& prompt) {
-    GenerationRequest request{unit, sample, prompt.context};
-    if (prompt.stage == Stage::kReply) {
-      request.max_new_tokens = static_cast<std::int64_t>(run_.config.max_new_tokens);
-    } else {
-      request.wanted = prompt.stage == Stage::kTen ? std::span(zero_) : std::span(verdict_ids_);
-    }
-    generator_->add(std::move(request));
-  }
-
-  // From what the model gave to the next stage.
-  void go_on(Prompt& prompt, const Generation& done) {
-    switch (prompt.stage) {
-      case Stage::kReply:
-        return take_reply(prompt, done);
-      case Stage::kVerdict: {
-        prompt.logprobs = class_logprobs(done.wanted_logits, done.logsumexp, run_.tokens);
-        prompt.stage = Stage::kDone;
-        if (!run_.tokens.zero) return;
-        const std::vector<TokenId>& ones = run_.tokens.first.front();  // the first of all wanted tokens
-        const auto begin = done.wanted_logits.begin(), end = begin + static_cast<std::ptrdiff_t>(ones.size());
-        prompt.context.push_back(ones[static_cast<std::size_t>(std::max_element(begin, end) - begin)]);
-        prompt.stage = Stage::kTen;
-        return;
-      }
-      case Stage::kTen:
-        split_ten(prompt.logprobs, static_cast<double>(done.wanted_logits.front()) - done.logsumexp);
-        prompt.stage = Stage::kDone;
-        return;
-      case Stage::kDone:
-        return;
-    }
-  }
-
-  void take_reply(Prompt& prompt, const Generation& done) {
-    prompt.reply = done.tokens;
-    std::vector<TokenId> words = done.tokens;
-    if (!words.empty() && ends_text(words.back())) words.pop_back();
-    const std::string text = run_.tokenizer.decode(words);
-    prompt.truncated = done.finish_reason == FinishReason::kLength;
-    if (run_.config.read != JudgeRead::kScore) {
-      const bool word = run_.config.read == JudgeRead::kWord;
-      prompt.verdict = verdict_from_text(word ? first_word(text, run_.classes) : any_substring(text, run_.classes),
-                                         run_.classes.size());
-      prompt.stage = Stage::kDone;
-      return;
-    }
-    prompt.context.insert(prompt.context.end(), words.begin(), words.end());
-    if (text.find(kCue) == std::string::npos) {
-      const std::vector<TokenId> cue = run_.tokenizer.encode(
-          std::string("\n") + kCue, {.add_special_tokens = false, .special_tokens_in_text = false});
-      prompt.context.insert(prompt.context.end(), cue.begin(), cue.end());
-    } else {
-      prompt.truncated = false;
-    }
-    prompt.stage = Stage::kVerdict;
-  }
-
-  void finish(Prompt& prompt) const {
-    if (!prompt.logprobs.empty()) prompt.verdict = verdict_from(prompt.logprobs, run_.config.low_mass);
-    // A verdict that stands in a reply counts, however the reply ends; one that was forced upon a cut reply is told apart.
-    const bool forced = run_.config.read == JudgeRead::kScore || prompt.verdict.verdict < 0;
-    if (prompt.truncated && forced) prompt.verdict.parse = ParseClass::kTruncated;
-    prompt.context.clear();
   }
 
   std::vector<CombinedVerdict> combined(const Open& open) const {
@@ -214,13 +123,12 @@ class JudgeShard final : public GeneratorShard {
   std::uint64_t take(Generation&& answer) override {
     const auto found = open_.find(answer.record);
     Open& open = found->second;
-    Prompt& prompt = open.prompts[answer.sample];
-    go_on(prompt, answer);
-    if (prompt.stage != Stage::kDone) {
-      ask(answer.record, answer.sample, prompt);
+    JudgedPrompt& prompt = open.prompts[answer.sample];
+    reader_.take(prompt, answer);
+    if (!prompt.done()) {
+      generator_->add(reader_.request(answer.record, answer.sample, prompt));
       return 0;
     }
-    finish(prompt);
     if (--open.missing > 0) return 1;
     fail_point("judge.unit.done");
     if (writer_) submit(open.unit, judge_rows(run_, open.unit, open.prompts, combined(open)));
@@ -238,8 +146,8 @@ class JudgeShard final : public GeneratorShard {
   }
 
   const JudgeRun& run_;
-  std::vector<TokenId> verdict_ids_, zero_;  // what is wanted of a row; kept by reference by requests
-  std::map<std::uint64_t, Open> open_;       // in-flight units
+  VerdictReader reader_;
+  std::map<std::uint64_t, Open> open_;  // in-flight units
 };
 
 }  // namespace

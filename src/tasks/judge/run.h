@@ -2,11 +2,11 @@
 #pragma once
 
 #include "magister/io/results/schema.h"
+#include "magister/run/judge_scoring.h"
 #include "magister/run/shard_model.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge/combine.h"
 #include "tasks/judge/config.h"
-#include "tasks/judge/scoring.h"
 
 namespace magister {
 

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "magister/run/checkpoint.h"
+#include "magister/run/judge_prompts.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
-#include "tasks/judge/prompts.h"
 #include "tasks/judge/report.h"
 #include "tasks/judge/verdicts_file.h"
 
@@ -72,6 +72,7 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
                  "verdicts); finish its run first",
                  printable(path));
   const VerdictsFile file(path);
+  file.check(context.world);
   Checkpoint checkpoint(config.model);
   const Dataset dataset = Dataset::open(context.world, config.dataset);
   const JudgePrompts prompts(config, checkpoint);

@@ -8,13 +8,14 @@
 #include "magister/core/error.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
+#include "magister/run/judge_prompts.h"
 #include "magister/run/open_model.h"
 #include "magister/run/record_answers.h"
+#include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
 #include "tasks/judge/combine.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/labels.h"
-#include "tasks/judge/prompts.h"
 #include "tasks/judge/report.h"
 #include "tasks/judge/run.h"
 #include "tasks/judge/summarize.h"
@@ -44,6 +45,7 @@ class JudgeJob final : public TaskJob {
   std::function<RowDecision(std::span<const float>)> decision() const override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
+  void check_complete() const override;
 
  private:
   std::string path_of(const std::string& task) const { return results_path_of(inputs_.context, task); }
@@ -73,11 +75,9 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
   check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
-  const auto require = [&](const char* key, const std::string& task, const char* kind) {
-    require_results(inputs.context, config_.name, key, task, kind);
-  };
-  if (!config_.answers.empty()) require("answers", config_.answers, "generate");
-  for (const std::string& name : config_.panel) require("panel", name, "judge");
+  if (!config_.answers.empty()) require_results(inputs.context, config_.answers_place, config_.answers, "generate");
+  for (const std::string& name : config_.panel) require_results(inputs.context, config_.panel_place, name, "judge");
+  if (inputs.data_stands_in) return;
   prompts_.check_fields(inputs.dataset, !config_.answers.empty());
   JudgeLabels(config_, classes_).check(inputs.context.world, inputs.dataset);
 }
@@ -145,6 +145,7 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
   results.columns =
       judge_columns({plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens});
   results.default_plot_column = "/judge/log_odds";
+  if (config_.max_new_tokens > 0) results.made_smaller_by = "max_new_tokens";
   return results;
 }
 
@@ -183,6 +184,13 @@ bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples,
                               answers_ ? &*answers_ : nullptr, inputs_.context.results_path, inputs_.context.log,
                               inputs_.context.stop_poll()});
+}
+
+void JudgeJob::check_complete() const {
+  for (const char* const extension : {".summary.json", ".summary.csv"})
+    require_beside(inputs_.context.results_path,
+                   fs::path(inputs_.context.results_path).replace_extension(extension).string(),
+                   "what it says of all verdicts", "put it back, or make it again with `magister summarize`");
 }
 
 class Judge final : public Task {

@@ -1,7 +1,10 @@
 // Verdicts by number, from the columns that a judge task writes.
 #include "tasks/judge/verdicts_file.h"
 
+#include <optional>
+
 #include "magister/core/error.h"
+#include "magister/io/results/checked_units.h"
 #include "magister/io/results/reader.h"
 
 namespace magister {
@@ -9,6 +12,7 @@ namespace magister {
 struct VerdictsFile::Columns {
   explicit Columns(const std::string& path) : file(path) {}
   ResultsReader file;
+  std::optional<CheckedUnits> units;
   std::string names;
   std::uint64_t samples_a_text = 1, num_classes = 0;
 };
@@ -18,6 +22,7 @@ VerdictsFile::VerdictsFile(const std::string& path) : columns_(std::make_unique<
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.judge", ExitCode::kData,
                  "{}: is not a complete file of verdicts (there is nothing to combine); run its judge task first",
                  printable(path));
+  columns_->units.emplace(file);
   file.column("/judge/verdict", ColumnType::kI32);
   file.column("/judge/parse", ColumnType::kU8);
   file.column("/judge/order", ColumnType::kU8);
@@ -27,6 +32,8 @@ VerdictsFile::VerdictsFile(const std::string& path) : columns_(std::make_unique<
 }
 VerdictsFile::~VerdictsFile() = default;
 VerdictsFile::VerdictsFile(VerdictsFile&&) noexcept = default;
+
+void VerdictsFile::check(const Communicator& world) const { columns_->units->require_all(world); }
 
 const std::string& VerdictsFile::names() const { return columns_->names; }
 std::uint64_t VerdictsFile::samples_a_text() const { return columns_->samples_a_text; }
@@ -41,6 +48,7 @@ void VerdictsFile::read_rows(const std::string& path, std::uint64_t first, std::
 
 VerdictsFile::Block VerdictsFile::read(std::uint64_t first, std::uint64_t count) const {
   const ResultsReader& file = columns_->file;
+  columns_->units->require(IndexRange{first, first + count});
   Block block;
   block.verdict = file.rows<std::int32_t>("/judge/verdict", first, count);
   block.parse = file.rows<std::uint8_t>("/judge/parse", first, count);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "magister/io/results/results_file.h"
+#include "magister/parallel/communicator.h"
 
 namespace magister {
 
@@ -19,6 +20,9 @@ class VerdictsFile {
   explicit VerdictsFile(const std::string& path);
   ~VerdictsFile();
   VerdictsFile(VerdictsFile&&) noexcept;
+
+  // Throws Error(kData) on all ranks where the bytes of a unit are not those that were committed. Collective over world.
+  void check(const Communicator& world) const;
 
   const std::string& names() const;      // root attribute `verdicts`: "yes,no"
   std::uint64_t samples_a_text() const;  // prompts and orders
@@ -34,7 +38,7 @@ class VerdictsFile {
     std::vector<float> class_logprob;
     std::vector<std::uint8_t> parse, order;
   };
-  // Samples [first, first + count). Any thread.
+  // Samples [first, first + count). Error(kData) where the bytes of a unit are not those that were committed. Any thread.
   Block read(std::uint64_t first, std::uint64_t count) const;
 
  private:

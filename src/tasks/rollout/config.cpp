@@ -57,7 +57,7 @@ RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& expe
   config.share_prefixes = node.boolean("share_prefixes", true);
   if (!config.dataset.tokens_field.empty())
     node.reject("dataset", "tokens (rewards are read from texts); name a field with text or messages");
-  if (config.reward.has_answers()) config.dataset.whole_record = true;
+  if (config.reward.reads_fields()) config.dataset.whole_record = true;
   declare_engine_names(node);
   node.also_called("cuts", {"samples_per_example", "num_cuts", "cut_points"});
   node.also_called("n", {"num_generations", "num_return_sequences", "num_samples"});

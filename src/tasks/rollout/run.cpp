@@ -34,7 +34,10 @@ class Roller final : public GeneratorShard {
     // As many records as fill a pass with their roll-ins: behind them there are texts enough.
     start(
         limits, config.sampling, config.seed,
-        [this](auto, auto, const auto& tokens) { return ends_text(run_.tokenizer, tokens, run_.rules); },
+        [this](std::uint64_t record, std::uint64_t text, const std::vector<TokenId>& tokens) {
+          return ends_text(run_.tokenizer,
+                           text == 0 ? tokens : whole_text(records_.at(record).rollouts, text - 1, tokens), run_.rules);
+        },
         config.max_sequences * config.texts());
     if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
     const RewardModel* const model = run_.reward.model();
@@ -85,6 +88,15 @@ class Roller final : public GeneratorShard {
     return 1;
   }
 
+  // The roll-in up to the cut, and what was written behind it: a stop text may begin before the cut.
+  std::vector<TokenId> whole_text(const Rollouts& all, std::uint64_t continuation,
+                                  const std::vector<TokenId>& tokens) const {
+    const std::uint32_t cut = all.cut[continuation / run_.config.n];
+    std::vector<TokenId> whole(all.roll_in.begin(), all.roll_in.begin() + static_cast<std::ptrdiff_t>(cut));
+    whole.insert(whole.end(), tokens.begin(), tokens.end());
+    return whole;
+  }
+
   // Uniform on [first_cut, tokens - 1]: a token at least is written anew. Of a shorter roll-in the last token alone.
   void continue_from_cuts(std::uint64_t source, Record& record) {
     const RolloutConfig& config = run_.config;
@@ -125,10 +137,7 @@ class Roller final : public GeneratorShard {
     alive();
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {
-      const std::uint32_t cut = all.cut[i / run_.config.n];
-      std::vector<TokenId> whole(all.roll_in.begin(), all.roll_in.begin() + static_cast<std::ptrdiff_t>(cut));
-      whole.insert(whole.end(), all.continuations[i].tokens.begin(), all.continuations[i].tokens.end());
-      texts.push_back(text_of(run_.tokenizer, whole, run_.rules));
+      texts.push_back(text_of(run_.tokenizer, whole_text(all, i, all.continuations[i].tokens), run_.rules));
     }
     const std::vector<double> rewards = rewards_of(needed, texts, where, alive);
     for (std::size_t i = 0; i < rewards.size(); ++i)

@@ -27,6 +27,7 @@ class RolloutJob final : public TaskJob {
     TaskResults results;
     results.columns = rollout_columns(shape(plan));
     results.default_plot_column = "/rollout/mean_reward";
+    results.made_smaller_by = "max_new_tokens, cuts or n";
     return results;
   }
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
@@ -74,6 +75,7 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
   reward_ = std::make_unique<TextReward>(
       config_.reward, RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place},
       inputs.context, inputs.model.gpu);
+  if (!inputs.data_stands_in) reward_->check_fields(inputs.dataset);
   if (rewards_on_gpus()) reference_.beside_bytes = sum_of(reward_->model()->memory(inputs.tp_size));
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(
@@ -91,7 +93,7 @@ Attributes RolloutJob::identity() {
     for (auto& attribute : some) all.push_back(std::move(attribute));
   };
   if (value_) add(value_->identity(world, inputs_.context.stop_poll()));
-  if (reward_->model() != nullptr) add(reward_->model()->identity(world, inputs_.context.stop_poll()));
+  add(reward_->identity(world, inputs_.context.stop_poll()));
   if (!all.empty()) leave_if_stopped(world, inputs_.context.stop);
   return all;
 }
@@ -99,20 +101,20 @@ Attributes RolloutJob::identity() {
 std::vector<std::string> RolloutJob::keep_weights(WeightStore& store, const Attributes& identity) {
   std::vector<std::string> names;
   if (value_) value_->keep_weights(store, identity, names);
-  if (reward_->model() != nullptr) reward_->model()->keep_weights(store, identity, names);
+  reward_->keep_weights(store, identity, names);
   return names;
 }
 
-// Two or three models beside each other.
+// Two or three models beside each other. On GPUs a judge is not there.
 MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
   const bool guided = value_ && value_->params().multiplier > 0;
-  if (!guided && reward_->model() == nullptr) return {};
+  if (!guided && config_.reward.is_verified()) return {};
   MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
   if (guided) {
     for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens)) parts.push_back(std::move(part));
   }
-  if (rewards_on_gpus() || (reward_->model() != nullptr && !inputs_.model.gpu)) {
-    for (auto& part : reward_->model()->memory(inputs_.tp_size)) parts.push_back(std::move(part));
+  if (rewards_on_gpus() || !inputs_.model.gpu) {
+    for (auto& part : reward_->memory(inputs_.tp_size)) parts.push_back(std::move(part));
   }
   return parts;
 }

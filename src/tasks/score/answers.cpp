@@ -11,7 +11,7 @@
 namespace magister {
 
 ScoredAnswers::ScoredAnswers(const ScoreConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
-  require_results(inputs.context, config.name, "answers", config.answers, "generate");
+  require_results(inputs.context, config.answers_place, config.answers, "generate");
 }
 
 std::string ScoredAnswers::path() const { return results_path_of(inputs_.context, config_.answers); }

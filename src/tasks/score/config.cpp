@@ -27,7 +27,8 @@ ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experime
   ConfigNode of_model = node.only_if(!verifies, kOfModels);
   config.model = read_task_model(of_model, experiment);
   config.dataset = read_dataset(node, /*whole_records=*/verifies);
-  config.answers = node.optional_text("answers").value_or("");
+  config.answers = experiment.task_of(node.optional_text("answers").value_or(""));
+  config.answers_place = node.place("answers");
   ConfigNode of_verifier = node.only_if(verifies, "is given without `score.verifier`; add it");
   if (verifies) {
     config.model = {};

@@ -36,6 +36,7 @@ struct ScoreConfig {
   bool share_prefixes = true;
   std::optional<ScoreVerifier> verifier;  // then the six above say nothing, and model is none
   std::string answers;                    // the generate task whose texts are scored; empty: the records'
+  std::string answers_place;              // file:line:column and key
 };
 
 ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experiment);

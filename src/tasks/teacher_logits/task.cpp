@@ -91,6 +91,7 @@ TaskResults TeacherJob::results(const PlanNumbers& plan) const {
   results.columns = teacher_columns(
       {plan.num_samples, plan.num_tokens, plan.key_bytes, encoding(), config_.logprob_f16, config_.assistant_only});
   results.default_plot_column = "/teacher/entropy";
+  results.made_smaller_by = "top_k";
   return results;
 }
 

@@ -13,23 +13,25 @@ std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, st
   return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
 }
 
-TeacherSource read_teacher(ConfigNode& node, bool is_needed) {
-  TeacherSource teacher = {node.optional_text("results").value_or(""), node.optional_text("task").value_or("")};
+TeacherSource read_teacher(ConfigNode& node, bool is_needed, const ExperimentConfig& experiment) {
+  TeacherSource teacher = {node.optional_text("results").value_or(""), node.optional_text("task").value_or(""), ""};
   node.one_of({"results", "task"});
   if (is_needed && teacher.results.empty() == teacher.task.empty()) {
     node.reject("", "{} (the student learns from one file of teacher logits); give one of them",
                 teacher.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there");
   }
+  teacher.place = node.place(teacher.task.empty() ? "results" : "task");
+  if (teacher.task.empty()) teacher.task = experiment.maker_of(teacher.results);
   return teacher;
 }
 
 // The teacher's file, and what is made of its rows. Names of the losses as in the literature; TRL's GKD calls js generalised JS.
-void read_distillation(ConfigNode& node, TrainConfig& config) {
+void read_distillation(ConfigNode& node, const ExperimentConfig& experiment, TrainConfig& config) {
   ConfigNode of_distill = node.only_if(
       config.distills,
       "is given with another objective (only a distillation has a teacher); set objective: distill, or remove it");
   ConfigNode teacher = of_distill.section("teacher");
-  config.teacher = read_teacher(teacher, config.distills);
+  config.teacher = read_teacher(teacher, config.distills, experiment);
   using Loss = DistillOptions::Loss;
   using Tail = DistillOptions::Tail;
   DistillOptions& options = config.trainer.distill;
@@ -110,6 +112,13 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   batches.global_batch = whole(of_sequences, "global_batch", 8, 1, 1 << 20);
   if (const auto sequences = node.integer_or_auto("micro_batch", 1, 1 << 20))
     batches.micro_batch = static_cast<std::uint64_t>(*sequences);
+  if (!tokens && batches.micro_batch > batches.global_batch) {
+    node.reject(
+        "micro_batch",
+        "{} sequences at once of a step that takes {} (they would be computed as {}, all by one rank and thread); "
+        "lower it, or raise global_batch",
+        batches.micro_batch, batches.global_batch, batches.global_batch);
+  }
   batches.max_length = whole(node, "max_length", 1024, 2, 1 << 24);
   config.length_place = node.place("max_length");
   ConfigNode of_single = node.only_if(
@@ -163,7 +172,7 @@ void count_in_prompts(ConfigNode& task, ConfigNode& section, TrainConfig& config
   config.steps = batches.steps;
   batches.steps = (batches.steps + grpo.num_iterations - 1) / grpo.num_iterations;
   batches.global_batch = std::max<std::uint64_t>(1, batches.global_batch / grpo.num_generations);
-  if (grpo.reward.has_answers()) config.dataset.whole_record = true;
+  if (grpo.reward.reads_fields()) config.dataset.whole_record = true;
 }
 
 // Hugging Face's Trainer; DPOConfig and GRPOConfig of TRL; its RewardConfig; PITA's value models.
@@ -208,6 +217,7 @@ void read_adapter(ConfigNode& train, TrainConfig& config) {
   LoraOptions lora;
   lora.seed = config.batches.seed;
   lora.config.rank = node->integer("rank", 8, 1, 1 << 16);
+  config.rank_place = node->place("rank");
   lora.config.alpha = node->number("alpha", 8, 1e-6, 1e6);
   lora.config.targets = node->optional_texts("targets");
   lora.config.rank_stabilized = node->boolean("rank_stabilized", false);
@@ -219,7 +229,7 @@ void read_adapter(ConfigNode& train, TrainConfig& config) {
 }
 
 // Names of Hugging Face's Trainer are eval_dataset and eval_steps.
-void read_evaluation(ConfigNode& train, TrainConfig& config) {
+void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, TrainConfig& config) {
   ConfigNode of_records = train.only_if(!config.of_prompts() && !config.values,
                                         "is given with objective: grpo or value (what they learn from is written on "
                                         "the way, so no loss can be held out); remove it");
@@ -235,7 +245,7 @@ void read_evaluation(ConfigNode& train, TrainConfig& config) {
   ConfigNode of_teacher = node->only_if(
       config.distills, "is given with another objective (only a distillation has a teacher); name evaluate.dataset");
   ConfigNode teacher = of_teacher.section("teacher");
-  evaluate.teacher = read_teacher(teacher, config.distills);
+  evaluate.teacher = read_teacher(teacher, config.distills, experiment);
   node->one_of({"dataset", "teacher"});
   evaluate.every = whole(*node, "every", 500, 1, 1 << 28);
   node->also_called("every", {"eval_steps"});
@@ -288,7 +298,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward", "grpo", "value"}, "lm");
   config.distills = objective == "distill";
   config.values = objective == "value";
-  config.value = read_value(node, config.values);
+  config.value = read_value(node, config.values, experiment);
   config.trainer.preference.objective = objective == "dpo"        ? Objective::kDpo
                                         : objective == "reward"   ? Objective::kReward
                                         : objective == "grpo"     ? Objective::kGrpo
@@ -302,7 +312,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
           ? "is given with objective: value (the rollouts hold the tokens); remove it"
           : "is given with objective: distill (the teacher's file holds the tokens that it has read); remove it");
   config.dataset = read_dataset_or_pairs(of_lm, config.of_pairs() && !config.values, objective == "reward");
-  read_distillation(node, config);
+  read_distillation(node, experiment, config);
   read_dpo(node, config);
   read_reward(node, config);
   config.grpo = read_grpo(node, config.of_prompts(), experiment, config.trainer.policy);
@@ -320,12 +330,16 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   read_optimizer(section.section("optimizer"), config);
   read_adapter(section, config);
   read_what_is_divided(section, config);
-  config.trainer.recompute = section.boolean("gradient_checkpointing", false);
+  config.recompute = section.boolean_or_auto("gradient_checkpointing");
+  config.memory_fraction = section.number("memory_fraction", 0.9, 0, 1);
+  if (config.memory_fraction == 0)
+    section.reject("memory_fraction", "0 (nothing could be computed); choose for example 0.9");
   config.save_every = whole(section, "save_every", 500, 1, 1 << 28);
   config.keep = whole(section, "keep", 2, 1, 1 << 20);
-  read_evaluation(section, config);
+  read_evaluation(section, experiment, config);
   section.also_called("save_every", {"save_steps"});
   section.also_called("keep", {"save_total_limit"});
+  section.also_called("memory_fraction", {"gpu_memory_utilization", "gpu_memory_fraction", "mem_fraction"});
   node.also_called("assistant_only_loss", {"score", "train_on_inputs", "completion_only_loss"});
   if (config.trainer.lora && config.model.random) {
     section.reject("adapter",

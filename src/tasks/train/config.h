@@ -19,7 +19,8 @@ namespace magister {
 
 // The results of a teacher_logits task: a path, or an earlier task of the experiment.
 struct TeacherSource {
-  std::string results, task;  // one of them
+  std::string results, task;  // a path that no earlier task writes, or a task
+  std::string place;          // file:line:column and key
 };
 
 // Records whose loss is computed beside the training, and after how many steps each time.
@@ -47,8 +48,10 @@ struct TrainConfig {
   LrSchedule schedule = LrSchedule::kLinear;
   double warmup = 0;  // below 1: a part of all steps; else steps
   std::uint64_t save_every = 500, keep = 2;
+  std::optional<bool> recompute;  // gradient checkpointing; nothing: where only that fits
+  double memory_fraction = 0.9;   // of a device's memory, or of the rank's share of its host's
   std::optional<HeldOutConfig> evaluate;
-  std::string length_place;  // file:line:column and key
+  std::string length_place, rank_place;  // of max_length and adapter.rank: file:line:column and key
 
   Objective objective() const { return trainer.preference.objective; }
   // What is learnt from are two answers to one prompt; of a value model, whose loss is then a reward model's, two continuations.

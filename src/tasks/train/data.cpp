@@ -22,10 +22,41 @@ std::vector<T> rows(const ResultsFile& file, const char* column, std::uint64_t f
 
 }  // namespace
 
+std::uint32_t learnt_tokens(const TrainConfig& config, std::uint64_t length, std::span<const std::uint8_t> assistant) {
+  const Objective objective = config.objective();
+  const bool all = objective == Objective::kReward || objective == Objective::kGrpo;  // of a prompt nothing is learnt
+  if (length == 0) return 0;
+  if (!config.marks()) return static_cast<std::uint32_t>(all ? length : length - 1);
+  std::uint32_t learnt = 0;
+  for (std::size_t t = 1; t < assistant.size(); ++t) learnt += assistant[t] != 0 ? 1 : 0;
+  return learnt;
+}
+
+std::uint64_t samples_an_item(const TrainConfig& config) { return config.of_pairs() ? 2 : 1; }
+
+void check_learns(const TrainConfig& config, std::uint64_t num_learnt, std::uint64_t num_items, std::uint64_t longest,
+                  const std::string& teacher) {
+  if (num_learnt > 0) return;
+  MAGISTER_CHECK(!config.distills, ExitCode::kData,
+                 "{}: none of the {} samples of {} has a row to learn from (the teacher scored none that a token "
+                 "follows{}); check the teacher's file with `magister info`",
+                 config.name, num_items, printable(teacher, 4096),
+                 config.batches.max_length < longest ? ", or train.max_length cuts them off" : "");
+  MAGISTER_CHECK(!config.of_pairs(), ExitCode::kData,
+                 "{}: none of the {} pairs has tokens of both answers to learn from (with max_length {} prompts fill "
+                 "it, or answers do not fit); raise train.max_length, or check the data set",
+                 config.name, num_items, config.batches.max_length);
+  fail(ExitCode::kData,
+       "{}: none of the {} records has a token to learn from (one that follows another{}); check the data set{}",
+       config.name, num_items, config.assistant_only ? " and is the assistant's" : "",
+       config.assistant_only ? " and train.max_length, which may cut the answers off" : "");
+}
+
 TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, const TrainConfig& config,
                            TeacherFile* teacher, TokenId pad_token_id)
     : file_(file),
       objective_(config.trainer.preference.objective),
+      per_item_(samples_an_item(config)),
       marked_(config.marks()),
       teacher_(teacher),
       pad_token_id_(pad_token_id),
@@ -36,14 +67,9 @@ TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, c
                    "--fresh",
                    i, offset_[i], offset_[i + 1]);
     const auto length = static_cast<std::uint32_t>(offset_[i + 1] - offset_[i]);
-    const bool all =
-        objective_ == Objective::kReward || objective_ == Objective::kGrpo;  // of a prompt nothing is learnt
-    std::uint32_t labels = all ? length : length > 0 ? length - 1 : 0;
-    if (marked_ && length > 0) {
-      labels = 0;
-      const auto marks = rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length);
-      for (std::uint32_t t = 1; t < length; ++t) labels += marks[t] != 0 ? 1 : 0;
-    }
+    const auto marks = marked_ && length > 0 ? rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length)
+                                             : std::vector<std::uint8_t>();
+    const std::uint32_t labels = learnt_tokens(config, length, marks);
     labels_.push_back(labels);
     lengths_.push_back(labels > 0 ? length : 0);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,16 @@
 #include "tasks/train/config.h"
 
 namespace magister {
+
+// Tokens of a sample that are learnt from; of a reward model, which reads one number of it, and of a prompt all. assistant: its marks, where the
+// task has some.
+std::uint32_t learnt_tokens(const TrainConfig& config, std::uint64_t length, std::span<const std::uint8_t> assistant);
+// Samples that a step takes or leaves together.
+std::uint64_t samples_an_item(const TrainConfig& config);
+// Throws Error(kData) with what to do where no item has anything to learn from. num_items, longest: of all samples. teacher: the file of a
+// distillation. Local.
+void check_learns(const TrainConfig& config, std::uint64_t num_learnt, std::uint64_t num_items, std::uint64_t longest,
+                  const std::string& teacher);
 
 // Items are what a step takes global_batch of: samples of the file, or pairs of two, 2i and 2i + 1.
 class TrainingData {
@@ -42,13 +53,14 @@ class TrainingData {
 
  private:
   bool of_pairs() const { return objective_ == Objective::kDpo || objective_ == Objective::kReward; }
-  std::uint64_t per_item() const { return of_pairs() ? 2 : 1; }
+  std::uint64_t per_item() const { return per_item_; }
   void add_pairs(const Samples& items, MicroBatch& batch) const;
   void add_values(const Samples& samples, MicroBatch& batch) const;
   std::vector<std::int64_t> marked_rows(std::uint64_t sample) const;
 
   const ResultsFile& file_;
   Objective objective_;
+  std::uint64_t per_item_;
   bool marked_;
   TeacherFile* teacher_;
   TokenId pad_token_id_;

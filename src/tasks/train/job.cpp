@@ -8,19 +8,18 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
-#include "magister/device/gpu.h"
-#include "magister/parallel/thread_pool.h"
+#include "magister/io/checkpoint/lora_adapter.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/run/device_group.h"
+#include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
 #include "magister/train/checkpoint.h"
-#include "magister/train/gradient_tree.h"
 #include "tasks/train/columns.h"
 #include "tasks/train/data.h"
 #include "tasks/train/evaluation.h"
 #include "tasks/train/reference.h"
-#include "tasks/train/rollouts.h"
 #include "tasks/train/run.h"
 
 namespace magister {
@@ -31,10 +30,13 @@ void TrainJob::work(const ModelRun& run, const PlanNumbers& plan) {
   if (model_.gpu && run.group.groups_here() > 1 && context_.world.rank() == 0)
     log_warning("{}: a training computes on one GPU a rank, and a rank has {} here; start a rank a GPU", config_.name,
                 run.group.groups_here());
-  const bool sums_on_gpu = shape_of(plan).sums_on_gpu;
   TrainingWork work{context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()};
   work.pad_token_id = pad_token();
-  work.sums_on_gpu = sums_on_gpu;
+  work.shape = shape_of(plan);
+  if (work.shape.num_threads < whole_shape(plan).num_threads) work.passes_at_once = work.shape.num_threads;
+  if (context_.world.rank() == 0) {
+    for (const auto& [name, value] : memory_notes(plan)) log_info("{}: {}: {}", config_.name, name, value);
+  }
   if (config_.of_head()) work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
   if (prompts_) work.texts = prompts_->text_rules(context_.world, dataset_, log_folder());
   if (held_out_records_) work.held_out = &*held_out_records_;
@@ -82,85 +84,8 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   const std::uint64_t evaluations =
       config_.evaluate ? num_evaluations(steps(plan), config_.evaluate->every, steps(plan)) : 0;
   results.packed_bytes = train_results_bytes(steps(plan), evaluations) + weights + 3 * weights * (config_.keep + 1);
+  if (config_.keep > 1) results.made_smaller_by = "train.keep";
   return results;
-}
-
-TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
-  const BatchOptions& batches = config_.batches;
-  TrainingShape shape;
-  const std::uint64_t longest =
-      std::max<std::uint64_t>(plan.longest_sample + (config_.of_prompts() ? config_.grpo.max_new_tokens : 0), 2);
-  const std::uint64_t sequence = batches.packing ? batches.max_length : longest * (config_.of_pairs() ? 2 : 1);
-  shape.longest = static_cast<std::int64_t>(longest);
-  shape.tokens = static_cast<std::int64_t>(batches.micro_batch > 0 ? batches.micro_batch * sequence
-                                                                   : std::max<std::uint64_t>(sequence, 1024));
-  const auto ranks = static_cast<std::uint64_t>(context_.world.size());
-  shape.own_micro_batches = (micro_batches_at_most() + ranks - 1) / ranks;
-  shape.adapter = lora_ ? lora_->num_parameters() : 0;
-  shape.recompute = config_.trainer.recompute;
-  shape.num_threads = model_.gpu ? 1 : std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
-  shape.sharing = config_.trainer.divides_optimizer ? context_.world.size() : 1;
-  shape.with_weights = lora_ || config_.trainer.divides_optimizer ? ranks_on_host() : 1;
-  shape.bf16 = config_.trainer.bf16;
-  shape.sums_on_gpu = model_.gpu && sums_fit_on_gpu(shape);
-  return shape;
-}
-
-// Ranks need not agree: the sums have the same bits on both devices.
-bool TrainJob::sums_fit_on_gpu(TrainingShape shape) const {
-  if (model_.gpu->on_host()) return true;
-  shape.sums_on_gpu = true;
-  return static_cast<double>(sum_of(gpu_training_bytes(checkpoint_.config(), shape))) <=
-         kUsableGpuShare * static_cast<double>(gpu_memory(model_.gpu->device).free_bytes);
-}
-
-int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1, context_.world.size()); }
-
-std::uint64_t TrainJob::micro_batches_at_most() const {
-  const BatchOptions& batches = config_.batches;
-  return batches.batch_tokens > 0 ? batches.batch_tokens
-                                  : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
-}
-
-std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
-  const TrainingShape shape = shape_of(plan);
-  if (model_.gpu) return gpu_training_bytes(checkpoint_.config(), shape);
-  auto parts = training_bytes(checkpoint_.config(), shape);
-  add_host_parts(shape, parts);
-  if (config_.of_prompts()) {
-    const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
-    const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
-    parts.emplace_back("generator, freed before the gradients", weights + pages * model_.page_bytes(1));
-    if (prompts_->reward_model() != nullptr) {
-      for (const auto& part : prompts_->reward_model()->memory(1)) parts.push_back(part);
-    }
-    if (config_.trainer.policy.beta > 0 && !lora_)
-      parts.emplace_back("reference", weights / static_cast<std::uint64_t>(ranks_on_host()));
-  }
-  return parts;
-}
-
-std::vector<std::pair<std::string, std::uint64_t>> TrainJob::host_memory(const PlanNumbers& plan) const {
-  if (!model_.gpu) return {};
-  const TrainingShape shape = shape_of(plan);
-  auto parts = host_training_bytes(checkpoint_.config(), shape);
-  add_host_parts(shape, parts);
-  return parts;
-}
-
-void TrainJob::add_host_parts(const TrainingShape& shape,
-                              std::vector<std::pair<std::string, std::uint64_t>>& parts) const {
-  if (context_.world.size() > 1) {
-    const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
-    parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
-  }
-  if (held_out_records_) parts.emplace_back("held-out records", held_out_records_->num_bytes());
-  if (teacher_ == nullptr) return;
-  // An id and a number an entry, in the batch and in the sample that is being read.
-  const std::uint64_t at_once =
-      std::min<std::uint64_t>(micro_batches_at_most(), static_cast<std::uint64_t>(shape.num_threads));
-  parts.emplace_back("teacher's rows", at_once * static_cast<std::uint64_t>(shape.tokens + shape.longest) *
-                                           static_cast<std::uint64_t>(teacher_->width()) * 8);
 }
 
 std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbers& plan) const {
@@ -178,13 +103,7 @@ std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbe
                  : std::to_string(layout_.num_parameters())}};
 }
 
-void TrainJob::check_complete() const {
-  MAGISTER_CHECK(
-      fs::is_directory(folder()), ExitCode::kInputOutput,
-      "{}: is not there, though {} is complete (the trained model was moved or removed); put it back, or start "
-      "over with --fresh",
-      printable(folder(), 4096), printable(context_.results_path, 4096));
-}
+void TrainJob::check_complete() const { require_beside(context_.results_path, folder(), "the trained model"); }
 
 // Who uses the student must write its chats as they were learnt.
 ModelOrigin TrainJob::origin() const {
@@ -208,6 +127,13 @@ void TrainJob::put_aside() {
     put_path_aside(folder());
   }
   context_.world.barrier();
+}
+
+// As the tasks that open it will find it. Ends early where the run is stopped. Local.
+std::string TrainJob::folder_sha256() const {
+  const Communicator alone;
+  if (lora_) return files_sha256(alone, lora_paths(folder()), context_.stop_poll());
+  return model_sha256(alone, folder(), *TensorFile::open(folder()), {}, context_.stop_poll()).whole;
 }
 
 bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
@@ -242,7 +168,9 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   }
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
   if (lora_) {
-    write_adapter_folder(folder(), origin(), *lora_, weights);
+    const auto base =
+        std::find_if(root.begin(), root.end(), [](const auto& one) { return one.first == "model_sha256"; });
+    write_adapter_folder(folder(), origin(), *lora_, weights, std::get<std::string>(base->second));
   } else {
     write_model_folder(folder(), origin(), layout_, weights, pad_token());
   }
@@ -251,7 +179,10 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   for (std::uint64_t i = 0; i < curves.evaluations.size() / numbers; ++i)
     evaluations.push_back(EvaluationRow::of(step_of_evaluation(i, config_.evaluate->every, curves.step),
                                             curves.evaluations.data() + i * numbers, config_.objective()));
-  write_train_results(path, root, rows, config_.objective(), config_.distills, evaluations);
+  Attributes attributes = root;
+  attributes.emplace_back(kModelFolderKey, folder_sha256());
+  if (context_.stop.raised()) return false;
+  write_train_results(path, attributes, rows, config_.objective(), config_.distills, evaluations);
   return true;
 }
 

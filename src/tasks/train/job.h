@@ -1,5 +1,5 @@
-// TrainJob: a training in one run. Opening - checkpoint, data, teacher, held-out records - is in job_open.cpp, what is planned and made in
-// job.cpp, the loop in run.h.
+// TrainJob: a training in one run. Opening - checkpoint, data, teacher, held-out records - is in job_open.cpp, its memory in job_memory.cpp, what
+// else is planned and made in job.cpp, the loop in run.h.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +32,21 @@ class TrainJob final : public TaskJob {
   TrainJob(const TrainConfig& config, const TaskInputs& inputs);
 
   bool inputs_exist() const override {
-    return !config_.reads_results() || ((teacher_ != nullptr || values_ != nullptr) && !awaits_held_out_);
+    return (!config_.reads_results() || teacher_ != nullptr || values_ != nullptr) && !awaits_held_out_;
   }
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
   bool awaits_earlier() const override {
     return awaits_held_out_ ||
-           (prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in());
+           (prompts_ && prompts_->reward().model() != nullptr && prompts_->reward().model()->stands_in());
   }
   SampleRules rules() override;
+  void check_samples(const SamplePlan& plan) const override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::uint64_t>> host_memory(const PlanNumbers& plan) const override;
+  void check_memory(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::string>> memory_notes(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
   void put_aside() override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
@@ -62,6 +65,7 @@ class TrainJob final : public TaskJob {
   std::string state_identity() const;
   Attributes added_identity();
   ModelOrigin origin() const;
+  std::string folder_sha256() const;
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
   std::unique_ptr<TeacherFile> open_teacher_file(const std::string& path);
@@ -75,8 +79,19 @@ class TrainJob final : public TaskJob {
   // Numbers of every record of the data set, in order. Collective over the world.
   std::vector<double> of_records(const std::function<std::vector<double>(const Record&)>& numbers) const;
   std::uint64_t steps(const PlanNumbers& plan) const;
+  // What memory is spent on (job_memory.cpp): the fastest way that fits into what train.memory_fraction allows, and the one that takes least
+  // where none does. Local; ranks need not agree, for every way has the same bits.
   TrainingShape shape_of(const PlanNumbers& plan) const;
-  bool sums_fit_on_gpu(TrainingShape shape) const;
+  TrainingShape whole_shape(const PlanNumbers& plan) const;
+  TrainingBytes device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
+  TrainingBytes gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
+  TrainingBytes host_bytes(const TrainingShape& shape) const;
+  std::uint64_t weight_bytes() const { return 4 * checkpoint_.config().num_parameters(); }
+  // Of GRPO: a second copy of the first weights.
+  bool has_reference_weights() const { return config_.trainer.policy.beta > 0 && !lora_; }
+  std::uint64_t allowed_host_bytes() const;
+  std::uint64_t allowed_gpu_bytes() const;
+  bool fits(const TrainingShape& shape, const PlanNumbers& plan) const;
   int ranks_on_host() const;
   std::uint64_t micro_batches_at_most() const;  // of a step, over all ranks
   // What stands on the host wherever the passes are computed.
@@ -87,6 +102,7 @@ class TrainJob final : public TaskJob {
   const RunContext& context_;
   Checkpoint& checkpoint_;
   const OpenModel& model_;
+  int num_ranks_;
   ParameterLayout layout_;
   std::unique_ptr<TeacherFile> teacher_;  // of a distillation, once it is there
   std::unique_ptr<ValueEncoder> values_;  // of a value model, once the rollouts are there

@@ -9,6 +9,7 @@
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/train/gradient_tree.h"
+#include "tasks/train/data.h"
 #include "tasks/train/job.h"
 
 namespace magister {
@@ -34,6 +35,7 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
       context_(inputs.context),
       checkpoint_(inputs.checkpoint),
       model_(inputs.model),
+      num_ranks_(inputs.num_ranks),
       layout_(config.of_head() ? with_reward_head(inputs.checkpoint.description(), config.head_labels())
                                : inputs.checkpoint.description()),
       dataset_(inputs.dataset) {
@@ -66,6 +68,14 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
                    "stand nowhere); merge the first with PEFT's merge_and_unload and name that folder as model.path",
                    config_.name, printable(checkpoint_.section().adapter));
     lora_.emplace(layout_, *config_.trainer.lora);
+    // PEFT trains it without a word.
+    const std::int64_t rank = config_.trainer.lora->config.rank, side = lora_->smallest_side();
+    if (rank > side && context_.world.rank() == 0) {
+      log_warning(
+          "{} is {}, and the smallest side of the layers with an adapter is {} (a product of two factors has no higher "
+          "rank: more costs memory and time and learns nothing more); choose at most {}",
+          config_.rank_place, rank, side, side);
+    }
   }
   if (config_.distills) {
     open_teacher(inputs);
@@ -82,7 +92,7 @@ bool TrainJob::open_held_out_teacher(DatasetConfig& dataset) {
   const TeacherSource& source = config_.evaluate->teacher;
   const std::string path = source.task.empty() ? source.results : results_path_of(context_, source.task);
   if (!source.task.empty()) {
-    require_results(context_, config_.name, "train.evaluate.teacher.task", source.task, "teacher_logits");
+    require_results(context_, source.place, source.task, "teacher_logits");
     if (!is_made(context_, path)) return false;
   }
   held_out_teacher_ = open_teacher_file(path);
@@ -111,7 +121,7 @@ void TrainJob::check_head() const {
 // What is wrong with a record shows here, before a file is made and in `plan`, too.
 void TrainJob::open_held_out() {
   DatasetConfig dataset = config_.evaluate->dataset;
-  awaits_held_out_ = config_.distills && !open_held_out_teacher(dataset);
+  awaits_held_out_ = config_.distills ? !open_held_out_teacher(dataset) : data_by_now(dataset, context_).stands_in;
   if (awaits_held_out_) return;
   held_out_.emplace(Dataset::open(context_.world, dataset));
   MAGISTER_CHECK(held_out_->records().size() > 0, ExitCode::kData,
@@ -156,7 +166,7 @@ void TrainJob::open_texts() {
   }
   if (config_.of_prompts()) {
     tokenizer_ = &checkpoint_.tokenizer();
-    prompts_.emplace(checkpoint_, config_, context_);
+    prompts_.emplace(checkpoint_, config_, context_, dataset_);
     return;
   }
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &checkpoint_.tokenizer();
@@ -170,10 +180,11 @@ StudentVocabulary TrainJob::student(bool has_text) {
 // Before the teacher's task has run its model tells whether the student fits.
 void TrainJob::open_teacher(const TaskInputs& inputs) {
   if (inputs.data_stands_in) {
-    const Task& task = *require_results(context_, config_.name, "teacher.task", config_.teacher.task, "teacher_logits");
+    const Task& task = *require_results(context_, config_.teacher.place, config_.teacher.task, "teacher_logits");
     Checkpoint teacher(task.model_section().stand_in());
     const bool has_text = task.dataset().tokens_field.empty();
-    require_same_vocabulary(teacher.path(), static_cast<std::uint64_t>(teacher.config().vocab_size),
+    require_same_vocabulary(config_.teacher.place + ": " + teacher.path(),
+                            static_cast<std::uint64_t>(teacher.config().vocab_size),
                             has_text ? teacher.tokenizer().sha256() : "none", student(has_text));
     return;
   }
@@ -203,12 +214,12 @@ void TrainJob::open_rollouts(const TaskInputs& inputs) {
                                              tokenizer_->sha256());
     return;
   }
-  const Task& task = *require_results(context_, config_.name, "rollouts.task", config_.value.task, "rollout");
+  const Task& task = *require_results(context_, config_.value.rollouts_place, config_.value.task, "rollout");
   Checkpoint policy(task.model_section().stand_in());
   MAGISTER_CHECK(policy.tokenizer().sha256() == tokenizer_->sha256(), ExitCode::kConfig,
-                 "{}: rollouts.task names {}, whose model has another tokenizer (its tokens mean other texts); name a "
-                 "model with the same tokenizer",
-                 config_.name, printable(config_.value.task));
+                 "{} names {}, whose model has another tokenizer (its tokens mean other texts); name a model with the "
+                 "same tokenizer",
+                 config_.value.rollouts_place, printable(config_.value.task));
 }
 
 // The file itself is the data set, whose sha256 stands in the identity of every task.
@@ -221,18 +232,16 @@ Attributes TrainJob::identity() {
 
 std::vector<std::string> TrainJob::keep_weights(WeightStore& store, const Attributes& identity) {
   std::vector<std::string> names;
-  if (prompts_ && prompts_->reward_model() != nullptr) prompts_->reward_model()->keep_weights(store, identity, names);
+  if (prompts_) prompts_->reward().keep_weights(store, identity, names);
   return names;
 }
 
 Attributes TrainJob::added_identity() {
   if (prompts_) {
     Attributes attributes = {{"objective", std::string("grpo")}};
-    if (prompts_->reward_model() != nullptr) {
-      for (auto& attribute : prompts_->reward_model()->identity(context_.world, context_.stop_poll()))
-        attributes.push_back(std::move(attribute));
-      leave_if_stopped(context_.world, context_.stop);
-    }
+    for (auto& attribute : prompts_->reward().identity(context_.world, context_.stop_poll()))
+      attributes.push_back(std::move(attribute));
+    leave_if_stopped(context_.world, context_.stop);
     return attributes;
   }
   Attributes attributes;
@@ -292,6 +301,11 @@ std::vector<double> TrainJob::of_records(const std::function<std::vector<double>
   return gathered(context_.world, all_numbers);
 }
 
+void TrainJob::check_samples(const SamplePlan& plan) const {
+  check_learns(config_, plan.num_items, plan.num_samples / samples_an_item(config_), plan.longest_sample,
+               teacher_ != nullptr ? teacher_->path() : "");
+}
+
 SampleRules TrainJob::rules() {
   SampleRules rules;
   rules.max_length = config_.batches.max_length;
@@ -301,6 +315,10 @@ SampleRules TrainJob::rules() {
   rules.tokenizer = tokenizer_;
   rules.length_key = "train.max_length";
   rules.marks_assistant = config_.marks();
+  rules.item_samples = samples_an_item(config_);
+  rules.takes_part = [this](std::span<const TokenId> ids, std::span<const std::uint8_t> assistant) {
+    return learnt_tokens(config_, ids.size(), assistant) > 0;
+  };
   if (pairs_) {
     rules.group_samples = 2;
     rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked

@@ -84,6 +84,7 @@ struct Contents {
   const char *weights, *config;
   std::string config_text;
   bool is_model;
+  TextPairs metadata = {{"format", "pt"}};  // of the weights' file
 };
 
 // The files that a tokenizer is read from, and what belongs to it.
@@ -115,18 +116,20 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
   tensors.reserve(layout.all().size());
   for (std::size_t i = 0; i < layout.all().size(); ++i)
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
-  write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, {{"format", "pt"}});
+  write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, contents.metadata);
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
   const fs::path generation = fs::path(origin.folder) / kGenerationConfig;
   if (contents.is_model && fs::is_regular_file(generation, error))
     write_whole_file(fmt::format("{}/{}", creating, kGenerationConfig), content_of(generation));
   write_tokenizer(creating, origin);
   fail_point("train.folder.written");
+  if (has_same_files(folder, creating)) return;  // of a run that was killed before its results file was whole
   put_path_aside(folder);
   fs::rename(creating, folder, error);
   MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}); make the folder writable",
                  printable(creating), printable(folder), error.message());
   sync_folder_of(folder);
+  fail_point("train.folder.renamed");
 }
 
 // What PEFT needs to load it, and whom it belongs to; all else has PEFT's defaults.
@@ -160,10 +163,15 @@ void write_model_folder(const std::string& folder, const ModelOrigin& origin, co
 }
 
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
-                          const at::Tensor& flat_weights) {
+                          const at::Tensor& flat_weights, const std::string& base_sha256) {
   const std::string config = adapter_config(origin.folder, layout.config());
-  write_folder(folder, origin, {"adapter_model.safetensors", "adapter_config.json", config, false}, layout,
-               flat_weights);
+  write_folder(folder, origin,
+               {"adapter_model.safetensors",
+                "adapter_config.json",
+                config,
+                false,
+                {{"format", "pt"}, {std::string(kLoraBaseKey), base_sha256}}},
+               layout, flat_weights);
 }
 
 }  // namespace magister

@@ -18,14 +18,15 @@ struct ModelOrigin {
   std::string chat_template, tokenizer_config;
 };
 
-// Made beside its place and renamed; what stands there already is put aside as <folder>.previous-1, -2, ... Throws Error(kInputOutput).
+// Made beside its place and renamed; a folder of the same files stays as it is, and what else stands there is put aside as
+// <folder>.previous-1, -2, ... Throws Error(kInputOutput).
 // Local, one rank.
 // A layout with a head of labels makes a ...ForSequenceClassification of config.json, whose pad_token_id is then this one.
 void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
                         const at::Tensor& flat_weights, TokenId pad_token_id);
 // An adapter's folder as PEFT's save_pretrained writes it - adapter_config.json, adapter_model.safetensors, the tokenizer's files - which PEFT,
-// transformers and `model.adapter` load on the model at origin.folder. Made and put aside likewise. Local, one rank.
+// transformers and `model.adapter` load on the model at origin.folder, whose model_sha256 is base_sha256. Made and put aside likewise. Local, one rank.
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
-                          const at::Tensor& flat_weights);
+                          const at::Tensor& flat_weights, const std::string& base_sha256);
 
 }  // namespace magister

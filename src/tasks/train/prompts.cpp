@@ -5,7 +5,8 @@
 #include "magister/run/generator_shard.h"
 
 namespace magister {
-PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context)
+PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context,
+                             const Dataset& records)
     : checkpoint_(checkpoint), config_(config), reward_(config, context) {
   checkpoint_.tokenizer();
   checkpoint_.end_tokens();
@@ -15,6 +16,7 @@ PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, 
                  "{}: grpo.temperature is {}, and the model caps its logits (a temperature behind the cap is not "
                  "differentiated as yet); choose 1",
                  config_.name, config_.grpo.sampling.temperature);
+  reward_.texts().check_fields(records);
   if (!config_.dataset.messages_field.empty()) chat_.emplace(checkpoint_, config_.dataset);
 }
 
@@ -31,8 +33,8 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   TextRules rules;
   rules.tokenizer = &checkpoint_.tokenizer();
   rules.end_tokens = checkpoint_.end_tokens();
-  rules.reward = [this](const RolloutText& text, int num_threads) {
-    return reward_.reward(text, checkpoint_.tokenizer(), num_threads);
+  rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive) {
+    return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads, alive);
   };
   if (config_.grpo.log_completions) rules.log_folder = log_folder;
   return rules;

@@ -18,11 +18,12 @@ class PromptEncoder {
  public:
   // All are kept by reference; tokenizer and end tokens become a part of the checkpoint's identity. Throws Error(kConfig) for what the model cannot do,
   // and for a reward that cannot be computed. Collective over the context's world.
-  PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context);
+  PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context, const Dataset& records);
 
   // Throws Error(kData) with the record's place, also for an answer that is missing.
   std::vector<TokenId> encode(const Record& record) const;
-  RewardModel* reward_model() const { return reward_.model(); }  // null: a verifier
+  const TextReward& reward() const { return reward_.texts(); }
+  TextReward& reward() { return reward_.texts(); }
   bool has_chats() const { return chat_.has_value(); }
   // What the writer of texts asks for; refers to this. log_folder: where texts go if they are logged. Collective over world.
   TextRules text_rules(const Communicator& world, const Dataset& records, const std::string& log_folder);

@@ -14,7 +14,7 @@ RewardFunction::RewardFunction(const TrainConfig& config, const RunContext& cont
               context) {}
 
 void RewardFunction::read_records(const Communicator& world, const Dataset& records) {
-  if (!config_.has_answers() && model() == nullptr) return;
+  if (!config_.reads_fields() && reward_.model() == nullptr) return;
   const IndexRange all = records.records(), own = micro_batches_of(all.size(), world.rank(), world.size());
   std::vector<std::uint64_t> counts, lengths;
   std::vector<char> bytes;
@@ -41,10 +41,13 @@ void RewardFunction::read_records(const Communicator& world, const Dataset& reco
   }
 }
 
-double RewardFunction::reward(const RolloutText& text, const Tokenizer& tokenizer, int num_threads) {
-  const std::string written = tokenizer.decode(text.tokens, true);
-  return reward_.rewards(needed_.empty() ? std::vector<std::string>() : needed_.at(text.prompt), {written}, text.where,
-                         num_threads)[0];
+std::vector<double> RewardFunction::rewards(std::span<const RolloutText> texts, const Tokenizer& tokenizer,
+                                            int num_threads, const std::function<void()>& alive) {
+  std::vector<std::string> written;
+  for (const RolloutText& text : texts) written.push_back(tokenizer.decode(text.tokens, true));
+  const RolloutText& first = texts.front();
+  return reward_.rewards(needed_.empty() ? std::vector<std::string>() : needed_.at(first.prompt), written, first.where,
+                         num_threads, alive);
 }
 
 }  // namespace magister

@@ -1,8 +1,10 @@
 // Rewards of the texts of GRPO, whose records every rank must know: who writes a text is decided by the step.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,11 +25,13 @@ class RewardFunction {
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const { return reward_.needed(record); }
-  RewardModel* model() const { return reward_.model(); }  // null: a verifier
+  const TextReward& texts() const { return reward_; }
+  TextReward& texts() { return reward_; }
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
-  // Of one text, finite. Local.
-  double reward(const RolloutText& text, const Tokenizer& tokenizer, int num_threads);
+  // Of texts of one prompt, finite; alive as of TextReward. Local.
+  std::vector<double> rewards(std::span<const RolloutText> texts, const Tokenizer& tokenizer, int num_threads,
+                              const std::function<void()>& alive);
 
  private:
   const RewardConfig& config_;

@@ -1,4 +1,4 @@
-// The model is read from the trainer's memory before the texts and freed behind them: the gradients come when it is gone.
+// The model is read from the trainer's memory on the host before the texts, also onto a GPU, and freed behind them: the gradients come when it is gone.
 #include "tasks/train/rollouts.h"
 
 #include <ATen/ATen.h>
@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/splitmix64.h"
+#include "magister/device/upload.h"
 #include "magister/io/whole_file.h"
 #include "magister/parallel/gathered.h"
 #include "magister/run/generator_shard.h"
@@ -21,8 +22,6 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kSequences = 32, kTokens = 512;  // at once and of a pass, as `generate` has them on CPUs
-
 // "roll": another stream than the epochs' and the first weights'.
 std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
   return splitmix64(splitmix64(seed ^ 0x726f6c6c) + step);
@@ -30,9 +29,17 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
 
 }  // namespace
 
-std::int64_t num_rollout_pages(const OpenModel& model, const TrainConfig& config, std::uint64_t longest_prompt) {
-  return pages_of_texts(model, 1, {kTokens, config.batches.max_length, 0}, longest_prompt + config.grpo.max_new_tokens,
-                        kSequences);
+RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt) {
+  RolloutModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // as `generate` has them
+  OpenModel& model = rollouts.model;
+  model.kept.checkpoint.clear();  // new with each step
+  model.quantization = {};
+  model.dtype = model.plain_dtype = trained.gpu && config.trainer.bf16 ? at::kBFloat16 : at::kFloat;
+  if (trained.gpu) model.beside_bytes += 4 * model.description.config.num_parameters();
+  rollouts.pass = {rollouts.limits.tokens, config.batches.max_length, 0, rollouts.limits.sequences};
+  rollouts.num_pages =
+      pages_of_texts(model, 1, rollouts.pass, longest_prompt + config.grpo.max_new_tokens, rollouts.limits.sequences);
+  return rollouts;
 }
 
 RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config,
@@ -44,8 +51,7 @@ RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, con
       trainer_(trainer),
       rules_(rules),
       pool_(run.group.threads_per_shard()),
-      num_pages_(
-          num_rollout_pages(run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()))) {}
+      source_(rollout_model(run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()))) {}
 
 std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step, const Samples& prompts) {
   const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());
@@ -67,13 +73,19 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
   if (texts.size() == 0) return {};
   const c10::InferenceMode no_gradients;
   const auto alive = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
-  const std::unique_ptr<ProcessGroup> group = make_single_process_group();
+  const bool on_gpu = run_.model.gpu && !run_.model.gpu->on_host();
+  const std::unique_ptr<ProcessGroup> group =
+      on_gpu ? make_single_process_group(device_of(*run_.model.gpu)) : make_single_process_group();
   const std::unique_ptr<TensorFile> weights = trainer_.weights_file();
   alive();
-  Transformer model(trainer_.layout().description(), *weights, *group, pool_, at::kFloat, {}, alive);
+  OpenModel source = source_.model;
+  source.file = weights.get();
+  Transformer model = source.load(*group, pool_, alive);
   if (!std::exchange(tested_, true)) model.self_test();
   const std::vector<TokenId>& ends = rules_.end_tokens;
-  Generator generator(model, {static_cast<std::int64_t>(kSequences), static_cast<std::int64_t>(kTokens), num_pages_},
+  Generator generator(model,
+                      {static_cast<std::int64_t>(source_.limits.sequences),
+                       static_cast<std::int64_t>(source_.limits.tokens), source_.num_pages},
                       config_.grpo.sampling, seed_of(config_.batches.seed, step),
                       [&](std::uint64_t, std::uint64_t, const std::vector<TokenId>& tokens) {
                         return std::find(ends.begin(), ends.end(), tokens.back()) != ends.end();
@@ -107,12 +119,18 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
 
 // False: the job was asked to stop.
 bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
-  for (RolloutText& text : texts) {
-    if (run_.stop_wanted()) return false;
+  const auto alive = [&] {
     run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
     run_.work.tickets.beat();
-    text.where = record_words(run_.file, text.prompt);
-    text.reward = rules_.reward(text, pool_.num_threads());
+  };
+  for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
+    while (end < texts.size() && texts[end].prompt == texts[begin].prompt) ++end;
+    if (run_.stop_wanted()) return false;
+    alive();
+    texts[begin].where = record_words(run_.file, texts[begin].prompt);
+    const std::vector<double> rewards =
+        rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), alive);
+    for (std::size_t i = begin; i < end; ++i) texts[i].reward = rewards[i - begin];
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,21 @@ struct RolloutText {
 struct TextRules {
   const Tokenizer* tokenizer = nullptr;
   std::vector<TokenId> end_tokens;
-  // Of a text, finite. Local, one thread.
-  std::function<double(const RolloutText&, int num_threads)> reward;
+  // Of texts of one prompt, finite; alive: called between passes. Local, one thread.
+  std::function<std::vector<double>(std::span<const RolloutText>, int num_threads, const std::function<void()>& alive)>
+      rewards;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 
-// Pages of keys and values that a rank's generator takes.
-std::int64_t num_rollout_pages(const OpenModel& model, const TrainConfig& config, std::uint64_t longest_prompt);
+// What a rank's generator reads and takes: the model of the training as it is for inference, in f32, or in bf16 on a GPU where train.precision says so,
+// and its pages of keys and values. On a GPU it stands beside the trainer's copy of the weights, before there are gradients.
+struct RolloutModel {
+  OpenModel model;  // its file is the checkpoint
+  PassShape pass;
+  PassLimits limits;  // sequences and tokens of a pass
+  std::int64_t num_pages = 0;
+};
+RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt);
 
 class RolloutWriter {
  public:
@@ -62,7 +71,7 @@ class RolloutWriter {
   const Trainer& trainer_;
   const TextRules& rules_;
   ThreadPool pool_;
-  std::int64_t num_pages_;
+  const RolloutModel source_;
   bool tested_ = false;  // the fast paths against plain code
 };
 

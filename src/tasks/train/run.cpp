@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/train/checkpoint.h"
 #include "magister/train/gradient_tree.h"
@@ -39,21 +40,8 @@ class Training {
         plan_(data_.lengths(), work.config.batches),
         steps_(work.config.updates(plan_.num_steps())),
         trainer_(load()) {
-    MAGISTER_CHECK(
-        plan_.num_samples() > 0 || !work.config.distills, ExitCode::kData,
-        "{}: none of the {} samples of {} has a row to learn from (the teacher scored none that a token "
-        "follows{}); check the teacher's file with `magister info`",
-        work.config.name, numbers.num_samples, printable(work.teacher->path(), 4096),
-        work.config.batches.max_length < numbers.longest_sample ? ", or train.max_length cuts them off" : "");
-    MAGISTER_CHECK(plan_.num_samples() > 0 || !work.config.of_pairs(), ExitCode::kData,
-                   "{}: none of the {} pairs has tokens of both answers to learn from (with max_length {} prompts fill "
-                   "it, or answers do not fit); raise train.max_length, or check the data set",
-                   work.config.name, data_.num_items(), work.config.batches.max_length);
-    MAGISTER_CHECK(plan_.num_samples() > 0, ExitCode::kData,
-                   "{}: none of the {} records has a token to learn from (one that follows another{}); check the data "
-                   "set{}",
-                   work.config.name, numbers.num_samples, work.config.assistant_only ? " and is the assistant's" : "",
-                   work.config.assistant_only ? " and train.max_length, which may cut the answers off" : "");
+    check_learns(work.config, plan_.num_samples(), data_.num_items(), numbers.longest_sample,
+                 work.teacher != nullptr ? work.teacher->path() : "");
     if (speaks() && plan_.num_samples() < data_.num_items()) {
       log_warning("{}: {} of {} records have {} and take no part", work.config.name,
                   data_.num_items() - plan_.num_samples(), data_.num_items(),
@@ -102,7 +90,9 @@ class Training {
     options.fast_sums = run_.group.fast_collectives();
     options.new_head = work_.new_head;
     options.gpu = run_.model.gpu;
-    options.sums_on_gpu = work_.sums_on_gpu;
+    options.sums_on_gpu = work_.shape.sums_on_gpu;
+    options.recompute = work_.shape.recompute;
+    options.passes_at_once = work_.passes_at_once;
     return Trainer(work_.layout, work_.weights, options, world_, run_.group.threads_per_shard());
   }
 
@@ -125,12 +115,13 @@ class Training {
   }
 
   void resume() {
-    std::string path;
-    if (speaks()) path = newest_training_state(work_.states).value_or("");
-    world_.broadcast(path, 0);
-    if (path.empty()) return;
     run_.work.watchdog.enter("read the newest state");
-    curves_ = load_training_state(path, trainer_, work_.identity, rewards_width(work_.config.objective()));
+    LoadedState state =
+        load_training_state(work_.states, trainer_, work_.identity, rewards_width(work_.config.objective()));
+    const std::string path = state.path;
+    if (path.empty()) return;
+    curves_ = std::move(state.curves);
+    put_damaged_aside(state);
     MAGISTER_CHECK(curves_.step <= steps_ && (curves_.step % iterations() == 0 || curves_.step == steps_),
                    ExitCode::kData, "{}: is of step {}, and there are {} steps; remove this file", printable(path),
                    curves_.step, steps_);
@@ -143,6 +134,16 @@ class Training {
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
     if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
+  }
+
+  // Nobody's data is removed: what is wrong with them may be looked into.
+  void put_damaged_aside(const LoadedState& state) {
+    if (!speaks()) return;
+    for (const LoadedState::Damaged& damaged : state.damaged) {
+      log_warning("{}: {} (training cannot go on from it); it is put aside, and the run goes on from {}",
+                  printable(damaged.path, 4096), damaged.problem, printable(state.path, 4096));
+      put_path_aside(damaged.path);
+    }
   }
 
   // Of GRPO the texts are written first. False: the job was asked to stop meanwhile.

@@ -10,6 +10,7 @@
 #include "magister/run/task.h"
 #include "magister/train/parameters.h"
 #include "magister/train/teacher_rows.h"
+#include "magister/train/training_bytes.h"
 #include "tasks/train/config.h"
 #include "tasks/train/evaluation.h"
 #include "tasks/train/rollouts.h"
@@ -30,12 +31,13 @@ struct TrainingWork {
   std::function<std::vector<double>()> read_labels{};
   TokenId pad_token_id = -1;  // of a reward model
   NewHead new_head{};
-  bool sums_on_gpu = false;
+  TrainingShape shape{};        // what memory is spent on
+  int passes_at_once = 0;       // where it is not enough for one a thread; 0: it is
   TextRules texts{};            // of GRPO
   HeldOut* held_out = nullptr;  // the records of train.evaluate; null: there are none
 };
 
-// Goes on from the newest state, until all steps are done or the job stops; then a state is saved. When all are done the working file's
+// Goes on from the newest state that is sound and puts damaged ones that are newer aside, until all steps are done or the job stops; then a state is saved. When all are done the working file's
 // units are committed. Throws Error(kData) after three steps in a row that had to be skipped. Collective over the world.
 void run_training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& plan);
 

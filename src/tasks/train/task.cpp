@@ -21,9 +21,6 @@ class Train final : public Task {
       : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   Head head() const override { return config_.of_head() ? Head::kAny : Head::kVocabulary; }
-  // The texts of GRPO are written by a generator that would have to share the device with the passes.
-  bool uses_gpus() const override { return !config_.of_prompts(); }
-  std::string kind_in_words() const override { return config_.of_prompts() ? "train with objective: grpo" : "train"; }
   bool runs_model() const override { return false; }
   bool divides_records() const override { return false; }
   std::int64_t head_labels() const override { return config_.head_labels(); }
@@ -66,11 +63,11 @@ TaskData Train::data(const RunContext& context) const {
   if (!config_.reads_results()) return Task::data(context);
   const std::string path = results_of(config_, context),
                     task = config_.values ? config_.value.task : config_.teacher.task;
-  const Task* const maker = task.empty()
-                                ? nullptr
-                                : require_results(context, name(), config_.values ? "rollouts.task" : "teacher.task",
-                                                  task, config_.values ? "rollout" : "teacher_logits");
-  if (maker != nullptr && !is_made(context, path)) return {maker->dataset(), true};
+  const Task* const maker =
+      task.empty() ? nullptr
+                   : require_results(context, config_.values ? config_.value.rollouts_place : config_.teacher.place,
+                                     task, config_.values ? "rollout" : "teacher_logits");
+  if (maker != nullptr && !is_made(context, path)) return {maker->data(context).config, true};
   MAGISTER_CHECK(fs::exists(path) || !fs::exists(path + ".partial"), ExitCode::kData,
                  "{}: is not complete ({}.partial stands there, and rows would be missing); finish the run that writes "
                  "it first",

@@ -7,7 +7,7 @@
 
 namespace magister {
 
-ValueConfig read_value(ConfigNode& task, bool applies) {
+ValueConfig read_value(ConfigNode& task, bool applies, const ExperimentConfig& experiment) {
   ConfigNode of_values = task.only_if(
       applies,
       "is given with another objective (only a value model learns from rollouts); set objective: value, or remove it");
@@ -20,6 +20,8 @@ ValueConfig read_value(ConfigNode& task, bool applies) {
     rollouts.reject("", "{} (a value model learns from one file of rollouts); give one of them",
                     config.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there");
   }
+  config.rollouts_place = rollouts.place(config.task.empty() ? "results" : "task");
+  if (config.task.empty()) config.task = experiment.maker_of(config.results);
   ConfigNode section = of_values.section("value");
   const std::string loss = section.choice("loss", {"bce", "preference", "histogram"}, "bce");
   config.loss = loss == "preference"  ? ValueConfig::Loss::kPreference

@@ -8,6 +8,7 @@
 
 #include "magister/core/config.h"
 #include "magister/io/dataset/dataset.h"
+#include "magister/run/experiment_config.h"
 #include "magister/run/rollouts_file.h"
 #include "magister/run/sample_plan.h"
 #include "magister/train/value_loss.h"
@@ -15,7 +16,9 @@
 namespace magister {
 
 struct ValueConfig {
-  std::string results, task;  // of the rollouts: one of them, a path or an earlier task of the experiment
+  std::string results,
+      task;  // of the rollouts: a path that no earlier task writes, or an earlier task of the experiment
+  std::string rollouts_place;  // file:line:column and key
   enum class Loss { kBce, kPreference, kHistogram };
   Loss loss = Loss::kBce;
   std::int64_t atoms = 11;                // of kHistogram: numbers of the head, rewards that are as far apart
@@ -27,7 +30,7 @@ struct ValueConfig {
 };
 
 // The keys `rollouts` and `value` of task train. applies: whether the objective is `value`; every key is read either way.
-ValueConfig read_value(ConfigNode& task, bool applies);
+ValueConfig read_value(ConfigNode& task, bool applies, const ExperimentConfig& experiment);
 
 class ValueEncoder {
  public:

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -32,6 +33,13 @@ std::vector<std::string> lora_paths(const std::string& adapter_folder);
 
 // Throws Error(kInputOutput) where there is no such file, Error(kData) naming the file and the key. Local.
 LoraConfig read_lora_config(const std::string& adapter_folder);
+
+// model_sha256 of the model that the adapter was trained on, as its trainer wrote it into the metadata of adapter_model.safetensors;
+// empty where it did not (PEFT does not). open_merged has taken the folder.
+inline constexpr std::string_view kLoraBaseKey = "magister.base_sha256";
+std::string lora_base_sha256(const std::string& adapter_folder);
+// Whether a folder's path may be that of the model base_model_name_or_path names: a last name in common, or a name of the Hub's cache.
+bool may_be_base(const std::string& base_model, const std::string& model_path);
 
 // PEFT's name of a layer's factor: base_model.model.<layer>.lora_A.weight, [rank, in], or with 'B' [out, rank].
 std::string lora_tensor_name(const std::string& layer, char factor);

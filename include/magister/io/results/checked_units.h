@@ -6,7 +6,9 @@
 #include <mutex>
 #include <vector>
 
+#include "magister/core/types.h"
 #include "magister/io/results/reader.h"
+#include "magister/parallel/communicator.h"
 
 namespace magister {
 
@@ -15,9 +17,15 @@ class CheckedUnits {
   // file is kept by reference. Error(kData) when it is not complete, or offsets, flags or layout are not what was written.
   explicit CheckedUnits(const ResultsReader& file);
   // Error(kData) when the bytes of the sample's unit are not those that were committed. Reads the unit once, in bounded memory.
-  void require(std::uint64_t sample);
+  void require(std::uint64_t sample) { require(IndexRange{sample, sample + 1}); }
+  // Of all units of some samples, as far as they have not been read yet.
+  void require(IndexRange samples);
+  // Every unit, each rank a share of them; all ranks throw the first fault. Collective over world.
+  void require_all(const Communicator& world);
 
  private:
+  void require_unit(std::uint64_t unit);
+
   const ResultsReader& file_;
   std::vector<std::uint64_t> begins_;  // first sample of each unit, and the end
   std::mutex mutex_;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "magister/core/file_descriptor.h"
 #include "magister/core/types.h"
 #include "magister/core/unit_set.h"
 #include "magister/parallel/communicator.h"
@@ -49,6 +51,9 @@ struct ResultsSpec {
   std::string default_plot_column;
   // Reserve the file's blocks before any work: a full disk then shows at once (else the file is sparse).
   bool preallocate = false;
+  // Everything that units are computed from (what stands under /samples and /tokens) is written before freeze(), which keeps its checksum
+  // by unit in /commit/input_crc32c: a run that goes on later finds out whether it is still the same.
+  bool checks_inputs = false;
 };
 
 // How rows travel to the file; the bytes are the same.
@@ -65,15 +70,15 @@ std::uint64_t results_bytes(const ResultsSpec& spec);
 // The lock that refuses a second run on the same results within a second and waits out the orphans of a killed one.
 class ResultsLock {
  public:
-  // Every rank holds it shared for its life; rank 0 first takes it exclusively. Throws Error(kInputOutput) naming the
-  // holder (host, process, since when). Collective over world.
-  ResultsLock(const Communicator& world, const std::string& final_path);
+  // Every rank holds it shared for its life; rank 0 first takes it exclusively, unless another lock of this run keeps all others out for as
+  // long (held_already). Throws Error(kInputOutput) naming the holder (host, process, since when). Collective over world.
+  ResultsLock(const Communicator& world, const std::string& final_path, bool held_already = false);
   ~ResultsLock();
   ResultsLock(ResultsLock&&) noexcept;
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  FileDescriptor file_;
 };
 
 // Who wrote itself into the lock file of these results; none without a lock file. The lock itself is not touched, so that a look at a
@@ -102,10 +107,12 @@ class ResultsFile {
   // Opens X.h5.partial and checks it against the expected attributes (plan, config, model, tokenizer, data set hashes);
   // a mismatch is Error(kConfig) that names the attribute and both values; a file that does not open, is cut short, or
   // whose shapes, offsets or flags were changed is Error(kData). It is never overwritten. Reads the done flags.
-  // Collective over world.
+  // Then every rank reads its share of the units again: inputs of a unit that are not those that were written are Error(kData) with
+  // its number; a committed unit whose bytes are not those that were committed is told and pending again. stop() true on a
+  // rank ends that: Error(kStopped) on all. Collective over world.
   static ResultsFile resume(const Communicator& world, const std::string& final_path,
                             const std::vector<std::pair<std::string, AttributeValue>>& expected,
-                            const ResultsAccess& access = {});
+                            const ResultsAccess& access = {}, const std::function<bool()>& stop = {});
   ResultsFile(ResultsFile&&) noexcept;
   ~ResultsFile();  // local: closes descriptors
 
@@ -134,7 +141,7 @@ class ResultsFile {
   // HDF5 itself writes them, and metadata changes. A string holds no NUL.
   void write_texts(const std::string& column_path, std::uint64_t first_row, std::span<const std::string> texts);
 
-  // After every rank wrote its fixed columns: their crc32c, fsync, rename .creating -> .partial, fsync the directory.
+  // After every rank wrote its fixed columns: their crc32c and those of the units' inputs, fsync, rename .creating -> .partial, fsync the directory.
   // Collective over world.
   void freeze();
 

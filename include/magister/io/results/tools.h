@@ -20,10 +20,18 @@ std::string existing_results_path(const std::string& path);
 // while a run writes the file.
 std::string describe_results(const std::string& path, bool json);
 
+// What is wrong with a results file, and how far it is.
+struct ResultsCheck {
+  std::vector<std::string>
+      faults;  // a line each with its place ("unit 3: ..."), at most FaultList::kMaxFaults and the number of the rest
+  bool complete = false;
+  std::uint64_t units = 0, units_done = 0;  // 0 of 0 where faults of the structure hide them
+  bool whole() const { return faults.empty() && complete; }
+};
+
 // Verifies everything from the bytes: structure, attributes, offsets, flags, the crc32c of every committed unit, and the
-// rules that the file's schema has for its rows. One line a fault with its place ("unit 3: ..."), at most FaultList::kMaxFaults and
-// then a line with the number of the rest; empty: whole. A file that is sound but unfinished has that as its one fault.
-std::vector<std::string> check_results(const std::string& path, std::span<const ResultsSchema> schemas);
+// rules that the file's schema has for its rows.
+ResultsCheck check_results(const std::string& path, std::span<const ResultsSchema> schemas);
 
 // A JSON object or a row of CSV a sample, in order, to the file `out` or to standard output ("-"):
 //   {"key": text, "source_index": int, "token_ids": [int], "top_id": [[int]], "top_logprob": [[float]], "logsumexp": [float],

@@ -1,5 +1,5 @@
 // Sums in double over ids in ascending order, so that every shard and machine gives the same bits from the same logits.
-#include "tasks/judge/scoring.h"
+#include "magister/run/judge_scoring.h"
 
 #include <algorithm>
 #include <cmath>

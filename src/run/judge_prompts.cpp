@@ -1,5 +1,5 @@
 // Prompts of a record in the order of its samples: text after text, prompt after prompt, and of a pair both orders.
-#include "tasks/judge/prompts.h"
+#include "magister/run/judge_prompts.h"
 
 #include <fmt/ranges.h>
 
@@ -8,7 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
-#include "tasks/judge/templates.h"
+#include "run/judge_templates.h"
 
 namespace magister {
 namespace {
@@ -69,7 +69,7 @@ std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
 
 }  // namespace
 
-JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint)
+JudgePrompts::JudgePrompts(const JudgeRules& config, Checkpoint& checkpoint)
     : config_(config), tokenizer_(checkpoint.tokenizer()) {
   for (const JudgePromptConfig& requested : config.prompts) {
     const JudgeTemplate& ready = judge_template(config.mode, requested.named);

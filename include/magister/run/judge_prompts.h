@@ -8,16 +8,16 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/run/judge_rules.h"
+#include "magister/run/judge_scoring.h"
 #include "magister/text/tokenizer.h"
-#include "tasks/judge/config.h"
-#include "tasks/judge/scoring.h"
 
 namespace magister {
 
 class JudgePrompts {
  public:
   // Both are kept by reference. Errors as of ChatPrompts and ChatTemplate.
-  JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint);
+  JudgePrompts(const JudgeRules& config, Checkpoint& checkpoint);
 
   // The verdicts of the mode in the order of their numbers.
   std::vector<VerdictClass> classes() const;
@@ -42,7 +42,7 @@ class JudgePrompts {
   nlohmann::ordered_json fields_of(const Record& record, const std::vector<std::string>& answers) const;
   std::vector<TokenId> one(const Prompt& prompt, const nlohmann::ordered_json& fields, const std::string& where) const;
 
-  const JudgeConfig& config_;
+  const JudgeRules& config_;
   const Tokenizer& tokenizer_;
   std::vector<Prompt> prompts_;
   std::string texts_, reply_rule_;

@@ -1,5 +1,5 @@
 // Texts only. Fields: question, references (a list), answer, answer_a, answer_b, options, rubric, classes, reply_rule.
-#include "tasks/judge/templates.h"
+#include "run/judge_templates.h"
 
 #include <fmt/ranges.h>
 
@@ -82,7 +82,7 @@ const JudgeTemplate& judge_template(JudgeMode mode, const std::string& name) {
        printable(name, 40), fmt::join(names, ", "));
 }
 
-std::string reply_rule(const JudgeConfig& config, const std::vector<std::string>& verdicts) {
+std::string reply_rule(const JudgeRules& config, const std::vector<std::string>& verdicts) {
   std::string words;
   for (std::size_t i = 0; i < verdicts.size(); ++i)
     words += (i == 0 ? "" : i + 1 == verdicts.size() ? " or " : ", ") + verdicts[i];

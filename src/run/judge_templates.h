@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tasks/judge/config.h"
+#include "magister/run/judge_rules.h"
 
 namespace magister {
 
@@ -20,7 +20,7 @@ const std::vector<JudgeTemplate>& judge_templates(JudgeMode mode);
 // The one called `name`, the default for "". Throws Error(kConfig) naming those that there are.
 const JudgeTemplate& judge_template(JudgeMode mode, const std::string& name);
 // What {{ reply_rule }} says: how the judge is to reply. verdicts: the words to choose from.
-std::string reply_rule(const JudgeConfig& config, const std::vector<std::string>& verdicts);
+std::string reply_rule(const JudgeRules& config, const std::vector<std::string>& verdicts);
 // Fields without which the mode's ready prompts mean nothing.
 std::vector<std::string> needed_fields(JudgeMode mode);
 

@@ -1,0 +1,84 @@
+// A judge's grade of texts that a policy has written, as a reward: prompts, spellings of verdicts and the way to a verdict are those of task `judge`.
+// The judge stands beside the policy, on the CPU of every rank that asks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/engine/generator.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+#include "magister/run/checkpoint.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/judge_prompts.h"
+#include "magister/run/judge_reader.h"
+#include "magister/run/judge_rules.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/open_model.h"
+#include "magister/run/run_context.h"
+
+namespace magister {
+
+struct JudgeRewardConfig : JudgeRules {
+  ModelSection model;
+};
+
+// The section `judge` of a reward. task: its name, for messages.
+JudgeRewardConfig read_judge_reward(ConfigNode& section);
+
+class JudgeReward {
+ public:
+  // Opens and checks the judge; config is kept by reference. Throws Error(kConfig) for a model, a prompt or verdicts that cannot be used. Collective
+  // over the context's world.
+  JudgeReward(const JudgeRewardConfig& config, const RunContext& context);
+
+  // model_sha256, tokenizer_sha256 and so on, and prompt_sha256, under names that begin with judge_. Collective over world.
+  Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // As TaskJob::keep_weights(), of this model.
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+    names.push_back(model_.keep_weights(store, identity, "judge_"));
+  }
+  // Of a rank, by part.
+  MemoryParts memory() const;
+  // Every name that a prompt reads is a field of the records, as JudgePrompts::check_fields().
+  void check_fields(const Dataset& dataset) const { prompts_.check_fields(dataset, true); }
+  // What grades() needs of a record whose text is its JSON line. Throws Error(kData) with its place for fields that are missing or empty.
+  std::string needed(const Record& record) const;
+  // Of each text, as the field `answer`: the expected score of a rubric, else the probability of the mode's first verdict among all of them; the mean
+  // over several prompts. A reply without a verdict has the worst grade. needed: of the record; where: the record, for messages; the
+  // judge is loaded with the first ones; alive: called before every pass. Throws Error(kData) for a prompt that is too long. Local, one thread
+  // at a time; a grade has the same bits whatever is graded with it.
+  std::vector<double> grades(const std::string& needed, const std::vector<std::string>& texts, const std::string& where,
+                             int num_threads, const std::function<void()>& alive);
+
+ private:
+  // Loaded, and asked; defined with its functions.
+  struct Loaded;
+  PassShape pass() const;
+  std::int64_t num_pages() const;
+  Loaded& loaded(int num_threads, const std::function<void()>& alive);
+  std::vector<std::vector<TokenId>> prompts_of(const std::string& needed, const std::vector<std::string>& texts,
+                                               const std::string& where) const;
+
+  const JudgeRewardConfig& config_;
+  Checkpoint checkpoint_;
+  OpenModel model_;
+  const Tokenizer& tokenizer_;
+  const JudgePrompts prompts_;
+  const std::vector<VerdictClass> classes_;
+  const VerdictTokens tokens_;
+  std::vector<TokenId> ends_;  // that end a reply, ascending
+  const VerdictReader reader_;
+  std::shared_ptr<Loaded> loaded_;  // once it has been asked
+};
+
+// The number of a verdict that is a reward; finite.
+double grade_of(const Verdict& verdict, JudgeMode mode);
+
+}  // namespace magister

@@ -1,0 +1,48 @@
+// What a judge is asked and how its verdict is read: keys that task `judge` and a judge as a reward (`grpo.reward.judge`) have alike.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+
+namespace magister {
+
+enum class JudgeMode { kReference, kSimpleQa, kRubric, kPairwise, kChoice };
+// One prefill whose last row is the verdict, or a written reply.
+enum class JudgeMethod { kPrefill, kDecode };
+// How a written reply becomes a verdict: score: the words behind its "Verdict:" are scored like a prefill's row; word: the first
+// verdict word in it; substring: the first verdict of the list that occurs anywhere in it, even inside a word.
+enum class JudgeRead { kScore, kWord, kSubstring };
+// A prompt of the experiment: a ready one, its parts replaced by templates over the record's fields.
+struct JudgePromptConfig {
+  std::string named;         // empty: the mode's first
+  std::string system, user;  // empty: the ready prompt's; with a user prompt of its own and no name, no system prompt
+};
+
+struct JudgeRules {
+  std::string name;  // of the task, for messages
+  JudgeMode mode = JudgeMode::kReference;
+  std::vector<JudgePromptConfig> prompts = {{}};  // each of them judges every text
+  JudgeMethod method = JudgeMethod::kPrefill;
+  JudgeRead read = JudgeRead::kScore;
+  std::uint64_t max_new_tokens = 0;           // of a reply; 0: none is written
+  std::map<std::string, std::string> fields;  // name in the prompt -> name in the record, where they differ
+  std::uint64_t num_classes = 5;              // rubric: scores 1 .. n; choice: the first n letters
+  double low_mass = 0.5;                      // below this probability of all verdicts together a row is `low_mass`
+  bool use_chat_template = true;              // off: system and user prompt as plain text
+  std::uint64_t max_prompt_length = 4096;
+  std::string length_place;  // its file:line:column and key
+};
+
+// Keys, each as task `judge` has it, in its order. The last of them are read one by one, for the task has others in between.
+void read_judge_mode(ConfigNode& node, JudgeRules& rules, bool of_one_text);  // which: a text by itself
+void read_judge_prompts(ConfigNode& node, JudgeRules& rules);                 // prompts, prompt; after the mode
+void read_judge_method(ConfigNode& node, JudgeRules& rules);                  // method, max_new_tokens, read
+void read_judge_fields(ConfigNode& node, JudgeRules& rules);                  // fields
+void read_judge_classes(ConfigNode& node, JudgeRules& rules);                 // classes
+void read_judge_length(ConfigNode& node, JudgeRules& rules);                  // chat_template, max_prompt_length
+
+}  // namespace magister

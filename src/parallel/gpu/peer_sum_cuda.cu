@@ -1,0 +1,4 @@
+#include "magister/device/launch_cuda.cuh"
+#include "parallel/gpu/peer_sum_kernel.h"
+
+MAGISTER_INSTANTIATE(magister::gpu::PeerSum);

@@ -1,0 +1,203 @@
+// See layout_mixed.h. Greedy: a hundred thousand groups take seconds, and what it does can be told in a sentence.
+#include "parallel/layout_mixed.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
+
+namespace magister {
+namespace {
+
+using Parts = std::vector<GroupShares::Part>;
+
+// Ranks of one host with equally many devices that have no group yet, least memory first.
+struct Cell {
+  std::string host;
+  int devices = 1;          // of a rank
+  std::size_t ranks = 0;    // at first
+  std::deque<int> free;     // world ranks
+  std::vector<bool> fills;  // whether so many ranks can be divided into groups
+};
+
+// Ranks that a group of a size takes, or that is divided into groups of it; 0: it does not divide.
+std::size_t ranks_of(int size, int devices) {
+  if (size % devices == 0) return static_cast<std::size_t>(size / devices);
+  return devices % size == 0 ? 1 : 0;
+}
+
+std::vector<bool> fills_of(const Parts& parts, int devices, std::size_t most) {
+  std::vector<bool> fills(most + 1, false);
+  fills[0] = true;
+  for (std::size_t ranks = 1; ranks <= most; ++ranks) {
+    for (const auto& part : parts) {
+      const std::size_t takes = ranks_of(part.size, devices);
+      if (takes > 0 && takes <= ranks && fills[ranks - takes]) fills[ranks] = true;
+    }
+  }
+  return fills;
+}
+
+class Placing {
+ public:
+  Placing(const std::vector<RankProbe>& ranks, const std::vector<RankMemory>& memory, const LayoutConfig& config)
+      : memory_(memory), config_(config), parts_(config.shares.parts()), placed_(parts_.size()) {
+    std::map<std::pair<int, int>, Cell> cells;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      Cell& cell = cells[{ranks[r].host_index, memory[r].devices}];
+      cell.host = ranks[r].host;
+      cell.devices = memory[r].devices;
+      cell.free.push_back(static_cast<int>(r));
+    }
+    for (auto& [key, cell] : cells) {
+      cell.ranks = cell.free.size();
+      cell.fills = fills_of(parts_, cell.devices, cell.ranks);
+      std::stable_sort(cell.free.begin(), cell.free.end(),
+                       [&](int a, int b) { return of(a).total_bytes < of(b).total_bytes; });
+      cells_.push_back(std::move(cell));
+    }
+    for (const Cell& cell : cells_) {
+      if (!cell.fills[cell.ranks]) refuse(fmt::format("{} cannot be divided into such groups", words_of(cell)));
+    }
+  }
+
+  // World ranks of every group, or of every rank that is divided into groups, by place in the sizes.
+  std::vector<std::vector<std::vector<int>>> place() {
+    std::vector<bool> full(parts_.size(), false);
+    for (std::size_t i = next(full); i < parts_.size(); i = next(full)) {
+      std::vector<int> ranks = take(i);
+      if (ranks.empty()) {
+        full[i] = true;
+      } else {
+        devices_[i] += static_cast<std::int64_t>(ranks.size()) * of(ranks.front()).devices;
+        placed_[i].push_back(std::move(ranks));
+      }
+    }
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (placed_[i].empty()) refuse(fmt::format("there would be no group of {}{}", parts_[i].size, needed_words(i)));
+    }
+    for (const Cell& cell : cells_) {
+      if (!cell.free.empty()) refuse(fmt::format("{} of {} would be left over", left_words(cell), words_of(cell)));
+    }
+    return placed_;
+  }
+
+ private:
+  const RankMemory& of(int rank) const { return memory_[static_cast<std::size_t>(rank)]; }
+
+  // The size with the most to do for each of its devices; none left: parts_.size().
+  std::size_t next(const std::vector<bool>& full) const {
+    std::size_t best = parts_.size();
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (full[i]) continue;
+      if (best == parts_.size() || parts_[i].share * devices_[best] > parts_[best].share * devices_[i]) best = i;
+    }
+    return best;
+  }
+
+  // The first of a cell that suffice for a group of this size; empty: too few do.
+  std::vector<int> candidates(const Cell& cell, std::size_t part) const {
+    const std::size_t wanted = ranks_of(parts_[part].size, cell.devices);
+    if (wanted == 0 || wanted > cell.free.size() || !cell.fills[cell.free.size() - wanted]) return {};
+    const std::uint64_t needed = config_.needed_bytes.empty() ? 0 : config_.needed_bytes[part];
+    std::vector<int> ranks;
+    for (auto rank = cell.free.begin(); rank != cell.free.end() && ranks.size() < wanted; ++rank) {
+      if (of(*rank).free_bytes >= needed) ranks.push_back(*rank);
+    }
+    return ranks.size() == wanted ? ranks : std::vector<int>();
+  }
+
+  // Where it takes the least memory, of the hosts in order; empty: nowhere.
+  std::vector<int> take(std::size_t part) {
+    Cell* from = nullptr;
+    std::vector<int> best;
+    for (Cell& cell : cells_) {
+      std::vector<int> ranks = candidates(cell, part);
+      if (ranks.empty() || (from != nullptr && of(ranks.back()).total_bytes >= of(best.back()).total_bytes)) continue;
+      from = &cell;
+      best = std::move(ranks);
+      if (of(best.back()).total_bytes == kUnknownMemory) break;
+    }
+    for (const int rank : best) from->free.erase(std::find(from->free.begin(), from->free.end(), rank));
+    std::sort(best.begin(), best.end());
+    return best;
+  }
+
+  static std::string words_of(const Cell& cell) {
+    return fmt::format("{} ({} rank{} of {} device{})", printable(cell.host, 60), cell.ranks,
+                       cell.ranks == 1 ? "" : "s", cell.devices, cell.devices == 1 ? "" : "s");
+  }
+  static std::string left_words(const Cell& cell) {
+    return fmt::format("{} rank{}", cell.free.size(), cell.free.size() == 1 ? "" : "s");
+  }
+  std::string needed_words(std::size_t part) const {
+    return config_.needed_bytes.empty()
+               ? ""
+               : fmt::format(", whose GPUs need {} free each", format_bytes(config_.needed_bytes[part]));
+  }
+
+  [[noreturn]] void refuse(const std::string& problem) const {
+    constexpr std::size_t kShown = 16;
+    std::string hosts;
+    for (std::size_t i = 0; i < std::min(kShown, cells_.size()); ++i)
+      hosts += (i == 0 ? "" : ", ") + words_of(cells_[i]);
+    if (cells_.size() > kShown) hosts += ", ...";
+    fail(
+        ExitCode::kConfig,
+        "{}: groups of {} with shares of {} on {}: {} (units of each size wait for a group of that size, a group stays "
+        "inside one host and is whole ranks or a part of a rank that has no other size, and no device may be left "
+        "over); change sizes or ranks, or start a rank for every device",
+        config_.sizes_place.empty() ? "layout.gpus_per_group" : config_.sizes_place, config_.shares.sizes(),
+        config_.shares.shares(), hosts, problem);
+  }
+
+  const std::vector<RankMemory>& memory_;
+  const LayoutConfig& config_;
+  const Parts& parts_;
+  std::vector<Cell> cells_;  // in order of hosts
+  std::vector<std::vector<std::vector<int>>> placed_;
+  std::vector<std::int64_t> devices_ = std::vector<std::int64_t>(parts_.size(), 0);  // that have a group, by size
+};
+
+}  // namespace
+
+void place_sizes(LayoutSolution& solution, const std::vector<RankProbe>& ranks, const std::vector<RankMemory>& memory,
+                 const LayoutConfig& config) {
+  const Parts& parts = config.shares.parts();
+  solution.tp_size = parts.front().size;
+  solution.groups_of_size.assign(parts.size(), 0);
+  solution.places.assign(ranks.size(), {});
+  // The first rank of its group, to number groups in order of ranks.
+  std::vector<int> first_rank(ranks.size());
+  const auto placed = Placing(ranks, memory, config).place();
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    for (const std::vector<int>& members : placed[part]) {
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        const auto rank = static_cast<std::size_t>(members[i]);
+        first_rank[rank] = members.front();
+        RankPlace& place = solution.places[rank];
+        place.group_size = parts[part].size;
+        place.groups = std::max(1, memory[rank].devices / place.group_size);
+        place.first_tp_rank = static_cast<int>(i) * memory[rank].devices % place.group_size;
+      }
+    }
+  }
+  int num_groups = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    RankPlace& place = solution.places[r];
+    if (const auto first = static_cast<std::size_t>(first_rank[r]); first != r) {
+      place.group_index = solution.places[first].group_index;
+      place.first_of_size = solution.places[first].first_of_size;
+      continue;
+    }
+    place.group_index = std::exchange(num_groups, num_groups + place.groups);
+    int& of_size = solution.groups_of_size[config.shares.part_of(place.group_size)];
+    place.first_of_size = std::exchange(of_size, of_size + place.groups);
+  }
+  solution.num_groups = num_groups;
+}
+
+}  // namespace magister

@@ -1,0 +1,310 @@
+// How the shards of a group find each other's memory, and what they do when one leaves. The kernel is in peer_sum_kernel.h.
+#include "magister/parallel/peer_sums.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "magister/core/host_name.h"
+#include "magister/core/log.h"
+#include "magister/parallel/process_group.h"
+#include "parallel/gpu/peer_sum_kernel.h"
+#include "parallel/patience.h"
+#include "parallel/peer_memory.h"
+
+namespace magister {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+// Eight launches: 256 rows of 8,192. `fast` groups leave more than one to NCCL, whose rings carry less and add in another order.
+constexpr std::int64_t kMostNumbers = 8 * gpu::kPeerSumNumbers;
+
+// What every shard says, by shard. Collective over the group.
+std::vector<Numbers> tell(ProcessGroup& group, const Numbers& mine) {
+  const auto count = static_cast<std::int64_t>(mine.size());
+  const at::Tensor all = group.all_gather(at::tensor(mine, at::kLong).view({1, count}).to(group.device())).cpu();
+  std::vector<Numbers> numbers;
+  for (std::int64_t s = 0; s < group.tp_size(); ++s) {
+    const auto* first = all.const_data_ptr<std::int64_t>() + s * count;
+    numbers.emplace_back(first, first + count);
+  }
+  return numbers;
+}
+
+// A text of one shard with a problem, or "". Collective over the group.
+std::string agreed_problem(ProcessGroup& group, const std::string& mine) {
+  std::array<char, 400> text{};
+  mine.copy(text.data(), text.size() - 1);
+  Numbers words(text.size() / sizeof(std::int64_t));
+  std::memcpy(words.data(), text.data(), text.size());
+  for (const Numbers& theirs : tell(group, words)) {
+    if (theirs[0] != 0) return reinterpret_cast<const char*>(theirs.data());
+  }
+  return "";
+}
+
+std::int64_t number_of(std::string_view text) { return static_cast<std::int64_t>(std::hash<std::string_view>()(text)); }
+
+// The running kernel: containers of one host share it, whatever they call themselves.
+std::int64_t this_host() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return number_of(std::getline(file, id) ? id : host_name());
+}
+
+std::int64_t this_process() {
+  static const std::int64_t number = [] {
+    std::random_device device;
+    return static_cast<std::int64_t>(device()) << 32 | device();
+  }();
+  return number;
+}
+
+bool wanted() {
+  const char* const text = std::getenv("MAGISTER_PEER_SUMS");
+  return text == nullptr || std::string_view(text) != "0";
+}
+
+// Of a probe: sums of them are rounded, so that another order has other bits.
+float known_number(int shard, std::int64_t index) {
+  return static_cast<float>(index % 1021 - 510) * (shard % 2 == 0 ? 1.0f : 0.3f) + 1.0f / static_cast<float>(shard + 3);
+}
+
+}  // namespace
+
+// Of the shards of one process; the last frees it.
+struct PeerSums::Shared {
+  explicit Shared(const gpu::Queue& queue, std::size_t shards)
+      : words(peer_memory::make_words(queue, sizeof(gpu::PeerWords))), memory(shards) {}
+  // A kernel of another process may still write to what it opened: that is the driver's to free.
+  ~Shared() {
+    if (!exported || may_free) return;
+    for (peer_memory::Bytes& bytes : memory) static_cast<void>(new peer_memory::Bytes(std::move(bytes)));
+  }
+  gpu::PeerWords& all_words() const { return *reinterpret_cast<gpu::PeerWords*>(words.get()); }
+
+  peer_memory::Bytes words;
+  std::vector<peer_memory::Bytes> memory;  // by shard; each sets its own
+  std::atomic<bool> exported{false}, may_free{false};
+};
+
+struct PeerSums::Peers {
+  gpu::Queue queue;
+  int own = 0, shards = 0;
+  bool fast = false;
+  std::array<float*, gpu::kMostPeers> memory{};
+  std::vector<peer_memory::Bytes> opened;
+  std::chrono::nanoseconds patience = group_patience();
+};
+
+PeerSums::PeerSums(std::shared_ptr<Shared> shared, const gpu::Queue& queue, int own, int shards, bool fast)
+    : shared_(std::move(shared)), peers_(std::make_unique<Peers>()) {
+  peers_->queue = queue;
+  peers_->own = own;
+  peers_->shards = shards;
+  peers_->fast = fast;
+}
+
+PeerSums::~PeerSums() {
+  __atomic_store_n(&shared_->all_words().has_left[peers_->own], 1u, __ATOMIC_RELEASE);
+  constexpr std::chrono::seconds kMost{10};  // kernels that wait end at once
+  if (!peer_memory::wait_until_idle(peers_->queue, kMost)) {
+    static_cast<void>(new std::shared_ptr<Shared>(shared_));  // something still uses it
+    static_cast<void>(peers_.release());
+  }
+}
+
+bool PeerSums::takes(std::int64_t count) const { return count <= (peers_->fast ? gpu::kPeerSumNumbers : kMostNumbers); }
+
+void PeerSums::queue_sum(float* numbers, std::int64_t count, const gpu::Queue& queue) const {
+  MAGISTER_ASSERT(takes(count) && reinterpret_cast<std::uintptr_t>(numbers) % 16 == 0);
+  gpu::PeerSum kernel{};
+  std::copy(peers_->memory.begin(), peers_->memory.end(), kernel.memory);
+  kernel.words = &shared_->all_words();
+  kernel.patience = static_cast<std::uint64_t>(peers_->patience.count());
+  kernel.layout = {peers_->shards};
+  kernel.own = peers_->own;
+  for (std::int64_t done = 0; done < count; done += gpu::kPeerSumNumbers) {
+    kernel.numbers = numbers + done;
+    kernel.count = std::min(gpu::kPeerSumNumbers, count - done);
+    start(kernel, queue);
+  }
+  if (queue.on_host()) gpu::call_library([this] { check(); }, queue);
+}
+
+void PeerSums::check() const {
+  if (__atomic_load_n(&shared_->all_words().gave_up[peers_->own], __ATOMIC_ACQUIRE) != 0) throw ShardAbandoned();
+}
+
+void PeerSums::close() {
+  peer_memory::wait_until_idle(peers_->queue, std::chrono::duration_cast<std::chrono::milliseconds>(peers_->patience));
+  peers_->opened.clear();
+}
+
+void PeerSums::free() { shared_->may_free = true; }
+
+// In both halves of the memory, by one block and by all. Throws Error where a sum is another than it must be. Collective over the group.
+void PeerSums::probe(ProcessGroup& group) {
+  const std::chrono::nanoseconds patience = std::exchange(peers_->patience, std::chrono::seconds(60));
+  const gpu::Queue& queue = peers_->queue;
+  const std::int64_t most = queue.on_host() ? 2 * gpu::kPeerBlockNumbers : gpu::kPeerSumNumbers;
+  const peer_memory::Bytes place = peer_memory::make(queue, static_cast<std::size_t>(most) * sizeof(float));
+  auto* const numbers = reinterpret_cast<float*>(place.get());
+  std::int64_t wrong = 0;
+  for (const std::int64_t count : {std::int64_t{5}, most, most - 3}) {
+    std::vector<float> mine, sums, found(static_cast<std::size_t>(count));
+    const std::size_t bytes = found.size() * sizeof(float);
+    for (std::int64_t i = 0; i < count; ++i) {
+      mine.push_back(known_number(group.tp_rank(), i));
+      float sum = known_number(0, i);
+      for (int shard = 1; shard < group.tp_size(); ++shard) sum += known_number(shard, i);
+      sums.push_back(sum);
+    }
+    peer_memory::copy(queue, numbers, mine.data(), bytes);
+    queue_sum(numbers, count, queue);
+    peer_memory::copy(queue, found.data(), numbers, bytes);
+    check();
+    if (std::memcmp(found.data(), sums.data(), bytes) != 0) wrong = count;  // the others go on, and wait for this one
+  }
+  MAGISTER_CHECK(wrong == 0, ExitCode::kInternal, "a sum of {} known numbers is another than it must be", wrong);
+  peers_->patience = patience;
+}
+
+// The meetings of the shards until all have tried a sum.
+struct PeerSums::Making {
+  // Of a shard, in the order in which it tells them.
+  struct Place {
+    std::int64_t wanted, on_host, host, process, device, index;
+    explicit Place(const Numbers& told)
+        : wanted(told[0]), on_host(told[1]), host(told[2]), process(told[3]), device(told[4]), index(told[5]) {}
+  };
+
+  // "" or why these shards cannot.
+  std::string obstacle() const {
+    if (places.size() > gpu::kMostPeers)
+      return fmt::format("{} shards are more than {}", places.size(), gpu::kMostPeers);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const Place &one = places[i], &first = places.front();
+      if (one.wanted == 0) return "MAGISTER_PEER_SUMS is 0";
+      if (one.host != first.host) return "its shards are on several hosts";
+      if (one.on_host != first.on_host) return "some of its shards are on GPUs and some are not";
+      if (one.on_host != 0 && one.process != first.process) return "the host plays GPUs of several processes";
+      for (std::size_t j = 0; j < i; ++j) {
+        if (one.device == places[j].device && one.on_host == 0) return "two of its shards are on one GPU";
+      }
+    }
+    return "";
+  }
+
+  ProcessGroup& group;
+  const gpu::Queue& queue;
+  std::size_t own, shards;
+  std::vector<Place> places{};
+  std::string problem{};  // of this shard, until it is agreed upon
+  std::shared_ptr<Shared> made{};
+  std::shared_ptr<PeerSums> sums{};
+
+  // What fails on one shard is told the others at the next meeting.
+  void attempt(const std::function<void()>& step) {
+    if (!problem.empty()) return;
+    try {
+      step();
+    } catch (const std::exception& error) {
+      problem = printable(error.what(), 300);
+    }
+  }
+  bool here(std::size_t shard) const { return places[shard].process == places[own].process; }
+  bool all_here() const {
+    return std::all_of(places.begin(), places.end(),
+                       [&](const Place& one) { return one.process == places[own].process; });
+  }
+
+  void find_places() {
+    std::int64_t device = 0;
+    attempt([&] { device = peer_memory::number_of(queue); });
+    for (const Numbers& told :
+         tell(group, {wanted() ? 1 : 0, queue.on_host() ? 1 : 0, this_host(), this_process(), device, queue.device}))
+      places.emplace_back(told);
+    problem = agreed_problem(group, problem.empty() ? obstacle() : problem);
+  }
+
+  // The first shard of a process makes what its shards share, and holds it until all have met again.
+  void share() {
+    std::size_t first = 0;
+    while (!here(first)) ++first;
+    if (first == own) attempt([&] { made = std::make_shared<Shared>(queue, shards); });
+    const std::int64_t address = tell(group, {reinterpret_cast<std::intptr_t>(&made)})[first][0];
+    const auto shared = *reinterpret_cast<const std::shared_ptr<Shared>*>(static_cast<std::intptr_t>(address));
+    attempt([&] {
+      MAGISTER_CHECK(shared != nullptr, ExitCode::kInternal, "there is no memory on the host that GPUs see");
+      sums.reset(new PeerSums(shared, queue, group.tp_rank(), group.tp_size(), group.backend() == "nccl, fast"));
+      if (!all_here()) shared->exported = true;
+      const std::int64_t words = gpu::PeerMemoryLayout{group.tp_size()}.words();
+      shared->memory[own] = peer_memory::make(queue, static_cast<std::size_t>(words) * sizeof(std::uint32_t));
+    });
+  }
+
+  void find_memory() {
+    Numbers mine(1 + std::tuple_size_v<peer_memory::Handle>);
+    attempt([&] {
+      const peer_memory::Bytes& memory = sums->shared_->memory[own];
+      if (!all_here()) {
+        const peer_memory::Handle handle = peer_memory::handle_of(queue.device, memory);
+        std::copy(handle.begin(), handle.end(), mine.begin() + 1);
+      }
+      mine[0] = reinterpret_cast<std::intptr_t>(memory.get());
+    });
+    const std::vector<Numbers> all = tell(group, mine);
+    for (std::size_t shard = 0; shard < shards; ++shard) attempt([&] { find_memory_of(shard, all[shard]); });
+  }
+  void find_memory_of(std::size_t shard, const Numbers& told) {
+    MAGISTER_CHECK(told[0] != 0, ExitCode::kInternal, "shard {} has no memory for it", shard);
+    auto* memory = reinterpret_cast<std::byte*>(static_cast<std::intptr_t>(told[0]));
+    if (here(shard)) {
+      if (shard != own) peer_memory::reach(queue, static_cast<int>(places[shard].index));
+    } else {
+      peer_memory::Handle handle;
+      std::copy(told.begin() + 1, told.end(), handle.begin());
+      memory = sums->peers_->opened.emplace_back(peer_memory::open(queue.device, handle)).get();
+    }
+    sums->peers_->memory[shard] = reinterpret_cast<float*>(memory);
+  }
+  // Where it did not work, for one or all.
+  void give_back() {
+    if (sums != nullptr) sums->close();
+    tell(group, {0});
+    if (sums != nullptr) sums->free();
+  }
+};
+
+std::shared_ptr<PeerSums> PeerSums::make(ProcessGroup& group, const gpu::Queue& queue) {
+  if (group.tp_size() == 1) return nullptr;
+  Making making{group, queue, static_cast<std::size_t>(group.tp_rank()), static_cast<std::size_t>(group.tp_size())};
+  making.find_places();
+  if (making.problem.empty()) {
+    making.share();
+    making.find_memory();
+    making.problem = agreed_problem(group, making.problem);
+    making.attempt([&] { making.sums->probe(group); });
+    making.problem = agreed_problem(group, making.problem);
+    if (making.problem.empty()) return making.sums;
+    making.give_back();
+  }
+  if (group.tp_rank() == 0 && !queue.on_host())
+    log_info("the sums of decoding are {}'s, and not kernels of the GPUs: {}", group.backend(), making.problem);
+  return nullptr;
+}
+
+}  // namespace magister

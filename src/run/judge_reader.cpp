@@ -1,0 +1,112 @@
+// A prompt's verdict is a row of logits: after the prompt itself, or after the reply that the judge wrote; see judge_reader.h.
+#include "magister/run/judge_reader.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kCue = "Verdict:";
+using Stage = JudgedPrompt::Stage;
+
+}  // namespace
+
+VerdictReader::VerdictReader(const VerdictSource& source) : source_(source), verdict_ids_(source.tokens.all()) {
+  if (source_.tokens.zero) zero_ = {*source_.tokens.zero};
+}
+
+JudgedPrompt VerdictReader::begin(std::vector<TokenId> prompt) const {
+  JudgedPrompt begun;
+  begun.context = std::move(prompt);
+  begun.stage = source_.rules.method == JudgeMethod::kDecode ? Stage::kReply : Stage::kVerdict;
+  return begun;
+}
+
+GenerationRequest VerdictReader::request(std::uint64_t record, std::uint64_t sample, const JudgedPrompt& prompt) const {
+  GenerationRequest request{record, sample, prompt.context};
+  if (prompt.stage == Stage::kReply) {
+    request.max_new_tokens = static_cast<std::int64_t>(source_.rules.max_new_tokens);
+  } else {
+    request.wanted = prompt.stage == Stage::kTen ? std::span(zero_) : std::span(verdict_ids_);
+  }
+  return request;
+}
+
+void VerdictReader::take(JudgedPrompt& prompt, const Generation& answer) const {
+  go_on(prompt, answer);
+  if (prompt.done()) finish(prompt);
+}
+
+bool VerdictReader::ends_text(TokenId id) const {
+  return std::binary_search(source_.ends.begin(), source_.ends.end(), id);
+}
+
+bool VerdictReader::ends(const std::vector<TokenId>& reply) const {
+  if (ends_text(reply.back())) return true;
+  if (source_.rules.read != JudgeRead::kScore) return false;
+  constexpr std::size_t kTail = 12;  // tokens; the cue has at most one a byte, and the last of them is new
+  const std::size_t begin = reply.size() > kTail ? reply.size() - kTail : 0;
+  return source_.tokenizer.decode(std::span(reply).subspan(begin)).find(kCue) != std::string::npos;
+}
+
+void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const {
+  switch (prompt.stage) {
+    case Stage::kReply:
+      return take_reply(prompt, answer);
+    case Stage::kVerdict: {
+      prompt.logprobs = class_logprobs(answer.wanted_logits, answer.logsumexp, source_.tokens);
+      prompt.stage = Stage::kDone;
+      if (!source_.tokens.zero) return;
+      const std::vector<TokenId>& ones = source_.tokens.first.front();  // the first of all wanted tokens
+      const auto begin = answer.wanted_logits.begin(), end = begin + static_cast<std::ptrdiff_t>(ones.size());
+      prompt.context.push_back(ones[static_cast<std::size_t>(std::max_element(begin, end) - begin)]);
+      prompt.stage = Stage::kTen;
+      return;
+    }
+    case Stage::kTen:
+      split_ten(prompt.logprobs, static_cast<double>(answer.wanted_logits.front()) - answer.logsumexp);
+      prompt.stage = Stage::kDone;
+      return;
+    case Stage::kDone:
+      return;
+  }
+}
+
+void VerdictReader::take_reply(JudgedPrompt& prompt, const Generation& answer) const {
+  prompt.reply = answer.tokens;
+  std::vector<TokenId> words = answer.tokens;
+  if (!words.empty() && ends_text(words.back())) words.pop_back();
+  const std::string text = source_.tokenizer.decode(words);
+  prompt.truncated = answer.finish_reason == FinishReason::kLength;
+  if (source_.rules.read != JudgeRead::kScore) {
+    const bool word = source_.rules.read == JudgeRead::kWord;
+    prompt.verdict = verdict_from_text(word ? first_word(text, source_.classes) : any_substring(text, source_.classes),
+                                       source_.classes.size());
+    prompt.stage = Stage::kDone;
+    return;
+  }
+  prompt.context.insert(prompt.context.end(), words.begin(), words.end());
+  if (text.find(kCue) == std::string::npos) {
+    const std::vector<TokenId> cue = source_.tokenizer.encode(
+        std::string("\n") + kCue, {.add_special_tokens = false, .special_tokens_in_text = false});
+    prompt.context.insert(prompt.context.end(), cue.begin(), cue.end());
+  } else {
+    prompt.truncated = false;
+  }
+  prompt.stage = Stage::kVerdict;
+}
+
+void VerdictReader::finish(JudgedPrompt& prompt) const {
+  if (!prompt.logprobs.empty()) prompt.verdict = verdict_from(prompt.logprobs, source_.rules.low_mass);
+  // A verdict that stands in a reply counts, however the reply ends; one that was forced upon a cut reply is told apart.
+  const bool forced = source_.rules.read == JudgeRead::kScore || prompt.verdict.verdict < 0;
+  if (prompt.truncated && forced) prompt.verdict.parse = ParseClass::kTruncated;
+  prompt.context.clear();
+}
+
+}  // namespace magister

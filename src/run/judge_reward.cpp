@@ -1,0 +1,175 @@
+// See judge_reward.h.
+#include "magister/run/judge_reward.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/run/generator_shard.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kSequences = 8, kTokens = 1024;  // at once and of a pass; no grade depends on them
+
+std::vector<TokenId> sorted(std::vector<TokenId> ids) {
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+JudgeRewardConfig read_judge_reward(ConfigNode& section) {
+  JudgeRewardConfig config;
+  config.name = section.path();
+  config.model = read_shared_model(section.section("model"));
+  read_judge_mode(section, config, true);
+  read_judge_prompts(section, config);
+  read_judge_method(section, config);
+  read_judge_fields(section, config);
+  read_judge_classes(section, config);
+  read_judge_length(section, config);
+  section.also_called("prompt", {"system", "user", "prompt_template", "template"});
+  section.also_called("max_prompt_length", {"max_model_len", "max_length", "max_input_length", "max_seq_length"});
+  if (config.model.quantization_loss > 0) {
+    section.reject(
+        "model",
+        "model.quantization_loss of a judge that rewards (it is measured on a task's own records); remove it, "
+        "and run `task: judge` with it");
+  }
+  return config;
+}
+
+double grade_of(const Verdict& verdict, JudgeMode mode) {
+  const bool rubric = mode == JudgeMode::kRubric, scored = !std::isnan(verdict.expected);
+  if (rubric) return scored ? verdict.expected : std::max(verdict.verdict, 0) + 1;
+  return scored ? 1 / (1 + std::exp(-static_cast<double>(verdict.log_odds))) : verdict.verdict == 0 ? 1 : 0;
+}
+
+// The generator refers to the model, the model to group and pool.
+struct JudgeReward::Loaded {
+  std::unique_ptr<ProcessGroup> group = make_single_process_group();
+  ThreadPool pool;
+  Transformer model;
+  Generator generator;
+  std::string where;  // of what is graded now
+
+  Loaded(const OpenModel& source, int num_threads, std::int64_t pages, const VerdictReader& reader,
+         const LoadHook& hook)
+      : pool(num_threads),
+        model(source.load(*group, pool, hook)),
+        generator(model, {static_cast<std::int64_t>(kSequences), static_cast<std::int64_t>(kTokens), pages}, greedy(),
+                  0, [&reader](auto, auto, const std::vector<TokenId>& reply) { return reader.ends(reply); }) {
+    model.self_test();
+    generator.on_not_finite([this](auto, auto, const std::vector<TokenId>&) {
+      fail(ExitCode::kData,
+           "{}: the judge's logits for a text are not finite (a grade from them would mean nothing); look at its "
+           "weights and its dtype",
+           where);
+    });
+  }
+
+ private:
+  static SamplingParams greedy() {
+    SamplingParams params;
+    params.temperature = 0;
+    return params;
+  }
+};
+
+JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& context)
+    : config_(config),
+      checkpoint_(config.model),
+      model_(open_model(context.world, checkpoint_, std::nullopt, {})),
+      tokenizer_(checkpoint_.tokenizer()),
+      prompts_(config_, checkpoint_),
+      classes_(prompts_.classes()),
+      tokens_(verdict_tokens(tokenizer_, classes_)),
+      ends_(config.max_new_tokens > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
+      reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
+  MAGISTER_CHECK(!checkpoint_.config().is_classifier() && !checkpoint_.config().encoder, ExitCode::kConfig,
+                 "{}.model: {} is no language model (a judge's verdict is read from a distribution over a vocabulary); "
+                 "name one, or a reward model as reward.model",
+                 config_.name, printable(checkpoint_.path(), 4096));
+  check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
+}
+
+Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll) const {
+  Attributes attributes = {{"judge_prompt_sha256", prompts_.sha256()}};
+  for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("judge_" + name, value);
+  return attributes;
+}
+
+PassShape JudgeReward::pass() const {
+  return {std::max<std::uint64_t>(kTokens, 1), config_.max_prompt_length + config_.max_new_tokens, 0};
+}
+
+std::int64_t JudgeReward::num_pages() const {
+  return pages_of_texts(model_, 1, pass(), config_.max_prompt_length + config_.max_new_tokens, kSequences);
+}
+
+MemoryParts JudgeReward::memory() const {
+  MemoryParts parts = model_.device_memory(1, pass(), static_cast<std::uint64_t>(num_pages()));
+  for (auto& part : parts) part.first = "judge: " + part.first;
+  return parts;
+}
+
+std::string JudgeReward::needed(const Record& record) const {
+  prompts_of(record.text, {"an answer"}, record.where);
+  return record.text;
+}
+
+std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const std::string& needed,
+                                                          const std::vector<std::string>& texts,
+                                                          const std::string& where) const {
+  Record record;
+  record.text = needed;
+  record.where = where;
+  std::vector<std::vector<TokenId>> prompts = prompts_.encode(record, texts);
+  for (const std::vector<TokenId>& prompt : prompts) {
+    MAGISTER_CHECK(
+        !prompt.empty() && prompt.size() <= config_.max_prompt_length, ExitCode::kData,
+        "{}: the judge's prompt with a text has {} tokens, and {}.max_prompt_length is {} (a prompt is never "
+        "cut); raise it, with which the run goes on, or shorten the record",
+        where, prompt.size(), config_.name, config_.max_prompt_length);
+  }
+  return prompts;
+}
+
+JudgeReward::Loaded& JudgeReward::loaded(int num_threads, const std::function<void()>& alive) {
+  if (!loaded_) {
+    loaded_ = std::make_shared<Loaded>(model_, num_threads, num_pages(), reader_, alive ? LoadHook(alive) : LoadHook());
+  }
+  return *loaded_;
+}
+
+std::vector<double> JudgeReward::grades(const std::string& needed, const std::vector<std::string>& texts,
+                                        const std::string& where, int num_threads, const std::function<void()>& alive) {
+  const c10::InferenceMode no_gradients;
+  Loaded& judge = loaded(num_threads, alive);
+  judge.where = where;
+  std::vector<JudgedPrompt> prompts;
+  for (std::vector<TokenId>& prompt : prompts_of(needed, texts, where)) {
+    prompts.push_back(reader_.begin(std::move(prompt)));
+    judge.generator.add(reader_.request(0, prompts.size() - 1, prompts.back()));
+  }
+  while (!judge.generator.idle()) {
+    if (alive) alive();
+    judge.generator.step();
+    for (const Generation& answer : judge.generator.take_finished()) {
+      JudgedPrompt& prompt = prompts[answer.sample];
+      reader_.take(prompt, answer);
+      if (!prompt.done()) judge.generator.add(reader_.request(0, answer.sample, prompt));
+    }
+  }
+  const std::size_t each = prompts_.group();
+  std::vector<double> grades(texts.size(), 0.0);
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    grades[i / each] += grade_of(prompts[i].verdict, config_.mode) / static_cast<double>(each);
+  return grades;
+}
+
+}  // namespace magister

@@ -1,0 +1,206 @@
+// A training's memory: what it needs, what train.memory_fraction allows, and what is given up where that is less - first the activations, which
+// are computed again in the backward pass, then micro-batches that are computed at once. The bits are the same each time; see job.h.
+#include <algorithm>
+
+#include "magister/core/error.h"
+#include "magister/core/host_name.h"
+#include "magister/core/units_of_measure.h"
+#include "magister/device/gpu.h"
+#include "magister/parallel/host_memory.h"
+#include "magister/parallel/thread_pool.h"
+#include "magister/run/device_group.h"
+#include "magister/run/open_model.h"
+#include "magister/train/gradient_tree.h"
+#include "tasks/train/job.h"
+#include "tasks/train/rollouts.h"
+
+namespace magister {
+namespace {
+
+// Never more than is free.
+std::uint64_t part_of(double fraction, std::uint64_t total, std::uint64_t free) {
+  return std::min(static_cast<std::uint64_t>(fraction * static_cast<double>(total)), free);
+}
+
+std::string words(const TrainingBytes& parts) {
+  std::string list;
+  for (const auto& [name, bytes] : parts)
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  return list;
+}
+
+}  // namespace
+
+int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1, num_ranks_); }
+
+std::uint64_t TrainJob::micro_batches_at_most() const {
+  const BatchOptions& batches = config_.batches;
+  return batches.batch_tokens > 0 ? batches.batch_tokens
+                                  : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
+}
+
+// Of this rank's host, whose memory its ranks share evenly. What earlier tasks left in the store is taken over or given back.
+std::uint64_t TrainJob::allowed_host_bytes() const {
+  const HostMemory memory = magister::host_memory();
+  const auto ranks = static_cast<std::uint64_t>(std::max(1, model_.shards_on_host));
+  const std::uint64_t kept = model_.kept.store == nullptr ? 0 : ranks * model_.kept.store->host_bytes();
+  // 0: the system does not say.
+  const std::uint64_t free = memory.free_bytes > 0 ? memory.free_bytes + kept : memory.total_bytes;
+  return memory.total_bytes == 0 ? ~std::uint64_t{0}
+                                 : part_of(config_.memory_fraction, memory.total_bytes, free) / ranks;
+}
+
+// Of its GPU; what is free there is not all there to take.
+std::uint64_t TrainJob::allowed_gpu_bytes() const {
+  if (model_.gpu->on_host()) return ~std::uint64_t{0};
+  const GpuMemory memory = gpu_memory(model_.gpu->device);
+  const std::uint64_t kept = model_.kept.store == nullptr ? 0 : model_.kept.store->gpu_bytes(model_.gpu->device);
+  return part_of(config_.memory_fraction, memory.total_bytes,
+                 static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(memory.free_bytes + kept)));
+}
+
+// Nothing given up.
+TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
+  const BatchOptions& batches = config_.batches;
+  TrainingShape shape;
+  const std::uint64_t longest =
+      std::max<std::uint64_t>(plan.longest_sample + (config_.of_prompts() ? config_.grpo.max_new_tokens : 0), 2);
+  const std::uint64_t sequence = batches.packing ? batches.max_length : longest * (config_.of_pairs() ? 2 : 1);
+  shape.longest = static_cast<std::int64_t>(longest);
+  shape.tokens = static_cast<std::int64_t>(batches.micro_batch > 0 ? batches.micro_batch * sequence
+                                                                   : std::max<std::uint64_t>(sequence, 1024));
+  const auto ranks = static_cast<std::uint64_t>(num_ranks_);
+  shape.own_micro_batches = (micro_batches_at_most() + ranks - 1) / ranks;
+  shape.adapter = lora_ ? lora_->num_parameters() : 0;
+  shape.num_threads = model_.gpu ? 1 : std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
+  shape.sharing = config_.trainer.divides_optimizer ? num_ranks_ : 1;
+  shape.with_weights = lora_ || config_.trainer.divides_optimizer ? ranks_on_host() : 1;
+  shape.bf16 = config_.trainer.bf16;
+  shape.recompute = config_.recompute.value_or(false);
+  return shape;
+}
+
+TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
+  TrainingShape shape = whole_shape(plan);
+  for (;;) {
+    shape.sums_on_gpu = model_.gpu.has_value();
+    if (fits(shape, plan)) return shape;
+    shape.sums_on_gpu = false;
+    if (model_.gpu && fits(shape, plan)) return shape;
+    if (!shape.recompute && !config_.recompute) {
+      shape.recompute = true;
+    } else if (shape.num_threads > 1) {
+      shape.num_threads /= 2;
+    } else {
+      return shape;
+    }
+  }
+}
+
+bool TrainJob::fits(const TrainingShape& shape, const PlanNumbers& plan) const {
+  const std::uint64_t on_device = sum_of(device_bytes(shape, plan));
+  if (!model_.gpu) return on_device <= allowed_host_bytes();
+  return on_device <= allowed_gpu_bytes() && sum_of(host_bytes(shape)) <= allowed_host_bytes();
+}
+
+TrainingBytes TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
+  if (model_.gpu) return gpu_bytes(shape, plan);
+  auto parts = training_bytes(checkpoint_.config(), shape);
+  add_host_parts(shape, parts);
+  if (!config_.of_prompts()) return parts;
+  const RolloutModel rollouts = rollout_model(model_, config_, plan.longest_sample);
+  parts.emplace_back("generator, freed before the gradients",
+                     weight_bytes() + static_cast<std::uint64_t>(rollouts.num_pages) * model_.page_bytes(1));
+  return parts;
+}
+
+// Texts are written, and the reference is asked, when there are no gradients yet: what they need beyond those counts.
+TrainingBytes TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
+  auto parts = gpu_training_bytes(checkpoint_.config(), shape);
+  if (!config_.of_prompts()) return parts;
+  const auto bytes_of = [&parts](const char* name) {
+    std::uint64_t bytes = 0;
+    for (const auto& part : parts) bytes += part.first == name ? part.second : 0;
+    return bytes;
+  };
+  const std::uint64_t activations = bytes_of("activations"), of_step = bytes_of("gradients") + activations;
+  const RolloutModel rollouts = rollout_model(model_, config_, plan.longest_sample);
+  std::uint64_t before =
+      sum_of(rollouts.model.device_memory(1, rollouts.pass, static_cast<std::uint64_t>(rollouts.num_pages)));
+  if (has_reference_weights()) before = std::max(before, weight_bytes() + activations);
+  if (before > of_step)
+    parts.emplace_back("generator or reference, beyond gradients and activations", before - of_step);
+  return parts;
+}
+
+TrainingBytes TrainJob::host_bytes(const TrainingShape& shape) const {
+  auto parts = host_training_bytes(checkpoint_.config(), shape);
+  add_host_parts(shape, parts);
+  return parts;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
+  return device_bytes(shape_of(plan), plan);
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> TrainJob::host_memory(const PlanNumbers& plan) const {
+  return model_.gpu ? host_bytes(shape_of(plan)) : TrainingBytes();
+}
+
+void TrainJob::add_host_parts(const TrainingShape& shape,
+                              std::vector<std::pair<std::string, std::uint64_t>>& parts) const {
+  if (num_ranks_ > 1) {
+    const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
+    parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
+  }
+  if (held_out_records_) parts.emplace_back("held-out records", held_out_records_->num_bytes());
+  if (config_.of_prompts()) {
+    for (auto& part : prompts_->reward().memory(1)) parts.push_back(std::move(part));
+    if (has_reference_weights())
+      parts.emplace_back("reference", weight_bytes() / static_cast<std::uint64_t>(ranks_on_host()));
+  }
+  if (teacher_ == nullptr) return;
+  // An id and a number an entry, in the batch and in the sample that is being read.
+  const std::uint64_t at_once =
+      std::min<std::uint64_t>(micro_batches_at_most(), static_cast<std::uint64_t>(shape.num_threads));
+  parts.emplace_back("teacher's rows", at_once * static_cast<std::uint64_t>(shape.tokens + shape.longest) *
+                                           static_cast<std::uint64_t>(teacher_->width()) * 8);
+}
+
+std::vector<std::pair<std::string, std::string>> TrainJob::memory_notes(const PlanNumbers& plan) const {
+  const TrainingShape whole = whole_shape(plan), chosen = shape_of(plan);
+  const std::uint64_t allowed = model_.gpu && !model_.gpu->on_host() ? allowed_gpu_bytes() : allowed_host_bytes();
+  std::string choice = fmt::format("{}{}", chosen.recompute ? "on" : "off", config_.recompute ? "" : ", chosen");
+  if (chosen.recompute != whole.recompute)
+    choice += fmt::format(" (without it {} would be needed)", format_bytes(sum_of(device_bytes(whole, plan))));
+  std::vector<std::pair<std::string, std::string>> notes = {
+      {"memory allowed",
+       fmt::format("{} a rank, train.memory_fraction {}", format_bytes(allowed), config_.memory_fraction)},
+      {"checkpointing", choice}};
+  if (chosen.num_threads < whole.num_threads) {
+    notes.emplace_back("at once", fmt::format("{} micro-batches instead of {}", chosen.num_threads, whole.num_threads));
+  }
+  return notes;
+}
+
+void TrainJob::check_memory(const PlanNumbers& plan) const {
+  const TrainingShape shape = shape_of(plan);
+  std::string fault;
+  if (!fits(shape, plan)) {
+    const TrainingBytes on_device = device_bytes(shape, plan), on_host = host_memory(plan);
+    fault = fmt::format(
+        "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would end "
+        "the job in its middle); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
+        "train.memory_fraction",
+        config_.name, host_name(), format_bytes(sum_of(on_device)), words(on_device),
+        model_.gpu ? fmt::format("; of its host {}: {}", format_bytes(sum_of(on_host)), words(on_host)) : "",
+        config_.memory_fraction, format_bytes(model_.gpu ? allowed_gpu_bytes() : allowed_host_bytes()),
+        model_.gpu ? fmt::format(", and of its host {}", format_bytes(allowed_host_bytes())) : "",
+        shape.recompute ? "" : "set train.gradient_checkpointing: auto, ");
+  }
+  for (const std::string& message : context_.world.all_gather(fault)) {
+    if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
+  }
+}
+
+}  // namespace magister

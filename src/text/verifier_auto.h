@@ -1,0 +1,19 @@
+// What the rule `auto` of the verifier `math` takes for the same however it is written; see verifier.h.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace magister {
+
+// With '-' for every minus and hyphen of Unicode (a minus sign, an en dash), and '$' for the signs of euros, pounds and yen.
+std::string plain_signs(std::string_view text);
+
+// Whether the '-' at this place joins two words or numbers ("3-5", "10%-20%", "model-4"), and is no sign of what follows.
+bool joins(std::string_view text, std::size_t at);
+
+// "50%", "7 apples", "5 cm" and "3/4 cups." without what stands behind the number. Where that may be a part of an expression ("2 pi", "3x",
+// "7 or 8", "5 million") the text stays as it is.
+std::string_view without_unit(std::string_view text);
+
+}  // namespace magister
