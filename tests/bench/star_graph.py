@@ -14,9 +14,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Steps of training that a job begins before it kills itself: in the middle of the reference's 600; then of what is left of those (a state is saved every 100)
+# Steps of training that a job begins before it kills itself: in the middle of the reference's 1,000; then of what is left of those (a state is saved every 100)
 # and in the middle of the value model's.
-KILLS = (350, 700)
+KILLS = (550, 1000)
 
 
 def run(command, kill):
