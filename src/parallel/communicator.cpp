@@ -2,6 +2,8 @@
 #include "magister/parallel/communicator.h"
 
 #include <mpi.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +26,11 @@ constexpr int kGatherTag = 32000;
 // MPI_Abort has been seen to hang with a broken network; then the process ends by itself, and its launcher sees it.
 constexpr auto kAbortPatience = std::chrono::seconds(3);
 
+// mpirun reads a rank's pipe and MPI_Abort's message by different ways, and says "MPI_ABORT was invoked" first where it is slow to read
+// the pipe: seen on a busy machine. So it gets this long to empty the pipe, and as long again as it takes to pass a line on.
+constexpr auto kReadPatience = std::chrono::milliseconds(500);
+constexpr auto kPassOn = std::chrono::milliseconds(50);
+
 bool mpi_is_up() {
   int started = 0, finalized = 0;
   MPI_Initialized(&started);
@@ -38,6 +45,16 @@ void in_pieces(const Communicator::Handle& handle, std::size_t num_bytes, const 
     call(done, static_cast<int>(piece));
     done += piece;
   }
+}
+
+void wait_until_read(int descriptor) {
+  struct stat status = {};
+  if (fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  const auto end = std::chrono::steady_clock::now() + kReadPatience;
+  for (int unread = 1; ioctl(descriptor, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < end;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(kPassOn);
 }
 
 }  // namespace
@@ -71,7 +88,10 @@ void abort_job(int exit_code) noexcept {
   }
   std::fflush(stderr);
   std::fflush(stdout);
-  if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (mpi_is_up()) {
+    wait_until_read(STDERR_FILENO);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
   _exit(exit_code);
 }
 
