@@ -16,7 +16,7 @@ TEST(Devices, AreDescribedOrAbsent) {
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<GpuDevice> gpus = discover_gpus();
   if (gpus.empty()) {
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   }
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     EXPECT_EQ(gpus[i].index, static_cast<int>(i));
