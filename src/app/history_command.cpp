@@ -212,6 +212,12 @@ std::string time_left(const TaskRecord& task, const TaskState& state) {
   return format_duration(a_unit * static_cast<double>(state.units - std::min(state.units, state.done)));
 }
 
+std::string rate_of(const TaskRecord& task) {
+  const std::string read = task.tokens_per_second > 0 ? fmt::format("{:.0f}", task.tokens_per_second) : "";
+  if (task.written_tokens_per_second <= 0) return read.empty() ? "-" : read;
+  return fmt::format("{:.0f} written{}", task.written_tokens_per_second, read.empty() ? "" : ", prompts " + read);
+}
+
 std::string status_text(const Past& past, std::size_t number, std::size_t of) {
   const StartRecord& start = past.start;
   std::string text = fmt::format(
@@ -227,8 +233,7 @@ std::string status_text(const Past& past, std::size_t number, std::size_t of) {
                                   ? "-"
                                   : fmt::format("{}/{} ({:.1f} %)", now.done, now.units,
                                                 100.0 * static_cast<double>(now.done) / static_cast<double>(now.units));
-    rows.push_back({printable(task.name, 60), printable(task.kind, 30), now.state, units,
-                    task.tokens_per_second > 0 ? fmt::format("{:.0f}", task.tokens_per_second) : "-",
+    rows.push_back({printable(task.name, 60), printable(task.kind, 30), now.state, units, rate_of(task),
                     time_left(task, now), shown(task.loss), printable(results_in(past.folder, task), 200)});
   }
   return text + aligned(rows);

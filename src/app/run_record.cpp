@@ -32,6 +32,11 @@ T member(const json& event, const char* key, T fallback) {
   }
 }
 
+void add_rates(TaskRecord& task, const json& event) {
+  task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
+  task.written_tokens_per_second = member(event, "written_tokens_per_second", task.written_tokens_per_second);
+}
+
 StartRecord begun(const json& event) {
   StartRecord start;
   start.id = member(event, "start", std::string());
@@ -74,13 +79,13 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
     task.done = task.done_before = task.units - std::min(task.units, member(event, "pending_units", task.units));
   } else if (kind == "progress") {
     task.done = member(event, "units_done", task.done);
-    task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
+    add_rates(task, event);
   } else if (kind == "step") {
     task.done = member(event, "step", task.done);
     task.loss = member(event, "loss", task.loss.value_or(0.0));
   } else if (kind == "phases") {
     task.tokens = member(event, "tokens", task.tokens);
-    task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
+    add_rates(task, event);
   } else if (kind == "error") {
     task.error = member(event, "message", std::string("unknown"));
   } else if (kind == "task_skipped") {

@@ -16,8 +16,9 @@ struct TaskRecord {
   bool left_out = false;            // for what it needs has failed
   std::uint64_t units = 0, done_before = 0, done = 0, samples = 0;  // of training a unit is a step
   std::uint64_t tokens = 0;                                         // computed in this start
-  double tokens_per_second = 0, seconds = 0;                        // seconds: of its end
-  std::optional<double> loss;                                       // the last one told
+  // Of its units, which are prompts where it writes texts; seconds: of its end.
+  double tokens_per_second = 0, written_tokens_per_second = 0, seconds = 0;
+  std::optional<double> loss;  // the last one told
 };
 
 struct StartRecord {

@@ -1,4 +1,4 @@
-// Counters on world rank 0: the next ticket, units and tokens done, the stop sign, the heartbeat, and every group's tokens.
+// Counters on world rank 0: the next ticket, units and tokens done, tokens written, the stop sign, the heartbeat, and every group's tokens.
 #include "magister/parallel/unit_tickets.h"
 
 #include <atomic>
@@ -14,7 +14,15 @@ namespace {
 
 constexpr int kMostSizes = static_cast<int>(GroupShares::kMostSizes);
 // kNextTicket: one for each size of groups.
-enum Counter : int { kNextTicket, kUnitsDone = kMostSizes, kTokensDone, kStop, kHeartbeat, kNumCounters };
+enum Counter : int {
+  kNextTicket,
+  kUnitsDone = kMostSizes,
+  kTokensDone,
+  kTokensWritten,
+  kStop,
+  kHeartbeat,
+  kNumCounters
+};
 
 // FNV-1a over the set: two ranks with different sets would compute a unit twice and another never.
 std::uint64_t fingerprint(const UnitSet& units) {
@@ -104,6 +112,8 @@ void UnitTickets::report_done(std::uint64_t num_tokens, int group_here) {
   window_->fetch_add(kUnitsDone, 1);
 }
 
+void UnitTickets::report_written(std::uint64_t num_tokens) { window_->fetch_add(kTokensWritten, num_tokens); }
+
 void UnitTickets::beat() {
   constexpr std::int64_t kPause = 100'000'000;
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -125,8 +135,8 @@ bool UnitTickets::stop_requested() {
 
 UnitTickets::Progress UnitTickets::progress() {
   if (!window_->counters) return window_->last;
-  const std::uint64_t units = window_->fetch_add(kUnitsDone, 0);
-  return {units, window_->fetch_add(kTokensDone, 0)};
+  const std::uint64_t units = window_->fetch_add(kUnitsDone, 0), tokens = window_->fetch_add(kTokensDone, 0);
+  return {units, tokens, window_->fetch_add(kTokensWritten, 0)};
 }
 
 std::vector<std::uint64_t> UnitTickets::tokens_by_group() {

@@ -43,6 +43,15 @@ std::string time_left(const InFlight& in_flight, std::uint64_t units, double sec
   return format_duration(seconds * std::max(all - done, 0.0) / done);
 }
 
+// Of a task that writes texts the tokens of its units are its prompts'.
+const char* read_words(bool writes) { return writes ? " of prompts" : ""; }
+
+std::string rate_words(double read, double written) {
+  if (written == 0) return fmt::format("{:.0f} tokens/s", read);
+  const std::string prompts = read > 0 ? fmt::format(", {:.0f} tokens/s{}", read, read_words(true)) : "";
+  return fmt::format("{:.0f} tokens/s written{}", written, prompts);
+}
+
 }  // namespace
 
 Progress::Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live)
@@ -75,12 +84,16 @@ std::string Progress::line(Total done, double seconds_since_start, const InFligh
       : tokens_per_second > 0.0
           ? format_duration((slowest ? slowest->longer : 1) * static_cast<double>(tokens_left) / tokens_per_second)
           : "unknown";
-  const std::string last = !slowest ? ""
-                                    : fmt::format(", slowest rank {}: {:.0f} tokens/s", slowest->rank,
-                                                  rate(slowest->tokens, seconds_since_start));
-  return fmt::format("{}{} {}/{} units ({:.1f} %){}, {:.0f} tokens/s, elapsed {}, ETA {}{}", task_,
+  const std::string last = !slowest
+                               ? ""
+                               : fmt::format(", slowest rank {}: {:.0f} tokens/s{}", slowest->rank,
+                                             rate(slowest->tokens, seconds_since_start), read_words(done.written > 0));
+  // What is in flight is prompts and texts of this rank together: its own rate only while nobody has written anything.
+  const double read = none_committed && done.written > 0 ? 0 : tokens_per_second;
+  return fmt::format("{}{} {}/{} units ({:.1f} %){}, {}, elapsed {}, ETA {}{}", task_,
                      live_ ? " " + bar(done.units, total_.units) : ":", done.units, total_.units, percent, texts,
-                     tokens_per_second, format_duration(seconds_since_start), eta, last);
+                     rate_words(read, rate(done.written, seconds_since_start)), format_duration(seconds_since_start),
+                     eta, last);
 }
 
 bool Progress::is_due() const {
@@ -108,6 +121,10 @@ void Progress::update(Total done, const InFlight& in_flight, std::optional<Slowe
       {"tokens_done", done.tokens},
       {"tokens", total_.tokens},
       {"tokens_per_second", rate(done.tokens - std::min(done.tokens, before_.tokens), seconds_between(begin_, now))}};
+  if (done.written > 0) {
+    fields.update({{"written_tokens", done.written},
+                   {"written_tokens_per_second", rate(done.written, seconds_between(begin_, now))}});
+  }
   if (slowest) fields.update({{"slowest_rank", slowest->rank}, {"slowest_rank_tokens", slowest->tokens}});
   log_.event("progress", fields);
 }
@@ -184,7 +201,8 @@ double imbalance(const std::vector<PhaseRow>& rows) {
 
 }  // namespace
 
-std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds) {
+std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds,
+                        std::uint64_t written) {
   std::size_t width = 5;
   for (const PhaseRow& row : rows) width = std::max(width, row.phase.size());
   std::string table =
@@ -192,16 +210,20 @@ std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens,
   for (const PhaseRow& row : rows) {
     table += fmt::format("{:<{}}  {:>10.3f} {:>10.3f} {:>10.3f}\n", row.phase, width, row.min, row.mean, row.max);
   }
-  table += fmt::format("{} tokens in {:.2f} s: {:.1f} tokens/s; compute imbalance {:.1f} %", tokens, wall_seconds,
-                       rate(tokens, wall_seconds), 100 * imbalance(rows));
-  return table;
+  if (written > 0) {
+    table += fmt::format("{} written tokens in {:.2f} s: {:.1f} tokens/s; {} of prompts: {:.1f} tokens/s", written,
+                         wall_seconds, rate(written, wall_seconds), tokens, rate(tokens, wall_seconds));
+  } else {
+    table += fmt::format("{} tokens in {:.2f} s: {:.1f} tokens/s", tokens, wall_seconds, rate(tokens, wall_seconds));
+  }
+  return table + fmt::format("; compute imbalance {:.1f} %", 100 * imbalance(rows));
 }
 
 void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task,
                    const Computed& computed, RunLog& log) {
   const std::vector<PhaseRow> rows = gather_phases(world, times);
   if (world.rank() != 0) return;
-  log_info("{}: time by phase\n{}", task, phase_table(rows, computed.tokens, computed.wall_seconds));
+  log_info("{}: time by phase\n{}", task, phase_table(rows, computed.tokens, computed.wall_seconds, computed.written));
   nlohmann::ordered_json phases = nlohmann::ordered_json::array();
   for (const PhaseRow& row : rows) {
     phases.push_back({{"phase", row.phase}, {"min", row.min}, {"mean", row.mean}, {"max", row.max}});
@@ -210,14 +232,17 @@ void report_phases(const Communicator& world, const PhaseTimes& times, const std
   for (std::size_t group = 0; group < computed.tokens_by_group.size(); ++group) {
     groups.push_back({{"rank", computed.leaders[group]}, {"tokens", computed.tokens_by_group[group]}});
   }
-  log.event("phases", {{"task", task},
-                       {"ranks", world.size()},
-                       {"tokens", computed.tokens},
-                       {"wall_seconds", computed.wall_seconds},
-                       {"tokens_per_second", rate(computed.tokens, computed.wall_seconds)},
-                       {"groups", groups},
-                       {"imbalance", imbalance(rows)},
-                       {"phases", phases}});
+  nlohmann::ordered_json event = {{"task", task},
+                                  {"ranks", world.size()},
+                                  {"tokens", computed.tokens},
+                                  {"wall_seconds", computed.wall_seconds},
+                                  {"tokens_per_second", rate(computed.tokens, computed.wall_seconds)}};
+  if (computed.written > 0) {
+    event["written_tokens"] = computed.written;
+    event["written_tokens_per_second"] = rate(computed.written, computed.wall_seconds);
+  }
+  event.update({{"groups", groups}, {"imbalance", imbalance(rows)}, {"phases", phases}});
+  log.event("phases", event);
 }
 
 }  // namespace magister

@@ -174,7 +174,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
     const std::unique_lock lock(telling, std::try_to_lock);
     if (!lock || !progress.is_due()) return;
     const UnitTickets::Progress done = tickets.progress();
-    progress.update({done.units_done, done.tokens_done}, in_flight,
+    progress.update({done.units_done, done.tokens_done, done.tokens_written}, in_flight,
                     slowest_rank(tickets, done.units_done, tokens_left, leaders, sizes, loop.group.shares()));
   };
   const std::function<void(const InFlight&)> tell_in_flight = [&](const InFlight& now) {
@@ -195,7 +195,8 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   for (Watchdog& one : watchdogs) one.leave();
   wait_for_the_others(loop, tickets, watchdog, tell);
   const UnitTickets::Progress done = tickets.progress();
-  Computed computed{done.tokens_done, 0, leaders, speaks ? tickets.tokens_by_group() : std::vector<std::uint64_t>()};
+  Computed computed{done.tokens_done, done.tokens_written, 0, leaders,
+                    speaks ? tickets.tokens_by_group() : std::vector<std::uint64_t>()};
   tickets.free();
   watchdog.leave();
   progress.end();

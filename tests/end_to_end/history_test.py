@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import h5py
+
 from tiny_world import CHAIN, PROGRAM, World, ranks_of, wait_until
 
 LONG = ("tasks.0.max_new_tokens=1000", "tasks.0.n=40", "tasks.0.ignore_eos=true")
@@ -67,6 +69,23 @@ class History(unittest.TestCase):
         computed = sum(json.loads(line)["tokens"] for line in (self.runs / "y/run.jsonl").read_text().splitlines() if '"event":"phases"' in line)
         self.assertEqual(killed["tokens"] + done["tokens"], computed)
         self.assertGreater(computed, 0)
+
+    def test_written_tokens_are_told_apart_from_prompts(self):
+        """In the closing line, in run.jsonl and in status: the tokens of the file's texts, beside those of its prompts."""
+        done = self.world.run("written", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = done.stdout + done.stderr
+        with h5py.File(self.runs / "written/answers.h5") as file:
+            written, prompts = len(file["generate/logprob"]), int(sum(file["generate/prompt_tokens"][::4]))
+        events = [json.loads(line) for line in (self.runs / "written/run.jsonl").read_text().splitlines()]
+        texts, verdicts = (event for event in events if event["event"] == "phases")
+        self.assertEqual((texts["tokens"], texts["written_tokens"]), (prompts, written))
+        self.assertAlmostEqual(texts["written_tokens_per_second"], written / texts["wall_seconds"])
+        self.assertNotIn("written_tokens", verdicts)
+        self.assertRegex(said, rf"{written} written tokens in [\d.]+ s: [\d.]+ tokens/s; {prompts} of prompts: [\d.]+ tokens/s")
+        _, tasks = self.status("written")
+        self.assertRegex(tasks["answers"], rf" {texts['written_tokens_per_second']:.0f} written, prompts {texts['tokens_per_second']:.0f} ")
+        self.assertNotIn("written,", tasks["verdicts"])
 
     def test_a_task_s_state_is_that_of_the_newest_start(self):
         """Earlier results stand there while a later start fails, leaves out what needs them, or starts over."""

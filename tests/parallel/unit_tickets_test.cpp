@@ -47,12 +47,14 @@ TEST_P(Tickets, AreClaimedExactlyOnce) {
     ++count;
     sum += *unit;
     tickets.report_done(10);
+    tickets.report_written(4);
   }
   EXPECT_EQ(world.sum(count), 500u);
   EXPECT_EQ(world.sum(sum), 3u * 499 * 500 / 2);
   world.wait_for_all();
   EXPECT_EQ(tickets.progress().units_done, 500u);
   EXPECT_EQ(tickets.progress().tokens_done, 5000u);
+  EXPECT_EQ(tickets.progress().tokens_written, 2000u);
   const std::vector<std::uint64_t> by_group = tickets.tokens_by_group();
   ASSERT_EQ(by_group.size(), static_cast<std::size_t>(world.size()));
   EXPECT_EQ(by_group[static_cast<std::size_t>(world.rank())], 10 * count);

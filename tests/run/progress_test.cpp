@@ -58,6 +58,18 @@ TEST(Progress, TextsInFlightHaveARateAndATimeLeft) {
             "generate: 1/2 units (50.0 %), 4 tokens/s, elapsed 0:00:12, ETA 0:00:12");
 }
 
+// The tokens of a unit are its prompt's: what was written is told apart, whether or not its unit is committed.
+TEST(Progress, WrittenTokensAreToldApart) {
+  RunLog log;
+  const Progress progress("generate", {2, 96}, {}, log, false, false);
+  EXPECT_EQ(progress.line({0, 0, 3000}, 10, {1, 400, 100, 3048, 1}),
+            "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 300 tokens/s written, elapsed 0:00:10, "
+            "ETA 0:01:10");
+  EXPECT_EQ(progress.line({1, 48, 9000}, 12, {2, 800, 500, 9096, 1}, SlowestRank{1, 24}),
+            "generate: 1/2 units (50.0 %), 750 tokens/s written, 4 tokens/s of prompts, elapsed 0:00:12, ETA 0:00:12, "
+            "slowest rank 1: 2 tokens/s of prompts");
+}
+
 TEST(Progress, LiveLineIsReplacedAndCleared) {
   RunLog log;
   testing::internal::CaptureStderr();
@@ -96,6 +108,10 @@ TEST(PhaseTimes, TableOverTheRanks) {
   EXPECT_NEAR(rows[1].mean, (n + 1) / 2, 1e-12);
   const std::string table = phase_table(rows, 1000, 4.0);
   EXPECT_NE(table.find("250.0 tokens/s"), std::string::npos) << table;
+  const std::string of_texts = phase_table(rows, 1000, 4.0, 6000);
+  EXPECT_NE(of_texts.find("6000 written tokens in 4.00 s: 1500.0 tokens/s; 1000 of prompts: 250.0 tokens/s; compute"),
+            std::string::npos)
+      << of_texts;
   EXPECT_NE(table.find(fmt::format("compute imbalance {:.1f} %", 100 * (n / ((n + 1) / 2) - 1))), std::string::npos)
       << table;
 }

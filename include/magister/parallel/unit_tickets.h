@@ -45,6 +45,8 @@ class UnitTickets {
   std::optional<std::uint64_t> claim();
   // One more unit is committed, by this group of those of the rank; adds its tokens to the shared progress.
   void report_done(std::uint64_t num_tokens, int group_here = 0);
+  // So many more tokens of texts are written, whether or not their units are committed yet.
+  void report_written(std::uint64_t num_tokens);
   // This rank still makes progress; cheap, so often called: at most 10 times a second it reaches the others. A rank that waits for
   // them sees heartbeat() move and knows that nobody is stuck.
   void beat();
@@ -58,6 +60,7 @@ class UnitTickets {
   struct Progress {
     std::uint64_t units_done = 0;
     std::uint64_t tokens_done = 0;
+    std::uint64_t tokens_written = 0;
   };
   Progress progress();
   // Tokens of the units that each group has committed in this run, [num_groups]; empty after free(). One message, whatever their number.

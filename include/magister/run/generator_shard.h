@@ -2,6 +2,7 @@
 // stays full over the borders of units, and a unit is written when its last sequence is done, in whatever order.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -66,11 +67,14 @@ class GeneratorShard : public ShardModel {
 
  private:
   bool fill();
+  void tell_written(bool last);
 
   std::uint64_t room_ = 0;
   std::uint64_t under_way_ = 0;  // sequences
   bool exhausted_ = false;       // no unit is left to draw
   InFlight in_flight_;
+  std::uint64_t told_written_ = 0;  // tokens
+  std::chrono::steady_clock::time_point next_told_{};
 };
 
 }  // namespace magister

@@ -1,5 +1,6 @@
 // Progress of a run for people, and its timing by phase. On a terminal one live line with a bar, replaced twice a second; else a full line
 // every 30 s (5 s when verbose); both "done/total units, tokens/s, elapsed, ETA, slowest rank". At the end a table by phase over the ranks.
+// Of a task that writes texts the tokens of its units are those of the prompts: the tokens that it wrote are told apart, and first.
 #pragma once
 
 #include <chrono>
@@ -36,6 +37,7 @@ class Progress {
   struct Total {
     std::uint64_t units = 0;
     std::uint64_t tokens = 0;
+    std::uint64_t written = 0;  // tokens of texts in this run, of units that are not committed yet, too
   };
   // `before`: what an earlier run committed; it counts as done and not into tokens/s. Only one rank makes one that
   // speaks (world rank 0). live: replace one line on a terminal (stderr_is_terminal()).
@@ -54,6 +56,7 @@ class Progress {
   // "teacher: 120/400 units (30.0 %), 1234 tokens/s, elapsed 0:00:52, ETA 0:02:05, slowest rank 3: 280 tokens/s": the line of update() at
   // this time, for tests. live: "teacher [######--------------] 120/400 ...".
   // As long as no unit is committed in this run, the rate and the time left are those of the texts in flight.
+  // Of a task that writes: "1234 tokens/s written, 56 tokens/s of prompts".
   std::string line(Total done, double seconds_since_start, const InFlight& in_flight = {},
                    std::optional<SlowestRank> slowest = {}) const;
 
@@ -98,12 +101,13 @@ struct PhaseRow {
 
 // What the closing table is made of; equal on every rank. Collective over world.
 std::vector<PhaseRow> gather_phases(const Communicator& world, const PhaseTimes& times);
-// The closing table and the event "phases". `tokens` computed in this run over the whole world in wall_seconds.
+// The closing table and the event "phases". `tokens` computed in this run over the whole world in wall_seconds; `written`: tokens of texts.
 // Imbalance: how much longer the slowest rank computed than the mean (max / mean - 1 of the phases named "compute...").
-std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds);
+std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds,
+                        std::uint64_t written = 0);
 // What a whole loop computed in this run.
 struct Computed {
-  std::uint64_t tokens = 0;  // of all groups
+  std::uint64_t tokens = 0, written = 0;  // of all groups
   double wall_seconds = 0;
   std::vector<std::uint64_t> leaders,
       tokens_by_group;  // [groups]: world rank of each group's leader, tokens of its units; on rank 0
