@@ -184,7 +184,7 @@ MUTATIONS = [
              "tests/end_to_end/evaluate_test.py Evaluate.test_numbers_as_answers_keep_their_digits"),
     Mutation("names-in-a-table-unquoted", "src/run/summary_csv.cpp", "if (text.find_first_of(\",\\\"\\r\\n\") == std::string::npos) return text;", "return text;",
              "tests/end_to_end/evaluate_test.py Evaluate.test_methods_at_equal_cost"),
-    Mutation("a-pattern-is-a-model", "src/tasks/evaluate/task.cpp", 'method.of_model() ? "model" : "pattern without a group"', '"model"', "tests/end_to_end/evaluate_test.py Evaluate.test_bad_input"),
+    Mutation("a-pattern-is-a-model", "src/tasks/evaluate/task.cpp", 'method.of_model ? "model" : "pattern without a group"', '"model"', "tests/end_to_end/evaluate_test.py Evaluate.test_bad_input"),
     Mutation("fraction-left-out", "src/text/verifier.cpp", "begin = numerator;", ";", "tests/text/verifier_test.py"),
     # Products, attention, norms.
     Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),

@@ -40,6 +40,17 @@ const Task* require_results(const RunContext& context, const std::string& place,
                        : fmt::format("did you mean {}?", printable(nearest)));
 }
 
+std::optional<IndexRange> other_records_of(const RunContext& context, const Task& earlier, const DatasetConfig& own) {
+  const TaskData data = earlier.data(context);
+  const DatasetConfig& theirs = data.config;
+  const bool same_files = theirs.paths == own.paths && theirs.config == own.config && theirs.split == own.split &&
+                          !theirs.mix && !own.mix && !data.stands_in;
+  const bool same_records =
+      theirs.limit == own.limit && theirs.slice_index == own.slice_index && theirs.slice_count == own.slice_count;
+  if (!same_files || same_records) return std::nullopt;
+  return Dataset::open(context.world, theirs, context.stop_poll()).records();
+}
+
 void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
                          const std::string& task, Attributes& attributes) {
   const Communicator& world = context.world;

@@ -5,6 +5,8 @@
 
 #include "magister/core/config.h"
 #include "magister/core/error.h"
+#include "magister/run/earlier_tasks.h"
+#include "magister/run/task.h"
 
 namespace magister {
 namespace {
@@ -39,9 +41,38 @@ std::string joined(const std::vector<std::string>& parts) {
   return all;
 }
 
+// held: the records that have texts, by their places.
+std::string faults_by_place(const Dataset& dataset, IndexRange held) {
+  const IndexRange slice = dataset.records();
+  const std::uint64_t all = dataset.num_source_records();
+  const auto part = [](std::uint64_t begin, std::uint64_t end, const char* what) {
+    return begin >= end ? ""
+                        : fmt::format("{} {} to {} {}", end - begin == 1 ? "record" : "records", begin, end - 1, what);
+  };
+  std::vector<std::string> parts;
+  if (held.begin == held.end || held.end <= slice.begin || slice.end <= held.begin) {
+    parts.push_back(part(slice.begin, slice.end, "have no text"));
+  } else {
+    parts.push_back(part(slice.begin, held.begin, "have no text"));
+    parts.push_back(part(held.end, slice.end, "have no text"));
+  }
+  parts.push_back(part(std::max(all, held.begin), held.end, "have a text and are not in these data"));
+  return joined(parts);
+}
+
 std::string shown(std::string_view key) { return "\"" + printable(key, 80) + "\""; }
 
 }  // namespace
+
+void check_answered_records(const RunContext& context, const std::string& place, const Task& writer,
+                            const DatasetConfig& config, const Dataset& dataset) {
+  const std::optional<IndexRange> held = other_records_of(context, writer, config);
+  const std::string faults = held ? faults_by_place(dataset, *held) : "";
+  MAGISTER_CHECK(faults.empty(), ExitCode::kConfig,
+                 "{} names {}, which writes other texts than are asked for: {} (they would be taken for answers to "
+                 "something else, or records left out); give both tasks the same records: limit and slice",
+                 place, printable(writer.name()), faults);
+}
 
 RecordAnswers::RecordAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset)
     : path_(path), texts_(path) {
@@ -132,24 +163,6 @@ std::uint64_t RecordAnswers::num_tokens(const Record& record, std::uint64_t i) c
   return texts_.num_tokens(require(record) * texts_.texts_a_record() + i);
 }
 
-std::string RecordAnswers::faults_by_place(const Dataset& dataset) const {
-  const IndexRange slice = dataset.records(), held{first_, first_ + num_records_};
-  const std::uint64_t all = dataset.num_source_records();
-  const auto part = [](std::uint64_t begin, std::uint64_t end, const char* what) {
-    return begin >= end ? ""
-                        : fmt::format("{} {} to {} {}", end - begin == 1 ? "record" : "records", begin, end - 1, what);
-  };
-  std::vector<std::string> parts;
-  if (held.begin == held.end || held.end <= slice.begin || slice.end <= held.begin) {
-    parts.push_back(part(slice.begin, slice.end, "have no text"));
-  } else {
-    parts.push_back(part(slice.begin, held.begin, "have no text"));
-    parts.push_back(part(held.end, slice.end, "have no text"));
-  }
-  parts.push_back(part(std::max(all, held.begin), held.end, "have a text and are not in these data"));
-  return joined(parts);
-}
-
 std::string RecordAnswers::faults_by_key(const Dataset& dataset) const {
   const IndexRange slice = dataset.records();
   Findings missing, twice, extra;
@@ -178,7 +191,8 @@ void RecordAnswers::check(const Communicator& world, const Dataset& dataset) con
   std::uint64_t code = static_cast<std::uint64_t>(ExitCode::kData);
   if (world.rank() == 0) {
     try {
-      const std::string faults = by_key_ ? faults_by_key(dataset) : faults_by_place(dataset);
+      const std::string faults =
+          by_key_ ? faults_by_key(dataset) : faults_by_place(dataset, {first_, first_ + num_records_});
       if (!faults.empty()) {
         problem = fmt::format(
             "{}: {} (texts would be taken for answers to something else, or records left out); give both tasks the "

@@ -1,10 +1,11 @@
-"""Experiments of several tasks that cannot be run, a table: each is refused before any work with its exit code, file:line:column of the value that
+"""Experiments of several tasks that cannot be run, a table: `plan` and `run` refuse each before any work with its exit code, file:line:column of the value that
 is wrong and what to do, and no results stand there. `@` marks where the message must point.
 """
 import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -23,6 +24,7 @@ DISTILL = "  - {{task: train, name: student, objective: distill, teacher: {{%s}}
 VALUE = "  - {{task: train, name: value, objective: value, rollouts: {{%s}}, train: {{steps: 1, max_length: 32}}%s}}\n"
 GUIDE = ", guide: {{model: %s}}"
 GROUP = "  - %s\n    tasks:\n      - {{task: generate, name: %s, dataset: {{path: {data}}}, max_new_tokens: 3%s}}\n"
+COUNTED = TEXTS % ("texts", ", n: 3%s") + SCORE % ("score", ", answers: texts") + "  - {{task: evaluate, scores: score, %s}}\n"
 MANY = ", ".join(map(str, range(100)))
 
 # What is wrong, the tasks, words of the message; the exit code where it is another than 78.
@@ -54,6 +56,16 @@ CASES = [
     ("a score's model of nobody", WORTH % ("worth", "") + "  - {{task: score, dataset: {{path: {data}}}, model: {{task: @wort}}}}\n", "did you mean worth?"),
     ("a rollout's reward of nobody", WORTH % ("worth", "") + ROLLOUT % ("rollouts", ", reward: {{model: {{task: @wrth}}}}"), "did you mean worth?"),
     ("an evaluation of nobody", SCORE % ("score", "") + "  - {{task: evaluate, scores: @[scroe]}}\n", "did you mean score?"),
+    ("more texts than there are", COUNTED % ("", "evaluate: {{pass_at: @[1, 4]}}"), "asks for 4, and score has 3 texts a record"),
+    ("more votes than there are", COUNTED % ("", "evaluate: {{majority_at: @5}}"), "asks for 5, and score has 3 texts a record"),
+    ("more texts than a record's own", SCORE % ("score", "") + "  - {{task: evaluate, scores: score, evaluate: {{pass_at: @2}}}}\n", "asks for 2, and score has 1 text a record"),
+    ("a reward without a threshold", WORTH % ("worth", "") + "  - {{task: score, dataset: {{path: {data}}}, model: {{task: worth}}}}\n  - {{task: evaluate, scores: score, @evaluate: {{pass_at: 1}}}}\n", "threshold is not given, and score is scored by a model"),
+    ("votes about rewards", WORTH % ("worth", "") + "  - {{task: score, dataset: {{path: {data}}}, model: {{task: worth}}}}\n  - {{task: evaluate, scores: score, evaluate: {{majority_at: @1, threshold: 0}}}}\n", "scored by a model (which texts"),
+    ("answers of fewer records", COUNTED.replace("{{path: {data}}}", "{{path: {data}, limit: 2}}", 1).replace("answers: ", "answers: @") % ("", "name: rates"), "records 2 to 3 have no text"),
+    ("answers of other records", COUNTED.replace("answers: ", "answers: @") % (", slice: 1/2", "name: rates"), "records 0 to 1 have no text"),
+    ("answers of fewer records, judged", (TEXTS % ("texts", "")).replace("{data}", "{data}, limit: 2") + JUDGE % ("verdicts", ", answers: @texts"), "records 2 to 3 have no text"),
+    ("a panel on other records", (JUDGE % ("first", "")).replace("{data}", "{data}, limit: 2") + JUDGE % ("second", ", panel: @[first]"), "first, which judges records 0 to 2, and this task those from 0 to 4"),
+    ("methods on other records", SCORE % ("one", "") + (SCORE % ("two", "")).replace("{data}", "{data}, limit: 2") + "  - {{task: evaluate, scores: @[one, two]}}\n", "two, which scores records 0 to 2, and one those from 0 to 4"),
     ("a name taken twice", TEXTS % ("one", "") + TEXTS % ("@one", ", seed: 1"), "the name one is taken by tasks.0"),
     ("a misspelt variable", (GROUP % ("matrix: {{seed: [1, 2]}}", '"texts-{{sede}}"', ', seed: "{{seed}}"')).replace("name:", "@name:"), "without {seed}"),
     ("a misspelt key of a variable", GROUP % ("matrix: {{way: [{{name: a, t: 0.5}}, {{name: b, t: 1.0}}]}}", '"texts-{{way.name}}"', ', @temperature: "{{way.temp}}"'), "{way.temp} is no variable"),
@@ -106,13 +118,14 @@ class NeedsBadInput(unittest.TestCase):
         self.assertEqual(text.count("@"), 1)
         before = text[:text.index("@")].split("\n")
         world.text = text.replace("@", "").replace("{", "{{").replace("}", "}}")
-        done = world.run(name, 0)
-        self.assertEqual(done.returncode, code, done.stderr)
         place = f"{folder / name}.yaml:{len(before)}:{len(before[-1]) + 1}: "
-        self.assertIn(place, done.stderr)
-        line = next(line for line in done.stderr.splitlines() if place in line)
-        self.assertIn(words, line)
-        self.assertRegex(line, r"tasks\.[0-9a-z_.]+:? .+ \(.+\); .+$")
+        plan = subprocess.run([tiny_world.PROGRAM, "plan", str(world.experiment(name))], env=world.environment, cwd=folder, capture_output=True, text=True, check=False)
+        for done in (plan, world.run(name, 0)):
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(place, done.stderr)
+            line = next(line for line in done.stderr.splitlines() if place in line)
+            self.assertIn(words, line)
+            self.assertRegex(line, r"tasks\.[0-9a-z_.]+:? .+ \(.+\); .+$")
         self.assertEqual([str(path) for path in (folder / "runs").rglob("*") if ".h5" in path.name], [])
 
     def test_every_case(self):

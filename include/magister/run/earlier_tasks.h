@@ -1,8 +1,10 @@
 // What a task takes from tasks before it: their results, or the model that one of them has trained. Local.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/run_context.h"
 
@@ -15,6 +17,10 @@ std::string results_path_of(const RunContext& context, const std::string& task);
 // Error(kConfig) that names the nearest. place: file:line:column and the key that names it.
 const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,
                             const std::string& kind);
+
+// The records of an earlier task that reads the files of `own` with another limit or slice; nothing where it reads the same records, or other files,
+// or some that are not there yet. Collective over context.world.
+std::optional<IndexRange> other_records_of(const RunContext& context, const Task& earlier, const DatasetConfig& own);
 
 // Appends <of>_sha256<suffix>, of that task's complete file, and <of>_run_sha256<suffix>, of the run that made it: each slice of an array job has a
 // file of its own, and merge tells by the run that they belong together. Collective over context.world.

@@ -10,8 +10,14 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/generated_texts.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
+
+// What RecordAnswers::check() is going to say of the texts of `writer`, a task of this experiment that may not have written them yet, as far as
+// limits and slices of the same files tell. place: file:line:column and the key that names it. Throws Error(kConfig). Collective over context.world.
+void check_answered_records(const RunContext& context, const std::string& place, const Task& writer,
+                            const DatasetConfig& config, const Dataset& dataset);
 
 class RecordAnswers {
  public:
@@ -42,7 +48,6 @@ class RecordAnswers {
   std::uint64_t require(const Record& record) const;
   std::optional<std::uint64_t> find_key(const std::string& key) const;
   void index_keys();
-  std::string faults_by_place(const Dataset& dataset) const;
   std::string faults_by_key(const Dataset& dataset) const;
 
   struct KeyAt {

@@ -157,6 +157,13 @@ class Task {
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
   enum class Head { kVocabulary, kLabels, kAny };
   virtual Head head() const { return Head::kVocabulary; }
+  // Of a task that writes texts, or says of texts what they are worth: what its results hold of a record, as far as the keys say.
+  struct RecordTexts {
+    std::uint64_t texts = 0;   // 0: not known before another task has run
+    bool of_model = false;     // numbers that no threshold stands for
+    bool has_classes = false;  // which texts give the same answer is known
+  };
+  virtual RecordTexts record_texts(const RunContext& context) const { return {}; }
   // What its model computes, as far as the keys say; 0 tokens of samples: they are not known yet.
   virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
   // Whether it runs its model as it stands in the file; a training has weights of its own.

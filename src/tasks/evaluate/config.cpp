@@ -68,6 +68,7 @@ EvaluateConfig read_evaluate_config(ConfigNode& node, const ExperimentConfig& ex
                                                                                             : MajorityTies::kWrong;
   config.threshold = section.number("threshold", 0.5, -1e30, 1e30);
   config.has_threshold = section.has("threshold");
+  config.threshold_place = section.place("threshold");
   config.curves = read_curves(section, config.scores, experiment);
   section.also_called("pass_at", {"k", "pass_at_k", "pass@k"});
   section.also_called("majority_at", {"maj_at", "maj_k", "maj@k", "cons_at"});

@@ -22,7 +22,7 @@ struct EvaluateConfig {
   std::string name = "evaluation";
   std::vector<std::string> scores;  // score tasks of the same records: the methods, beside each other
   std::vector<std::uint64_t> pass_at = {1}, majority_at;
-  std::string scores_place, pass_place, majority_place;  // file:line:column and key
+  std::string scores_place, pass_place, majority_place, threshold_place;  // file:line:column and key
   MajorityTies ties = MajorityTies::kWrong;
   double threshold = 0.5;  // a score of at least this is right
   bool has_threshold = false;

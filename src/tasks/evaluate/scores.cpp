@@ -8,8 +8,7 @@
 
 namespace magister {
 
-MethodScores::MethodScores(const std::string& name, const std::string& path, const Dataset& dataset)
-    : name_(name), file_(path) {
+MethodScores::MethodScores(const std::string& path, const Dataset& dataset) : file_(path) {
   MAGISTER_CHECK(file_.complete() && file_.text("format") == "magister.score", ExitCode::kData,
                  "{}: is not a complete file of scores (there is nothing to evaluate); run its score task first",
                  printable(path));

@@ -22,12 +22,11 @@ struct RecordScores {
 class MethodScores {
  public:
   // Throws Error(kData) for a file that is not complete, of another kind, of other records or with several numbers a text.
-  MethodScores(const std::string& name, const std::string& path, const Dataset& dataset);
+  MethodScores(const std::string& path, const Dataset& dataset);
 
   // Throws Error(kData) on all ranks when the bytes of a unit are not those that were committed. Collective over world.
   void check(const Communicator& world) const;
 
-  const std::string& name() const { return name_; }
   std::uint64_t texts_a_record() const { return texts_; }
   bool has_classes() const { return classes_; }
   bool of_model() const { return of_model_; }
@@ -35,7 +34,6 @@ class MethodScores {
   std::vector<RecordScores> read(IndexRange records) const;
 
  private:
-  std::string name_;
   ResultsReader file_;
   std::uint64_t texts_ = 1;
   bool classes_ = false, tokens_ = false, guided_ = false, flops_ = false, of_model_ = false;

@@ -46,9 +46,7 @@ ordered_json interval(double sum, std::uint64_t records) {
 
 class EvaluateJob final : public TaskJob {
  public:
-  EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
-    for (const std::string& name : config_.scores) require_results(inputs.context, config_.scores_place, name, "score");
-  }
+  EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs);
 
   bool inputs_exist() const override {
     return std::all_of(config_.scores.begin(), config_.scores.end(),
@@ -74,7 +72,7 @@ class EvaluateJob final : public TaskJob {
     return fs::path(inputs_.context.results_path).replace_extension(extension).string();
   }
   std::string path_of(const std::string& name) const { return results_path_of(inputs_.context, name); }
-  void check_counts(const MethodScores& method) const;
+  void check_method(const std::string& name, const Task::RecordTexts& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
   std::vector<ColumnBytes> columns_of(IndexRange records) const;
   std::optional<ordered_json> summary(std::uint64_t num_records, const ReadRows& read) const;
@@ -87,37 +85,57 @@ class EvaluateJob final : public TaskJob {
   std::vector<MethodScores> methods_;  // once they have run
 };
 
+// What the keys say of the methods is refused before any of them has run.
+EvaluateJob::EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
+  std::optional<DatasetConfig> records;  // of the first, which are the evaluation's
+  for (const std::string& name : config_.scores) {
+    const Task* const scorer = require_results(inputs.context, config_.scores_place, name, "score");
+    if (scorer == nullptr) continue;
+    check_method(name, scorer->record_texts(inputs.context));
+    if (!records) records = scorer->data(inputs.context).config;
+    const std::optional<IndexRange> other = other_records_of(inputs.context, *scorer, *records);
+    const IndexRange own = inputs.dataset.records();
+    MAGISTER_CHECK(
+        !other || *other == own, ExitCode::kConfig,
+        "{} names {}, which scores records {} to {}, and {} those from {} to {} (methods are compared on the "
+        "same questions); give the tasks the same data, limit and slice",
+        config_.scores_place, printable(name), other->begin, other->end, printable(config_.scores.front()), own.begin,
+        own.end);
+  }
+}
+
 void EvaluateJob::open_results() {
   methods_.clear();
   for (const std::string& name : config_.scores) {
-    methods_.emplace_back(name, path_of(name), inputs_.dataset);
-    check_counts(methods_.back());
+    methods_.emplace_back(path_of(name), inputs_.dataset);
+    const MethodScores& method = methods_.back();
+    check_method(name, {method.texts_a_record(), method.of_model(), method.has_classes()});
     methods_.back().check(inputs_.context.world);
   }
 }
 
-void EvaluateJob::check_counts(const MethodScores& method) const {
+void EvaluateJob::check_method(const std::string& name, const Task::RecordTexts& method) const {
   const auto check = [&](const std::vector<std::uint64_t>& counts, const std::string& place) {
     for (const std::uint64_t k : counts) {
       MAGISTER_CHECK(
-          k <= method.texts_a_record(), ExitCode::kConfig,
+          method.texts == 0 || k <= method.texts, ExitCode::kConfig,
           "{} asks for {}, and {} has {} text{} a record (k of them cannot be chosen); ask for less, or write "
           "more texts (generate.n)",
-          place, k, method.name(), method.texts_a_record(), method.texts_a_record() == 1 ? "" : "s");
+          place, k, printable(name), method.texts, method.texts == 1 ? "" : "s");
     }
   };
   check(config_.pass_at, config_.pass_place);
   check(config_.majority_at, config_.majority_place);
   MAGISTER_CHECK(
-      !method.of_model() || config_.has_threshold, ExitCode::kConfig,
-      "{}: evaluate.threshold is not given, and {} is scored by a model (0.5 of its numbers means nothing in "
-      "particular); say from which number on a text is right",
-      config_.name, method.name());
+      !method.of_model || config_.has_threshold, ExitCode::kConfig,
+      "{} is not given, and {} is scored by a model (0.5 of its numbers means nothing in particular); say from which "
+      "number on a text is right",
+      config_.threshold_place, printable(name));
   MAGISTER_CHECK(
-      config_.majority_at.empty() || method.has_classes(), ExitCode::kConfig,
+      config_.majority_at.empty() || method.has_classes, ExitCode::kConfig,
       "{} is given, and {} is scored by a {} (which texts give the same answer is not known); {}, or remove it",
-      config_.majority_place, method.name(), method.of_model() ? "model" : "pattern without a group",
-      method.of_model() ? "score with a verifier" : "put the part of score.pattern that is the answer into (...)");
+      config_.majority_place, printable(name), method.of_model ? "model" : "pattern without a group",
+      method.of_model ? "score with a verifier" : "put the part of score.pattern that is the answer into (...)");
 }
 
 Attributes EvaluateJob::identity() {

@@ -227,6 +227,7 @@ class Generate final : public Task {
     return {tokens, texts * static_cast<double>(config_.max_new_tokens), 0,
             std::min(texts, static_cast<double>(limits({}).sequences))};
   }
+  RecordTexts record_texts(const RunContext&) const override { return {config_.n}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
     GenerateConfig config = config_;

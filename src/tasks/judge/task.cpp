@@ -75,9 +75,22 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
   check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
-  if (!config_.answers.empty()) require_results(inputs.context, config_.answers_place, config_.answers, "generate");
-  for (const std::string& name : config_.panel) require_results(inputs.context, config_.panel_place, name, "judge");
+  const Task* const writer = config_.answers.empty()
+                                 ? nullptr
+                                 : require_results(inputs.context, config_.answers_place, config_.answers, "generate");
+  for (const std::string& name : config_.panel) {
+    const Task* const judge = require_results(inputs.context, config_.panel_place, name, "judge");
+    if (judge == nullptr || inputs.data_stands_in) continue;
+    const std::optional<IndexRange> other = other_records_of(inputs.context, *judge, config_.dataset);
+    const IndexRange own = inputs.dataset.records();
+    MAGISTER_CHECK(!other || *other == own, ExitCode::kConfig,
+                   "{} names {}, which judges records {} to {}, and this task those from {} to {} (verdicts on other "
+                   "texts would be counted together); give both tasks the same data, limit and slice",
+                   config_.panel_place, printable(name), other->begin, other->end, own.begin, own.end);
+  }
   if (inputs.data_stands_in) return;
+  if (writer != nullptr)
+    check_answered_records(inputs.context, config_.answers_place, *writer, config_.dataset, inputs.dataset);
   prompts_.check_fields(inputs.dataset, !config_.answers.empty());
   JudgeLabels(config_, classes_).check(inputs.context.world, inputs.dataset);
 }

@@ -11,7 +11,9 @@
 namespace magister {
 
 ScoredAnswers::ScoredAnswers(const ScoreConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
-  require_results(inputs.context, config.answers_place, config.answers, "generate");
+  const Task* const maker = require_results(inputs.context, config.answers_place, config.answers, "generate");
+  if (maker != nullptr && !inputs.data_stands_in)
+    check_answered_records(inputs.context, config.answers_place, *maker, config.dataset, inputs.dataset);
 }
 
 std::string ScoredAnswers::path() const { return results_path_of(inputs_.context, config_.answers); }

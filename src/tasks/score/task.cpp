@@ -176,6 +176,14 @@ class Score final : public Task {
   PassShape pass_shape(const PassLimits&) const override {
     return config_.verifier ? PassShape{} : PassShape{config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
   }
+  RecordTexts record_texts(const RunContext& context) const override {
+    RecordTexts own{1, !config_.verifier, config_.verifier && Verifier(config_.verifier->rule.options).extracts()};
+    if (config_.answers.empty()) return own;
+    const auto maker = std::find_if(context.earlier_tasks.begin(), context.earlier_tasks.end(),
+                                    [&](const Task* task) { return task->name() == config_.answers; });
+    own.texts = maker == context.earlier_tasks.end() ? 0 : (*maker)->record_texts(context).texts;
+    return own;
+  }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     if (config_.verifier) return make_verifier_job(config_, inputs);
     return std::make_unique<ScoreJob>(config_, inputs);
