@@ -67,7 +67,9 @@ void add_results_digests(const RunContext& context, const std::string& of, const
 ModelSection model_by_now(const ModelSection& section, const RunContext& context, bool& stands_in) {
   const bool no_model = !section.task.empty() && !is_made(context, section.path);
   const bool no_adapter = !section.adapter_task.empty() && !is_made(context, section.adapter);
-  stands_in = no_model || no_adapter;
+  const bool no_config = !section.config_task.empty() && !is_made(context, section.path);
+  const bool no_tokenizer = !section.tokenizer_task.empty() && !is_made(context, section.random->tokenizer);
+  stands_in = no_model || no_adapter || no_config || no_tokenizer;
   if (stands_in) return section.stand_in();
   MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
                  "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "

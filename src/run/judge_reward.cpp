@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
 
 namespace magister {
@@ -22,10 +23,10 @@ std::vector<TokenId> sorted(std::vector<TokenId> ids) {
 
 }  // namespace
 
-JudgeRewardConfig read_judge_reward(ConfigNode& section) {
+JudgeRewardConfig read_judge_reward(ConfigNode& section, const ExperimentConfig& experiment) {
   JudgeRewardConfig config;
   config.name = section.path();
-  config.model = read_shared_model(section.section("model"));
+  config.model = read_judge_model(section.section("model"), experiment);
   read_judge_mode(section, config, true);
   read_judge_prompts(section, config);
   read_judge_method(section, config);
@@ -82,7 +83,7 @@ struct JudgeReward::Loaded {
 
 JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& context)
     : config_(config),
-      checkpoint_(config.model),
+      checkpoint_(model_by_now(config.model, context, stands_in_)),
       model_(open_model(context.world, checkpoint_, std::nullopt, {})),
       tokenizer_(checkpoint_.tokenizer()),
       prompts_(config_, checkpoint_),

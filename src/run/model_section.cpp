@@ -24,15 +24,22 @@ void read_random_start(ConfigNode& section, const std::string& config, std::uint
   if (model.path.empty()) model.path = ".";
 }
 
+// What a training starts from, which has its model's config and tokenizer, as it can be opened before any task has run.
+ModelSection start_of(const ExperimentConfig& experiment, const std::string& task) {
+  ModelSection found;
+  for (const auto& [name, start] : experiment.trained) {
+    if (name == task) found = start.stand_in();
+  }
+  return found;
+}
+
 // Where model.task names one: its folder, and what it starts from.
 void find_task(const ExperimentConfig& experiment, ModelSection& model) {
   if (model.task.empty()) return;
-  for (const auto& [name, start] : experiment.trained) {
-    if (name != model.task) continue;
-    model.begins_as = start.task.empty() ? start.path : start.begins_as;
-    model.begins_random = start.task.empty() ? start.random : start.begins_random;
-    model.head_labels = start.head_labels;
-  }
+  const ModelSection start = start_of(experiment, model.task);
+  model.begins_as = start.path;
+  model.begins_random = start.random;
+  model.head_labels = start.head_labels;
   model.path = experiment.folder() + "/" + model.task;
 }
 
@@ -49,6 +56,17 @@ void find_maker(const ExperimentConfig& experiment, ModelSection& model) {
     find_task(experiment, model);
   }
   if (!model.adapter.empty()) model.adapter_task = maker(model.adapter);
+  if (!model.random) return;
+  model.config_task = maker(model.path);
+  model.tokenizer_task = maker(model.random->tokenizer);
+  const auto tokenizer_of = [](const ModelSection& start) {
+    return start.random && !start.random->tokenizer.empty() ? start.random->tokenizer : start.path;
+  };
+  const ModelSection config = start_of(experiment, model.config_task);
+  model.config_by_now = config.path;
+  model.tokenizer_by_now = !model.tokenizer_task.empty()     ? tokenizer_of(start_of(experiment, model.tokenizer_task))
+                           : model.random->tokenizer.empty() ? tokenizer_of(config)
+                                                             : model.random->tokenizer;
 }
 
 // Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
@@ -143,6 +161,12 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
 
 ModelSection read_shared_model(ConfigNode section) { return read_model(std::move(section), nullptr); }
 
+ModelSection read_judge_model(ConfigNode section, const ExperimentConfig& experiment) {
+  ModelSection model = read_model(std::move(section), nullptr);
+  find_maker(experiment, model);
+  return model;
+}
+
 std::string ExperimentConfig::maker_of(const std::string& path) const {
   const TaskPath at(folder(), path);
   const bool is_earlier = std::find(earlier.begin(), earlier.end(), at.name()) != earlier.end();
@@ -161,6 +185,11 @@ ModelSection ModelSection::stand_in() const {
     section.random = begins_random;
   }
   if (!adapter_task.empty()) section.adapter.clear();
+  if (!tokenizer_task.empty() || !config_task.empty()) section.random->tokenizer = tokenizer_by_now;
+  if (config_task.empty()) return section;
+  section.path = config_by_now;
+  // A GGUF file or an adapter's folder has no config.json to draw weights for: it is opened itself.
+  if (!std::filesystem::exists(std::filesystem::path(config_by_now) / "config.json")) section.random.reset();
   return section;
 }
 

@@ -454,6 +454,28 @@ ExitCode TaskRunner::finish(ResultsFile& file, const PlanNumbers& numbers, const
   return ExitCode::kDone;
 }
 
+namespace {
+
+// What of a model's files an earlier task makes, and what is planned with meanwhile.
+std::vector<std::pair<std::string, std::string>> stand_in_notes(const ModelSection& model,
+                                                                const Checkpoint& checkpoint) {
+  std::vector<std::pair<std::string, std::string>> notes;
+  const auto add = [&](const char* what, const std::string& path, const std::string& task) {
+    if (task.empty()) return;
+    notes.emplace_back(
+        what, fmt::format("not there yet; planned with {}, from which {} starts", printable(path, 4096), task));
+  };
+  add("weights", checkpoint.path(), model.task);
+  add("config", checkpoint.path(), model.config_task);
+  add("tokenizer", checkpoint.tokenizer_path(), model.tokenizer_task);
+  if (!model.adapter_task.empty())
+    notes.emplace_back("adapter",
+                       fmt::format("not there yet; planned without it, which {} trains", model.adapter_task));
+  return notes;
+}
+
+}  // namespace
+
 PlanReport TaskRunner::plan() {
   PlanReport report;
   report.devices = devices_;
@@ -470,8 +492,7 @@ PlanReport TaskRunner::plan() {
     longest = report.longest_sample;
   }
   if (model_stands_in_) {
-    report.notes.emplace_back("weights", fmt::format("not there yet; planned with {}, from which {} starts",
-                                                     printable(checkpoint_.path(), 4096), task_.model_section().task));
+    for (auto& note : stand_in_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
   }
   const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
   plan_sizes(report, numbers);

@@ -16,10 +16,11 @@ void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, Rew
   reward.model = read_reward_model(*section, experiment);
 }
 
-void read_judge(ConfigNode& node, RewardConfig& reward) {
+void read_judge(ConfigNode& node, const ExperimentConfig& experiment, RewardConfig& reward) {
   ConfigNode alone = node.only_if(reward.verifier.empty() && !reward.model,
                                   "is given beside a verifier or a model (a text has one reward); remove one of them");
-  if (std::optional<ConfigNode> judge = alone.optional_section("judge")) reward.judge = read_judge_reward(*judge);
+  if (std::optional<ConfigNode> judge = alone.optional_section("judge"))
+    reward.judge = read_judge_reward(*judge, experiment);
 }
 
 }  // namespace
@@ -30,7 +31,7 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
   reward.verifier = verifier == "none" ? "" : verifier;
   reward.rule = read_verifier_config(node, verifier);
   read_reward_model(node, experiment, reward);
-  read_judge(node, reward);
+  read_judge(node, experiment, reward);
   if (applies && reward.verifier.empty() && !reward.model && !node.has("judge"))
     node.reject("",
                 "no reward (nothing says which texts are better); name a verifier - exact, math or regex -, a model or "
@@ -50,6 +51,8 @@ TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, c
     verifier_.emplace(config_.rule.options);
   }
 }
+
+bool TextReward::stands_in() const { return (model_ && model_->stands_in()) || (judge_ && judge_->stands_in()); }
 
 Attributes TextReward::identity(const Communicator& world, const StopPoll& poll) const {
   return model_ ? model_->identity(world, poll) : judge_ ? judge_->identity(world, poll) : Attributes();

@@ -106,6 +106,36 @@ class RandomStart(unittest.TestCase):
         self.assertGreater(losses[0], 5.5)  # ln 320 = 5.77
         self.assertLess(losses[-1], 0.8 * losses[0])
 
+    def test_config_and_tokenizer_of_a_model_that_is_trained_before(self):
+        """By one command where nothing stands yet: until then what that training starts from stands in, and the weights are those that a copy of its
+        folder gives. Through two trainings, too, and `plan` says so."""
+        step = "  - {{task: train, name: %s, model: {{%s}}, dataset: {{path: {data}, key: id}}, train: {{steps: 2, global_batch: 4, max_length: 96}}}}\n"
+        text = self.world.text
+        def experiment(first, second):
+            sources = (("first", f"config: {self.config}, seed: 7, tokenizer: {self.world.model}"), ("second", f'config: "{first}", seed: 3'),
+                       ("third", f'config: {self.config}, seed: 4, tokenizer: "{first}"'), ("fourth", f'config: "{second}/config.json", tokenizer: "{second}", seed: 5'))
+            return tiny_world.EXPERIMENT.split("  - task:")[0] + "".join(step % source for source in sources)
+        try:
+            runs = self.folder / "runs/chained"
+            self.world.text = experiment(runs / "first", runs / "second")
+            done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment("chained"))], env=self.world.environment, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for words in (rf"config +not there yet; planned with {self.config}, from which first starts", rf"tokenizer +not there yet; planned with {self.world.model}, from which first starts",
+                          rf"config +not there yet; planned with {self.config}, from which second starts"):
+                self.assertRegex(done.stdout, words)
+            done = self.world.run("chained", 1)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            copies = [shutil.copytree(runs / name, self.folder / f"copy-of-{name}") for name in ("first", "second")]
+            self.world.text = experiment(*copies)
+            self.assertEqual(self.world.run("copied", 1).returncode, 0)
+            for name in ("second", "third", "fourth"):
+                chained, copied = (load_file(self.folder / "runs" / run / name / "model.safetensors") for run in ("chained", "copied"))
+                for tensor, value in copied.items():
+                    self.assertTrue(torch.equal(chained[tensor], value), (name, tensor))
+                self.assertEqual((runs / name / "tokenizer.json").read_bytes(), (self.world.model / "tokenizer.json").read_bytes())
+        finally:
+            self.world.text = text
+
     def test_a_gguf_files_tokenizer(self):
         if not tiny_world.SMOLLM2.exists():
             self.skipTest("the model of the quickstart is not here")

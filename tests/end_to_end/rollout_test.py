@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -200,6 +201,27 @@ class Rollout(unittest.TestCase):
         self.assertEqual(rewards, want.tolist())
         self.assertGreater(numpy.std(want), 0.02)
         print(f"{len(want)} grades of texts, {len(set(want.tolist()))} differ")
+
+    def test_a_judge_that_an_earlier_task_trains(self):
+        """By one command where nothing stands yet, with the rewards that a copy of the trained folder gives; of rollouts and of GRPO."""
+        data, student = {"path": str(self.world.data), "limit": 3}, self.folder / "runs/taught/student"
+        judge = {"mode": "rubric", "classes": 4, "prompt": {"user": "{{ text }} {{ answer }} {{ reply_rule }}"}}
+        short = {"steps": 1, "global_batch": 2, "max_length": 256}
+        found = []
+        for name, folder in (("taught", student), ("copied", self.folder / "copy-of-student")):
+            reward = {"judge": {**judge, "model": {"path": str(folder), "dtype": "f32"}}}
+            tasks = [{"task": "train", "name": "student", "dataset": data, "train": {**short, "optimizer": {"lr": 0.05}}},
+                     {"task": "rollout", "name": "rolls", "dataset": data, "max_new_tokens": 4, "cuts": 1, "reward": reward},
+                     {"task": "train", "name": "learns", "objective": "grpo", "dataset": data, "grpo": {"num_generations": 2, "max_new_tokens": 4, "reward": reward}, "train": short}]
+            path = self.folder / f"{name}.yaml"
+            path.write_text(HEAD.format(name=name, runs=self.folder / "runs", model=self.world.model) + "".join(f"  - {json.dumps(task)}\n" for task in tasks))
+            done = self.start([tiny_world.PROGRAM, "run", str(path)])
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            with h5py.File(self.folder / "runs" / name / "rolls.h5") as rolls, h5py.File(self.folder / "runs" / name / "learns.h5") as learns:
+                found.append([rolls["rollout/reward"][()].tolist(), learns["train/reward"][()].tolist()])
+            if name == "taught":
+                shutil.copytree(student, self.folder / "copy-of-student")
+        self.assertEqual(*found)
 
     def test_weights_of_other_models_stay(self):
         """Of a guide, of a reward and of a model that is scored, as long as the next task has them; GRPO's reward model, too. The bytes are those of each task alone."""

@@ -31,6 +31,9 @@ struct ModelSection {
   std::optional<RandomStart> begins_random;
   // Of such a model that is a reward or a value model: stand_in() opens what it starts from with a head of so many labels. 0: of another.
   std::int64_t head_labels = 0;
+  // Of a random start whose config or tokenizer is that of a model which an earlier task trains: those tasks, and what has the same by now.
+  std::string config_task, tokenizer_task;
+  std::string config_by_now, tokenizer_by_now;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string adapter_task;    // the earlier task that trains it; empty: none does
   std::string dtype = "auto";  // auto | f32 | bf16 | f16, on GPUs also fp8
@@ -92,6 +95,8 @@ ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experimen
 // A reward model beside a task's own model: path, or task as in `model:`, which must be a train task of objective reward before this one. Its
 // dtype is the caller's to say.
 ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& experiment);
+// A judge beside a task's own model: a path, which may be that of the model that an earlier task trains.
+ModelSection read_judge_model(ConfigNode section, const ExperimentConfig& experiment);
 // A task's `name:`, made sure to be fit for a file name.
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
 // A task's `dataset:` and its `slice:`. whole_records: the task reads fields itself, so `text` and `tokens` are unknown.

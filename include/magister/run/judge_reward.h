@@ -30,7 +30,7 @@ struct JudgeRewardConfig : JudgeRules {
 };
 
 // The section `judge` of a reward. task: its name, for messages.
-JudgeRewardConfig read_judge_reward(ConfigNode& section);
+JudgeRewardConfig read_judge_reward(ConfigNode& section, const ExperimentConfig& experiment);
 
 class JudgeReward {
  public:
@@ -38,6 +38,8 @@ class JudgeReward {
   // over the context's world.
   JudgeReward(const JudgeRewardConfig& config, const RunContext& context);
 
+  // Until an earlier task has trained the judge, what that task starts from stands in.
+  bool stands_in() const { return stands_in_; }
   // model_sha256, tokenizer_sha256 and so on, and prompt_sha256, under names that begin with judge_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
   // As TaskJob::keep_weights(), of this model.
@@ -67,6 +69,7 @@ class JudgeReward {
                                                const std::string& where) const;
 
   const JudgeRewardConfig& config_;
+  bool stands_in_ = false;
   Checkpoint checkpoint_;
   OpenModel model_;
   const Tokenizer& tokenizer_;

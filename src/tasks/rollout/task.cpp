@@ -19,9 +19,7 @@ class RolloutJob final : public TaskJob {
 
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
-  bool awaits_earlier() const override {
-    return (value_ && value_->stands_in()) || (reward_->model() != nullptr && reward_->model()->stands_in());
-  }
+  bool awaits_earlier() const override { return (value_ && value_->stands_in()) || reward_->stands_in(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
