@@ -68,6 +68,11 @@ double guide_offset(const GuideParams& params, std::span<const float> values_L) 
   return params.multiplier * values_L[0];
 }
 
+double largest_offset(std::span<const GuidedToken> tokens) {
+  const auto less = [](const GuidedToken& a, const GuidedToken& b) { return a.offset < b.offset; };
+  return std::max_element(tokens.begin(), tokens.end(), less)->offset;
+}
+
 // With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z). The same for f - max f, beside which ln p keeps its
 // digits whatever f is.
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens) {
@@ -79,8 +84,7 @@ double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> to
 
 double guide_kl(std::span<const float> logits_C, double logsumexp, std::span<const GuidedToken> tokens) {
   MAGISTER_ASSERT(!tokens.empty() && tokens.size() == logits_C.size());
-  const auto less = [](const GuidedToken& a, const GuidedToken& b) { return a.offset < b.offset; };
-  const double top = std::max_element(tokens.begin(), tokens.end(), less)->offset;
+  const double top = largest_offset(tokens);
   std::vector<double> tilted;
   tilted.reserve(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) tilted.push_back(logits_C[i] - logsumexp + (tokens[i].offset - top));

@@ -50,8 +50,9 @@ class GuidedTokens final : public LogitsProcessor {
   void apply(std::span<float> logits_V, const DecodingState& state) const override {
     std::vector<float> guided;
     guided.reserve(state.guided.size());
+    const double top = largest_offset(state.guided);
     for (const auto& [id, offset] : state.guided)
-      guided.push_back(static_cast<float>(logits_V[static_cast<std::size_t>(id)] + offset));
+      guided.push_back(static_cast<float>(logits_V[static_cast<std::size_t>(id)] + (offset - top)));
     std::fill(logits_V.begin(), logits_V.end(), kExcluded);
     for (std::size_t i = 0; i < guided.size(); ++i) logits_V[static_cast<std::size_t>(state.guided[i].id)] = guided[i];
   }

@@ -155,7 +155,8 @@ SampledToken sample_candidate(const CandidateRow& row, std::span<const GuidedTok
   std::iota(by_id.begin(), by_id.end(), 0);
   std::sort(by_id.begin(), by_id.end(), [&](std::size_t a, std::size_t b) { return row.ids[a] < row.ids[b]; });
   std::vector<float> logits;
-  for (const std::size_t i : by_id) logits.push_back(static_cast<float>(row.logits[i] + guided[i].offset));
+  const double top = largest_offset(guided);
+  for (const std::size_t i : by_id) logits.push_back(static_cast<float>(row.logits[i] + (guided[i].offset - top)));
   const std::size_t drawn = by_id[static_cast<std::size_t>(drawn_place(logits, {}, params, key))];
   return {row.ids[drawn], static_cast<float>(row.model_logits[drawn] - row.model_logsumexp)};
 }

@@ -35,6 +35,10 @@ struct GuidedToken {
   double offset = 0;
 };
 
+// The largest of the offsets, of one token at least. What is drawn is proportional to p exp(offset), so every offset counts by its difference from
+// this one: beside an offset near 1e36 as it is a float holds nothing of the reference's logit. Local, pure.
+double largest_offset(std::span<const GuidedToken> tokens);
+
 // KL(guided || reference) of one row, nats, 0 or more: the reference is the softmax of logits_V over the whole vocabulary, the guided
 // distribution is proportional to it times exp(offset) on these tokens and 0 elsewhere. Local, pure.
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens);
