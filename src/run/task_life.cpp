@@ -1,0 +1,273 @@
+// A run of a task in the order in which it is lived: lock, identity, resume or create, the loop over units, the finish; see task_runner.h.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/core/sha256.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/run_log.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/task_runner.h"
+#include "magister/run/unit_loop.h"
+#include "run/task_files.h"
+
+namespace magister {
+
+namespace fs = std::filesystem;
+
+PlanNumbers numbers_of(const SamplePlan& plan) {
+  return {plan.num_samples, plan.num_tokens, plan.num_units, plan.max_key_bytes, plan.longest_sample};
+}
+
+std::uint64_t missing_bytes(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  const auto size = static_cast<std::uint64_t>(status.st_size),
+             there = static_cast<std::uint64_t>(status.st_blocks) * 512;
+  return size - std::min(size, there);
+}
+
+Attributes on_any_cpu(Attributes expected) {
+  std::erase_if(expected, [](const auto& entry) { return entry.first.ends_with("bf16_products"); });
+  return expected;
+}
+
+namespace {
+
+// Equal for any number of ranks and any restart.
+std::string plan_sha256(const SamplePlan& plan, const SampleRules& rules) {
+  return sha256_hex(fmt::format("samples {} tokens {} units {} unit_tokens {} lengths {:016x}", plan.num_samples,
+                                plan.num_tokens, plan.num_units, rules.unit_tokens, plan.lengths_digest));
+}
+
+Attributes root_attributes(const Task& task, const RunContext& context, std::uint64_t format_version,
+                           const Attributes& identity, const std::string& plan) {
+  Attributes root = {{"format", "magister." + task.kind()},
+                     {"format_version", format_version},
+                     {"software", "magister"},
+                     {"software_version", MAGISTER_VERSION},
+                     {"experiment", context.experiment_yaml}};
+  root.insert(root.end(), identity.begin(), identity.end());
+  root.emplace_back("plan_sha256", plan);
+  return root;
+}
+
+// Local signs, and at most ten times a second what other ranks were told: a stop reaches every rank between two passes.
+StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
+  constexpr std::int64_t kPause = 100'000'000;
+  struct State {
+    std::atomic<std::int64_t> next_look{0};
+    std::atomic<bool> told{false};
+  };
+  return [&stop, &tickets, state = std::make_shared<State>()] {
+    if (stop.raised() || state->told.load(std::memory_order_relaxed)) return true;
+    const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    std::int64_t next = state->next_look.load(std::memory_order_relaxed);
+    if (now < next || !state->next_look.compare_exchange_strong(next, now + kPause)) return false;
+    if (tickets.stop_requested()) state->told = true;
+    return state->told.load();
+  };
+}
+
+}  // namespace
+
+std::string TaskRunner::working_path() const {
+  return job_->packs() ? packed_later_path(context_.results_path) : context_.results_path;
+}
+
+// What must be equal for two runs to belong to one results file. Collective over the world.
+Attributes TaskRunner::identity() {
+  Attributes all = {{"config_sha256", sha256_hex(context_.config_yaml)}};
+  const auto add = [&all](const Attributes& more) { all.insert(all.end(), more.begin(), more.end()); };
+  add(checkpoint_.identity(context_.world, context_.stop_poll()));
+  leave_if_stopped(context_.world, context_.stop);
+  const IndexRange slice = dataset_.records();
+  add({{"dataset_sha256", dataset_.sha256()}, {"dataset_format", dataset_.formats()}});
+  add(job_->identity());
+  add({{"dtype", dtype_name(model_.dtype)}, {"device", model_.device_kind()}});
+  if (!shares_.mixed()) add({{"tp_size", static_cast<std::uint64_t>(tp_size_)}});
+  // Units are counted from a file's first one; a merged file's are those of its parts.
+  if (shares_.mixed()) add({{"tp_sizes", shares_.sizes()}, {"tp_shares", shares_.shares()}, {"tp_first_units", "0"}});
+  add({{"source_records", dataset_.num_source_records()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
+  if (const std::string products = model_.bf16_products(); !products.empty()) add({{"bf16_products", products}});
+  return all;
+}
+
+// The final file of a job that packs is made again when the packing was cut short: only if what stands there is this task's.
+void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
+  if (!job_->packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
+  Attributes ours = {{"format", "magister." + task_.kind()}};
+  ours.insert(ours.end(), expected.begin(), expected.end());
+  check_attributes_everywhere(context_.world, context_.results_path + ".partial", ours);
+}
+
+bool TaskRunner::is_complete(const Attributes& expected) {
+  if (state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kComplete) return false;
+  check_attributes_everywhere(context_.world, context_.results_path, on_any_cpu(expected));
+  job_->check_complete();
+  return true;
+}
+
+ExitCode TaskRunner::run() {
+  const Communicator& world = context_.world;
+  const std::string working = working_path();
+  make_folder(world, fs::path(context_.results_path).parent_path().string());
+  const ResultsLock lock(world, context_.results_path, context_.held);
+  if (context_.fresh) {
+    job_->put_aside();
+    put_aside(world, context_.results_path);
+    if (job_->packs()) put_aside(world, working);
+  }
+  job_->open_results();
+  const Attributes expected = identity();
+  if (is_complete(expected)) {
+    // Of a run that was killed between the last two steps.
+    if (job_->packs() && world.rank() == 0) remove_if_ours(working + ".partial", expected);
+    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", task_.name(),
+             context_.results_path);
+    return ExitCode::kDone;
+  }
+  refuse_foreign_pack(expected);
+  const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
+  if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
+  ResultsFile file = resumes ? resume(expected) : create(expected);
+  const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
+  const ExitCode code = compute(file, numbers, expected);
+  return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
+}
+
+ResultsFile TaskRunner::resume(const Attributes& expected) {
+  const PhaseTimes::Span span(times_, "check what is there");
+  return ResultsFile::resume(context_.world, working_path(), expected, context_.experiment.results_access,
+                             context_.stop_poll());
+}
+
+ResultsFile TaskRunner::create(const Attributes& expected) {
+  const Communicator& world = context_.world;
+  const std::string path = working_path(), folder = fs::path(path).parent_path().string();
+  const SampleRules rules = job_->rules();
+  const auto tokenized = [&] {
+    const PhaseTimes::Span span(times_, "tokenise");
+    return SamplePlan::make(world, dataset_, rules, folder, context_.stop);
+  };
+  SamplePlan plan = tokenized();
+  const PhaseTimes::Span span(times_, "create the file");
+  if (plan.num_cut > 0) {
+    log_info("{}: {} records are longer than max_length {} and were {}", task_.name(), plan.num_cut, rules.max_length,
+             rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
+  }
+  // What cannot be done leaves no file behind, which another experiment would find in its way.
+  job_->check_samples(plan);
+  check_memory(numbers_of(plan));
+  TaskResults results = job_->results(numbers_of(plan));
+  ResultsSpec spec;
+  spec.columns = std::move(results.columns);
+  spec.num_units = plan.num_units;
+  spec.checks_inputs = true;
+  spec.default_plot_column = results.default_plot_column;
+  spec.attributes = root_attributes(task_, context_, results.format_version, expected, plan_sha256(plan, rules));
+  spec.attributes.emplace_back("num_samples", plan.num_samples);
+  spec.attributes.emplace_back("num_tokens", plan.num_tokens);
+  if (job_->keeps_widths()) {
+    spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
+    spec.attributes.emplace_back("longest_sample", plan.longest_sample);
+  }
+  const std::uint64_t bytes = results_bytes(spec);
+  check_free_space(world, folder, bytes + results.packed_bytes, results.made_smaller_by);
+  leave_if_stopped(world, context_.stop);
+  ResultsFile file = ResultsFile::create(world, path, spec, context_.experiment.results_access);
+  plan.write_fixed_columns(file);
+  file.freeze();
+  context_.log.event("plan", {{"task", task_.name()},
+                              {"samples", plan.num_samples},
+                              {"tokens", plan.num_tokens},
+                              {"units", plan.num_units},
+                              {"bytes", bytes}});
+  return file;
+}
+
+PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t num_units) const {
+  const auto number = [&](const char* of) { return ResultsFile::read_number(context_.world, path, of); };
+  PlanNumbers numbers{number("num_samples"), number("num_tokens"), num_units};
+  if (!job_->keeps_widths()) return numbers;
+  numbers.key_bytes = number("key_bytes");
+  numbers.longest_sample = number("longest_sample");
+  return numbers;
+}
+
+// Frees what earlier tasks left and this one does not use. What stands there beside a model without quantisation, whose loss is measured first,
+// would need memory twice, so that is freed, too.
+void TaskRunner::keep_weights(WeightStore& store, const Attributes& expected, nlohmann::ordered_json& log_fields) {
+  std::vector<std::string> names = job_->keep_weights(store, expected);
+  if (checkpoint_.section().none && names.empty()) return;
+  const auto kept = [&](const std::string& name) { return store.has(name); };
+  if (!names.empty()) {
+    auto& others = log_fields["other_weights_kept"] = nlohmann::ordered_json::array();
+    for (const std::string& name : names) others.push_back(kept(name));
+  }
+  if (task_.model_section().quantization_loss > 0) store.keep_only(names);
+  if (task_.runs_model() && !checkpoint_.section().none) names.push_back(model_.keep_weights(store, expected, ""));
+  log_fields["weights_kept"] = model_.kept.are_there();
+  store.keep_only(std::move(names));
+}
+
+ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  MAGISTER_CHECK(file.any_thread() || context_.world.max(static_cast<std::uint64_t>(group_->groups_here())) == 1,
+                 ExitCode::kConfig,
+                 "output.driver: mpio with ranks that hold several groups (each group writes by itself, and one thread "
+                 "of a rank may use MPI-IO); use another driver, or start a rank for every group");
+  const auto num_pages = static_cast<std::int64_t>(context_.world.min(job_->cache_pages(numbers.longest_sample)));
+  const MemoryParts parts = check_memory(numbers);
+  nlohmann::ordered_json log_fields = model_.log_fields();
+  if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
+  const std::optional<LossPlan> loss = plan_quantization_loss(
+      context_, *group_,
+      {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
+  return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields)},
+                       [&](const UnitWork& work) {
+                         const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
+                         const ModelRun run{*group_,     file,     work,   model_,
+                                            stop_wanted, loss,     times_, task_.pass_shape(model_.pass_limits()),
+                                            parts,       num_pages};
+                         job_->work(run, numbers);
+                       });
+}
+
+// False: the job was asked to stop; all of it is done again by the next run.
+bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  if (!job_->report(file, numbers)) return false;
+  if (!job_->packs()) return true;
+  const std::string running = working_path() + ".partial";
+  fail_point("task.pack.begin");
+  const Attributes root = root_attributes(task_, context_, job_->results(numbers).format_version, expected,
+                                          ResultsFile::read_text(running, "plan_sha256"));
+  if (!job_->pack(file, numbers, context_.results_path, root)) return false;
+  fail_point("task.pack.done");
+  ::unlink(running.c_str());
+  return true;
+}
+
+ExitCode TaskRunner::finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  const Communicator& world = context_.world;
+  std::uint64_t finished = 0;
+  if (world.rank() == 0) finished = finish_on_rank_zero(file, numbers, expected) ? 1 : 0;
+  world.wait_for_all();  // sleeps: packing may take long
+  world.broadcast(&finished, sizeof finished, 0);
+  if (finished == 0) {
+    log_info("{}: stopped cleanly, all units are there; run the same command again for the last step", task_.name());
+    return ExitCode::kStopped;
+  }
+  if (!job_->packs()) file.complete(world);
+  log_info("{}: {} is complete", task_.name(), context_.results_path);
+  return ExitCode::kDone;
+}
+
+}  // namespace magister

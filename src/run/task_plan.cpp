@@ -1,0 +1,179 @@
+// What `plan` tells of a task: the same steps as a run up to its first unit, and nothing is written; see task_runner.h.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
+#include "magister/run/device_group.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/task_runner.h"
+#include "run/task_files.h"
+
+namespace magister {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Of the devices, where groups of some size are done before the others.
+double used_share(const PlanReport& report) {
+  double longest = 1;
+  for (const auto& one : report.sizes) {
+    const double share = static_cast<double>(one.units) / static_cast<double>(report.num_units),
+                 devices = one.size * one.groups / static_cast<double>(report.devices.size());
+    longest = std::max(longest, share / devices);
+  }
+  return 1 / longest;
+}
+
+}  // namespace
+
+// Nothing where the lengths are not known, or no model computes.
+std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
+  if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units) return {};
+  const ModelWork work =
+      task_.model_work(static_cast<double>(report.num_samples), static_cast<double>(report.num_tokens));
+  const auto parameters = static_cast<double>(checkpoint_.config().parameters_a_token());
+  std::set<std::string> hosts;
+  for (const DeviceRow& row : report.devices) hosts.insert(row.host);
+  const gpu::Queue host;
+  const double devices = static_cast<double>(model_.gpu ? report.devices.size() : hosts.size());
+  const double left = 1 - static_cast<double>(report.num_units_done) / static_cast<double>(report.num_units);
+  const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host);
+  if (speed.flops <= 0) return {};
+  const double seconds =
+      left / (model_.gpu ? used_share(report) : 1) *
+      seconds_of(work, parameters, parameters * static_cast<double>(at::elementSize(model_.dtype)), speed, devices);
+  return fmt::format("{} or more: {:.2g} FLOPs on {} of {:.2g} FLOP/s, as measured here", format_duration(seconds),
+                     flops_of(work, parameters),
+                     format_count(static_cast<std::uint64_t>(devices), model_.gpu ? "GPU" : "host"), speed.flops);
+}
+
+namespace {
+
+// What of a model's files an earlier task makes, and what is planned with meanwhile.
+std::vector<std::pair<std::string, std::string>> stand_in_notes(const ModelSection& model,
+                                                                const Checkpoint& checkpoint) {
+  std::vector<std::pair<std::string, std::string>> notes;
+  const auto add = [&](const char* what, const std::string& path, const std::string& task) {
+    if (task.empty()) return;
+    notes.emplace_back(
+        what, fmt::format("not there yet; planned with {}, from which {} starts", printable(path, 4096), task));
+  };
+  add("weights", checkpoint.path(), model.task);
+  add("config", checkpoint.path(), model.config_task);
+  add("tokenizer", checkpoint.tokenizer_path(), model.tokenizer_task);
+  if (!model.adapter_task.empty())
+    notes.emplace_back("adapter",
+                       fmt::format("not there yet; planned without it, which {} trains", model.adapter_task));
+  return notes;
+}
+
+}  // namespace
+
+PlanReport TaskRunner::plan() {
+  PlanReport report;
+  report.devices = devices_;
+  plan_devices(report, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
+  report.free_bytes = free_bytes_for(context_.results_path);
+  std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
+  if (data_.stands_in || !job_->inputs_exist()) {
+    report.num_samples = dataset_.records().size();
+    report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
+  } else {
+    job_->open_results();
+    // Whose results a file of this name holds is not known without the model.
+    if (awaits_earlier() || !plan_from_file(report)) plan_samples(report);
+    longest = report.longest_sample;
+  }
+  if (model_stands_in_) {
+    for (auto& note : stand_in_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
+  }
+  const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
+  plan_sizes(report, numbers);
+  const MemoryParts on_host = job_->host_memory(numbers);
+  std::string host_parts;
+  for (const auto& [name, bytes] : on_host)
+    host_parts += fmt::format("{}{} {}", host_parts.empty() ? "" : ", ", name, format_bytes(bytes));
+  if (!on_host.empty())
+    report.notes.emplace_back("host memory", fmt::format("{} a rank: {}", format_bytes(sum_of(on_host)), host_parts));
+  for (auto& note : job_->memory_notes(numbers)) report.notes.push_back(std::move(note));
+  if (context_.world.rank() == 0) {
+    if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
+  }
+  job_->check_memory(numbers);
+  check_device_memory(report);
+  check_host_memory(context_.world, model_, report.device_parts, on_host,
+                    host_bytes(numbers, job_->cache_pages(longest)));
+  return report;
+}
+
+void TaskRunner::plan_sizes(PlanReport& report, const PlanNumbers& numbers) const {
+  const std::vector<std::uint64_t> units = shares_.units_by_part(report.num_units);
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const int size = shares_.parts()[i].size;
+    MemoryParts parts = memory(*jobs_[i], size, numbers, jobs_[i]->cache_pages(numbers.longest_sample));
+    if (shares_.mixed()) report.sizes.push_back({size, 0, units[i], parts});
+    if (i > 0 && sum_of(parts) <= report.device_bytes) continue;
+    report.device_bytes = sum_of(parts);
+    report.device_parts = std::move(parts);
+  }
+  std::set<int> seen;
+  for (const DeviceRow& row : report.devices) {
+    if (shares_.mixed() && seen.insert(row.group_index).second) ++report.sizes[shares_.part_of(row.group_size)].groups;
+  }
+}
+
+void TaskRunner::plan_samples(PlanReport& report) {
+  const SampleRules rules = job_->rules();
+  const SamplePlan samples = SamplePlan::measure(context_.world, dataset_, rules, context_.stop);
+  const PlanNumbers numbers = numbers_of(samples);
+  job_->check_samples(samples);
+  const TaskResults results = job_->results(numbers);
+  report.num_samples = samples.num_samples;
+  report.num_units = samples.num_units;
+  report.num_tokens = samples.num_tokens;
+  report.longest_sample = samples.longest_sample;
+  ResultsSpec spec;
+  spec.columns = results.columns;
+  spec.num_units = samples.num_units;
+  spec.checks_inputs = true;
+  report.results_bytes = report.needed_bytes = results_bytes(spec) + results.packed_bytes;
+  report.notes = {{"records", std::to_string(dataset_.records().size())},
+                  {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
+                  {"longer than max_length", std::to_string(samples.num_cut)}};
+  for (auto& note : job_->notes(numbers)) report.notes.push_back(std::move(note));
+}
+
+// An earlier run's file says what is left to do, and is refused here as `run` would refuse it. False: there is none.
+bool TaskRunner::plan_from_file(PlanReport& report) {
+  const Communicator& world = context_.world;
+  const std::string working = working_path();
+  const ResultsFile::State final_file = state_everywhere(world, context_.results_path);
+  const bool done = final_file == ResultsFile::State::kComplete;
+  const bool resumes = !done && state_everywhere(world, working) == ResultsFile::State::kPartial;
+  if (!resumes && final_file == ResultsFile::State::kAbsent) return false;
+  const Attributes expected = identity();
+  refuse_foreign_pack(expected);
+  if (!done && !resumes) return false;
+  const std::string path = done ? context_.results_path : working + ".partial";
+  check_attributes_everywhere(world, path, on_any_cpu(expected));
+  report.num_samples = ResultsFile::read_number(world, path, "num_samples");
+  report.num_tokens = ResultsFile::read_number(world, path, "num_tokens");
+  const UnitCounts counts = unit_counts_everywhere(world, path);
+  report.num_units = counts.units;
+  report.num_units_done = counts.done;
+  report.results_bytes = fs::file_size(path);
+  report.needed_bytes = done ? 0 : missing_bytes(path);
+  if (!done) {
+    const PlanNumbers numbers = stored_numbers(path, counts.units);
+    report.longest_sample = numbers.longest_sample;
+    report.needed_bytes += job_->results(numbers).packed_bytes;
+  }
+  report.notes = {{"earlier run", done ? "complete: nothing to do" : "is resumed"}};
+  return true;
+}
+
+}  // namespace magister
