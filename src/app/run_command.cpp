@@ -9,12 +9,14 @@
 #include "app/on_rank_zero.h"
 #include "app/open_tasks.h"
 #include "app/run_tasks.h"
+#include "app/task_graph.h"
 #include "magister/app/experiment.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/io/whole_file.h"
 #include "magister/parallel/layout.h"
+#include "magister/parallel/task_dispatcher.h"
 #include "magister/run/config_plan.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
@@ -177,6 +179,28 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   return out;
 }
 
+// Which tasks begin when, of several.
+std::string order_text(const Experiment& experiment, const OpenTasks& tasks, int num_ranks) {
+  if (experiment.tasks().size() < 2) return "";
+  const TaskNeeds needs = needs_of(experiment);
+  const int groups = TaskDispatcher::num_groups(num_ranks, tasks.ranks_a_group()),
+            at_once = experiment.config().run.at_once;
+  if (!may_overlap(needs, groups, at_once)) return "order: one after the other, each over all ranks\n";
+  std::string out = fmt::format(
+      "order over {} groups of {}, if tasks take as long as their numbers of records and tokens let guess\n  {:<6} "
+      "{:<8} "
+      "task\n",
+      groups, format_count(static_cast<std::uint64_t>(tasks.ranks_a_group()), "rank"), "step", "groups");
+  std::size_t step = 0;
+  double last = -1;
+  for (const PlannedStart& start : planned_order(needs, tasks.sizes(), groups, at_once)) {
+    if (start.begin != last) ++step;
+    last = start.begin;
+    out += fmt::format("  {:<6} {:<8} {}\n", step, start.groups, experiment.tasks()[start.task]->name());
+  }
+  return out;
+}
+
 // No weights, no tokenizer, no data set is opened: rank 0 does it while the others wait.
 ExitCode plan_from_configs(const Communicator& world, const Experiment& experiment) {
   return on_rank_zero(world, [&] {
@@ -229,6 +253,7 @@ ExitCode plan_command(Invocation& call) {
            printable(path), report.free_bytes, needed_bytes + kFreeSpaceMargin);
     }
   }
+  if (world.rank() == 0) say(order_text(experiment, tasks, num_ranks));
   return ExitCode::kDone;
 }
 

@@ -54,7 +54,7 @@ class TaskRuns {
 
   // The same on all ranks: MPI was started in one way on all.
   bool may_run_at_once() const {
-    if (experiment_.config().run.at_once == 1 || num_groups() == 1 || is_chain(needs_)) return false;
+    if (!may_overlap(needs_, num_groups(), experiment_.config().run.at_once)) return false;
     if (threads_may_exchange()) return true;
     log_warning(
         "tasks run one after the other, each over all ranks (this MPI does not let threads communicate, and rank 0 "

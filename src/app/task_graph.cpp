@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -29,6 +30,10 @@ bool is_chain(const TaskNeeds& needs) {
     if (!std::binary_search(needs[i].begin(), needs[i].end(), i - 1)) return false;
   }
   return true;
+}
+
+bool may_overlap(const TaskNeeds& needs, int num_groups, int at_once) {
+  return at_once != 1 && num_groups > 1 && !is_chain(needs);
 }
 
 TaskSchedule::TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& tasks, int num_groups, int most_at_once)
@@ -150,6 +155,35 @@ std::vector<TaskSchedule::Start> TaskSchedule::begin() {
     team_size_[start.task] = start.groups.size();
   }
   return starts;
+}
+
+std::vector<PlannedStart> planned_order(const TaskNeeds& needs, const std::vector<TaskSchedule::Task>& tasks,
+                                        int num_groups, int at_once) {
+  std::vector<PlannedStart> order;
+  double now = 0;
+  if (!may_overlap(needs, num_groups, at_once)) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      order.push_back({i, num_groups, now});
+      now += tasks[i].cost / num_groups;
+    }
+    return order;
+  }
+  TaskSchedule schedule(needs, tasks, num_groups, at_once);
+  for (int group = 0; group < num_groups; ++group) schedule.group_is_free(group);
+  std::multimap<double, TaskSchedule::Start> running;  // by their ends
+  while (true) {
+    for (TaskSchedule::Start& start : schedule.begin()) {
+      const auto groups = static_cast<int>(start.groups.size());
+      order.push_back({start.task, groups, now});
+      running.emplace(now + tasks[start.task].cost / groups, std::move(start));
+    }
+    if (running.empty()) return order;
+    now = running.begin()->first;
+    const TaskSchedule::Start ended = std::move(running.begin()->second);
+    running.erase(running.begin());
+    schedule.task_ended(ended.task, true);
+    for (const int group : ended.groups) schedule.group_is_free(group);
+  }
 }
 
 }  // namespace magister

@@ -15,6 +15,8 @@ using TaskNeeds = std::vector<std::vector<std::size_t>>;
 TaskNeeds needs_of(const Experiment& experiment);
 // Whether every task needs, through others, all tasks before it: none can run beside another.
 bool is_chain(const TaskNeeds& needs);
+// Whether some may run beside others; else they run in turn, each over all ranks. at_once: run.at_once.
+bool may_overlap(const TaskNeeds& needs, int num_groups, int at_once);
 
 // List scheduling of tasks of which some can use several groups. A group that is free takes the ready task with the longest chain behind it;
 // groups for which no task is left go to the tasks that begin at that moment, and a task that is more than its share of the ready work has more
@@ -70,5 +72,15 @@ class TaskSchedule {
   std::vector<LeftOut> left_out_;
   std::size_t num_waiting_, num_running_ = 0;
 };
+
+// A task in the order in which they begin.
+struct PlannedStart {
+  std::size_t task = 0;
+  int groups = 1;
+  double begin = 0;  // in the unit of the costs
+};
+// What that schedule makes of tasks that take as long as their costs say and divide over groups without loss; in turn where none may overlap.
+std::vector<PlannedStart> planned_order(const TaskNeeds& needs, const std::vector<TaskSchedule::Task>& tasks,
+                                        int num_groups, int at_once);
 
 }  // namespace magister

@@ -117,6 +117,30 @@ TEST(TaskGraph, WhatNeedsAFailedTaskIsLeftOut) {
   EXPECT_TRUE(begun(schedule).empty());
 }
 
+// What `plan` prints: step, groups and begin by hand.
+TEST(TaskGraph, ThePlannedOrderIsTheSchedules) {
+  struct Row {
+    std::size_t task;
+    int groups;
+    double begin;
+    bool operator==(const Row&) const = default;
+  };
+  const auto order = [](const TaskNeeds& needs, const std::vector<Task>& tasks, int groups, int at_once) {
+    std::vector<Row> rows;
+    for (const PlannedStart& start : planned_order(needs, tasks, groups, at_once))
+      rows.push_back({start.task, start.groups, start.begin});
+    return rows;
+  };
+  // A beginning that all need, two beside each other, of which the longer is told first, and what needs both.
+  const TaskNeeds needs = {{}, {0}, {0}, {1, 2}};
+  const std::vector<Task> tasks = {{4, 2}, {2, 1}, {3, 1}, {6, 2}};
+  EXPECT_EQ(order(needs, tasks, 2, 0), (std::vector<Row>{{0, 2, 0}, {2, 1, 2}, {1, 1, 2}, {3, 2, 5}}));
+  const std::vector<Row> in_turn = {{0, 2, 0}, {1, 2, 2}, {2, 2, 3}, {3, 2, 4.5}};
+  EXPECT_EQ(order(needs, tasks, 2, 1), in_turn);
+  EXPECT_EQ(order({{}, {0}, {1}, {2}}, tasks, 2, 0), in_turn);
+  EXPECT_FALSE(may_overlap(needs, 1, 0));
+}
+
 struct Graph {
   TaskNeeds needs;
   std::vector<Task> tasks;

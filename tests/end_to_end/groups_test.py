@@ -101,6 +101,15 @@ class Groups(unittest.TestCase):
         self.assertEqual((len(found), found[0], found[1], found[-1]), (11, "model-0", "texts-1-cool-1", "model-2"))
         needs = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("  needs ")]
         self.assertEqual(needs, [["model-0"]] * 5 + [["model-1"]] * 5)
+        order = done.stdout[done.stdout.index("\norder over 2 groups of 1 rank"):].splitlines()[3:]
+        steps = {task: (int(step), int(groups)) for step, groups, task in map(str.split, order)}
+        self.assertEqual(set(steps), set(found))
+        self.assertEqual(steps["model-0"], (1, 2))
+        self.assertEqual([steps[name][1] for name in ("texts-1-cool-1", "texts-2-hot-2", "model-2")], [1, 1, 1])  # as a run has it: at_once_test.py
+        for name, before in (("texts-1-hot-2", "model-0"), ("model-1", "model-0"), ("texts-2-cool-1", "model-1"), ("model-2", "model-1")):
+            self.assertGreater(steps[name][0], steps[before][0], order)
+        alone = subprocess.run([tiny_world.PROGRAM, "plan", "--ranks", "1", str(self.world.experiment("planned"))], env=self.world.environment, capture_output=True, text=True, check=False)
+        self.assertTrue(alone.stdout.endswith("\norder: one after the other, each over all ranks\n"), alone.stdout[-500:])
         # What is computed: 6 FLOPs a parameter and token of 1 step of 8 sequences, 2 for each that is read or written.
         parameters = sum(tensor.size for tensor in load_file(self.world.model / "model.safetensors").values())
         model, texts = ({line.split(None, 1)[0]: line.split(None, 1)[1] for line in task.splitlines()[1:]} for task in done.stdout.split("\ntask ")[:2])
