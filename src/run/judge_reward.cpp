@@ -92,9 +92,9 @@ JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& cont
       ends_(config.max_new_tokens > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
       reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
   MAGISTER_CHECK(!checkpoint_.config().is_classifier() && !checkpoint_.config().encoder, ExitCode::kConfig,
-                 "{}.model: {} is no language model (a judge's verdict is read from a distribution over a vocabulary); "
+                 "{}: {} is no language model (a judge's verdict is read from a distribution over a vocabulary); "
                  "name one, or a reward model as reward.model",
-                 config_.name, printable(checkpoint_.path(), 4096));
+                 config_.model.place, printable(checkpoint_.path(), 4096));
   check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
 }
 

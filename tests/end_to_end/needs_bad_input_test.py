@@ -22,6 +22,7 @@ SCORE = "  - {{task: score, name: %s, dataset: {{path: {data}}}, score: {{verifi
 ROLLOUT = "  - {{task: rollout, name: %s, dataset: {{path: {data}}}, max_new_tokens: 3%s}}\n"
 DISTILL = "  - {{task: train, name: student, objective: distill, teacher: {{%s}}, train: {{steps: 1, max_length: 32}}}}\n"
 VALUE = "  - {{task: train, name: value, objective: value, rollouts: {{%s}}, train: {{steps: 1, max_length: 32}}%s}}\n"
+POLICY = "  - {{task: train, name: policy, objective: grpo, dataset: {{path: {data}}}, grpo: {{num_generations: 2, max_new_tokens: 2, reward: %s}}, train: {{steps: 1, global_batch: 2, max_length: 32}}}}\n"
 GUIDE = ", guide: {{model: %s}}"
 GROUP = "  - %s\n    tasks:\n      - {{task: generate, name: %s, dataset: {{path: {data}}}, max_new_tokens: 3%s}}\n"
 COUNTED = TEXTS % ("texts", ", n: 3%s") + SCORE % ("score", ", answers: texts") + "  - {{task: evaluate, scores: score, %s}}\n"
@@ -86,6 +87,15 @@ CASES = [
     ("a reward of a language model", ROLLOUT % ("rollouts", ", reward: {{model: @{{path: {model}}}}}"), "has 0 labels (a reward is one number)"),
     ("a score of a language model", "  - {{task: score, dataset: {{path: {data}}}, model: @{{path: {model}}}}}\n", "is a language model"),
     ("texts of a reward model", TEXTS % ("one", ", model: @{{path: {value}}}"), "is a classifier of 1 labels"),
+    ("a rollout's guide with another tokenizer", ROLLOUT % ("rollouts", ", reward: {{verifier: exact}}" + GUIDE % "@{{path: {foreign}}}"), "has another tokenizer than"),
+    ("a rollout's candidates above the vocabulary", ROLLOUT % ("rollouts", ", reward: {{verifier: exact}}, guide: {{model: {{path: {value}}}, candidates: @321}}"), "the vocabulary has 320 entries"),
+    ("a rollout's judge of a reward model", ROLLOUT % ("rollouts", ", reward: {{judge: {{model: @{{path: {value}}}, mode: rubric}}}}"), "is no language model"),
+    ("a policy's reward of a language model", POLICY % "{{model: @{{path: {model}}}}}", "has 0 labels (a reward is one number)"),
+    ("a policy's reward of nobody", WORTH % ("worth", "") + POLICY % "{{model: {{task: @wroth}}}}", "did you mean worth?"),
+    ("a score of a trained language model", TRAIN % ("student", "") + "  - {{task: score, dataset: {{path: {data}}}, model: @{{task: student}}}}\n", "is a language model"),
+    ("a judge of a reward model", JUDGE % ("verdicts", ", model: @{{path: {value}}}"), "is a classifier of 1 labels"),
+    ("a histogram from a head of one", ROLLOUT % ("rollouts", ", reward: {{verifier: exact}}") + VALUE % ("task: rollouts", ", value: {{loss: histogram}}, model: @{{path: {value}}}"), "is a classifier of 1 labels, and this objective needs one of"),
+    ("an adapter of a head", (WORTH % ("worth", "")).replace("max_length: 32", "max_length: 32, adapter: {{rank: @2}}"), "an adapter's folder has no head as yet"),
     ("a file of a later task", (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/texts.h5"') + TEXTS % ("texts", ""), "texts comes after this task and writes what stands there"),
     ("a file of its own", (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/score.h5"'), "score is this task itself"),
     ("a pattern of files of later tasks", TEXTS % ("texts-1", "") + (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/texts-*.h5"') + TEXTS % ("texts-2", ""), "texts-2 comes after this task"),

@@ -47,7 +47,7 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
   MAGISTER_CHECK(fs::is_directory(checkpoint_.path()) && !checkpoint_.file().dequantizes(), ExitCode::kConfig,
                  "{}: {} is {} (its weights cannot be trained and saved under their names); name a folder of an "
                  "unquantised model in Hugging Face's layout",
-                 config_.name, printable(checkpoint_.path(), 4096),
+                 config_.model.place, printable(checkpoint_.path(), 4096),
                  checkpoint_.file().dequantizes() ? "quantised" : "one file");
   MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
                      config_.batches.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
@@ -66,7 +66,7 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
     MAGISTER_CHECK(checkpoint_.section().adapter.empty(), ExitCode::kConfig,
                    "{}: train.adapter on a model with the adapter {} (the new one would belong to merged weights that "
                    "stand nowhere); merge the first with PEFT's merge_and_unload and name that folder as model.path",
-                   config_.name, printable(checkpoint_.section().adapter));
+                   config_.model.place, printable(checkpoint_.section().adapter));
     lora_.emplace(layout_, *config_.trainer.lora);
     // PEFT trains it without a word.
     const std::int64_t rank = config_.trainer.lora->config.rank, side = lora_->smallest_side();
@@ -105,17 +105,17 @@ bool TrainJob::open_held_out_teacher(DatasetConfig& dataset) {
 void TrainJob::check_head() const {
   MAGISTER_CHECK(!config_.trainer.lora, ExitCode::kConfig,
                  "{}: train.adapter with objective: {} (an adapter's folder has no head as yet); remove train.adapter",
-                 config_.name, config_.values ? "value" : "reward");
+                 config_.rank_place, config_.values ? "value" : "reward");
   const ModelConfig& model = layout_.description().config;
   MAGISTER_CHECK(
       static_cast<std::int64_t>(model.labels.size()) == config_.head_labels(), ExitCode::kConfig,
       "{}: {} is a classifier of {} labels, and this objective needs one of {}; start from a model with such a "
       "head or with none",
-      config_.name, printable(checkpoint_.path(), 4096), model.labels.size(), config_.head_labels());
+      config_.model.place, printable(checkpoint_.path(), 4096), model.labels.size(), config_.head_labels());
   MAGISTER_CHECK(!config_.values || !model.encoder, ExitCode::kConfig,
                  "{}: {} is an encoder (it reads what comes after a token, too, so no row is the value of a text's "
                  "beginning); start from a decoder",
-                 config_.name, printable(checkpoint_.path(), 4096));
+                 config_.model.place, printable(checkpoint_.path(), 4096));
 }
 
 // What is wrong with a record shows here, before a file is made and in `plan`, too.
