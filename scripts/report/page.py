@@ -141,12 +141,13 @@ def draw_rates(axes, log):
         rates = [rank["tokens_per_second"] for rank in one["tokens_per_second_by_rank"]]
         height = 0.8 / len(rates)  # a bar for each rank that leads a group, in their order
         axes.barh([place - 0.4 + (index + 0.5) * height for index in range(len(rates))], rates, height * (0.9 if len(rates) < 16 else 1), color=BLUE)
-        axes.text(max(rates), place, f" {short(one['tokens_per_second'])} on {start['ranks']}", va="center", fontsize=7)
+        written = f", {short(one['written_tokens_per_second'])} written" if one["written_tokens_per_second"] else ""
+        axes.text(max(rates), place, f" {short(one['tokens_per_second'])}{written} on {start['ranks']}", va="center", fontsize=7)
     axes.set_yticks(range(len(rows)), [printable(one["task"], 16) for _, one in rows])
     axes.margins(x=0.35)
     axes.set_xlabel("a bar for each rank (the first of its group); beside them: all together")
     axes.set_ylim(max(len(rows), 3) - 0.5, -0.5)  # one bar is no wall
-    axes.set_title("tokens/s by rank (generate: of prompts)")
+    axes.set_title("tokens/s by rank (of texts: of their prompts)")
 
 
 def draw_phases(axes, log):

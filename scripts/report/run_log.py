@@ -54,6 +54,7 @@ def task_rates(event):
             phases.append({"phase": str(one.get("phase")), **{key: one[key] for key in ("min", "mean", "max")}})
     return {"task": str(event.get("task")), "tokens": number(event.get("tokens")), "seconds": seconds,
             "tokens_per_second": number(event.get("tokens_per_second")), "tokens_per_second_by_rank": by_rank,
+            "written_tokens_per_second": number(event.get("written_tokens_per_second")),
             "imbalance": number(event.get("imbalance")), "phases": phases}
 
 

@@ -153,6 +153,7 @@ Json json_of(const Past& past) {
               {"tasks", start.tasks.size()},
               {"tasks_done", tasks_done(start)},
               {"tokens", start.tokens()},
+              {"written_tokens", start.written_tokens()},
               {"seconds", seconds_of(start, past.state)}};
   if (const auto loss = last_loss(start)) out["loss"] = *loss;
   if (!start.error.empty()) out["error"] = start.error;

@@ -85,6 +85,7 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
     task.loss = member(event, "loss", task.loss.value_or(0.0));
   } else if (kind == "phases") {
     task.tokens = member(event, "tokens", task.tokens);
+    task.written_tokens = member(event, "written_tokens", task.written_tokens);
     add_rates(task, event);
   } else if (kind == "error") {
     task.error = member(event, "message", std::string("unknown"));
@@ -131,6 +132,11 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
 std::uint64_t StartRecord::tokens() const {
   return std::accumulate(tasks.begin(), tasks.end(), std::uint64_t{0},
                          [](std::uint64_t sum, const TaskRecord& task) { return sum + task.tokens; });
+}
+
+std::uint64_t StartRecord::written_tokens() const {
+  return std::accumulate(tasks.begin(), tasks.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const TaskRecord& task) { return sum + task.written_tokens; });
 }
 
 std::vector<StartRecord> read_run_log(const std::string& path) {

@@ -15,7 +15,7 @@ struct TaskRecord {
   std::string error;                // where it failed
   bool left_out = false;            // for what it needs has failed
   std::uint64_t units = 0, done_before = 0, done = 0, samples = 0;  // of training a unit is a step
-  std::uint64_t tokens = 0;                                         // computed in this start
+  std::uint64_t tokens = 0, written_tokens = 0;  // of this start: of its units, and of the texts that it wrote
   // Of its units, which are prompts where it writes texts; seconds: of its end.
   double tokens_per_second = 0, written_tokens_per_second = 0, seconds = 0;
   std::optional<double> loss;  // the last one told
@@ -32,6 +32,7 @@ struct StartRecord {
   double seconds = 0;            // of its end
 
   std::uint64_t tokens() const;
+  std::uint64_t written_tokens() const;
 };
 
 // In order. Lines that are cut or no events are passed over: a kill can leave one. A file that cannot be read is Error(kInputOutput),

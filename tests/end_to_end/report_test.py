@@ -229,6 +229,8 @@ class Report(unittest.TestCase):
             self.assertEqual([rank["rank"] for rank in by_rank], list(range(event["ranks"])))  # a group is one rank here
             self.assertAlmostEqual(sum(rank["tokens_per_second"] for rank in by_rank), event["tokens"] / event["wall_seconds"])
             self.assertEqual(sum(group["tokens"] for group in event["groups"]), event["tokens"])
+            self.assertEqual(one["written_tokens_per_second"], event.get("written_tokens_per_second"))
+        self.assertGreater(max(one["written_tokens_per_second"] or 0 for one in rates), 0)
         self.assertEqual(log["starts"][2]["seconds"], events[-1]["seconds"])
         # A stop, a failure, a cut line and another task's start, as the program writes them.
         def line(second, event, **fields):
