@@ -85,17 +85,20 @@ JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& cont
     : config_(config),
       checkpoint_(model_by_now(config.model, context, stands_in_)),
       model_(open_model(context.world, checkpoint_, std::nullopt, {})),
-      tokenizer_(checkpoint_.tokenizer()),
+      tokenizer_((check_head(), checkpoint_.tokenizer())),
       prompts_(config_, checkpoint_),
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)),
       ends_(config.max_new_tokens > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
       reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
+  check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
+}
+
+void JudgeReward::check_head() const {
   MAGISTER_CHECK(!checkpoint_.config().is_classifier() && !checkpoint_.config().encoder, ExitCode::kConfig,
                  "{}: {} is no language model (a judge's verdict is read from a distribution over a vocabulary); "
                  "name one, or a reward model as reward.model",
                  config_.model.place, printable(checkpoint_.path(), 4096));
-  check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
 }
 
 Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll) const {

@@ -62,6 +62,7 @@ class JudgeReward {
  private:
   // Loaded, and asked; defined with its functions.
   struct Loaded;
+  void check_head() const;
   PassShape pass() const;
   std::int64_t num_pages() const;
   Loaded& loaded(int num_threads, const std::function<void()>& alive);
