@@ -158,7 +158,7 @@ MUTATIONS = [
     Mutation("plan-of-the-first-gpu-alone", "src/run/device_group.cpp", "    if (!row.gpu) continue;", "    if (!row.gpu || row.gpu->index != 0) continue;",
              "tests/end_to_end/gpu_code_test.py GpusOfARank.test_a_plan_looks_at_every_gpu"),
     Mutation("candidates-cost-nothing", "src/tasks/generate/task.cpp", "(reference + value * (guided ?", "(reference + 0 * (guided ?", "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
-    Mutation("votes-cost-as-one", "src/tasks/evaluate/task.cpp", "one * static_cast<double>(k)", "one", "tests/end_to_end/evaluate_test.py Evaluate.test_methods_at_equal_cost"),
+    Mutation("votes-cost-as-one", "src/tasks/evaluate/summary.cpp", "one * static_cast<double>(k)", "one", "tests/end_to_end/evaluate_test.py Evaluate.test_methods_at_equal_cost"),
     Mutation("weights-of-another-type-kept", "src/run/open_model.cpp", "dtype_name(dtype), layers())}", '"", "")}', "tests/end_to_end/at_once_test.py AtOnce.test_weights_stay_from_task_to_task"),
     Mutation("other-models-not-kept", "src/run/task_life.cpp", "std::vector<std::string> names = job_->keep_weights(store, expected);", "std::vector<std::string> names; job_->keep_weights(store, expected);",
              "tests/end_to_end/rollout_test.py Rollout.test_weights_of_other_models_stay"),

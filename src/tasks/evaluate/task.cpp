@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,7 +12,6 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
-#include "magister/core/wilson.h"
 #include "magister/io/results/reader.h"
 #include "magister/io/whole_file.h"
 #include "magister/run/earlier_tasks.h"
@@ -23,26 +21,19 @@
 #include "magister/run/summary_csv.h"
 #include "tasks/evaluate/columns.h"
 #include "tasks/evaluate/config.h"
-#include "tasks/evaluate/matched.h"
 #include "tasks/evaluate/scores.h"
+#include "tasks/evaluate/summary.h"
 
 namespace magister {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-constexpr std::uint64_t kUnitRecords = 4096;  // what one commit covers, and what the sums read at once
 
 struct Figures {
   std::vector<std::uint8_t> correct;
   std::vector<float> pass, majority, num_tokens, guide_kl, flops;
 };
-
-// {share, count, of, wilson95}; count is the sum of the records' shares.
-ordered_json interval(double sum, std::uint64_t records) {
-  const auto [low, high] = wilson_interval(sum, static_cast<double>(records));
-  return {{"count", sum}, {"of", records}, {"share", sum / static_cast<double>(records)}, {"wilson95", {low, high}}};
-}
 
 class EvaluateJob final : public TaskJob {
  public:
@@ -67,7 +58,6 @@ class EvaluateJob final : public TaskJob {
   void check_complete() const override;
 
  private:
-  using ReadRows = std::function<void(const char* column, std::uint64_t first, std::span<std::byte> rows)>;
   std::string beside(const char* extension) const {
     return fs::path(inputs_.context.results_path).replace_extension(extension).string();
   }
@@ -75,10 +65,10 @@ class EvaluateJob final : public TaskJob {
   void check_method(const std::string& name, const Task::RecordTexts& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
   std::vector<ColumnBytes> columns_of(IndexRange records) const;
-  std::optional<ordered_json> summary(std::uint64_t num_records, const ReadRows& read) const;
+  std::optional<ordered_json> summary(std::uint64_t num_records, const ReadRows& read) const {
+    return evaluation_summary(config_, methods_, num_records, read, inputs_.context.stop);
+  }
   void check_beside(const char* extension, const std::string& text) const;
-  std::vector<Curve> curves_over_kl(const ordered_json& methods) const;
-  std::vector<Curve> curves_over_flops(const ordered_json& methods) const;
 
   const EvaluateConfig& config_;
   const TaskInputs inputs_;
@@ -149,7 +139,7 @@ Attributes EvaluateJob::identity() {
 
 SampleRules EvaluateJob::rules() {
   SampleRules rules;
-  rules.unit_samples = kUnitRecords;
+  rules.unit_samples = kEvaluatedUnit;
   rules.unit_tokens = ~std::uint64_t{0} >> 1;
   rules.may_cut = false;
   rules.encode = [](const Record&) { return std::vector<SampleTokens>(1, SampleTokens(std::vector<TokenId>{})); };
@@ -203,90 +193,6 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
 
 void EvaluateJob::work(const ModelRun& run, const PlanNumbers&) {
   run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
-}
-
-CurvePoint point_of(double cost, const ordered_json& share) {
-  return {cost, share["share"].get<double>(), share["wilson95"][0].get<double>(), share["wilson95"][1].get<double>()};
-}
-
-// Of one text: the mean over all where it is asked for, else the first ones.
-const ordered_json& share_of_one(const ordered_json& method) {
-  return method["pass_at"].contains("1") ? method["pass_at"]["1"] : method["accuracy"];
-}
-
-// Texts without a guide have moved nowhere.
-std::vector<Curve> EvaluateJob::curves_over_kl(const ordered_json& methods) const {
-  std::vector<Curve> curves;
-  for (const auto& [name, scores] : config_.curves) {
-    Curve& curve = curves.emplace_back(Curve{name, {}});
-    for (const std::string& score : scores) {
-      const ordered_json& method = methods[score];
-      const double kl = method["guide_kl"].is_null() ? 0.0 : method["guide_kl"].get<double>();
-      curve.points.push_back(point_of(kl, share_of_one(method)));
-    }
-  }
-  return curves;
-}
-
-// One text, and votes of k for k times as much.
-std::vector<Curve> EvaluateJob::curves_over_flops(const ordered_json& methods) const {
-  std::vector<Curve> curves;
-  for (const auto& [name, scores] : config_.curves) {
-    Curve& curve = curves.emplace_back(Curve{name, {}});
-    for (const std::string& score : scores) {
-      const ordered_json& method = methods[score];
-      if (method["flops"].is_null()) continue;
-      const double one = method["flops"].get<double>();
-      curve.points.push_back(point_of(one, share_of_one(method)));
-      for (const std::uint64_t k : config_.majority_at) {
-        if (k > 1)
-          curve.points.push_back(point_of(one * static_cast<double>(k), method["majority_at"][std::to_string(k)]));
-      }
-    }
-  }
-  return curves;
-}
-
-// The means over all records, in their order: the same sum on any number of ranks. Nothing where the run is stopped.
-std::optional<ordered_json> EvaluateJob::summary(std::uint64_t num_records, const ReadRows& read) const {
-  const std::size_t methods = config_.scores.size(), passes = config_.pass_at.size(),
-                    votes = config_.majority_at.size();
-  std::vector<double> correct(methods), tokens(methods), kl(methods), flops(methods), pass(methods * passes),
-      majority(methods * votes);
-  const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
-                       std::vector<double>& sums) {
-    std::vector<decltype(zero)> values(count * sums.size());
-    read(path, first, std::as_writable_bytes(std::span(values)));
-    for (std::size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += static_cast<double>(values[i]);
-  };
-  for (std::uint64_t first = 0; first < num_records; first += kUnitRecords) {
-    if (inputs_.context.stop.raised()) return std::nullopt;
-    const std::uint64_t count = std::min(kUnitRecords, num_records - first);
-    add("/evaluate/correct", std::uint8_t{}, first, count, correct);
-    add("/evaluate/pass_at", float{}, first, count, pass);
-    if (votes > 0) add("/evaluate/majority_at", float{}, first, count, majority);
-    add("/evaluate/num_tokens", float{}, first, count, tokens);
-    add("/evaluate/guide_kl", float{}, first, count, kl);
-    add("/evaluate/flops", float{}, first, count, flops);
-  }
-  ordered_json summary = {{"records", num_records}};
-  for (std::size_t m = 0; m < methods; ++m) {
-    ordered_json& one = summary["methods"][config_.scores[m]];
-    one["texts_a_record"] = methods_[m].texts_a_record();
-    one["accuracy"] = interval(correct[m], num_records);
-    for (std::size_t k = 0; k < passes; ++k)
-      one["pass_at"][std::to_string(config_.pass_at[k])] = interval(pass[m * passes + k], num_records);
-    for (std::size_t k = 0; k < votes; ++k)
-      one["majority_at"][std::to_string(config_.majority_at[k])] = interval(majority[m * votes + k], num_records);
-    for (const auto& [name, sum] :
-         {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m]), std::pair("flops", flops[m])})
-      one[name] = sum < -0.5 ? ordered_json() : ordered_json(sum / static_cast<double>(num_records));
-  }
-  if (!config_.curves.empty()) {
-    summary["matched"] = {{"guide_kl", matched_shares(curves_over_kl(summary["methods"]), "guide_kl")},
-                          {"flops", matched_shares(curves_over_flops(summary["methods"]), "flops")}};
-  }
-  return summary;
 }
 
 bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
