@@ -66,6 +66,8 @@ CASES = [
     ("answers of other records", COUNTED.replace("answers: ", "answers: @") % (", slice: 1/2", "name: rates"), "records 0 to 1 have no text"),
     ("answers of fewer records, judged", (TEXTS % ("texts", "")).replace("{data}", "{data}, limit: 2") + JUDGE % ("verdicts", ", answers: @texts"), "records 2 to 3 have no text"),
     ("a panel on other records", (JUDGE % ("first", "")).replace("{data}", "{data}, limit: 2") + JUDGE % ("second", ", panel: @[first]"), "first, which judges records 0 to 2, and this task those from 0 to 4"),
+    ("preferences of single texts", ROLLOUT % ("rollouts", ", n: 1, reward: {{verifier: exact}}") + VALUE % ("task: @rollouts", ", value: {{loss: preference}}"), "has one continuation a cut"),
+    ("rewards beyond their range", ROLLOUT % ("rollouts", ", reward: {{verifier: exact, scale: 5}}") + VALUE % ("task: rollouts", ", value: {{max_reward: @2.5}}"), "rollouts gives 0 or 5"),
     ("methods on other records", SCORE % ("one", "") + (SCORE % ("two", "")).replace("{data}", "{data}, limit: 2") + "  - {{task: evaluate, scores: @[one, two]}}\n", "two, which scores records 0 to 2, and one those from 0 to 4"),
     ("a name taken twice", TEXTS % ("one", "") + TEXTS % ("@one", ", seed: 1"), "the name one is taken by tasks.0"),
     ("a misspelt variable", (GROUP % ("matrix: {{seed: [1, 2]}}", '"texts-{{sede}}"', ', seed: "{{seed}}"')).replace("name:", "@name:"), "without {seed}"),

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -162,6 +163,9 @@ class Task {
     std::uint64_t texts = 0;   // 0: not known before another task has run
     bool of_model = false;     // numbers that no threshold stands for
     bool has_classes = false;  // which texts give the same answer is known
+    // Of rollouts: texts behind one cut, which are compared; and what a text is worth at least and at most, where a rule says it.
+    std::uint64_t behind_a_cut = 0;
+    std::optional<std::pair<double, double>> rewards{};
   };
   virtual RecordTexts record_texts(const RunContext& context) const { return {}; }
   // What its model computes, as far as the keys say; 0 tokens of samples: they are not known yet.

@@ -2,6 +2,7 @@
 // models learn from. Sources: PITA (arXiv 2507.20067), Q# (arXiv 2502.20548).
 #include "magister/run/task.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "magister/core/error.h"
@@ -163,6 +164,12 @@ class Rollout final : public Task {
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
+  }
+  RecordTexts record_texts(const RunContext&) const override {
+    RecordTexts own{config_.texts()};
+    own.behind_a_cut = config_.n;
+    if (config_.reward.is_verified()) own.rewards = {std::min(0.0, config_.scale), std::max(0.0, config_.scale)};
+    return own;
   }
   // A cut is in the middle of the text, on the average.
   ModelWork model_work(double samples, double tokens) const override {

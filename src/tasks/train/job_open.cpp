@@ -215,6 +215,7 @@ void TrainJob::open_rollouts(const TaskInputs& inputs) {
     return;
   }
   const Task& task = *require_results(context_, config_.value.rollouts_place, config_.value.task, "rollout");
+  check_rollouts(config_.value, task.record_texts(context_));
   Checkpoint policy(task.model_section().stand_in());
   MAGISTER_CHECK(policy.tokenizer().sha256() == tokenizer_->sha256(), ExitCode::kConfig,
                  "{} names {}, whose model has another tokenizer (its tokens mean other texts); name a model with the "

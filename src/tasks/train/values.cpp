@@ -48,6 +48,28 @@ ValueConfig read_value(ConfigNode& task, bool applies, const ExperimentConfig& e
   return config;
 }
 
+namespace {
+
+bool compares(const ValueConfig& config) {
+  return config.of_pairs() || (config.loss == ValueConfig::Loss::kBce && !config.labels_are_rewards);
+}
+
+}  // namespace
+
+void check_rollouts(const ValueConfig& config, const Task::RecordTexts& texts) {
+  MAGISTER_CHECK(!compares(config) || texts.behind_a_cut != 1, ExitCode::kConfig,
+                 "{} names {}, which has one continuation a cut (nothing is compared, so there are no preferences); "
+                 "write two with `n: 2`, or learn from rewards",
+                 config.rollouts_place, printable(config.task));
+  if (compares(config) || !texts.rewards) return;
+  const auto [least, most] = *texts.rewards;
+  MAGISTER_CHECK(
+      least >= config.min_reward && most <= config.max_reward, ExitCode::kConfig,
+      "{}: rewards are said to be from {} to {}, and the rule of {} gives {} or {} (their labels would not be "
+      "between 0 and 1); widen value.min_reward and value.max_reward",
+      config.range_place, config.min_reward, config.max_reward, printable(config.task), least, most);
+}
+
 ValueEncoder::ValueEncoder(const ValueConfig& config, const std::string& path, std::uint64_t max_length,
                            const std::string& tokenizer_sha256)
     : config_(config), max_length_(max_length), file_(path) {
@@ -55,8 +77,7 @@ ValueEncoder::ValueEncoder(const ValueConfig& config, const std::string& path, s
                  "{}: was written with another tokenizer than this model has (its tokens mean other texts); name a "
                  "model with the same tokenizer",
                  printable(path, 4096));
-  const bool compares = config_.of_pairs() || (config_.loss == ValueConfig::Loss::kBce && !config_.labels_are_rewards);
-  MAGISTER_CHECK(!compares || file_.shape().n > 1, ExitCode::kData,
+  MAGISTER_CHECK(!compares(config_) || file_.shape().n > 1, ExitCode::kData,
                  "{}: has one continuation a cut (nothing is compared, so there are no preferences); write two with "
                  "`n: 2`, or learn from rewards",
                  printable(path, 4096));

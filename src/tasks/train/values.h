@@ -11,6 +11,7 @@
 #include "magister/run/experiment_config.h"
 #include "magister/run/rollouts_file.h"
 #include "magister/run/sample_plan.h"
+#include "magister/run/task.h"
 #include "magister/train/value_loss.h"
 
 namespace magister {
@@ -31,6 +32,9 @@ struct ValueConfig {
 
 // The keys `rollouts` and `value` of task train. applies: whether the objective is `value`; every key is read either way.
 ValueConfig read_value(ConfigNode& task, bool applies, const ExperimentConfig& experiment);
+
+// What the keys of the rollouts' task say of them, before they are written. Throws Error(kConfig) where the loss cannot learn from them. Local.
+void check_rollouts(const ValueConfig& config, const Task::RecordTexts& texts);
 
 class ValueEncoder {
  public:
