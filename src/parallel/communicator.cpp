@@ -27,8 +27,9 @@ constexpr int kGatherTag = 32000;
 constexpr auto kAbortPatience = std::chrono::seconds(3);
 
 // mpirun reads a rank's pipe and MPI_Abort's message by different ways, and says "MPI_ABORT was invoked" first where it is slow to read
-// the pipe: seen on a busy machine. So it gets this long to empty the pipe, and as long again as it takes to pass a line on.
-constexpr auto kReadPatience = std::chrono::milliseconds(500);
+// the pipe: seen on a busy machine. So it gets so many looks, a millisecond apart, to empty the pipe (not by the clock, which goes on while a
+// machine stands still), and as long again as it takes to pass a line on.
+constexpr int kReadPatience = 500;
 constexpr auto kPassOn = std::chrono::milliseconds(50);
 
 bool mpi_is_up() {
@@ -50,8 +51,8 @@ void in_pieces(const Communicator::Handle& handle, std::size_t num_bytes, const 
 void wait_until_read(int descriptor) {
   struct stat status = {};
   if (fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
-  const auto end = std::chrono::steady_clock::now() + kReadPatience;
-  for (int unread = 1; ioctl(descriptor, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < end;) {
+  int unread = 1;
+  for (int looks = 0; looks < kReadPatience && ioctl(descriptor, FIONREAD, &unread) == 0 && unread > 0; ++looks) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::this_thread::sleep_for(kPassOn);

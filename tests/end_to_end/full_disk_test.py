@@ -6,13 +6,12 @@ import ctypes
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from tiny_world import CHAIN, PROGRAM, World, ranks_of, wait_until
+from tiny_world import CHAIN, PROGRAM, World, let_go, stopped_ranks, wait_until
 
 CLONE_NEWNS, CLONE_NEWUSER, MS_REC, MS_PRIVATE = 0x20000, 0x10000000, 0x4000, 1 << 18
 
@@ -76,12 +75,10 @@ class FullDisk(unittest.TestCase):
 
         def stopped():
             self.assertIsNone(job.poll(), f"{point} was not reached")
-            return [pid for pid in ranks_of(job) if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"]
-        ranks = wait_until(stopped, 120)
+            return stopped_ranks(job)
+        wait_until(stopped)
         self.fill()
-        for pid in ranks:
-            os.kill(pid, signal.SIGCONT)
-        output, errors = job.communicate(timeout=120)
+        output, errors = let_go(job)
         return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
 
     def test_rows(self):

@@ -2,7 +2,6 @@
 texts are of the weights as they were at that step; the same bits on any number of ranks and after kills and stops; bad input is refused.
 """
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -392,12 +391,9 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
             self.finish("bits", 1 + number, *keys)
             self.assertEqual(self.content("bits"), one, point)
         self.world.forget("bits")
-        process = self.world.start("bits", 2, *keys, MAGISTER_FAIL_POINT="train.rollout.pass@20:slow")
-        tiny_world.wait_until(lambda: list(self.student("bits").with_suffix(".rollouts").glob("step-00000001.jsonl")))
-        for rank in tiny_world.ranks_of(process):
-            os.kill(rank, signal.SIGTERM)
-        _, errors = process.communicate(timeout=120)
-        self.assertEqual(process.returncode, 75, errors)
+        done = self.world.interrupted("train.rollout.pass@20", signal.SIGTERM, "bits", 2, *keys)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertTrue((self.student("bits").with_suffix(".rollouts") / "step-00000001.jsonl").exists())
         self.finish("bits", 3, *keys)
         self.assertEqual(self.content("bits"), one)
 

@@ -2,7 +2,6 @@
 learnt does not change by it; bad input is refused.
 """
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -140,13 +139,9 @@ class Evaluate(unittest.TestCase):
             self.assertEqual(self.content("bits"), one, point)
         # SIGTERM in the last evaluation: a state without it is saved.
         self.world.forget("bits")
-        process = self.world.start("bits", 2, MAGISTER_FAIL_POINT="train.evaluate.begin@5:slow")
-        last = self.student("bits").with_suffix(".checkpoints") / "step-00000009.safetensors"
-        tiny_world.wait_until(last.exists)
-        for rank in tiny_world.ranks_of(process):
-            os.kill(rank, signal.SIGTERM)
-        _, errors = process.communicate(timeout=120)
-        self.assertEqual(process.returncode, 75, errors)
+        done = self.world.interrupted("train.evaluate.begin@5", signal.SIGTERM, "bits", 2)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertTrue((self.student("bits").with_suffix(".checkpoints") / "step-00000009.safetensors").exists())
         self.train("bits", 3)
         self.assertEqual(self.content("bits"), one)
 

@@ -10,9 +10,10 @@ import unittest
 
 import h5py
 
-from tiny_world import CHAIN, PROGRAM, World, ranks_of, wait_until
+from tiny_world import CHAIN, PROGRAM, World, left_of, ranks_of, wait_until
 
 LONG = ("tasks.0.max_new_tokens=1000", "tasks.0.n=40", "tasks.0.ignore_eos=true")
+SLOW = {"MAGISTER_FAIL_POINT": "generate.pass:slow"}  # a thousand passes of 0.1 s: it is at work, however late it is looked at
 
 
 class History(unittest.TestCase):
@@ -35,12 +36,25 @@ class History(unittest.TestCase):
         self.assertEqual(header.split()[:4], ["TASK", "KIND", "STATE", "UNITS"])
         return first, {row.split()[0]: row for row in rows}
 
+    def at_work(self, name, ranks, *arguments):
+        """A run whose first task has begun to compute: its file stands there somewhat earlier."""
+        log = self.runs / name / "run.jsonl"
+        begun = lambda: log.read_text().count('"event":"start"') if log.exists() else 0
+        before = begun()
+        process = self.world.start(name, ranks, *arguments, **SLOW)
+        wait_until(lambda: begun() > before or process.poll() is not None)
+        return process
+
+    def ended(self, process):
+        """With all that it started: the rank of an mpirun that was killed writes on for two seconds."""
+        process.communicate(timeout=1200)
+        wait_until(lambda: not left_of(process))
+
     def history(self, name=""):
         return json.loads(self.ask("history", self.runs / name, "--json"))["starts"]
 
     def test_a_run_at_work_and_killed(self):
-        process = self.world.start("x", 2, *LONG)
-        wait_until(lambda: (self.runs / "x/answers.running.h5.partial").exists())
+        process = self.at_work("x", 2, *LONG)
         first, tasks = self.status("x")
         self.assertRegex(first, r"^x: running, start 1 of 1, 2 ranks since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC \(process \d+ on ")
         self.assertRegex(tasks["answers"], r"^answers +generate +running +\d/5 ")
@@ -48,7 +62,7 @@ class History(unittest.TestCase):
         self.assertEqual(self.history("x")[-1]["state"], "running")
         for pid in ranks_of(process):
             os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=600)
+        self.ended(process)
         first, tasks = self.status("x")
         self.assertRegex(first, "^x: killed, start 1 of 1")
         self.assertRegex(tasks["answers"], r"^answers +generate +to go on +\d/5 ")
@@ -96,22 +110,21 @@ class History(unittest.TestCase):
         self.assertRegex(first, r"^again: failed \(78\), start 2 of 2")
         self.assertRegex(tasks["answers"], r"^answers +generate +failed \(78\) ")
         self.assertRegex(tasks["verdicts"], r"^verdicts +judge +left out ")
-        process = self.world.start("again", 1, "--fresh", *LONG)
+        process = self.at_work("again", 1, "--fresh", *LONG)
         try:
-            wait_until(lambda: (self.runs / "again/answers.running.h5.partial").exists())
             first, tasks = self.status("again")
             self.assertRegex(first, "^again: running, start 3 of 3")
             self.assertRegex(tasks["answers"], r"^answers +generate +running +\d/5 ")
             self.assertRegex(tasks["verdicts"], r"^verdicts +judge +waiting +- ")
         finally:
             process.kill()
-            process.communicate(timeout=600)
+            self.ended(process)
         # Killed before it came to them: they are what they were.
         self.assertRegex(self.status("again")[1]["verdicts"], r"^verdicts +judge +done +10/10 ")
         shutil.rmtree(self.runs / "again")
 
     def test_stopped_failed_and_done_in_one_table(self):
-        self.assertEqual(self.world.run("stop", 2, "--max-wall", "00:00:01", *LONG).returncode, 75)
+        self.assertEqual(self.world.run("stop", 2, "--max-wall", "00:00:01", *LONG, **SLOW).returncode, 75)
         self.assertEqual(self.world.run("fail", 1, "tasks.0.dataset.text=absent").returncode, 65)
         self.world.complete("good", 1)
         states = {row["name"]: row for row in self.history() if row["name"] in ("stop", "fail", "good")}

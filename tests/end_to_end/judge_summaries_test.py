@@ -50,7 +50,7 @@ class Summaries(unittest.TestCase):
         path.write_text(json.dumps({"name": name, "seed": 3, "output": {"directory": str(self.world.folder / "runs")}, "layout": {"devices": "cpu"},
                                     "model": {"path": str(self.world.model), "dtype": "f32"}, "tasks": tasks}))
         done = subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), tiny_world.PROGRAM, "run", str(path)],
-                              env=self.world.environment, cwd=self.world.folder, capture_output=True, text=True, check=False, timeout=300)
+                              env=self.world.environment, cwd=self.world.folder, capture_output=True, text=True, check=False, timeout=1200)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         return self.world.folder / "runs" / name
 

@@ -58,9 +58,9 @@ class Runs:
                                     "tasks": [{"task": task, "name": "results", "dataset": {"path": str(data), **field}, **keys}]}))
         return path
 
-    def start(self, command, experiment, ranks, *arguments):
+    def start(self, command, experiment, ranks, *arguments, **environment):
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
-        return subprocess.Popen([*launcher, tiny_world.PROGRAM, command, str(experiment), *arguments], env=self.environment, cwd=self.folder,
+        return subprocess.Popen([*launcher, tiny_world.PROGRAM, command, str(experiment), *arguments], env={**self.environment, **environment}, cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
     def plan(self, experiment, ranks):
@@ -72,11 +72,11 @@ class Runs:
         self.expect(job, 0)
         return time.monotonic() - begin, sorted(peaks.values())[-ranks:]  # not of a short-lived child
 
-    def run_to_first_units(self, experiment, name, ranks, pause=0.3):
+    def run_to_first_units(self, experiment, name, ranks, pause=0.3, **environment):
         """Stops `pause` seconds after the loop began -> seconds until the loop starts, [peak bytes of each rank]."""
         begin, started, log = time.monotonic(), None, self.folder / "runs" / name / "run.jsonl"
         before = log.read_text().count('"event":"start"') if log.exists() else 0
-        job = self.start("run", experiment, ranks)
+        job = self.start("run", experiment, ranks, **environment)
         for peaks in peaks_of(job):
             time.sleep(0.02)
             if started is None and log.exists() and log.read_text().count('"event":"start"') > before:

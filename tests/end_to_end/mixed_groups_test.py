@@ -102,8 +102,9 @@ class MixedGroups(unittest.TestCase):
             self.assertEqual(world.complete("x", 4), expected)
 
     def test_a_failed_group_ends_the_job(self):
-        """Nobody waits for a size that is gone."""
-        result = self.teacher.run("fails", 4, MAGISTER_FAIL_POINT="results.commit.synced@2/3:throw")
+        """Nobody waits for a size that is gone. The other group of its size, which would draw all of its units if it could, takes a second for each."""
+        slow = ",".join(["teacher.unit.begin/2:slow"] * 10)
+        result = self.teacher.run("fails", 4, MAGISTER_FAIL_POINT=f"results.commit.synced@2/3:throw,{slow}")
         self.assertNotIn(result.returncode, (0, 75), result.stderr)
         self.assertIn("results.commit.synced", result.stderr)
         self.assertFalse(self.teacher.results("fails").exists())

@@ -75,7 +75,7 @@ class Parity(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             world = World(folder, records=1, model=SMOLLM2)
             world.complete("smollm2", 2, f"tasks.0.dataset.path={ROOT}/configs/data/quickstart.jsonl",
-                           "tasks.0.max_length=2048", "tasks.0.top_k=64", "tasks.0.unit_tokens=2048", seconds=300)
+                           "tasks.0.max_length=2048", "tasks.0.top_k=64", "tasks.0.unit_tokens=2048")
             model = AutoModelForCausalLM.from_pretrained(str(SMOLLM2.parent), gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
             tokenizer = AutoTokenizer.from_pretrained(str(SMOLLM2.parent), gguf_file=SMOLLM2.name).backend_tokenizer
             # transformers drops the Digits step when it converts this file; llama.cpp and the original keep it.

@@ -2,7 +2,6 @@
 the same bits on any number of ranks and threads, after kills and stops; bad pairs are refused by their place.
 """
 import json
-import os
 import pathlib
 import random
 import shutil
@@ -236,13 +235,9 @@ class Preference(tiny_world.Refusals, unittest.TestCase):
             self.assertEqual(self.content("bits"), one, point)
         # SIGTERM while the reference is asked: what is there stays.
         self.world.forget("bits")
-        process = self.world.start("bits", 2, MAGISTER_FAIL_POINT="train.reference.unit@2:slow")
-        running = self.world.results("bits").with_name("student.running.h5.partial")
-        tiny_world.wait_until(running.exists)
-        for rank in tiny_world.ranks_of(process):
-            os.kill(rank, signal.SIGTERM)
-        _, errors = process.communicate(timeout=120)
-        self.assertEqual(process.returncode, 75, errors)
+        done = self.world.interrupted("train.reference.unit@2", signal.SIGTERM, "bits", 2)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertTrue(self.world.results("bits").with_name("student.running.h5.partial").exists())
         self.finish("bits", 3)
         self.assertEqual(self.content("bits"), one)
 

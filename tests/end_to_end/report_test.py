@@ -40,7 +40,7 @@ MESSAGE = re.compile(r"^report\.py: \S.* \(.+\); .+\n$")
 
 def call(*arguments, **environment):
     return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], env={**os.environ, **environment}, capture_output=True,
-                          text=True, check=False, timeout=120)
+                          text=True, check=False, timeout=1200)
 
 
 def loaded_script():
@@ -333,7 +333,7 @@ class Report(unittest.TestCase):
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch.name))
         (folder / "page.png").write_text("the page before")
         line = f'ulimit -f 4; exec "{sys.executable}" "{SCRIPT}" "{self.folder}" --out "{folder}/page.png"'  # files of 4 KiB at most
-        result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
+        result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=1200)
         self.assertEqual(result.returncode, 74, result)
         self.assertRegex(result.stderr.splitlines()[-1] + "\n", MESSAGE)
         self.assertEqual([(path.name, path.read_text()) for path in folder.iterdir()], [("page.png", "the page before")])

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import h5py
 
-from tiny_world import PROGRAM, World, ranks_of, wait_until
+from tiny_world import PROGRAM, World, left_of, let_go, ranks_of, stopped_ranks, wait_until
 
-SLOW = {"records": 6000}  # long enough to be met in the middle
+SLOW = "teacher.unit.begin:slow"  # 0.1 s a unit, of which there are more than a thousand: the run is met in the middle, whoever is late
 
 
 class Stops(unittest.TestCase):
@@ -23,7 +22,7 @@ class Stops(unittest.TestCase):
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
-        cls.world = World(cls.scratch.name, **SLOW)
+        cls.world = World(cls.scratch.name, records=1500)
         cls.reference = cls.world.complete("x", 2)
         cls.whole = pathlib.Path(cls.scratch.name) / "whole.h5"
         shutil.copy(cls.world.results("x"), cls.whole)
@@ -34,10 +33,15 @@ class Stops(unittest.TestCase):
     def partial(self):
         return self.world.results("x").with_suffix(".h5.partial")
 
+    def units_done(self):
+        if not self.partial().exists():
+            return 0
+        with h5py.File(self.partial()) as file:
+            return int(file["commit/done"][()].sum())
+
     def start_and_wait_for_units(self, ranks, *arguments, **environment):
-        process = self.world.start("x", ranks, *arguments, **environment)
-        wait_until(lambda: self.partial().exists() or process.poll() is not None)
-        time.sleep(0.3)
+        process = self.world.start("x", ranks, *arguments, **{"MAGISTER_FAIL_POINT": SLOW, **environment})
+        wait_until(lambda: process.poll() is not None or self.units_done() > 0)
         self.assertIsNone(process.poll(), "the run ended before it could be stopped; make it slower")
         return process
 
@@ -48,7 +52,7 @@ class Stops(unittest.TestCase):
             # mpirun passes USR1 and USR2 on; at TERM it would end its ranks by itself, so that goes to them.
             for pid in ranks_of(process) if number == signal.SIGTERM else [process.pid]:
                 os.kill(pid, number)
-            _, message = process.communicate(timeout=300)
+            _, message = process.communicate(timeout=1200)
             self.assertEqual(process.returncode, 75, message)
             self.assertIn("run the same command again", message)
             self.assertTrue(self.partial().exists())
@@ -58,16 +62,16 @@ class Stops(unittest.TestCase):
     def test_terminated_mpirun_loses_nothing(self):
         process = self.start_and_wait_for_units(2, OMPI_MCA_odls_base_sigkill_timeout="1")  # as users have it
         process.terminate()
-        process.communicate(timeout=300)
+        process.communicate(timeout=1200)
         self.assertNotEqual(process.returncode, 0)
+        wait_until(lambda: not left_of(process))
         self.assertFalse(self.world.results("x").exists())
-        wait_until(lambda: not ranks_of(process))
         self.assertEqual(self.world.complete("x", 2), self.reference)
 
     def test_signal_to_one_rank_stops_all(self):
         process = self.start_and_wait_for_units(3)
         os.kill(ranks_of(process)[-1], signal.SIGTERM)
-        _, message = process.communicate(timeout=300)
+        _, message = process.communicate(timeout=1200)
         self.assertEqual(process.returncode, 75, message)
         self.assertEqual(self.world.complete("x", 1), self.reference)
 
@@ -114,7 +118,7 @@ class Stops(unittest.TestCase):
             self.assertNotIn("--fresh", said)
 
     def test_wall_time(self):
-        result = self.world.run("x", 2, "--max-wall", "00:00:01")
+        result = self.world.run("x", 2, "--max-wall", "00:00:01", MAGISTER_FAIL_POINT=SLOW)
         self.assertEqual(result.returncode, 75, result.stderr)
         self.assertEqual(self.world.complete("x", 2), self.reference)
 
@@ -131,18 +135,19 @@ class Stops(unittest.TestCase):
         self.assertIsNone(process.poll(), "refused, not let in after the first")
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        wait_until(lambda: not ranks_of(process))
+        wait_until(lambda: not left_of(process))
         self.assertEqual(self.world.complete("x", 2), self.reference)
 
     def test_second_run_does_not_disturb_the_first(self):
-        process = self.start_and_wait_for_units(2)
+        process = self.world.start("x", 2, MAGISTER_FAIL_POINT="teacher.unit.begin@3:stop")
+        wait_until(lambda: stopped_ranks(process) or process.poll() is not None)
         self.assertEqual(self.world.run("x", 0).returncode, 74)
-        process.communicate(timeout=120)
-        self.assertEqual(process.returncode, 0)
+        _, message = let_go(process)
+        self.assertEqual(process.returncode, 0, message)
         self.assertEqual(self.world.sha256("x"), self.reference)
 
     def test_another_experiment_does_not_touch_the_partial_file(self):
-        self.world.run("x", 2, "--max-wall", "00:00:01")
+        self.assertNotEqual(self.world.run("x", 2, MAGISTER_FAIL_POINT="results.commit.done_written@4:kill").returncode, 0)
         before = self.partial().read_bytes()
         for change in ("tasks.0.top_k=7", "tasks.0.unit_tokens=65", "tasks.0.max_length=100", "tasks.0.dataset.limit=1400"):
             result = self.world.run("x", 1, change)
@@ -157,8 +162,8 @@ class Stops(unittest.TestCase):
         self.assertEqual(len(kept), 1)
 
     def test_error_of_one_rank_ends_the_job(self):
-        process = self.world.start("x", 3, MAGISTER_FAIL_POINT="teacher.unit.begin@2/1:throw,teacher.unit.begin@4/0:hang")
-        _, message = process.communicate(timeout=100)  # the watchdog would end it after half an hour, not the error
+        process = self.world.start("x", 3, MAGISTER_FAIL_POINT="teacher.unit.begin@2/1:throw,teacher.unit.begin@4/0:hang,teacher.unit.begin/2:slow")
+        _, message = process.communicate(timeout=1200)  # the watchdog would end it after half an hour, not the error
         self.assertEqual(process.returncode, 70, message)
         ours, mpi = message.find("teacher.unit.begin"), message.find("MPI_ABORT")
         self.assertGreaterEqual(ours, 0, message)
@@ -166,8 +171,8 @@ class Stops(unittest.TestCase):
         self.assertEqual(self.world.complete("x", 2), self.reference)
 
     def test_stalled_rank_is_ended_by_the_watchdog(self):
-        for where in ("teacher.unit.begin@2/1:hang", "teacher.unit.computed@1/0:hang"):
-            result = self.world.run("x", 2, "run.watchdog_seconds=2", seconds=600, MAGISTER_FAIL_POINT=where)
+        for where in ("teacher.unit.begin@2/1:hang,teacher.unit.begin/0:slow", "teacher.unit.computed@1/0:hang,teacher.unit.begin/1:slow"):
+            result = self.world.run("x", 2, "run.watchdog_seconds=2", MAGISTER_FAIL_POINT=where)
             self.assertEqual(result.returncode, 70, result.stderr)
             self.assertIn("watchdog", result.stderr)
         self.assertEqual(self.world.complete("x", 2), self.reference)
@@ -193,7 +198,7 @@ class FullDisk(unittest.TestCase):
                             filler.write(b"x" * 4096)
                     except OSError:
                         pass
-                _, message = process.communicate(timeout=600)
+                _, message = process.communicate(timeout=1200)
                 self.assertEqual(process.returncode, 74, message)
                 self.assertFalse(world.results("x").exists())
                 os.remove(os.path.join(disk, "filler"))

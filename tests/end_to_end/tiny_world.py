@@ -1,6 +1,7 @@
 """What end-to-end tests share: a tiny Llama with random weights and a byte-level tokenizer (made by the trusted programs,
 0.2 s to load), a small data set of uneven records, and runs of the real program under mpirun.
 """
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -8,6 +9,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,10 +152,28 @@ class World:
         return subprocess.Popen(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
-    def run(self, name, ranks, *arguments, seconds=600, **environment):
-        """-> CompletedProcess; never raises for the exit code."""
-        return subprocess.run(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
-                              capture_output=True, text=True, check=False, timeout=seconds)
+    def run(self, name, ranks, *arguments, seconds=1800, **environment):
+        """-> CompletedProcess; never raises for the exit code. Nothing of the job is left: mpirun ends before the ranks that it kills have
+        ended, and until then they hold locks and may still finish a write."""
+        with self.start(name, ranks, *arguments, **environment) as process:
+            try:
+                output, errors = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            wait_until(lambda: not left_of(process))
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def interrupted(self, point, number, name, ranks, *arguments, **environment):
+        """A run whose ranks all get the signal while one of them stands at the fail point -> CompletedProcess. However late this test looks,
+        the run is not yet further."""
+        process = self.start(name, ranks, *arguments, **environment, MAGISTER_FAIL_POINT=f"{point}:stop")
+        wait_until(lambda: stopped_ranks(process) or process.poll() is not None)
+        for pid in ranks_of(process):
+            os.kill(pid, number)
+        output, errors = let_go(process)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def complete(self, name, ranks, *arguments, **environment):
         """Runs to the end -> sha256 of every file of results."""
@@ -181,7 +201,49 @@ def ranks_of(process):
     return sorted(found)
 
 
-def wait_until(condition, seconds=300, pause=0.02):
+def stat_of(path):
+    """-> (state, session) of a process or thread, as proc(5) says; of one that is gone ("X", 0)."""
+    try:
+        fields = (path / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "X", 0
+    return fields[0], int(fields[3])
+
+
+def stopped_ranks(process):
+    """Those of ranks_of() that stand still, by a fail point with the action `stop` or by a signal."""
+    return [pid for pid in ranks_of(process) if stat_of(pathlib.Path(f"/proc/{pid}"))[0] == "T"]
+
+
+def let_go(process, seconds=1800):
+    """Wakes whoever has stopped or stops yet, until the run ends -> (output, errors)."""
+    deadline = time.monotonic() + seconds
+    while True:
+        for pid in stopped_ranks(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        try:
+            return process.communicate(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                raise
+
+
+def threads_of(entry):
+    try:
+        return list((entry / "task").iterdir())
+    except OSError:
+        return []
+
+
+def left_of(process):
+    """Process ids of the run's session, mpirun's own among them, with a thread that has not ended: who is being killed has no /proc/PID/exe any
+    more, but still files and locks."""
+    return [int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and stat_of(entry)[1] == process.pid
+            and any(stat_of(thread)[0] not in "ZX" for thread in threads_of(entry))]
+
+
+def wait_until(condition, seconds=600, pause=0.02):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

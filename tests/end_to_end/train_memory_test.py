@@ -26,6 +26,8 @@ class Memory(unittest.TestCase):
         cls.folder = pathlib.Path(scratch.name)
         text = EXPERIMENT.replace("epochs: 2, global_batch: 4, max_length: 96", "steps: 2, global_batch: 8, micro_batch: 2, max_length: 256")
         cls.world = tiny_world.World(cls.folder, records=3, text=text, results=("student.h5",), model=tiny_world.make_model(cls.folder / "deep", num_hidden_layers=8, intermediate_size=3072))
+        # What the machine has free changes with the tests beside this one, between a plan and its run: a limit below it stands for all.
+        cls.world.environment["SLURM_MEM_PER_NODE"] = "3000"
         words = (tiny_world.WORDS * 40)[:900]
         cls.world.data.write_text("".join(json.dumps({"id": str(i), "text": " ".join(words[i:i + 400])}) + "\n" for i in range(8)))
 
@@ -110,7 +112,7 @@ class Memory(unittest.TestCase):
             self.assertEqual(self.parts(whole)[name], self.parts(one)[name], name)
         self.assertNotIn("gradients of other ranks", one["memory per device"])
         self.assertIn("gradients of other ranks", four["memory per device"])
-        self.assertAlmostEqual(self.bytes_of(four["memory allowed"]) / self.bytes_of(one["memory allowed"]), 0.25, delta=0.05)  # what is free changes meanwhile
+        self.assertAlmostEqual(self.bytes_of(four["memory allowed"]) / self.bytes_of(one["memory allowed"]), 0.25, delta=0.01)
 
     def test_nothing_to_learn_makes_no_file(self):
         data, rest = self.folder / "empty.jsonl", (f"tasks.0.dataset.path={self.folder / 'empty.jsonl'}", "tasks.0.train.append_eos=false")
@@ -132,6 +134,8 @@ class Memory(unittest.TestCase):
         for where, ranks, words in ((f"{POINT}@14:enospc", 0, "layers are computed again"), (f"{POINT}@12/0:enospc", 2, "layers are computed again"),
                                     (twice, 0, "one at a time from here on")):
             with self.subTest(where=where):
+                if where == twice and len(os.sched_getaffinity(0)) < 2:
+                    self.skipTest("one core")
                 self.world.forget("whole")
                 code, lines = self.train("whole", ranks, MAGISTER_FAIL_POINT=where)
                 self.assertEqual(code, 0, lines[-3000:])

@@ -25,9 +25,9 @@ class Check(unittest.TestCase):
 
     def check(self, *options, root=ROOT):
         report = self.folder / "gpu_report.md"
-        command = [root / "scripts/gpu_check.sh", "--dry-run", "--seconds", 1000, "--build", BUILD, "--report", report, *options]
+        command = [root / "scripts/gpu_check.sh", "--dry-run", "--seconds", 3000, "--build", BUILD, "--report", report, *options]
         begin = time.time()
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=1100,
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=3500,
                               env={**os.environ, "MAGISTER_PYTHON": sys.executable})
         print(f"   {' '.join(map(str, options)) or 'all'}: {time.time() - begin:.0f} s", flush=True)
         return done, json.loads(report.with_suffix(".json").read_text()), report.read_text()

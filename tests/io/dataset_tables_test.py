@@ -241,7 +241,7 @@ class Damage(Tables):
                     at = rng.randrange(max(0, len(data) - 1024), len(data)) if rng.random() < 0.5 else rng.randrange(len(data))
                     data[at] = rng.randrange(256) if kind != 3 else 0xFF
             path = self.write(name, bytes(data))
-            done = subprocess.run([PROBE, "records", json.dumps({"paths": [path], "whole": True, "quiet": True})], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([PROBE, "records", json.dumps({"paths": [path], "whole": True, "quiet": True})], capture_output=True, text=True, timeout=600, check=False)
             codes[done.returncode] = codes.get(done.returncode, 0) + 1
             if done.returncode not in (0, 65):
                 keep = pathlib.Path("/tmp") / f"damaged-{i}-{name}"

@@ -8,12 +8,16 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 import h5py
 import numpy
+
+sys.path.insert(0, str(pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / "tests/end_to_end"))
+from tiny_world import left_of, stat_of, wait_until  # noqa: E402
 
 PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/results_probe"
 KILLS = 12
@@ -222,10 +226,24 @@ class Results(unittest.TestCase):
 
     def test_the_lock_names_its_holder(self):
         path = self.folder / "locked.h5"
-        with subprocess.Popen([PROBE, "lock", path, "20"], stdout=subprocess.PIPE, text=True) as holder:
+        with subprocess.Popen([PROBE, "lock", path, "200"], stdout=subprocess.PIPE, text=True) as holder:
             self.assertEqual(holder.stdout.readline(), "locked\n")
             self.assertIn(f"process {holder.pid} on ", probe("run", path, code=74))
             holder.kill()
+        probe("run", path)
+
+    def test_ranks_that_lock_after_their_launcher_was_killed_are_waited_for(self):
+        """They have another parent by then; as long as they live they would be taken for a run at work."""
+        path, lock = self.folder / "orphaned.h5", self.folder / "orphaned.h5.lock"
+        job = subprocess.Popen(mpirun(1, "lock", path, "200"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                               env={**os.environ, "MAGISTER_FAIL_POINT": "results.lock.flock:stop"})
+        stopped = lambda: [pid for pid in left_of(job) if stat_of(pathlib.Path(f"/proc/{pid}"))[0] == "T"]
+        wait_until(stopped)
+        job.kill()
+        job.wait()
+        for pid in stopped():
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: lock.exists() and lock.read_text() or not left_of(job))
         probe("run", path)
 
 

@@ -23,8 +23,8 @@ FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 # Stands in for build/magister: the first start works until a signal and asks to be resumed, the next one finishes.
 STAND_IN = """#!/bin/bash
-echo "start $*" >> calls.txt
 trap 'echo signalled >> calls.txt; exit 75' USR1 USR2 TERM
+echo "start $*" >> calls.txt
 [ -f behaviour.sh ] && . ./behaviour.sh
 exit 0
 """
@@ -58,7 +58,7 @@ class Jobs(unittest.TestCase):
         return path.read_text() if path.exists() else ""
 
     def wait_for_call(self, folder, text, count=1):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while self.calls(folder).count(text) < count:
             self.assertLess(time.monotonic(), deadline, self.calls(folder) + self.slurm.run(["squeue"]))
             time.sleep(0.1)
@@ -153,7 +153,7 @@ class Jobs(unittest.TestCase):
         script = folder / "jobs/array.sbatch"  # the experiment with smaller numbers, by the arguments that users have
         script.write_text(script.read_text().replace('"$@"', " ".join(settings)))
         array, merge = self.submit_array(folder, "configs/array.yaml", 3)
-        self.assertEqual(self.slurm.wait(merge, FINAL, 240), "COMPLETED", self.logs_of(folder))
+        self.assertEqual(self.slurm.wait(merge, FINAL), "COMPLETED", self.logs_of(folder))
         subprocess.run([PROGRAM, "run", "configs/array.yaml", "name=whole", *settings], cwd=folder, check=True)
         with h5py.File(folder / "runs/array.h5") as merged, h5py.File(folder / "runs/whole/teacher.h5") as whole:
             self.assertEqual(merged.attrs["complete"], 1)

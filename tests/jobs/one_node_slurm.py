@@ -35,17 +35,19 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,bf_interval=1
 ReturnToService=2
-KillWait=5
+KillWait=60
 GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs=64 RealMemory=1000 Gres=gpu:fake:8 State=UNKNOWN
 PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports():
+    """Two that differ."""
+    with socket.socket() as one, socket.socket() as other:
+        for probe in (one, other):
+            probe.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
 
 
 class OneNodeSlurm:
@@ -62,7 +64,8 @@ class OneNodeSlurm:
         for index in range(8):
             os.mknod(self.folder / f"gpu{index}", 0o20666, os.makedev(1, 3))  # each a /dev/null
         host = socket.gethostname().split(".")[0]
-        text = SLURM_CONF.format(folder=self.folder, host=host, port=free_port(), node_port=free_port())
+        port, node_port = free_ports()
+        text = SLURM_CONF.format(folder=self.folder, host=host, port=port, node_port=node_port)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu Type=fake File={self.folder}/gpu[0-7]\n")
         # slurmd of this age looks for a cgroup mount even when nothing uses it; an empty folder satisfies it.
@@ -70,7 +73,7 @@ class OneNodeSlurm:
         (self.folder / "cgroup").mkdir()
         for daemon in ("slurmctld", "slurmd"):
             self.run(["/usr/sbin/" + daemon, "-c"])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while self.run(["sinfo", "-h", "-o", "%T"], check=False).strip() != "idle":
             if time.monotonic() > deadline:
                 raise RuntimeError("Slurm did not start:\n" + self.logs())

@@ -122,7 +122,7 @@ TEST_P(PeerSumsOf, OfAGraphThatIsStartedAgainWhoeverComesLate) {
 
 // The last one never comes: its thread has failed, and the others know within moments, with its error.
 TEST_P(PeerSumsOf, AShardThatLeavesReleasesThoseThatWait) {
-  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "20", 1);
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "200", 1);
   std::string text;
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -150,7 +150,7 @@ TEST_P(PeerSumsOf, AShardThatLeavesReleasesThoseThatWait) {
   }
   EXPECT_EQ(text, "a bad record");
   unsetenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << "and not after the group's limit";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(150)) << "and not after the group's limit";
 }
 
 // Nobody left, but one does not come: a kernel does not spin for ever.

@@ -55,10 +55,10 @@ TEST(ThreadPool, ShortRunsNeverMix) {
 
 TEST(ThreadPool, TilesAreDrawnInOrder) {
   ThreadPool pool(3);
-  std::atomic<std::int64_t> last{-1};
+  std::atomic<std::int64_t> begun{0};
   pool.run(500, [&](std::int64_t tile, int) {
-    const std::int64_t before = last.exchange(tile);
-    EXPECT_LT(before, tile + 3);  // two others may be ahead between drawing and saying so
+    // All tiles before this one are drawn, and each of the two other threads may have one of them that it has not counted yet.
+    EXPECT_GE(begun.fetch_add(1), tile - 2);
   });
 }
 
@@ -120,10 +120,14 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
   ThreadPool few(2), many(16);
   few.run(64, [](std::int64_t, int) {});
   many.run(64, [](std::int64_t, int) {});
-  std::this_thread::sleep_for(20ms);
-  const double before = cpu_seconds();
-  std::this_thread::sleep_for(300ms);
-  EXPECT_LT(cpu_seconds() - before, 0.03);
+  // Before long; when, is the scheduler's: a worker that has not had a core yet spins when it gets one.
+  double used = 1;
+  for (int look = 0; look < 200 && used >= 0.03; ++look) {
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(300ms);
+    used = cpu_seconds() - before;
+  }
+  EXPECT_LT(used, 0.03);
 }
 
 // Nobody waits for a worker that has not woken: with far more threads than cores a run of two tiles costs what two

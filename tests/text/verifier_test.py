@@ -119,7 +119,7 @@ def cases(count, seed):
 
 def ask(entries):
     lines = "".join(json.dumps(entry) + "\n" for entry in entries)
-    done = subprocess.run([PROBE], input=lines.encode(), stdout=subprocess.PIPE, check=True, timeout=300)
+    done = subprocess.run([PROBE], input=lines.encode(), stdout=subprocess.PIPE, check=True, timeout=1200)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(entries), (len(answers), len(entries))
     return answers

@@ -28,11 +28,11 @@ namespace magister {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
-constexpr auto kOrphansGone = std::chrono::seconds(10);
-// Between creating the lock file and naming itself in it a starter needs microseconds; a network may need more.
-constexpr auto kNameWritten = std::chrono::milliseconds(300);
+// Looks, not the clock, which goes on while a machine stands still: then no orphan had the time to end.
 constexpr auto kPause = std::chrono::milliseconds(50);
+constexpr int kOrphansGone = 200;  // 10 s
+// Between creating the lock file and naming itself in it a starter needs microseconds; a network may need more: 0.3 s.
+constexpr int kNameWritten = 6;
 
 enum class LockKind { kShared, kExclusive };
 enum class LockAnswer { kLocked, kHeld, kUnsupported };
@@ -104,6 +104,13 @@ std::uint64_t process_start(std::int64_t pid) {
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
 }
 
+// As it was when this process began: the ranks of a launcher that is killed before they have a lock have another parent by then, which lives.
+struct Launcher {
+  std::int64_t pid = ::getppid();
+  std::uint64_t start = process_start(pid);
+};
+const Launcher started_by;
+
 std::string first_set(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (const char* value = std::getenv(name)) return value;
@@ -118,12 +125,11 @@ void write_holder(int descriptor) {
   std::strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&now, &utc));
   // Without a launcher the parent is a shell, which may end while the run goes on.
   const bool launched = !first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}).empty();
-  const std::int64_t launcher = launched ? ::getppid() : 0;
   const json holder = {{"host", host_name()},
                        {"pid", ::getpid()},
                        {"pid_start", process_start(::getpid())},
-                       {"launcher", launcher},
-                       {"launcher_start", launched ? process_start(launcher) : 0},
+                       {"launcher", launched ? started_by.pid : 0},
+                       {"launcher_start", launched ? started_by.start : 0},
                        {"since", since},
                        {"job", first_set({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})}};
   const std::string text = holder.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
@@ -172,9 +178,8 @@ Holder read_holder(int descriptor) {
 }
 
 FileDescriptor take_first(const std::string& path) {
-  const auto begin = Clock::now();
   bool said = false;
-  for (;;) {
+  for (int looks = 0;; ++looks) {
     FileDescriptor file = open_lock_file(path);
     if (try_lock(file.number(), LockKind::kExclusive, path)) {
       if (still_there(file.number(), path)) {
@@ -185,8 +190,7 @@ FileDescriptor take_first(const std::string& path) {
     }
     const Holder holder = read_holder(file.number());
     file.reset();
-    const auto waited = Clock::now() - begin;
-    const bool wait = holder.orphaned() ? waited < kOrphansGone : !holder.known() && waited < kNameWritten;
+    const bool wait = holder.orphaned() ? looks < kOrphansGone : !holder.known() && looks < kNameWritten;
     MAGISTER_CHECK(wait, ExitCode::kInputOutput,
                    "{}: another run holds it: {} (two runs would write one file); wait for it, or "
                    "end it",
