@@ -109,7 +109,7 @@ void TrainJob::check_head() const {
   const ModelConfig& model = layout_.description().config;
   MAGISTER_CHECK(
       static_cast<std::int64_t>(model.labels.size()) == config_.head_labels(), ExitCode::kConfig,
-      "{}: {} is a classifier of {} labels, and this objective needs one of {}; start from a model with such a "
+      "{}: {} is a classifier of {} labels (this objective learns a head of {}); start from a model with such a "
       "head or with none",
       config_.model.place, printable(checkpoint_.path(), 4096), model.labels.size(), config_.head_labels());
   MAGISTER_CHECK(!config_.values || !model.encoder, ExitCode::kConfig,
