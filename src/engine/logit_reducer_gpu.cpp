@@ -10,8 +10,10 @@
 namespace magister {
 namespace {
 
-// Candidates of rows that keep more than the kernel's shared memory holds: a stable sort, lower ids first among equals.
-void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
+// A sort takes some 24 bytes a logit, six tiles of logits for a tile's rows at once, which nothing plans.
+constexpr std::int64_t kSortedRows = 16;
+
+void sort_rows(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
   const auto [values, ids] = at::sort(logits_Rv, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
   const std::int64_t keep = share_RK.size(1);
   const at::Tensor bits = values.narrow(1, 0, keep).contiguous().view(at::kInt).to(at::kLong).bitwise_and(0xffffffffLL);
@@ -19,6 +21,14 @@ void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, cons
   const at::Tensor hole =
       at::scalar_tensor(static_cast<std::int64_t>(0xffffffffff800000ULL), packed.options());  // {-inf, -1}
   share_RK.copy_(at::where(values.narrow(1, 0, keep).isneginf(), hole, packed));
+}
+
+// Candidates of rows that keep more than the kernel's shared memory holds: a stable sort, lower ids first among equals.
+void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
+  for (std::int64_t begin = 0; begin < logits_Rv.size(0); begin += kSortedRows) {
+    const std::int64_t rows = std::min(kSortedRows, logits_Rv.size(0) - begin);
+    sort_rows(logits_Rv.narrow(0, begin, rows), vocab_begin, share_RK.narrow(0, begin, rows));
+  }
 }
 
 }  // namespace

@@ -84,10 +84,10 @@ ModelRunner::Rows ModelRunner::run(const Scheduler::Pass& pass) {
 }
 
 PassMemory::Size ModelRunner::size_of(const std::vector<Piece>& pieces) const {
-  PassMemory::Size size{tokens_of(pieces), 0, 0};
+  PassMemory::Size size{tokens_of(pieces), 0, 0, 0};
   for (const auto& [sequence, first, count] : pieces) {
     size.sequence_tokens = std::max(size.sequence_tokens, first + count);
-    if (first + count == sequence->num_tokens()) ++size.logit_rows;
+    if (first + count == sequence->num_tokens()) ++size.sampled_rows;
   }
   return size;
 }
@@ -138,7 +138,7 @@ void ModelRunner::compute_at_once(const std::vector<Piece>& pieces, Parts& parts
 
 at::Tensor ModelRunner::run_ahead(const std::vector<Sequence*>& texts, const at::Tensor& ids_R) {
   const auto rows = static_cast<std::int64_t>(texts.size());
-  PassMemory::Size size{rows, 0, rows};
+  PassMemory::Size size{rows, 0, 0, rows};
   std::vector<std::int64_t> past;
   std::vector<BlockTable> slots;
   for (const Sequence* text : texts) {

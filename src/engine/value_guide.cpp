@@ -197,7 +197,7 @@ at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past;
   std::vector<BlockTable> slots;
-  PassMemory::Size size{0, 0, static_cast<std::int64_t>(inputs.size())};
+  PassMemory::Size size;  // a row of logits is a few numbers
   for (const Input& input : inputs) {
     const auto count = static_cast<std::int64_t>(input.tokens.size());
     size.tokens += count;

@@ -30,6 +30,7 @@ class ModelBackend {
   virtual const LmHead& lm_head() const = 0;
   virtual const ModelConfig& config() const = 0;
   virtual std::uint64_t weight_bytes() const = 0;
+  virtual bool has_codes() const { return false; }
 
   // See Transformer.
   virtual const gpu::Queue* queue() const = 0;

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "magister/core/error.h"
@@ -13,17 +14,57 @@
 #include "magister/model/partition.h"
 
 namespace magister {
+namespace {
+
+// The largest product of a layer; an expert's is one.
+std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part) {
+  const std::uint64_t qkv =
+      (part.heads.size() + 2 * part.kv_heads.size()) * static_cast<std::uint64_t>(config.head_dim);
+  const std::uint64_t gate_up = 2 * std::max<std::uint64_t>(part.mlp.size(), part.expert.size());
+  return std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size);
+}
+
+// Rows of logits between the head and the tokens: those of the pass, the same with rows that were kept of shared prompts, and those that are
+// drawn; the shard's own part twice on its way to the others.
+std::uint64_t sampled_row_bytes(const ModelConfig& config, const Partition& part, std::int64_t rows, int tp_size) {
+  const std::uint64_t own = tp_size == 1 ? 0 : 2 * (part.vocab.size() + 1);
+  return static_cast<std::uint64_t>(rows) * (3 * static_cast<std::uint64_t>(config.vocab_size) + own) * sizeof(float);
+}
+
+}  // namespace
+
+GpuPassSize GpuPassSize::with(const GpuPassSize& other) const {
+  return {std::max(tokens, other.tokens), std::max(sequence_tokens, other.sequence_tokens),
+          std::max(tile_rows, other.tile_rows), std::max(sampled_rows, other.sampled_rows)};
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> gpu_pass_parts(const ModelConfig& config, const Partition& partition,
+                                                                  int tp_size, const GpuPassSize& size, bool codes,
+                                                                  at::ScalarType dtype) {
+  std::vector<std::pair<std::string, std::uint64_t>> parts = {
+      {"activations", gpu_activation_bytes(config, partition, size.tokens, size.sequence_tokens, dtype)}};
+  if (size.tile_rows > 0)
+    parts.emplace_back("a tile of logits",
+                       static_cast<std::uint64_t>(size.tile_rows) * partition.vocab.size() * sizeof(float));
+  if (codes) parts.emplace_back("a plain product", most_plain_weights(config, partition) * c10::elementSize(dtype));
+  if (size.sequence_tokens > 0)
+    parts.emplace_back("gathered keys",
+                       gpu_gathered_bytes(config, partition, size.tokens, size.sequence_tokens, dtype));
+  if (size.sampled_rows > 0)
+    parts.emplace_back("sampled rows", sampled_row_bytes(config, partition, size.sampled_rows, tp_size));
+  return parts;
+}
 
 bool PassMemory::fits_here(const Size& size) const {
-  if (refuses_()) return false;
   const gpu::Queue* const queue = model_.queue();
-  if (queue == nullptr || queue->on_host()) return true;
-  const Partition part = partition_for(model_.config(), model_.group().tp_rank(), model_.group().tp_size());
-  const at::ScalarType dtype = model_.lm_head().projection.weight_NK.scalar_type();
-  std::uint64_t bytes = gpu_activation_bytes(model_.config(), part, size.tokens, size.sequence_tokens, dtype) +
-                        static_cast<std::uint64_t>(3 * size.logit_rows) * part.vocab.size() * sizeof(float);
-  if (size.sequence_tokens > 0)
-    bytes += gpu_gathered_bytes(model_.config(), part, size.tokens, size.sequence_tokens, dtype);
+  if (!has_room_ && (queue == nullptr || queue->on_host())) return true;
+  const int tp_size = model_.group().tp_size();
+  std::uint64_t bytes = 0;
+  for (const auto& part :
+       gpu_pass_parts(model_.config(), partition_for(model_.config(), model_.group().tp_rank(), tp_size), tp_size, size,
+                      model_.has_codes(), model_.lm_head().projection.weight_NK.scalar_type()))
+    bytes += part.second;
+  if (has_room_) return has_room_(bytes);
   try {
     const at::Tensor place =
         at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device_of(*queue)));
@@ -33,16 +74,20 @@ bool PassMemory::fits_here(const Size& size) const {
   }
 }
 
+// All that passes may have without another question, some tokens ahead; where there is no memory for that, this pass alone.
 bool PassMemory::fits_everywhere(const Size& size) {
-  if (size.tokens <= known_.tokens && size.sequence_tokens <= known_.sequence_tokens &&
-      size.logit_rows <= known_.logit_rows)
-    return true;
+  if (known_.holds(size)) return true;
+  const bool refused = refuses_();
+  Size all = known_.with(size);
+  all.sequence_tokens = (all.sequence_tokens + kTokensAhead - 1) / kTokensAhead * kTokensAhead;
   ProcessGroup& group = model_.group();
-  const at::Tensor mine = at::tensor({fits_here(size) ? 1 : 0}, at::kLong).to(group.device());
-  if (group.all_gather(mine).min().item<std::int64_t>() == 0) return false;
-  known_ = {std::max(size.tokens, known_.tokens), std::max(size.sequence_tokens, known_.sequence_tokens),
-            std::max(size.logit_rows, known_.logit_rows)};
-  return true;
+  for (const Size& asked : {all, size}) {
+    const at::Tensor mine = at::tensor({!refused && fits_here(asked) ? 1 : 0}, at::kLong).to(group.device());
+    if (group.all_gather(mine).min().item<std::int64_t>() == 0) continue;
+    if (asked == all) known_ = all;
+    return true;
+  }
+  return false;
 }
 
 std::string PassMemory::run(const Size& size, const std::function<void()>& pass) {

@@ -132,6 +132,7 @@ bool Transformer::shares_prefixes() const { return backend_->shares_prefixes(); 
 const LmHead& Transformer::lm_head() const { return backend_->lm_head(); }
 const ModelConfig& Transformer::config() const { return backend_->config(); }
 std::uint64_t Transformer::weight_bytes() const { return backend_->weight_bytes(); }
+bool Transformer::has_codes() const { return backend_->has_codes(); }
 KvCache Transformer::make_cache(std::int64_t num_pages) const { return backend_->make_cache(num_pages); }
 at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return backend_->logits(hidden_RD); }
 std::string Transformer::first_not_finite(const PackedBatch& batch) { return backend_->first_not_finite(batch); }

@@ -126,6 +126,11 @@ PeerSums::~PeerSums() {
   }
 }
 
+std::uint64_t PeerSums::memory_bytes(int shards) {
+  if (shards < 2 || shards > gpu::kMostPeers) return 0;
+  return static_cast<std::uint64_t>(gpu::PeerMemoryLayout{shards}.words()) * sizeof(std::uint32_t);
+}
+
 bool PeerSums::takes(std::int64_t count) const { return count <= (peers_->fast ? gpu::kPeerSumNumbers : kMostNumbers); }
 
 void PeerSums::queue_sum(float* numbers, std::int64_t count, const gpu::Queue& queue) const {
@@ -251,8 +256,7 @@ struct PeerSums::Making {
       MAGISTER_CHECK(shared != nullptr, ExitCode::kInternal, "there is no memory on the host that GPUs see");
       sums.reset(new PeerSums(shared, queue, group.tp_rank(), group.tp_size(), group.backend() == "nccl, fast"));
       if (!all_here()) shared->exported = true;
-      const std::int64_t words = gpu::PeerMemoryLayout{group.tp_size()}.words();
-      shared->memory[own] = peer_memory::make(queue, static_cast<std::size_t>(words) * sizeof(std::uint32_t));
+      shared->memory[own] = peer_memory::make(queue, static_cast<std::size_t>(memory_bytes(group.tp_size())));
     });
   }
 

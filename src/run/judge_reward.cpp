@@ -108,7 +108,7 @@ Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll
 }
 
 PassShape JudgeReward::pass() const {
-  return {std::max<std::uint64_t>(kTokens, 1), config_.max_prompt_length + config_.max_new_tokens, 0};
+  return {kTokens, config_.max_prompt_length + config_.max_new_tokens, 0, kSequences};
 }
 
 std::int64_t JudgeReward::num_pages() const {

@@ -8,8 +8,10 @@
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
+#include "magister/model/pass_memory.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
+#include "magister/parallel/peer_sums.h"
 #include "magister/run/open_model.h"
 
 namespace magister {
@@ -56,38 +58,29 @@ MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uin
 
 // 8 channels with buffers of 4 MB, 5 MB and 0.5 MB (one for each of NCCL's protocols) to two neighbours, and what the library keeps.
 constexpr std::uint64_t kNcclBytes = std::uint64_t{256} << 20;
-constexpr const char* kNccl = "NCCL";
-
-// Rows of logits between the head and the tokens: those of the pass, the same with rows that were kept of shared prompts, and those that are
-// drawn; the shard's own part twice on its way to the others.
-std::uint64_t sampled_row_bytes(const ModelConfig& config, const Partition& part, std::uint64_t rows, int tp_size) {
-  const std::uint64_t own = tp_size == 1 ? 0 : 2 * (part.vocab.size() + 1);
-  return rows * (3 * static_cast<std::uint64_t>(config.vocab_size) + own) * sizeof(float);
-}
+// What the models of a group have together.
+constexpr const char *kNccl = "NCCL", *kPeerSums = "sums in kernels";
 
 MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
                       std::uint64_t cache_pages, int tp_size, const GpuDemand& gpu) {
-  const auto D = static_cast<std::uint64_t>(config.hidden_size);
   const auto longest = static_cast<std::int64_t>(pass.sequence_tokens);
   const at::ScalarType type = activation_dtype(gpu.dtype);
-  MemoryParts parts = {
-      {"weights", weights},
-      {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), longest, type)},
-      {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
-  if (gpu.quantized)
-    parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
+  const GpuPassSize size{static_cast<std::int64_t>(pass.tokens), longest, LogitReducer::kGpuTileRows,
+                         static_cast<std::int64_t>(pass.sampled_rows)};
+  MemoryParts parts = {{"weights", weights}};
+  for (auto& one : gpu_pass_parts(config, part, tp_size, size, gpu.quantized, type)) parts.push_back(std::move(one));
   if (cache_pages > 0) {
-    parts.emplace_back("gathered keys",
-                       gpu_gathered_bytes(config, part, static_cast<std::int64_t>(pass.tokens), longest, type));
     // One page more, which idle rows write to.
     parts.emplace_back("keys and values",
                        (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
     if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, longest, gpu.dtype); decoding > 0)
       parts.emplace_back("decoding", decoding);
   }
-  if (pass.sampled_rows > 0)
-    parts.emplace_back("sampled rows", sampled_row_bytes(config, part, pass.sampled_rows, tp_size));
   if (tp_size > 1) parts.emplace_back(kNccl, kNcclBytes);
+  // A model that decodes in kernels of ours finds them when it is tested, whatever its task.
+  const bool has_kernels = gpu_decoding_bytes(config, part, 1, gpu.dtype) > 0;
+  if (const std::uint64_t sums = PeerSums::memory_bytes(tp_size); has_kernels && sums > 0)
+    parts.emplace_back(kPeerSums, sums);
   return parts;
 }
 
@@ -107,7 +100,7 @@ MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_byt
 }
 
 MemoryParts without_shared(MemoryParts parts) {
-  std::erase_if(parts, [](const auto& part) { return part.first == kNccl; });
+  std::erase_if(parts, [](const auto& part) { return part.first == kNccl || part.first == kPeerSums; });
   return parts;
 }
 

@@ -29,7 +29,7 @@ bool SequencePasses::run(const std::vector<std::int64_t>& lengths, IndexRange ra
   const std::int64_t tokens = tokens_of(lengths, range);
   if (tokens <= most_tokens_ || range.size() == 1) {
     bool goes_on = true;
-    const std::string problem = memory_.run({tokens, 0, logit_rows_}, [&] { goes_on = pass(range); });
+    const std::string problem = memory_.run({tokens, 0, logit_rows_, 0}, [&] { goes_on = pass(range); });
     if (problem.empty()) return goes_on;
     MAGISTER_CHECK(
         range.size() > 1, ExitCode::kConfig,

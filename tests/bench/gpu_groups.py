@@ -2,7 +2,7 @@
 """Groups of several GPUs: what the sums between them cost. `model` computes it from bytes and is labelled so; `measure` runs the same
 teacher job on groups of one and of two GPUs where a host has two.
 
-usage: gpu_groups.py model [--link GB/s] [--rate TFLOP/s]
+usage: gpu_groups.py model [--ring GB/s] [--link GB/s] [--rate TFLOP/s]
        gpu_groups.py measure --program build/magister [--shape configs/shapes/llama-3.2-1b]
 """
 import argparse
@@ -36,13 +36,14 @@ def exposed_share(config, size, link, rate, number_bytes):
 
 
 def model(arguments):
-    print(f"A MODEL, not a measurement: {arguments.link:g} GB/s a direction between GPUs, {arguments.rate:g} TFLOP/s in products, nothing overlapped.")
+    print(f"A MODEL, not a measurement: {arguments.ring:g} GB/s a direction between GPUs over `reproducible`'s eight channels and {arguments.link:g} over all that NCCL "
+          f"takes, {arguments.rate:g} TFLOP/s in products, nothing overlapped.")
     print("| shape | sums travel as | " + " | ".join(f"group of {size}" for size in SIZES) + " |")
     print("|---|---|" + "---|" * len(SIZES))
     for folder in sorted((ROOT / "configs/shapes").iterdir()):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        for words, number_bytes in (("fp32 (`reproducible`)", 4), ("bf16 (`fast`)", 2)):
-            shares = [exposed_share(config, size, arguments.link, arguments.rate, number_bytes) for size in SIZES]
+        for words, link, number_bytes in (("fp32 (`reproducible`)", arguments.ring, 4), ("bf16 (`fast`)", arguments.link, 2)):
+            shares = [exposed_share(config, size, link, arguments.rate, number_bytes) for size in SIZES]
             print(f"| {folder.name} | {words} | " + " | ".join(f"{share:.0%} of the time in sums" for share in shares) + " |")
 
 
@@ -82,6 +83,7 @@ def measure(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("model", "measure"))
+    parser.add_argument("--ring", type=float, default=170.0, help="a ring of eight channels: 150 to 190 by arithmetic")
     parser.add_argument("--link", type=float, default=400.0)
     parser.add_argument("--rate", type=float, default=600.0)
     parser.add_argument("--program", default=ROOT / "build/magister")

@@ -92,6 +92,24 @@ class ScoreAnswers(ScoreRuns, tiny_world.Refusals):
             self.assertEqual(self.world.sha256("one"), first)
         subprocess.run([tiny_world.PROGRAM, "check", self.world.results("one")], check=True, capture_output=True)
 
+    def test_groups_of_several_sizes(self):
+        """Texts and their scores, on CPUs and in the GPU's kernels: any number of groups of each size writes the same bytes, after a kill, too; scores are those of
+        groups of one within their limit."""
+        self.world.text, self.world.names = self.text(TEXTS.replace("n: 5", "n: 2"), SCORE.replace("unit_tokens: 700", "unit_tokens: 150")), ("answers.h5", "score.h5")
+        for device, environment in (("cpu", {}), ("gpu", {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+            name, found = f"sizes-{device}", []
+            alone = self.scores(f"{name}-alone", 1, **environment)
+            for ranks, point in ((3, ""), (5, ""), (4, "score.unit.computed@2:kill")):
+                self.world.forget(name)
+                if point:
+                    self.assertNotEqual(self.world.run(name, ranks, "layout.gpus_per_group=[2,1]", MAGISTER_FAIL_POINT=point, **environment).returncode, 0)
+                got = self.scores(name, ranks, "layout.gpus_per_group=[2,1]", **environment)
+                found.append(self.world.sha256(name))
+            self.assertEqual(found[1:], found[:1] * 2, name)
+            numpy.testing.assert_array_equal(got["tokens/id"], alone["tokens/id"])
+            numpy.testing.assert_allclose(got["score/value"], alone["score/value"], atol=1e-4)
+            self.assertFalse(numpy.array_equal(got["score/value"], alone["score/value"]), "both sizes have the same bits: nothing was shown")
+
     def test_evaluate_reads_them(self):
         self.world.text, self.world.names = self.text(TEXTS, SCORE), ("answers.h5", "score.h5")
         middle = float(numpy.median(self.scores("middle")["score/value"]))

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "magister/core/error.h"
+#include "support/counted_bytes.h"
 
 namespace magister {
 namespace {
@@ -184,6 +185,23 @@ TEST(GpuHead, RisingLogits) {
 }
 
 // A NaN or an infinity in one column (of every row), or in every column of one row; with shards in one shard's part alone.
+// Rows that keep more than the kernel holds are sorted, a few at a time: beside a tile of logits and what is kept there is no room for copies of the tile.
+TEST(GpuHead, SortsWithinThePlannedMemory) {
+  constexpr std::int64_t kRows = LogitReducer::kGpuTileRows, kVocabulary = 2400, kTopK = 1100;
+  Problem problem(kRows, 8, kVocabulary);
+  problem.on_gpu = true;
+  const LmHead head = problem.head();
+  const auto group = make_single_process_group();
+  ThreadPool pool(1);
+  const LogitReducer reducer(head, *group, pool, kTopK);
+  CountedBytes counted;
+  const LogitReducer::Started started = reducer.start(problem.hidden_TD, problem.targets);
+  const std::uint64_t planned = reducer.scratch_bytes() + 2 * kRows * reducer.bytes_of_row() + (2 << 20);
+  std::printf("%.1f MB of %.1f planned\n", 1e-6 * static_cast<double>(counted.most()),
+              1e-6 * static_cast<double>(planned));
+  EXPECT_LE(counted.most(), planned);
+}
+
 TEST_P(Head, ARowThatIsNotFiniteIsSeenWhereverItsFaultStands) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   for (const float fault : {nan, infinity, -infinity}) {

@@ -72,6 +72,11 @@ TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
     const auto at_the_end = other_sums_when([rows](std::int64_t M) { return M == rows; }, true);
     EXPECT_EQ(chosen_of({at_the_end, good}).chosen, 1) << "other sums in the last of " << rows << " rows";
   }
+  // As long as passes are: what a library does with a few thousand rows says nothing of more.
+  for (const std::int64_t rows : {8192, 16384}) {
+    const auto from_there = other_sums_when([rows](std::int64_t M) { return M >= rows; }, false);
+    EXPECT_EQ(chosen_of({from_there, good}).chosen, 1) << "other sums from " << rows << " rows on";
+  }
   for (const at::ScalarType out_type : {at::kBFloat16, at::kFloat}) {
     const auto many = other_sums_when([](std::int64_t M) { return M > 256; }, false);
     EXPECT_EQ(chosen_of({many, many, good}, out_type).chosen, 2);

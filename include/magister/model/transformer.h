@@ -108,6 +108,8 @@ class Transformer {
   ProcessGroup& group() const { return *group_; }
   // Bytes of this shard's weights in memory.
   std::uint64_t weight_bytes() const;
+  // Of a model on a GPU: whether its layers hold codes, which passes of many rows make plain, a product at a time.
+  bool has_codes() const;
   // Floating-point operations of the products and of attention for a batch, whole model, without the head.
   // Multiply and add count as two; attention counts the visible keys only.
   double forward_flops(const PackedBatch& batch) const;

@@ -19,6 +19,8 @@ class PeerSums {
   // Tries them on numbers whose sum is known. nullptr, on every shard, where they do not work or MAGISTER_PEER_SUMS=0; shard 0 logs why.
   // Collective over the group.
   static std::shared_ptr<PeerSums> make(ProcessGroup& group, const gpu::Queue& queue);
+  // Of a shard's device, for plans; 0: a group of so many has none.
+  static std::uint64_t memory_bytes(int shards);
   // What is queued and still waits is given up. Local.
   ~PeerSums();
   PeerSums(const PeerSums&) = delete;

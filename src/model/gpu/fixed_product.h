@@ -31,8 +31,8 @@ std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int6
 // Whether this process has loaded a cuBLASLt with every function that is asked of it: with libtorch's GPU libraries it has.
 bool lt_is_there();
 
-// Numbers of rows that are tried: one, those around the sizes of a library's tiles, and a whole pass.
-constexpr std::array<std::int64_t, 10> kTriedRows = {1, 7, 64, 65, 129, 256, 300, 1000, 2048, 4096};
+// Numbers of rows that are tried: one, those around the sizes of a library's tiles, and whole passes: of prompts (8,192 tokens), and a unit of 16,384.
+constexpr std::array<std::int64_t, 12> kTriedRows = {1, 7, 64, 65, 129, 256, 300, 1000, 2048, 4096, 8192, 16384};
 
 struct FixedProduct {
   std::shared_ptr<const ProductAlgorithms> algorithms;

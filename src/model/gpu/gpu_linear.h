@@ -66,7 +66,7 @@ void to_fp8(GpuLinear& linear, const Queue& queue);
 at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queue& queue);
 
 // Fills prompt_tiles and pass_tiles with the sizes from 256 to 4,096 rows whose bits, with x of `type`, are those of kPromptTile and of
-// kPassTile. A few products of 4,096 rows; every size that does not fit into the device's memory counts as another.
+// kPassTile. A few products of 4,096 rows, 16,384 for `fixed`; every size that does not fit into the device's memory counts as another.
 // Before that `fixed` is sought, and tiles only where there is none: for products in 8-bit floats, or of a library whose rows change with their
 // number. algorithms: null for none.
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,

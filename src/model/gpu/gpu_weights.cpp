@@ -199,6 +199,13 @@ std::uint64_t GpuWeights::num_bytes() const {
   return bytes;
 }
 
+bool GpuWeights::has_codes() const {
+  return std::any_of(layers.begin(), layers.end(), [](const GpuLayer& layer) {
+    const std::vector<const GpuLinear*> products = layer.products();
+    return std::any_of(products.begin(), products.end(), [](const GpuLinear* one) { return one->is_quantized(); });
+  });
+}
+
 template <typename A>
 void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::Tensor& delta_TD,
               const at::Tensor& weight_D, const at::Tensor& out_TD, const Queue& queue) {

@@ -61,6 +61,7 @@ struct GpuWeights {
   // Of the layers' products, once for each shape of them; before that what they give, f32 or the activations' type.
   void find_tile_sizes(const Queue& queue);
   std::uint64_t num_bytes() const;
+  bool has_codes() const;
 };
 
 // Rotary tables on the device, [P, R/2], by LayerShape::rope_table. The shared ones grow on demand.
