@@ -223,6 +223,29 @@ class Rollout(unittest.TestCase):
                 shutil.copytree(student, self.folder / "copy-of-student")
         self.assertEqual(*found)
 
+    def test_groups_of_several_sizes(self):
+        """Rewards of a model and of a judge, on CPUs and in the GPU's kernels, where all shards of a group compute the model: any number of groups of each size
+        writes the same bytes, after a kill, too. Texts are those of groups of one, and rewards theirs within a score's limit."""
+        judge = {"model": {"path": str(tiny_world.make_model(self.folder / "judge", seed=5)), "dtype": "f32"}, "mode": "rubric", "classes": 4, "prompt": {"user": "{{ text }} {{ answer }} {{ reply_rule }}"}}
+        mixed = HEAD.replace("devices: cpu", "devices: cpu, gpus_per_group: [2, 1]")
+        texts = lambda got: [(roll_in, [(cut, [(ids, reason) for ids, _, _, reason in every]) for cut, every in parts]) for _, roll_in, parts in got]
+        rewards = lambda got: numpy.array([one[1] for *_, parts in got for _, every in parts for one in every])
+        for kind, reward in (("model", {"model": {"path": str(self.folder / "value")}}), ("judge", {"judge": judge})):
+            task = {"cuts": 2, "max_new_tokens": 6, "temperature": 0.9, "reward": reward, "dataset": {"path": str(self.world.data), "key": "id", "limit": 6}}
+            for device, environment in (("cpu", {}), ("gpu", {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+                name = f"sizes-{kind}-{device}"
+                alone, found = self.read(self.run_it(f"{name}-alone", task, **environment), 2, 2), []
+                for ranks, point in ((3, ""), (5, ""), (4, "rollout.record.done@2:kill")):
+                    self.world.forget(name)
+                    if point:
+                        self.assertNotEqual(self.start(self.command(name, task, ranks, mixed), MAGISTER_FAIL_POINT=point, **environment).returncode, 0)
+                    found.append(self.run_it(name, task, ranks, mixed, **environment).read_bytes())
+                self.assertEqual(found[1:], found[:1] * 2, name)
+                got = self.read(self.world.results(name), 2, 2)
+                self.assertEqual(texts(got), texts(alone))
+                self.assertLess(abs(rewards(got) - rewards(alone)).max(), 1e-4)
+                self.assertGreater(numpy.ptp(rewards(got)), 0.02)
+
     def test_weights_of_other_models_stay(self):
         """Of a guide, of a reward and of a model that is scored, as long as the next task has them; GRPO's reward model, too. The bytes are those of each task alone."""
         value = {"path": str(self.folder / "value"), "dtype": "f32"}
