@@ -1,6 +1,7 @@
 """Results files against readers that are not ours: h5py and h5dump read what several ranks wrote; export and merge hold what
 h5py reads; one flipped byte anywhere is found by check; runs killed at random times end in the uninterrupted run's bytes.
 """
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import h5py
 import numpy
 
 sys.path.insert(0, str(pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / "tests/end_to_end"))
-from tiny_world import left_of, stat_of, wait_until  # noqa: E402
+from tiny_world import left_of, wait_until  # noqa: E402
 
 PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/results_probe"
 KILLS = 12
@@ -236,15 +237,26 @@ class Results(unittest.TestCase):
         """They have another parent by then; as long as they live they would be taken for a run at work."""
         path, lock = self.folder / "orphaned.h5", self.folder / "orphaned.h5.lock"
         job = subprocess.Popen(mpirun(1, "lock", path, "200"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                               env={**os.environ, "MAGISTER_FAIL_POINT": "results.lock.flock:stop"})
-        stopped = lambda: [pid for pid in left_of(job) if stat_of(pathlib.Path(f"/proc/{pid}"))[0] == "T"]
-        wait_until(stopped)
+                               env={**os.environ, "MAGISTER_FAIL_POINT": ",".join(["results.lock.flock:slow"] * 5)})
+        wait_until(lock.exists)
         job.kill()
         job.wait()
-        for pid in stopped():
-            os.kill(pid, signal.SIGCONT)
         wait_until(lambda: lock.exists() and lock.read_text() or not left_of(job))
-        probe("run", path)
+        orphans = left_of(job)  # none, where it ended before it could lock
+        self.signal(orphans, signal.SIGSTOP)  # else it would end by itself before the next one looks
+        said = ""
+        with subprocess.Popen([PROBE, "run", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            for line in run.stderr:
+                said += line
+                if "waiting for the last processes of a killed run" in line:
+                    self.signal(orphans, signal.SIGKILL)
+        self.signal(orphans, signal.SIGKILL)
+        self.assertEqual(run.returncode, 0, said)
+
+    def signal(self, processes, number):
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
 
 if __name__ == "__main__":
