@@ -67,7 +67,7 @@ class Memory(unittest.TestCase):
         self.assertEqual((lines["checkpointing"], lines["memory allowed"].split(", ")[1]), ("off, chosen", "train.memory_fraction 0.9"))
         whole, least = (self.bytes_of(self.plan("allowed", *keys, checkpointing + value)["memory per device"]) for value in ("false", "true"))
         self.assertLess(least, 0.8 * whole)
-        total = self.bytes_of(self.plan("allowed", *keys, fraction + "0.01", checkpointing + "true")["memory allowed"]) / 0.01
+        total = self.bytes_of(self.plan("allowed", *keys, fraction + "0.1", checkpointing + "true")["memory allowed"]) / 0.1
         between = fraction + str((whole + least) / 2 / total)
         lines = self.plan("allowed", *keys, between)
         self.assertEqual(lines["memory per device"], self.plan("allowed", *keys, checkpointing + "true")["memory per device"])
@@ -97,7 +97,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(self.train("two", 0, "tasks.0.train.micro_batch=4")[0], 0)
         keys = ("tasks.0.train.micro_batch=4", "tasks.0.train.gradient_checkpointing=true")
         need = self.bytes_of(self.plan("at-once", *keys)["memory per device"])
-        total = self.bytes_of(self.plan("at-once", *keys, "tasks.0.train.memory_fraction=0.01")["memory allowed"]) / 0.01
+        total = self.bytes_of(self.plan("at-once", *keys, "tasks.0.train.memory_fraction=0.1")["memory allowed"]) / 0.1
         less = f"tasks.0.train.memory_fraction={0.97 * need / total}"
         self.assertEqual(self.plan("at-once", *keys, less)["at once"], "1 micro-batches instead of 2")
         code, text = self.train("at-once", 0, *keys, less)
