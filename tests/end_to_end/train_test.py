@@ -147,7 +147,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
     def test_ranks_threads_kills_and_stops_change_nothing(self):
         self.train("bits", 1)
         one = self.content("bits")
-        for ranks, threads, zero in ((2, "1", 1), (3, "1", 0), (4, "1", 1), (1, "2", 0)):
+        for ranks, threads, zero in ((2, "1", 1), (3, "1", 0), (4, "1", 1), (8, "1", 1), (1, "2", 0)):
             self.world.forget("bits")
             self.train("bits", ranks, f"tasks.0.train.zero={zero}", OMP_NUM_THREADS=threads)
             self.assertEqual(self.content("bits"), one, f"{ranks} ranks, zero {zero}")
