@@ -63,6 +63,16 @@ const Value* scalar_of(Value& value, std::string_view expected, std::string& pro
   return nullptr;
 }
 
+// Nothing after a fault.
+std::optional<bool> truth_of(Value& value, std::string_view expected, std::string& problem) {
+  const Value* const scalar = scalar_of(value, expected, problem);
+  if (scalar == nullptr) return std::nullopt;
+  const auto result = read_boolean(scalar->scalar, scalar->quoted);
+  if (const auto* truth = std::get_if<bool>(&result)) return *truth;
+  problem = std::get<std::string>(result);
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string ConfigNode::text(std::string_view key) {
@@ -243,14 +253,7 @@ bool ConfigNode::boolean(std::string_view key, bool fallback) {
   bool truth = fallback;
   if (value != nullptr) {
     std::string problem;
-    if (const Value* const scalar = scalar_of(*value, "true or false", problem)) {
-      const auto result = read_boolean(scalar->scalar, scalar->quoted);
-      if (const auto* found = std::get_if<bool>(&result)) {
-        truth = *found;
-      } else {
-        problem = std::get<std::string>(result);
-      }
-    }
+    truth = truth_of(*value, "true or false", problem).value_or(fallback);
     if (!problem.empty()) add_fault(key, std::move(problem));
   }
   resolved_->member(key) = {Resolved::Kind::kScalar, truth ? "true" : "false", {}, {}, {}};
@@ -264,14 +267,7 @@ std::optional<bool> ConfigNode::boolean_or_auto(std::string_view key) {
   std::optional<bool> truth;
   if (value != nullptr && !(value->kind == Kind::kScalar && value->scalar == "auto")) {
     std::string problem;
-    if (const Value* const scalar = scalar_of(*value, "auto, true or false", problem)) {
-      const auto result = read_boolean(scalar->scalar, scalar->quoted);
-      if (const auto* found = std::get_if<bool>(&result)) {
-        truth = *found;
-      } else {
-        problem = std::get<std::string>(result);
-      }
-    }
+    truth = truth_of(*value, "auto, true or false", problem);
     if (!problem.empty()) add_fault(key, std::move(problem));
   }
   resolved_->member(key) = {Resolved::Kind::kScalar, !truth ? "auto" : *truth ? "true" : "false", {}, {}, {}};
