@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <system_error>
 #include <vector>
 
 #include "magister/core/log.h"
@@ -14,6 +15,12 @@ Fault fault_of(const std::exception& error) {
     return {ExitCode::kInternal,
             "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks per group, or "
             "a machine with more memory"};
+  }
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return {ExitCode::kConfig,
+            "a thread could not be started (the limit of processes, `ulimit -u`, or of the address space, `ulimit -v`, "
+            "is reached); raise it, or use fewer cores or ranks a host"};
   }
   return {ExitCode::kInternal,
           fmt::format("{} (the program did not expect it); report it with the command that you gave",

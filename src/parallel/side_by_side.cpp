@@ -1,6 +1,7 @@
 // See side_by_side.h.
 #include "magister/parallel/side_by_side.h"
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -42,10 +43,28 @@ void run_side_by_side(std::size_t count, const std::function<void(std::size_t in
       error.take(std::current_exception(), false);
     }
   };
+  // Nobody begins before all are there: a shard would wait for ever for one whose thread could not be started.
+  enum Gate { kClosed, kOpen, kGivenUp };
+  std::atomic<Gate> gate{kClosed};
   std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < count; ++i) threads.emplace_back(live, i);
-  live(0);
-  for (std::thread& thread : threads) thread.join();
+  const auto leave = [&](Gate how) {
+    gate = how;
+    gate.notify_all();
+    if (how == kOpen) live(0);
+    for (std::thread& thread : threads) thread.join();
+  };
+  try {
+    for (std::size_t i = 1; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        gate.wait(kClosed);
+        if (gate == kOpen) live(i);
+      });
+    }
+  } catch (...) {
+    leave(kGivenUp);
+    throw;
+  }
+  leave(kOpen);
   error.rethrow();
 }
 

@@ -2,6 +2,7 @@
 #include "magister/run/unit_writer.h"
 
 #include <chrono>
+#include <memory>
 
 #include "magister/core/log.h"
 
@@ -38,7 +39,12 @@ void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
     tickets_.report_done(unit.rows.size(), group_);
     return;
   }
-  in_flight_ = std::async(std::launch::async, [this, unit, columns = std::move(columns)] { write(unit, columns); });
+  // Deferred only where no thread can be started (the library tries one first): drain() writes then, and nothing is lost.
+  // The function is given as an lvalue: libstdc++ 12 moves it into the thread that then fails, and would defer what is left of it.
+  const auto write_them = [this, unit, all = std::make_shared<const std::vector<ColumnBytes>>(std::move(columns))] {
+    write(unit, *all);
+  };
+  in_flight_ = std::async(std::launch::async | std::launch::deferred, write_them);
   pending_tokens_ = unit.rows.size();
 }
 
