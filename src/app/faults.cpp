@@ -1,17 +1,17 @@
 #include "app/faults.h"
 
 #include <algorithm>
-#include <new>
 #include <system_error>
 #include <vector>
 
 #include "magister/core/log.h"
+#include "magister/train/memory_ladder.h"
 
 namespace magister {
 
 Fault fault_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return {own->code(), own->what()};
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+  if (is_out_of_memory(error)) {
     return {ExitCode::kInternal,
             "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks per group, or "
             "a machine with more memory"};

@@ -74,9 +74,10 @@ class HostBlock {
       : shape_(shape),
         kernel_(kernel),
         shared_(shape.shared_bytes / 16 + 1 + kGuardBytes / 16),
-        slots_(std::size_t{32} * shape.threads),
+        slots_(HostThread::kSlotBytes * 2 * shape.threads),
+        accumulators_(shape.threads),
         fibers_(shape.threads),
-        stacks_(std::make_unique<unsigned char[]>(shape.threads * kStackBytes)) {
+        stacks_(std::make_unique_for_overwrite<unsigned char[]>(shape.threads * kStackBytes)) {
     MAGISTER_ASSERT(shape.threads % kWarp == 0 && shape.threads >= 32 && shape.threads <= 1024);
   }
 
@@ -87,41 +88,47 @@ class HostBlock {
     block_barrier_ = {static_cast<int>(shape_.threads)};
     warp_barriers_.assign(shape_.threads / kWarp, {kWarp});
     for (std::size_t i = 0; i < fibers_.size(); ++i) prepare(i);
-    std::size_t running = fibers_.size();
-    while (running > 0) {
+    running_ = fibers_.size();
+    is_ascending_ = host_order == HostOrder::kAscending;
+    while (running_ > 0) {
       const std::uint64_t before = progress_;
-      for (std::size_t i = 0; i < fibers_.size(); ++i) {
-        current_ = host_order == HostOrder::kAscending ? i : fibers_.size() - 1 - i;
-        Fiber& fiber = fibers_[current_];
-        if (fiber.done) continue;
-        magister_switch_fiber(&scheduler_, fiber.stack_pointer);
-        if (fiber.done) --running;
-      }
+      turn_ = 0;
+      magister_switch_fiber(&scheduler_, next_in_round());
       MAGISTER_CHECK(
-          progress_ != before || running == 0, ExitCode::kInternal,
+          progress_ != before || running_ == 0, ExitCode::kInternal,
           "block ({}, {}, {}) of a GPU kernel: {} of {} threads wait for ever (the others have returned or wait "
           "elsewhere); report this",
-          x, y, z, running, fibers_.size());
+          x, y, z, running_, fibers_.size());
     }
     being_run = nullptr;
     check_guard();
   }
 
-  void wait(Barrier& barrier) {
+  // at_last: what the last one to come does for all before anybody goes on.
+  template <typename AtLast>
+  void wait(Barrier& barrier, const AtLast& at_last) {
     const std::uint64_t generation = barrier.generation;
     if (++barrier.arrived == barrier.expected) {
+      at_last();
       barrier.arrived = 0;
       ++barrier.generation;
       ++progress_;
       return;
     }
-    while (barrier.generation == generation) magister_switch_fiber(&fibers_[current_].stack_pointer, scheduler_);
+    while (barrier.generation == generation) {
+      void** const here = &fibers_[current_].stack_pointer;
+      magister_switch_fiber(here, next_in_round());
+    }
+  }
+  void wait(Barrier& barrier) {
+    wait(barrier, [] {});
   }
 
   const LaunchShape& shape_;
   const std::function<void(HostThread&)>& kernel_;
   std::vector<Words4> shared_;
-  std::vector<unsigned char> slots_;  // [threads, 32]: what a warp exchanges
+  std::vector<unsigned char> slots_;  // [warps, 2, 32 lanes, kSlotBytes]: what a warp exchanges, in turn
+  std::vector<float*> accumulators_;  // [threads], each of 4: what the warp's product adds to
   Barrier block_barrier_;
   std::vector<Barrier> warp_barriers_;
   std::int64_t x_ = 0, y_ = 0, z_ = 0;
@@ -131,6 +138,16 @@ class HostBlock {
     void* stack_pointer = nullptr;
     bool done = false;
   };
+
+  // Where to go on: the next thread of this round that has not returned, or after the last one run().
+  void* next_in_round() {
+    while (turn_ < fibers_.size()) {
+      current_ = is_ascending_ ? turn_ : fibers_.size() - 1 - turn_;
+      ++turn_;
+      if (!fibers_[current_].done) return fibers_[current_].stack_pointer;
+    }
+    return scheduler_;
+  }
 
   void prepare(std::size_t index) {
     Fiber& fiber = fibers_[index];
@@ -155,8 +172,9 @@ class HostBlock {
       block->kernel_(thread);
     }
     block->fibers_[index].done = true;
+    --block->running_;
     ++block->progress_;
-    magister_switch_fiber(&block->fibers_[index].stack_pointer, block->scheduler_);
+    magister_switch_fiber(&block->fibers_[index].stack_pointer, block->next_in_round());
   }
 
   void check_guard() const {
@@ -173,7 +191,8 @@ class HostBlock {
   std::unique_ptr<unsigned char[]> stacks_;
   static thread_local HostBlock* being_run;
   void* scheduler_ = nullptr;
-  std::size_t current_ = 0;
+  std::size_t current_ = 0, turn_ = 0, running_ = 0;
+  bool is_ascending_ = true;
   std::uint64_t progress_ = 0;
 };
 
@@ -192,29 +211,51 @@ std::uint64_t HostThread::nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 unsigned char* HostThread::shared() { return reinterpret_cast<unsigned char*>(block_.shared_.data()); }
-unsigned char* HostThread::slot(int lane) { return block_.slots_.data() + (warp() * kWarp + lane) * kSlotBytes; }
+unsigned char* HostThread::slot(int lane) {
+  return block_.slots_.data() + ((warp() * 2 + half_) * kWarp + lane) * kSlotBytes;
+}
 
-// Every lane shows its fragments to the warp and computes its four sums over k in ascending order.
-void HostThread::mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  std::memcpy(slot(lane()), a, sizeof a);
-  std::memcpy(slot(lane()) + sizeof a, b, sizeof b);
-  sync_warp();
-  const auto half = [&](int of_lane, int word, int index) {  // number `index` (0, 1) of a register
-    std::uint32_t bits;
-    std::memcpy(&bits, slot(of_lane) + std::ptrdiff_t{4} * word, sizeof bits);
-    return to_float(Bf16{static_cast<std::uint16_t>(bits >> (16 * index))});
-  };
-  const int group = lane() / 4, pair = lane() % 4;
-  for (int i = 0; i < 4; ++i) {
-    const int row = group + (i >= 2 ? 8 : 0), column = 2 * pair + i % 2;
+namespace {
+
+// One product of a warp, [16, 16] x [16, 8], from the registers of its 32 lanes: sums over k in ascending order.
+void multiply_fragments(const unsigned char* slots, std::size_t slot_bytes, float* const* accumulators) {
+  float a[16][16], b[16][8], d[16][8];
+  const auto row_of = [](int lane, int i) { return lane / 4 + (i >= 2 ? 8 : 0); };
+  const auto column_of = [](int lane, int i) { return lane % 4 * 2 + i % 2; };
+  for (int lane = 0; lane < kWarp; ++lane) {
+    std::uint32_t words[6];  // four of a, then two of b
+    std::memcpy(words, slots + static_cast<std::size_t>(lane) * slot_bytes, sizeof words);
+    for (int word = 0; word < 6; ++word) {
+      for (int half = 0; half < 2; ++half) {
+        const float value = to_float(Bf16{static_cast<std::uint16_t>(words[word] >> (16 * half))});
+        const int k = (word >= 4 ? word - 4 : word / 2) * 8 + lane % 4 * 2 + half;
+        (word >= 4 ? b[k][lane / 4] : a[lane / 4 + word % 2 * 8][k]) = value;
+      }
+    }
+    for (int i = 0; i < 4; ++i) d[row_of(lane, i)][column_of(lane, i)] = accumulators[lane][i];
+  }
+  for (int row = 0; row < 16; ++row) {
     for (int k = 0; k < 16; ++k) {
-      const int holder = k % 8 / 2;  // t of the lane that holds k
-      const float left = half(row % 8 * 4 + holder, (k >= 8 ? 2 : 0) + (row >= 8 ? 1 : 0), k % 2);
-      const float right = half(column * 4 + holder, 4 + (k >= 8 ? 1 : 0), k % 2);
-      d[i] += left * right;
+      for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
     }
   }
-  sync_warp();
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int i = 0; i < 4; ++i) accumulators[lane][i] = d[row_of(lane, i)][column_of(lane, i)];
+  }
+}
+
+}  // namespace
+
+// Every lane shows its fragments and its four sums to the warp; the last one computes for all.
+void HostThread::mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  static_assert(sizeof a + sizeof b <= kSlotBytes);
+  half_ ^= 1;
+  std::memcpy(slot(lane()), a, sizeof a);
+  std::memcpy(slot(lane()) + sizeof a, b, sizeof b);
+  float** const accumulators = block_.accumulators_.data() + static_cast<std::ptrdiff_t>(warp()) * kWarp;
+  accumulators[lane()] = d;
+  block_.wait(block_.warp_barriers_[static_cast<std::size_t>(warp())],
+              [&] { multiply_fragments(slot(0), kSlotBytes, accumulators); });
 }
 
 void run_on_host(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel) {

@@ -38,11 +38,11 @@ class HostThread {
   template <typename T>
   T shuffle(T value, int lane) {
     static_assert(sizeof(T) <= kSlotBytes);
+    half_ ^= 1;  // nobody comes back to this half before all have met for the other one, after they had read here
     std::memcpy(slot(this->lane()), &value, sizeof value);
     sync_warp();
     T other;
     std::memcpy(&other, slot(lane), sizeof other);
-    sync_warp();
     return other;
   }
   unsigned char* shared();
@@ -70,6 +70,7 @@ class HostThread {
   void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 
  private:
+  friend class HostBlock;
   static constexpr std::size_t kSlotBytes = 32;
   unsigned char* slot(int lane);
 
@@ -81,6 +82,7 @@ class HostThread {
 
   HostBlock& block_;
   int thread_;
+  int half_ = 0;  // of the slots
   bool has_waited_ = false;
   std::vector<Copy> copies_;
   std::vector<std::vector<Copy>> groups_;  // a few; a deque would take memory in every thread of every kernel

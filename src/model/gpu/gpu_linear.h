@@ -67,6 +67,7 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
 
 // Fills prompt_tiles and pass_tiles with the sizes from 256 to 4,096 rows whose bits, with x of `type`, are those of kPromptTile and of
 // kPassTile. A few products of 4,096 rows, 16,384 for `fixed`; every size that does not fit into the device's memory counts as another.
+// On the host of 256 and 512 rows, for both.
 // Before that `fixed` is sought, and tiles only where there is none: for products in 8-bit floats, or of a library whose rows change with their
 // number. algorithms: null for none.
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,

@@ -161,8 +161,10 @@ struct WideProduct {
       MAGISTER_UNROLL
       for (int h = 0; h < 2; ++h)
         step.words[s][h] = load_16(weights + (first_output(t) + s * 16 + h * 8 + g) * 64 + q * 16);
-      step.scales[s] = scales.scales[s];
-      step.offsets[s] = scales.offsets[s];
+      if constexpr (kBits < 16) {
+        step.scales[s] = scales.scales[s];
+        step.offsets[s] = scales.offsets[s];
+      }
     }
     step.multiply(
         t, a.weight, kTiles,

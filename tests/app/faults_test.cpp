@@ -1,4 +1,7 @@
-// Where the system has no further thread: pthread_create of this executable stands before the C library's and says so on demand.
+// What the program makes of errors that are not its own. Where the system has no further thread: pthread_create of this executable stands before the C library's and says so on demand.
+#include "app/faults.h"
+
+#include <ATen/Functions.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -6,7 +9,6 @@
 #include <atomic>
 #include <thread>
 
-#include "app/faults.h"
 #include "io/small_results_file.h"
 #include "magister/parallel/side_by_side.h"
 #include "magister/parallel/unit_tickets.h"
@@ -56,6 +58,15 @@ TEST_F(NoThreads, TheReasonNamesTheLimits) {
     const Fault fault = fault_of(error);
     EXPECT_EQ(fault.code, ExitCode::kConfig);
     EXPECT_THAT(fault.message, HasSubstr("ulimit -u"));
+  }
+}
+
+TEST(Faults, MemoryThatTensorsDoNotGet) {
+  try {
+    const at::Tensor none = at::empty({std::int64_t{1} << 47}, at::kByte);
+    ADD_FAILURE() << "128 TiB were given";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(fault_of(error).message, testing::StartsWith("out of memory (")) << error.what();
   }
 }
 
