@@ -19,18 +19,19 @@ namespace magister::gpu {
 namespace {
 
 // In double and rounded once: rows have the same bits in every product.
-at::Tensor exact(const at::Tensor& x_MK, const at::Tensor& weight_NK) {
-  return at::mm(x_MK.to(at::kDouble), weight_NK.to(at::kDouble).t());
+at::Tensor exact(const ProductFactors& factors) {
+  const at::Tensor out_MN = at::mm(factors.x_MK.to(at::kDouble), factors.weight_NK.to(at::kDouble).t());
+  return factors.is_fp8() ? out_MN * factors.scale_M1 * factors.weight_scale_1N : out_MN;
 }
 
 class Pretended final : public ProductAlgorithms {
  public:
-  using Algorithm = std::function<bool(const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN)>;
+  using Algorithm = std::function<bool(const ProductFactors& factors, at::Tensor& out_MN)>;
   explicit Pretended(std::vector<Algorithm> algorithms) : algorithms_(std::move(algorithms)) {}
   int count() const override { return static_cast<int>(algorithms_.size()); }
-  bool multiply(int algorithm, const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN) const override {
-    rows.push_back(x_MK.size(0));
-    return algorithms_[static_cast<std::size_t>(algorithm)](x_MK, weight_NK, out_MN);
+  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN) const override {
+    rows.push_back(factors.x_MK.size(0));
+    return algorithms_[static_cast<std::size_t>(algorithm)](factors, out_MN);
   }
   mutable std::vector<std::int64_t> rows;  // of all products so far
 
@@ -38,14 +39,14 @@ class Pretended final : public ProductAlgorithms {
   std::vector<Algorithm> algorithms_;
 };
 
-bool good(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) { return out.copy_(exact(x, weight)), true; }
+bool good(const ProductFactors& factors, at::Tensor& out) { return out.copy_(exact(factors)), true; }
 // The last bit of an output, as another order of sums gives it.
 void change_a_bit(at::Tensor out_MN, std::int64_t row) { out_MN[row][3].mul_(1.01); }
 
 Pretended::Algorithm other_sums_when(std::function<bool(std::int64_t rows)> rule, bool last_row_alone) {
-  return [=](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
-    good(x, weight, out);
-    if (!rule(x.size(0))) return true;
+  return [=](const ProductFactors& factors, at::Tensor& out) {
+    good(factors, out);
+    if (!rule(factors.x_MK.size(0))) return true;
     if (last_row_alone) {
       change_a_bit(out, out.size(0) - 1);
     } else {
@@ -59,7 +60,7 @@ FixedProduct chosen_of(std::vector<Pretended::Algorithm> algorithms, at::ScalarT
   at::manual_seed(4);
   const at::Tensor weight_NK = (at::randn({48, 96}) * 0.1).to(at::kBFloat16),
                    block_BK = self_test_block(64, 96).to(at::kBFloat16);
-  return choose_product(std::make_shared<Pretended>(std::move(algorithms)), weight_NK, block_BK, out_type);
+  return choose_product(std::make_shared<Pretended>(std::move(algorithms)), {block_BK, weight_NK}, out_type);
 }
 
 TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
@@ -85,22 +86,22 @@ TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
 }
 
 TEST(FixedProduct, WhatDoesNotTakeTheRowsOrIsNotTheProductIsNotTaken) {
-  const auto refuses = [](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
-    return x.size(0) != 1000 && good(x, weight, out);
+  const auto refuses = [](const ProductFactors& factors, at::Tensor& out) {
+    return factors.x_MK.size(0) != 1000 && good(factors, out);
   };
-  const auto turned = [](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
-    return good(x, weight.flip(0), out);
+  const auto turned = [](const ProductFactors& factors, at::Tensor& out) {
+    return good({factors.x_MK, factors.weight_NK.flip(0)}, out);
   };
-  const auto nothing = [](const at::Tensor&, const at::Tensor&, at::Tensor& out) {
+  const auto nothing = [](const ProductFactors&, at::Tensor& out) {
     out.fill_(std::numeric_limits<float>::quiet_NaN());
     return true;
   };
   EXPECT_EQ(chosen_of({refuses, turned, nothing, good}).chosen, 3);
   EXPECT_FALSE(chosen_of({}).defined());
-  EXPECT_FALSE(choose_product(nullptr, {}, {}, at::kFloat).defined()) << "a host";
-  const auto too_large = [](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
-    TORCH_CHECK_WITH(OutOfMemoryError, x.size(0) < 4096, "no memory");
-    return good(x, weight, out);
+  EXPECT_FALSE(choose_product(nullptr, {}, at::kFloat).defined()) << "a host";
+  const auto too_large = [](const ProductFactors& factors, at::Tensor& out) {
+    TORCH_CHECK_WITH(OutOfMemoryError, factors.x_MK.size(0) < 4096, "no memory");
+    return good(factors, out);
   };
   EXPECT_EQ(chosen_of({too_large, good}).chosen, 0) << "no pass has so many rows, either";
 }
@@ -120,7 +121,7 @@ TEST(FixedProduct, IsHowAPassMultiplies) {
     const at::Tensor out_MN = product_in_tiles(linear, x_MK, linear.pass_tiles, Queue{});
     EXPECT_EQ(library->rows, std::vector<std::int64_t>{777});
     EXPECT_EQ(out_MN.scalar_type(), float_out ? at::kFloat : at::kBFloat16);
-    const at::Tensor wanted = exact(x_MK, linear.weight_NK) + linear.bias_N;
+    const at::Tensor wanted = exact({x_MK, linear.weight_NK}) + linear.bias_N;
     EXPECT_LE((out_MN.to(at::kDouble) - wanted).abs().max().item<double>(), float_out ? 2e-6 : 6e-2);
     for (const auto& [first, rows] : {std::pair{0, 1}, {700, 77}, {13, 512}})
       EXPECT_TRUE(at::equal(product_in_tiles(linear, x_MK.narrow(0, first, rows), linear.pass_tiles, Queue{}),
@@ -135,6 +136,36 @@ TEST(FixedProduct, IsHowAPassMultiplies) {
   }
 }
 
+// As above, in 8-bit floats: rows and their scales come to the library as they are, and what forgets a scale is not taken.
+TEST(FixedProduct, EightBitFloatsHaveOneToo) {
+  at::manual_seed(9);
+  for (const bool float_out : {false, true}) {
+    GpuLinear linear = to_device(
+        Linear{(at::randn({48, 96}) * 0.1 * at::exp(at::randn({48, 1}))).to(at::kBFloat16), at::randn({48})}, at::kCPU);
+    to_fp8(linear, Queue{});
+    linear.float_out = float_out;
+    const auto without = [](bool rows) {
+      return [rows](const ProductFactors& factors, at::Tensor& out) {
+        ProductFactors less = factors;
+        (rows ? less.scale_M1 : less.weight_scale_1N) = at::ones({1, 1});
+        return good(less, out);
+      };
+    };
+    const auto library = std::make_shared<Pretended>(std::vector<Pretended::Algorithm>{
+        without(true), without(false), other_sums_when([](std::int64_t M) { return M > 500; }, true), good});
+    find_tile_sizes(linear, at::kBFloat16, Queue{}, library);
+    ASSERT_EQ(linear.fixed.chosen, 3);
+    const at::Tensor x_MK = (at::randn({777, 96}) * at::exp(at::randn({777, 1}))).to(at::kBFloat16);
+    library->rows.clear();
+    const at::Tensor out_MN = product_in_tiles(linear, {x_MK}, linear.pass_tiles, Queue{});
+    EXPECT_EQ(library->rows, std::vector<std::int64_t>{777});
+    EXPECT_EQ(out_MN.scalar_type(), float_out ? at::kFloat : at::kBFloat16);
+    linear.fixed = {};
+    const at::Tensor tiled_MN = product_in_tiles(linear, {x_MK}, linear.pass_tiles, Queue{});
+    EXPECT_LE((out_MN - tiled_MN).abs().max().item<double>(), 0.01 * tiled_MN.abs().max().item<double>());
+  }
+}
+
 #if defined(MAGISTER_HAVE_CUDA)
 // As far as a machine without a GPU can tell: the library comes with libtorch's, and has what is looked up in it.
 TEST(FixedProduct, TheLibraryHasTheFunctionsThatAreAskedOfIt) {
@@ -146,12 +177,13 @@ TEST(FixedProduct, TheLibraryHasTheFunctionsThatAreAskedOfIt) {
 
 TEST(FixedProduct, AnAlgorithmThatFailsInTheMiddleOfAPassIsToldOf) {
   bool works = true;
-  const FixedProduct fixed = chosen_of(
-      {[&](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) { return works && good(x, weight, out); }});
+  const FixedProduct fixed =
+      chosen_of({[&](const ProductFactors& factors, at::Tensor& out) { return works && good(factors, out); }});
   ASSERT_TRUE(fixed.defined());
   works = false;
   at::Tensor out_MN = at::empty({5, 48}, at::kBFloat16);
-  EXPECT_THROW(fixed.multiply(at::zeros({5, 96}, at::kBFloat16), at::zeros({48, 96}, at::kBFloat16), out_MN), Error);
+  const ProductFactors zeros{at::zeros({5, 96}, at::kBFloat16), at::zeros({48, 96}, at::kBFloat16)};
+  EXPECT_THROW(fixed.multiply(zeros, out_MN), Error);
 }
 
 }  // namespace

@@ -15,14 +15,30 @@ namespace {
 // bf16 rounds by 2^-9; the order of sums adds little. What is not the product at all is off by as much as its numbers are large.
 constexpr double kNear = 0.02;
 
+// `rows` rows: those of the block again and again.
+ProductFactors repeated(const ProductFactors& block, std::int64_t rows) {
+  const std::int64_t B = block.x_MK.size(0);
+  const auto repeat = [&](const at::Tensor& all) {
+    return all.repeat({(rows + B - 1) / B, 1}).narrow(0, 0, rows).contiguous();
+  };
+  if (!block.is_fp8()) return {repeat(block.x_MK), block.weight_NK};
+  return {repeat(block.x_MK.view(at::kByte)).view(block.x_MK.scalar_type()), block.weight_NK, repeat(block.scale_M1),
+          block.weight_scale_1N};
+}
+
+// In f32; bf16 holds every number of 8 bits.
+at::Tensor plain_product(const ProductFactors& factors) {
+  if (!factors.is_fp8()) return at::mm(factors.x_MK, factors.weight_NK.t()).to(at::kFloat);
+  const at::Tensor codes_MN = at::mm(factors.x_MK.to(at::kBFloat16), factors.weight_NK.to(at::kBFloat16).t());
+  return codes_MN.to(at::kFloat) * factors.scale_M1 * factors.weight_scale_1N;
+}
+
 // Rows 0 .. B-1 for which every other row at a multiple of B has the same bits; undefined: some have not, or it does not take so many.
-at::Tensor repeated_rows(const ProductAlgorithms& algorithms, int algorithm, const at::Tensor& weight_NK,
-                         const at::Tensor& block_BK, std::int64_t rows, at::ScalarType out_type) {
-  const std::int64_t B = block_BK.size(0), times = (rows + B - 1) / B;
-  const at::Tensor x_MK = block_BK.repeat({times, 1}).narrow(0, 0, rows).contiguous();
-  at::Tensor out_MN = at::empty({times * B, weight_NK.size(0)}, x_MK.options().dtype(out_type));
-  at::Tensor computed = out_MN.narrow(0, 0, rows);
-  if (!algorithms.multiply(algorithm, x_MK, weight_NK, computed)) return {};
+at::Tensor repeated_rows(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
+                         std::int64_t rows, at::ScalarType out_type) {
+  const std::int64_t B = block.x_MK.size(0);
+  at::Tensor out_MN = at::empty({rows, block.weight_NK.size(0)}, block.x_MK.options().dtype(out_type));
+  if (!algorithms.multiply(algorithm, repeated(block, rows), out_MN)) return {};
   const at::Tensor first = out_MN.narrow(0, 0, std::min(B, rows)).clone();
   for (std::int64_t row = B; row < rows; row += B) {
     const std::int64_t count = std::min(B, rows - row);
@@ -31,17 +47,16 @@ at::Tensor repeated_rows(const ProductAlgorithms& algorithms, int algorithm, con
   return first;
 }
 
-bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorithm, const at::Tensor& weight_NK,
-                               const at::Tensor& block_BK, at::ScalarType out_type) {
-  const std::int64_t B = block_BK.size(0);
-  const at::Tensor wanted = repeated_rows(algorithms, algorithm, weight_NK, block_BK, B, out_type);
+bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
+                               at::ScalarType out_type) {
+  const at::Tensor wanted = repeated_rows(algorithms, algorithm, block, block.x_MK.size(0), out_type);
   if (!wanted.defined()) return false;
-  const at::Tensor plain = at::mm(block_BK, weight_NK.t()).to(at::kFloat);
+  const at::Tensor plain = plain_product(block);
   const at::Tensor apart = (wanted.to(at::kFloat) - plain).abs().max(), largest = plain.abs().max();
   if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;  // nor what is not a number
   return std::all_of(kTriedRows.begin(), kTriedRows.end(), [&](std::int64_t rows) {
     try {
-      const at::Tensor bits = repeated_rows(algorithms, algorithm, weight_NK, block_BK, rows, out_type);
+      const at::Tensor bits = repeated_rows(algorithms, algorithm, block, rows, out_type);
       return bits.defined() && at::equal(bits, wanted.narrow(0, 0, bits.size(0)));
     } catch (const c10::OutOfMemoryError&) {
       return true;
@@ -51,17 +66,17 @@ bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorith
 
 }  // namespace
 
-void FixedProduct::multiply(const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN) const {
-  MAGISTER_CHECK(algorithms->multiply(chosen, x_MK, weight_NK, out_MN), ExitCode::kInternal,
+void FixedProduct::multiply(const ProductFactors& factors, at::Tensor& out_MN) const {
+  MAGISTER_CHECK(algorithms->multiply(chosen, factors, out_MN), ExitCode::kInternal,
                  "cuBLASLt does not multiply {} rows with {} x {} weights by the algorithm that it has taken for {} "
                  "others (the pass has no result); report this",
-                 x_MK.size(0), weight_NK.size(0), weight_NK.size(1), kTriedRows.size());
+                 factors.x_MK.size(0), factors.weight_NK.size(0), factors.weight_NK.size(1), kTriedRows.size());
 }
 
-FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const at::Tensor& weight_NK,
-                            const at::Tensor& block_BK, at::ScalarType out_type) {
+FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,
+                            at::ScalarType out_type) {
   for (int i = 0; algorithms != nullptr && i < algorithms->count(); ++i) {
-    if (gives_rows_their_own_bits(*algorithms, i, weight_NK, block_BK, out_type)) return {std::move(algorithms), i};
+    if (gives_rows_their_own_bits(*algorithms, i, block, out_type)) return {std::move(algorithms), i};
   }
   return {};
 }

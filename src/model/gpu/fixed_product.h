@@ -13,18 +13,26 @@
 
 namespace magister::gpu {
 
+// Rows and a weight, both contiguous: of bf16 or f32, or both e4m3 with scales in f32, one a row and one an output.
+struct ProductFactors {
+  at::Tensor x_MK, weight_NK;
+  at::Tensor scale_M1{}, weight_scale_1N{};  // of 8-bit floats alone
+
+  bool is_fp8() const { return scale_M1.defined(); }
+};
+
 // A library's ways to multiply rows with weights of one shape, what it holds for the fastest first.
 class ProductAlgorithms {
  public:
   virtual ~ProductAlgorithms() = default;
   virtual int count() const = 0;
-  // out[M, N] = x[M, K] * weight[N, K]^T, all contiguous; queued. False: this one does not take such factors.
-  virtual bool multiply(int algorithm, const at::Tensor& x_MK, const at::Tensor& weight_NK,
-                        at::Tensor& out_MN) const = 0;
+  // out[M, N] = x[M, K] * weight[N, K]^T, with their scales, contiguous; queued. False: this one does not take such factors.
+  virtual bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN) const = 0;
 };
 
-// Those of cuBLASLt with whole sums (no split of K, no work place, so no stream-K either), for factors of `type` and results of out_type. Null
-// on the host, in a build without GPU code, and where there are none.
+// Those of cuBLASLt with whole sums (no split of K, no work place, so no stream-K either), for factors of `type` (kBFloat16, kFloat or
+// kFloat8_e4m3fn) and results of out_type. Null on the host, in a build without GPU code, and where there are none: scales a row and an output
+// are taken from cuBLAS 12.9 on, on compute capability 9.0.
 std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int64_t K, at::ScalarType type,
                                                        at::ScalarType out_type, const Queue& queue);
 
@@ -40,12 +48,12 @@ struct FixedProduct {
 
   bool defined() const { return chosen >= 0; }
   // As ProductAlgorithms; throws Error(kInternal) where the chosen one does not take them.
-  void multiply(const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN) const;
+  void multiply(const ProductFactors& factors, at::Tensor& out_MN) const;
 };
 
-// The first algorithm that takes all of kTriedRows, gives every row of the block the same bits for each of them at every place, and is near
-// at::mm; a number of rows for which the device has no memory is left out, for nor will a pass have it. Undefined: there is none.
-FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const at::Tensor& weight_NK,
-                            const at::Tensor& block_BK, at::ScalarType out_type);
+// The first algorithm that takes all of kTriedRows, gives every row of `block` (factors with B rows) the same bits for each of them at every
+// place, and is near at::mm; a number of rows for which the device has no memory is left out, for nor will a pass have it. Undefined: there is none.
+FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,
+                            at::ScalarType out_type);
 
 }  // namespace magister::gpu

@@ -13,6 +13,8 @@
 #include "magister/device/gpu.h"
 #include "model/gpu/fixed_product.h"
 
+#define MAGISTER_SCALES_OF_ROWS_SINCE 120900  // CUBLAS_VERSION
+
 namespace magister::gpu {
 namespace {
 
@@ -91,7 +93,13 @@ using Layout = Owned<cublasLtMatrixLayout_t, &Lt::end_layout>;
 using Product = Owned<cublasLtMatmulDesc_t, &Lt::end_product>;
 using Preference = Owned<cublasLtMatmulPreference_t, &Lt::end_preference>;
 
-cudaDataType_t type_of(at::ScalarType type) { return type == at::kFloat ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t type_of(at::ScalarType type) {
+  return type == at::kFloat ? CUDA_R_32F : type == at::kFloat8_e4m3fn ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+}
+
+bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
+}
 
 // Rows of a row-major matrix are the library's columns.
 Layout layout_of(at::ScalarType type, std::int64_t rows, std::int64_t columns) {
@@ -114,33 +122,55 @@ class LtAlgorithms final : public ProductAlgorithms {
  public:
   LtAlgorithms(std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue& queue)
       : handle_(handle_of(queue.device)), queue_(queue), out_type_(out_type), weight_(layout_of(type, N, K)) {
-    check(lt().make_product(product_.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    const cublasOperation_t turned = CUBLAS_OP_T;
-    check(lt().set_product(product_.get(), CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned),
-          "cublasLtMatmulDescSetAttribute");
-    find(layout_of(type, kAskedRows, K), layout_of(out_type, kAskedRows, N));
+    const auto ones = [&](std::int64_t count) {
+      return at::ones({count}, at::dtype(at::kFloat).device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device)));
+    };
+    const bool fp8 = type == at::kFloat8_e4m3fn;
+    const Product product = fp8 ? product_of(ones(N), ones(kAskedRows)) : product_of({}, {});
+    find(product, layout_of(type, kAskedRows, K), layout_of(out_type, kAskedRows, N));
   }
 
   int count() const override { return static_cast<int>(algorithms_.size()); }
 
-  bool multiply(int algorithm, const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN) const override {
+  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN) const override {
+    const at::Tensor &x_MK = factors.x_MK, &weight_NK = factors.weight_NK;
     MAGISTER_ASSERT(x_MK.is_contiguous() && weight_NK.is_contiguous() && out_MN.is_contiguous());
     MAGISTER_ASSERT(out_MN.scalar_type() == out_type_);
-    for (const void* place : {x_MK.const_data_ptr(), weight_NK.const_data_ptr(), out_MN.const_data_ptr()}) {
-      if (reinterpret_cast<std::uintptr_t>(place) % kAlignment != 0) return false;
-    }
+    if (!is_aligned(x_MK) || !is_aligned(weight_NK) || !is_aligned(out_MN)) return false;
+    at::Tensor scale_M1 = factors.scale_M1;  // of an expert's rows it begins anywhere
+    if (factors.is_fp8() && !is_aligned(scale_M1)) scale_M1 = scale_M1.clone();
+    const Product product = product_of(factors.weight_scale_1N, scale_M1);
     const Layout x = layout_of(x_MK.scalar_type(), x_MK.size(0), x_MK.size(1)),
                  out = layout_of(out_type_, out_MN.size(0), out_MN.size(1));
     const float one = 1, zero = 0;
-    return lt().matmul(handle_, product_.get(), &one, weight_NK.const_data_ptr(), weight_.get(), x_MK.const_data_ptr(),
+    return lt().matmul(handle_, product.get(), &one, weight_NK.const_data_ptr(), weight_.get(), x_MK.const_data_ptr(),
                        x.get(), &zero, out_MN.const_data_ptr(), out.get(), out_MN.data_ptr(), out.get(),
                        &algorithms_[static_cast<std::size_t>(algorithm)], nullptr, 0,
                        static_cast<cudaStream_t>(queue_.stream)) == CUBLAS_STATUS_SUCCESS;
   }
 
  private:
+  // The weight, turned, with rows; f32 scales of the outputs and of the rows on the device, both undefined for none.
+  static Product product_of(const at::Tensor& weight_scales, const at::Tensor& row_scales) {
+    Product product;
+    check(lt().make_product(product.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      check(lt().set_product(product.get(), attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (!weight_scales.defined()) return product;
+#if CUBLAS_VERSION >= MAGISTER_SCALES_OF_ROWS_SINCE
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, std::int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, std::int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight_scales.const_data_ptr());
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, row_scales.const_data_ptr());
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});  // as _scaled_mm() in tiles; see gpu_linear.cpp
+#endif
+    return product;
+  }
+
   // Without a work place and a scheme for the sums of parts neither K is split nor tiles are shared between blocks.
-  void find(const Layout& x, const Layout& out) {
+  void find(const Product& product, const Layout& x, const Layout& out) {
     Preference preference;
     check(lt().make_preference(preference.place()), "cublasLtMatmulPreferenceCreate");
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -156,7 +186,7 @@ class LtAlgorithms final : public ProductAlgorithms {
     std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> found{};
     int count = 0;
     const cublasStatus_t status =
-        lt().find_algorithms(handle_, product_.get(), weight_.get(), x.get(), out.get(), out.get(), preference.get(),
+        lt().find_algorithms(handle_, product.get(), weight_.get(), x.get(), out.get(), out.get(), preference.get(),
                              kMostAlgorithms, found.data(), &count);
     if (status != CUBLAS_STATUS_SUCCESS) return;  // there are none, for sizes that are no multiples of 16 bytes
     for (int i = 0; i < count; ++i) {
@@ -177,7 +207,6 @@ class LtAlgorithms final : public ProductAlgorithms {
   Queue queue_;
   at::ScalarType out_type_;
   Layout weight_;
-  Product product_;
   std::vector<cublasLtMatmulAlgo_t> algorithms_;
 };
 
@@ -188,6 +217,7 @@ bool lt_is_there() { return lt().whole; }
 std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int64_t K, at::ScalarType type,
                                                        at::ScalarType out_type, const Queue& queue) {
   if (queue.on_host() || !lt_is_there()) return nullptr;
+  if (type == at::kFloat8_e4m3fn && CUBLAS_VERSION < MAGISTER_SCALES_OF_ROWS_SINCE) return nullptr;
   auto algorithms = std::make_shared<LtAlgorithms>(N, K, type, out_type, queue);
   return algorithms->count() > 0 ? algorithms : nullptr;
 }

@@ -194,9 +194,11 @@ class TileFactors {
   }
 
   std::int64_t num_rows() const { return x_MK_.size(0); }
-  void multiply_at_once(at::Tensor& out_MN) const {
-    linear_.fixed.multiply(x_MK_.contiguous(), weight_KN_.t().contiguous(), out_MN);
+  ProductFactors factors() const {
+    if (weight_KN_.defined()) return {x_MK_.contiguous(), weight_KN_.t().contiguous()};
+    return {x_MK_.view(at::kFloat8_e4m3fn), linear_.fp8_NK, scale_M1_, linear_.fp8_scales_1N};
   }
+  void multiply_at_once(at::Tensor& out_MN) const { linear_.fixed.multiply(factors(), out_MN); }
   at::ScalarType out_type() const {
     return linear_.float_out ? at::kFloat : scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type();
   }
@@ -288,12 +290,9 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
       64;  // rows of the same numbers again and again: also their place in a tile must not matter
   const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
   linear.fixed = {};
-  if (algorithms != nullptr && !linear.fp8_NK.defined()) {
-    linear.fixed = choose_product(algorithms, plain_weight(linear, type, queue).contiguous(), block,
-                                  linear.float_out ? at::kFloat : type);
-    if (linear.fixed.defined()) return;
-  }
   const TileFactors factors(linear, {block}, queue);
+  linear.fixed = choose_product(algorithms, factors.factors(), factors.out_type());
+  if (linear.fixed.defined()) return;
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
     if (queue.on_host() && size > kMostHostTile) continue;

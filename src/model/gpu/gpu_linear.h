@@ -68,13 +68,14 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
 // Fills prompt_tiles and pass_tiles with the sizes from 256 to 4,096 rows whose bits, with x of `type`, are those of kPromptTile and of
 // kPassTile. A few products of 4,096 rows, 16,384 for `fixed`; every size that does not fit into the device's memory counts as another.
 // On the host of 256 and 512 rows, for both.
-// Before that `fixed` is sought, and tiles only where there is none: for products in 8-bit floats, or of a library whose rows change with their
-// number. algorithms: null for none.
+// Before that `fixed` is sought, and tiles only where there is none: in a library whose rows change with their number, or that is too old for
+// 8-bit floats. algorithms: null for none.
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
                      const std::shared_ptr<const ProductAlgorithms>& algorithms);
 inline void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+  const at::ScalarType factors = linear.fp8_NK.defined() ? at::kFloat8_e4m3fn : type;
   find_tile_sizes(linear, type, queue,
-                  lt_algorithms(linear.outputs, linear.inputs, type, linear.float_out ? at::kFloat : type, queue));
+                  lt_algorithms(linear.outputs, linear.inputs, factors, linear.float_out ? at::kFloat : type, queue));
 }
 // Its rule. candidates: sizes, widest first, with the bits that they give to the same rows, undefined where a row's place matters.
 TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted);
