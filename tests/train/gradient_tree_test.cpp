@@ -20,9 +20,9 @@ namespace {
 at::Tensor gradient_of(std::uint64_t micro_batch, std::int64_t size) {
   constexpr std::int64_t kPeriod = 65'537;
   const at::Tensor at = at::arange(kPeriod, at::kDouble);
-  const at::Tensor some = ((at * 0.37 + static_cast<double>(micro_batch) * 1.3).sin() * 1e3 /
-                           (1.0 + static_cast<double>(micro_batch % 3)))
-                              .to(at::kFloat);
+  const at::Tensor some =
+      ((at * 0.37 + static_cast<double>(micro_batch) * 1.3).sin() * 1e3 / (1.0 + static_cast<double>(micro_batch % 3)))
+          .to(at::kFloat);
   return some.repeat({(size + kPeriod - 1) / kPeriod}).narrow(0, 0, size).clone();
 }
 
