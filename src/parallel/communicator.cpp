@@ -17,6 +17,7 @@
 
 #include "parallel/check.h"
 #include "parallel/communicator_handle.h"
+#include "parallel/mpi_components.h"
 
 namespace magister {
 namespace {
@@ -71,7 +72,9 @@ MpiSession::MpiSession(int* argc, char*** argv) {
 }
 
 MpiSession::~MpiSession() {
-  if (std::uncaught_exceptions() == 0 && mpi_is_up()) MPI_Finalize();
+  if (std::uncaught_exceptions() != 0 || !mpi_is_up()) return;
+  keep_mpi_components();
+  MPI_Finalize();
 }
 
 void abort_job(int exit_code) noexcept {

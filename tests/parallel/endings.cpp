@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <thread>
@@ -27,6 +29,13 @@ using namespace std::chrono_literals;
 bool last(const Communicator& world) { return world.rank() == world.size() - 1; }
 
 void clean(const Communicator& world) { std::printf("rank %d of %d\n", world.rank(), world.size()); }
+
+// Open MPI's event thread may call into a component that MPI_Finalize() has closed.
+bool components_are_there() {
+  std::ifstream maps("/proc/self/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  return text.find("/mca_pmix_") != std::string::npos;
+}
 
 void abort_in_main(const Communicator& world) {
   if (last(world)) abort_job(74);
@@ -114,6 +123,7 @@ void draw_tickets(const Communicator& world) {
 
 int live(int argc, char** argv) {
   const std::map<std::string, std::function<void(const Communicator&)>> endings = {{"clean", clean},
+                                                                                   {"components", clean},
                                                                                    {"abort", abort_in_main},
                                                                                    {"abort-thread", abort_in_thread},
                                                                                    {"abort-twice", abort_twice},
@@ -142,6 +152,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.code());
   }
+  if (std::strcmp(argv[1], "components") == 0) std::printf("%d\n", magister::components_are_there());
   if (std::strcmp(argv[1], "abort-before") != 0)
     magister::abort_job(code == 0 ? 0 : 70);  // after MPI_Finalize: just an exit
   return code;

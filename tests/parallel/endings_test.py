@@ -23,6 +23,10 @@ class Endings(unittest.TestCase):
         code, out, err, _ = job("clean")
         self.assertEqual((code, sorted(out.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), err)
 
+    def test_components_stay_after_the_end(self):
+        code, out, err, _ = job("components", ranks=1)
+        self.assertEqual((code, out), (0, "rank 0 of 1\n1\n"), err)
+
     def test_without_a_launcher(self):
         code, out, err, _ = job("clean", launcher=False)
         self.assertEqual((code, out), (0, "rank 0 of 1\n"), err)
