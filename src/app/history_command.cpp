@@ -254,16 +254,17 @@ ExitCode history_command(Invocation& call) {
       return ExitCode::kDone;
     }
     std::vector<std::vector<std::string>> rows = {
-        {"STARTED (UTC)", "RUN", "RANKS", "STATE", "TASKS", "TOKENS", "LOSS", "TIME"}};
+        {"STARTED (UTC)", "RUN", "RANKS", "STATE", "TASKS", "TOKENS", "WRITTEN", "LOSS", "TIME"}};
     for (const Past& past : all.starts) {
       const StartRecord& start = past.start;
       rows.push_back({shown_time(printable(start.begin, 30)), printable(start.name, 60), std::to_string(start.ranks),
                       past.state, fmt::format("{}/{}", tasks_done(start), start.tasks.size()),
-                      std::to_string(start.tokens()), shown(last_loss(start)),
+                      std::to_string(start.tokens()), std::to_string(start.written_tokens()), shown(last_loss(start)),
                       format_duration(seconds_of(start, past.state))});
     }
     for (const auto& [folder, fault] : all.unreadable)
-      rows.push_back({"-", printable(fs::path(folder).filename().string(), 60), "-", "unreadable", "-", "-", "-", "-"});
+      rows.push_back(
+          {"-", printable(fs::path(folder).filename().string(), 60), "-", "unreadable", "-", "-", "-", "-", "-"});
     say(aligned(rows));
     for (const auto& [folder, fault] : all.unreadable) log_warning("{}", fault);
     return ExitCode::kDone;

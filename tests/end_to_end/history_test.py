@@ -100,7 +100,12 @@ class History(unittest.TestCase):
         _, tasks = self.status("written")
         self.assertRegex(tasks["answers"], rf" {texts['written_tokens_per_second']:.0f} written, prompts {texts['tokens_per_second']:.0f} ")
         self.assertNotIn("written,", tasks["verdicts"])
-        self.assertEqual([start["written_tokens"] for start in self.history("written")], [written])
+        (start,) = self.history("written")
+        self.assertEqual(start["written_tokens"], written)
+        header, row = self.ask("history", self.runs / "written").splitlines()
+        at = header.index("TOKENS")
+        self.assertEqual(header[at:].split()[:2], ["TOKENS", "WRITTEN"])
+        self.assertEqual(row[at:].split()[:2], [str(start["tokens"]), str(written)])
 
     def test_a_task_s_state_is_that_of_the_newest_start(self):
         """Earlier results stand there while a later start fails, leaves out what needs them, or starts over."""
