@@ -1,9 +1,8 @@
-"""A kill at every named fail point of the sources, on either of two ranks, early or late; an error at each, which leaves no
+"""A kill at every named fail point of the sources, on either of two ranks, early and late; an error at each, which leaves no
 half-made file; a full disk wherever bytes are written. Then the same command on another number of ranks gives the
 uninterrupted run's bytes. The names are read from the sources, so a new fail point is tested from its first commit.
 """
 import json
-import os
 import re
 import subprocess
 import sys
@@ -113,12 +112,10 @@ class FailPoints(unittest.TestCase):
         kills, reached = 0, set()
         for index, name in enumerate(names()):
             self.choose(name)
-            # Early and late in turn, or with MAGISTER_TEST_EVERY_KILL both. Ranks draw their units: on a busy machine one may draw all of a small
-            # task, each time the other one than was named. Then whichever comes by first.
-            early, late = f"@1/{index // 2 % 2}", "@3"
-            every = os.environ.get("MAGISTER_TEST_EVERY_KILL")
-            for where in (early, late, "@1") if every or index % 2 == 0 else (late, early, "@1"):
-                if name in reached and (where == "@1" or not every):
+            # Ranks draw their units: on a busy machine one may draw all of a small task, each time the other one than was named. Then
+            # whichever comes by first.
+            for where in (f"@1/{index % 2}", "@3", "@1"):
+                if where == "@1" and name in reached:
                     continue
                 if self.interrupt(f"{name}{where}:kill"):
                     kills += 1

@@ -16,7 +16,7 @@ import numpy
 
 from tiny_world import World, ranks_of
 
-KILLS = int(os.environ.get("MAGISTER_TEST_KILLS", "20"))  # together with the fail points' file: more than 60 in the suite
+KILLS = int(os.environ.get("MAGISTER_TEST_KILLS", "34"))  # together with the fail points' file: more than 60 in the suite
 SEED = int(os.environ.get("MAGISTER_TEST_SEED", "20240229"))
 
 

@@ -189,8 +189,8 @@ class Memory(unittest.TestCase):
         print(f"bites at {limit / 1e6:.0f} MB")
         self.assertIn("layers are computed again in the backward pass from here on", lines)
         self.assertIn("step 2/2", lines)
-        if code != 0:  # all steps are done and saved; what malloc keeps is not there for the mapping of the state, or for a thread's stack
-            self.assertRegex(lines, "cannot be mapped|a thread could not be started|out of memory")
+        if code != 0:  # all steps are done and saved; what malloc keeps is not there for the mapping of the state
+            self.assertIn("cannot be mapped", lines)
             self.assertEqual(run("limited", 0)[0], 0)
         self.assertEqual(self.content("limited")[1], self.content("plain")[1])
 
