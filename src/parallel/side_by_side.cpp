@@ -47,10 +47,11 @@ void run_side_by_side(std::size_t count, const std::function<void(std::size_t in
   enum Gate { kClosed, kOpen, kGivenUp };
   std::atomic<Gate> gate{kClosed};
   std::vector<std::thread> threads;
-  const auto leave = [&](Gate how) {
-    gate = how;
+  const auto set_gate = [&](Gate to) {
+    gate = to;
     gate.notify_all();
-    if (how == kOpen) live(0);
+  };
+  const auto join_all = [&] {
     for (std::thread& thread : threads) thread.join();
   };
   try {
@@ -61,10 +62,13 @@ void run_side_by_side(std::size_t count, const std::function<void(std::size_t in
       });
     }
   } catch (...) {
-    leave(kGivenUp);
+    set_gate(kGivenUp);
+    join_all();
     throw;
   }
-  leave(kOpen);
+  set_gate(kOpen);
+  live(0);
+  join_all();
   error.rethrow();
 }
 

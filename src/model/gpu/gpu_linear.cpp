@@ -95,8 +95,8 @@ GpuLinear to_device(const Linear& linear, at::Device device) {
 namespace {
 
 // The host's product, summed in f32: ATen's own of bf16 is a dot product a number where a CPU has no instruction for it.
-void multiply_on_host(const at::Tensor& x_MK, const at::Tensor& weight_KN, at::Tensor& out_MN) {
-  out_MN.copy_(at::mm(x_MK.to(at::kFloat), weight_KN.to(at::kFloat)));
+at::Tensor product_on_host(const at::Tensor& x_MK, const at::Tensor& weight_KN) {
+  return at::mm(x_MK.to(at::kFloat), weight_KN.to(at::kFloat));
 }
 
 // [M, K] bf16.
@@ -110,7 +110,7 @@ ProductRows scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
 void multiply_fp8(const GpuLinear& linear, const at::Tensor& x_MK, const at::Tensor& scale_M1, at::Tensor& out_MN,
                   bool on_host) {
   if (on_host) {  // the same numbers, multiplied in f32
-    out_MN.copy_(at::mm(x_MK.to(at::kFloat), linear.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear.fp8_scales_1N);
+    out_MN.copy_(product_on_host(x_MK, linear.fp8_NK.t()) * scale_M1 * linear.fp8_scales_1N);
   } else {
     // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
     at::_scaled_mm_out(out_MN, x_MK, linear.fp8_NK.t(), scale_M1, linear.fp8_scales_1N, {}, {}, at::kBFloat16,
@@ -237,7 +237,7 @@ class TileFactors {
 
   void multiply_plain(const at::Tensor& x_MK, at::Tensor& out_MN) const {
     if (queue_.on_host()) {
-      multiply_on_host(x_MK, weight_KN_, out_MN);
+      out_MN.copy_(product_on_host(x_MK, weight_KN_));
     } else if (out_MN.scalar_type() == x_MK.scalar_type()) {
       at::mm_out(out_MN, x_MK, weight_KN_);
     } else {
@@ -315,8 +315,7 @@ at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::
   const at::Tensor weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
   at::Tensor out_MN;
   if (queue.on_host()) {
-    out_MN = at::empty({x_MK.size(0), linear.outputs}, x_MK.options().dtype(out_type));
-    multiply_on_host(x_MK, weight_KN, out_MN);
+    out_MN = product_on_host(x_MK, weight_KN).to(out_type);
   } else if (out_type == x_MK.scalar_type()) {
     out_MN = at::mm(x_MK, weight_KN);
   } else {
