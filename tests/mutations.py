@@ -422,7 +422,7 @@ MUTATIONS = [
     # Groups of several sizes.
     Mutation("any-size-takes-any-unit", "src/parallel/group_shares.cpp", "if (size_of(next) == size) flags", "if (size >= 1) flags", "test_parallel_group_shares"),
     Mutation("shares-of-a-round-in-blocks", "src/parallel/group_shares.cpp", "behind[next] -= all;", "behind[next] -= 1;", "test_parallel_group_shares"),
-    Mutation("one-counter-for-all-sizes", "src/parallel/unit_tickets.cpp", "kNextTicket + window.queue", "kNextTicket + 0 * window.queue", "test_parallel_unit_tickets"),
+    Mutation("one-counter-for-all-sizes", "src/parallel/unit_tickets.cpp", "kNextTicket + queue), 1)", "kNextTicket + 0 * queue), 1)", "test_parallel_unit_tickets"),
     Mutation("static-among-groups-of-all-sizes", "src/parallel/unit_tickets.cpp", "of_size ? of_size->count : num_groups", "num_groups", "test_parallel_unit_tickets"),
     Mutation("units-of-a-size-by-their-place-among-those-left", "src/parallel/group_shares.cpp", "if (size_of(next) == size) flags[next - first] = 0;", "{ static std::uint64_t place = 0; if (size_of(place++) == size) flags[next - first] = 0; }", MIXED + "test_kills_and_other_numbers_of_groups"),
     Mutation("small-groups-on-small-gpus", "src/parallel/layout_mixed.cpp", "if (of(*rank).free_bytes >= needed) ranks", "if (needed < ~std::uint64_t{0}) ranks", "test_parallel_layout_solver MixedLayout.*"),
@@ -430,8 +430,15 @@ MUTATIONS = [
     Mutation("shares-not-in-the-identity", "src/run/task_life.cpp", ' {"tp_shares", shares_.shares()},', "", MIXED + "test_identity_tells_shares_and_spellings"),
     Mutation("sizes-in-the-order-written", "src/run/layout_section.cpp", 'node.resolve_as("gpus_per_group", in_order);', "", MIXED + "test_identity_tells_shares_and_spellings"),
     Mutation("merged-units-are-a-run-s", "src/io/results/slices.cpp", '&& name != kFirstUnits) return', ') return', MIXED + "test_merged_slices"),
-    Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket];",
-             "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket / 2];", "test_parallel_unit_tickets"),
+    Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "units.push_back(window.pending[ticket]);", "units.push_back(window.pending[ticket / 2]);", "test_parallel_unit_tickets"),
+    Mutation("all-that-is-left-at-once", "src/parallel/unit_tickets.cpp", "(count - ticket) / (2 * static_cast<std::uint64_t>(window.groups_of_queue))", "count - ticket", "test_parallel_unit_tickets"),
+    # Several units in a pass, and attention by cuDNN.
+    Mutation("rows-of-a-pass-s-first-unit", "src/tasks/teacher_logits/run.cpp", "      first += count;\n", "", ON_GPU + "test_several_units_in_a_pass"),
+    Mutation("scores-of-a-pass-s-first-unit", "src/tasks/score/run.cpp", "      first += count;\n", "", "tests/end_to_end/score_test.py Score.test_gpu_code_in_halves"),
+    Mutation("cudnn-tried-alone", "src/model/gpu/cudnn_attention.cpp", "!at::equal(rows_of(among_TQ, {kBefore, length, kBehind}, 1, shape, true, queue), wanted)", "among_TQ.numel() == 0", "test_model_cudnn_attention"),
+    Mutation("cudnn-for-windows", "src/model/gpu/cudnn_attention.cpp", " && shape.sliding_window == 0", "", "test_model_cudnn_attention"),
+    Mutation("cudnn-beside-shared-beginnings", "src/model/gpu/gpu_backend.h", "!model_.has_cudnn_attention() &&", "", "test_model_cudnn_attention"),
+    Mutation("cudnn-with-more-tokens-behind", "src/model/gpu/cudnn_attention.cpp", "if (filled == L) return x.transpose(0, 1).unsqueeze(0);", "if (L > 0) return x.transpose(0, 1).unsqueeze(0);", "test_model_cudnn_attention"),
 ]
 
 

@@ -116,6 +116,11 @@ ExitCode bench_command(Invocation& call) {
     MAGISTER_CHECK(graphs == "on" || graphs == "off", ExitCode::kUsage,
                    "--graph {} (decoding passes are CUDA graphs or not); write on or off", printable(graphs));
     options.graphs = graphs == "on";
+    const std::string attention = line.option("--attention", "flash");
+    MAGISTER_CHECK(attention == "flash" || attention == "cudnn", ExitCode::kUsage,
+                   "--attention {} (long texts' attention has two libraries); write flash or cudnn",
+                   printable(attention));
+    options.cudnn = attention == "cudnn";
     options.json = line.has("--json");
     std::string text = run_bench(options);
     if (!text.ends_with('\n')) text += '\n';

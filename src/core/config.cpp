@@ -286,6 +286,14 @@ std::string ConfigNode::choice(std::string_view key, const std::vector<std::stri
   return read_choice(key, names, {}, {});
 }
 
+std::string ConfigNode::later_choice(std::string_view key, const std::vector<std::string>& names) {
+  const std::string& before = names.front();
+  declare(key, {.type = Type::kChoice, .names = names}, json_text(before));
+  const std::string chosen = chosen_name(key, names, before, {});
+  if (chosen != before) resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(chosen), {}, {}, {}};
+  return chosen;
+}
+
 std::string ConfigNode::choice_or_integers(std::string_view key, const std::vector<std::string>& names,
                                            std::string_view fallback, std::string_view also,
                                            std::vector<std::int64_t>& numbers, std::int64_t least, std::int64_t most) {
@@ -329,6 +337,13 @@ std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, st
 
 std::string ConfigNode::read_choice(std::string_view key, const std::vector<std::string>& names,
                                     std::string_view fallback, std::string_view also) {
+  std::string chosen = chosen_name(key, names, fallback, also);
+  resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(chosen), {}, {}, {}};
+  return chosen;
+}
+
+std::string ConfigNode::chosen_name(std::string_view key, const std::vector<std::string>& names,
+                                    std::string_view fallback, std::string_view also) {
   Value* const value = find_known(key);
   std::string chosen(fallback);
   if (value != nullptr) {
@@ -345,7 +360,6 @@ std::string ConfigNode::read_choice(std::string_view key, const std::vector<std:
     }
     if (!problem.empty()) add_fault(key, std::move(problem));
   }
-  resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(chosen), {}, {}, {}};
   return chosen;
 }
 

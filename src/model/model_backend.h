@@ -38,6 +38,7 @@ class ModelBackend {
   virtual bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const { return false; }
   virtual bool shares_prefixes() const = 0;
   virtual void use_cuda_graphs(bool on) {}
+  virtual void use_cudnn_attention() {}
 };
 
 }  // namespace magister

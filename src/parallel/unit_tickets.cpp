@@ -1,6 +1,7 @@
 // Counters on world rank 0: the next ticket, units and tokens done, tokens written, the stop sign, the heartbeat, and every group's tokens.
 #include "magister/parallel/unit_tickets.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -53,6 +54,11 @@ struct UnitTickets::Window {
            n % here;
   }
 
+  std::uint64_t next_ticket() {
+    if (schedule == Schedule::kStatic) return static_ticket();
+    return fetch_add(static_cast<Counter>(kNextTicket + queue), 1);
+  }
+
   std::uint64_t fetch_add(Counter counter, std::uint64_t add) {
     MAGISTER_CHECK(counters != nullptr, ExitCode::kInternal,
                    "unit tickets used after free() (the window is gone); report this");
@@ -97,13 +103,24 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
 UnitTickets::~UnitTickets() = default;
 
 std::optional<std::uint64_t> UnitTickets::claim() {
+  const std::vector<std::uint64_t> one = claim_several(1);
+  return one.empty() ? std::nullopt : std::optional(one.front());
+}
+
+std::vector<std::uint64_t> UnitTickets::claim_several(std::uint64_t most) {
   Window& window = *window_;
-  if (stop_requested()) return std::nullopt;
-  const std::uint64_t ticket = window.schedule == Schedule::kStatic
-                                   ? window.static_ticket()
-                                   : window.fetch_add(static_cast<Counter>(kNextTicket + window.queue), 1);
-  if (ticket >= window.pending.size()) return std::nullopt;
-  return window.pending[ticket];
+  std::vector<std::uint64_t> units;
+  if (stop_requested()) return units;
+  const std::uint64_t count = window.pending.size();
+  for (std::uint64_t wanted = 1; units.size() < wanted;) {
+    const std::uint64_t ticket = window.next_ticket();
+    if (ticket >= count) break;
+    if (units.empty())
+      wanted = std::clamp((count - ticket) / (2 * static_cast<std::uint64_t>(window.groups_of_queue)), std::uint64_t{1},
+                          std::max(most, std::uint64_t{1}));
+    units.push_back(window.pending[ticket]);
+  }
+  return units;
 }
 
 void UnitTickets::report_done(std::uint64_t num_tokens, int group_here) {

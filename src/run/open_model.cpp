@@ -81,6 +81,13 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
                       : model.description.config.encoder ? at::kFloat
                                                          : resolve_cpu_dtype(section.dtype);
   if (model.plain_dtype == at::kFloat8_e4m3fn) check_fp8(gpus);
+  MAGISTER_CHECK(gpu || !section.cudnn_attention, ExitCode::kConfig,
+                 "model.attention: cudnn on CPUs (cuDNN computes on GPUs alone); remove the key, or run on GPUs");
+  MAGISTER_CHECK(!section.cudnn_attention || activation_dtype(model.plain_dtype) == at::kBFloat16, ExitCode::kConfig,
+                 "model.attention: cudnn beside model.dtype: {} (it computes in bf16 alone); choose bf16, or remove "
+                 "the key",
+                 section.dtype);
+  model.cudnn_attention = section.cudnn_attention;
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
@@ -97,7 +104,9 @@ Transformer load_model(const OpenModel& model, at::ScalarType dtype, const Quant
                        ProcessGroup& group, ThreadPool& pool, const LoadHook& hook, const KeptWeights& kept) {
   if (model.gpu) {
     const gpu::Queue queue = model.gpu->on_host() ? *model.gpu : gpu::Queue{group.device().index(), nullptr};
-    return {model.description, *model.file, group, pool, dtype, quantization, queue, hook, kept};
+    Transformer loaded(model.description, *model.file, group, pool, dtype, quantization, queue, hook, kept);
+    if (model.cudnn_attention) loaded.use_cudnn_attention();
+    return loaded;
   }
   return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};
 }

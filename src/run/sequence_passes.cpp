@@ -25,6 +25,14 @@ std::uint64_t middle_of(const std::vector<std::int64_t>& lengths, IndexRange ran
 
 }  // namespace
 
+std::uint64_t SequencePasses::units_together(std::uint64_t unit_tokens) const {
+  if (model_.queue() == nullptr || model_.group().tp_size() > 1) return 1;
+  const auto fitting = static_cast<std::uint64_t>(kFullPass) / unit_tokens;
+  if (fitting <= 1 || !memory_.fits_here({static_cast<std::int64_t>(fitting * unit_tokens), 0, logit_rows_, 0}))
+    return 1;
+  return fitting;
+}
+
 bool SequencePasses::run(const std::vector<std::int64_t>& lengths, IndexRange range, const Pass& pass) {
   const std::int64_t tokens = tokens_of(lengths, range);
   if (tokens <= most_tokens_ || range.size() == 1) {

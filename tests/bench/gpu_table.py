@@ -98,6 +98,7 @@ def table_of(sizes):
     yield bench("prefill_4k_int8", "prefill", "{8b}", 45, *INT8, *four)
     yield bench("prefill_4k_int4", "prefill", "{8b}", 45, *INT4, *four)
     yield bench("prefill_long", "prefill", "{8b}", 60, *BF16, "--tokens", sizes.long, "--sequences", 1)
+    yield bench("prefill_long_cudnn", "prefill", "{8b}", 60, *BF16, "--tokens", sizes.long, "--sequences", 1, "--attention", "cudnn")
     yield Measurement("gemm_after", ["gemm", "--dtype", "bf16", "--repeats", sizes.repeats], 40, random=False)
     yield Measurement("busy", ["{1b}"], 90, "busy")
     yield decode("decode_70b_int8", "{70b}", INT8, sizes.few_written, limit=90)
@@ -127,6 +128,7 @@ def layers_of(sizes):
     yield layer("layer_decode_more", "{8b}", *BF16, "--rows", sizes.many[-2], *few)
     yield layer("layer_cached", "{8b}", *BF16, "--tokens", texts * sizes.cached, "--sequences", texts, "--past", sizes.cached)
     yield layer("layer_long", "{8b}", *BF16, "--tokens", sizes.long, "--sequences", 1)
+    yield layer("layer_long_cudnn", "{8b}", *BF16, "--tokens", sizes.long, "--sequences", 1, "--attention", "cudnn")
     yield layer("layer_decode_int8", "{8b}", *INT8, "--rows", 1, *few)
     yield layer("layer_decode_int4", "{8b}", *INT4, "--rows", 1, *few)
     yield layer("layer_int8", "{8b}", *INT8, *four)
@@ -213,6 +215,7 @@ def rows(sizes):
         row("prefill behind a cached prefix (8 texts, 1,024 tokens cached, 1,024 new) over the same without: FLOP/s", 0.85, 0.95,
             ratio("prefill_cached", "prefill_plain", "tflops"), "layer_cached"),
         row("one text of 8,192 tokens, 8B, bf16: prefill FLOP/s over the GEMM", None, None, over_gemm("prefill_long"), "layer_long"),
+        row("the same with cuDNN's attention over flash attention: tokens/s", None, None, ratio("prefill_long_cudnn", "prefill_long"), "layer_long_cudnn"),
         row("fp8 over bf16 prefill: tokens/s", 1.4, 1.6, ratio("prefill_fp8", "prefill_bf16"), "layer_fp8"),
         row("extra memory for logits over rows x vocabulary x 4 bytes", 0.125, 0.03, (kept_memory(sizes), ("teacher_bf16",)),
             less_is_better=True),

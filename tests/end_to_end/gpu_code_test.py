@@ -105,6 +105,21 @@ class GpuCode(unittest.TestCase):
             self.assertEqual(result.stderr.count("no memory on the GPU"), ranks, result.stderr)
             self.assertEqual(self.world.sha256(f"group-{name}"), whole, "halves have the bits of the whole")
 
+    def test_several_units_in_a_pass(self):
+        """A pass of 2,048 tokens fills no GPU, so a group takes more units at a time: the file is that of units one by one, which groups claim
+        where few are left for each, and of passes that were cut anywhere."""
+        units = ["tasks.0.unit_tokens=2048", "tasks.0.overflow=window", "tasks.0.max_length=24", "layout.devices=auto", "layout.gpus_per_group=1"]
+        for name, changes in (("plain", []), ("drawn", ["tasks.0.encoding=sampled", "tasks.0.top_k=4", "tasks.0.tail_draws=3"])):
+            alone = self.world.complete(f"alone-{name}", 1, *units, *changes, MAGISTER_GPUS_ON_HOST=",".join(["4096"] * 9))
+            self.world.forget(f"alone-{name}")
+            result = self.world.run(f"alone-{name}", 1, *units, *changes, MAGISTER_GPUS_ON_HOST="4096", MAGISTER_FAIL_POINT="teacher.pass.memory@1:enospc")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(self.world.sha256(f"alone-{name}"), alone)
+            with h5py.File(self.world.results(f"alone-{name}")) as file:
+                rows = file["samples/offset"][:][file["commit/unit_begin"][:]]
+            first = int(re.search(r"no memory on the GPU for (\d+) tokens at once", result.stderr).group(1))
+            self.assertEqual(first, rows[4] - rows[0], f"{len(rows) - 1} units, one group: four at first")
+
     def test_a_run_does_not_go_on_as_another_kind(self):
         result = self.world.run("kind", 1, **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@4:kill")
         self.assertNotEqual(result.returncode, 0)
@@ -139,6 +154,19 @@ class GpuCode(unittest.TestCase):
                     of_run, of_config = of_run.split(", "), of_config.split(", ")
                     self.assertEqual([part for part in of_run if "keys and values" not in part], [part for part in of_config if "keys and values" not in part])
                     self.assertEqual(len(of_run), len(of_config))
+
+    def test_cudnn_where_there_is_none(self):
+        for changes, words, environment in ((["model.attention=cudnn"], "model.attention: cudnn on CPUs", {}), (["model.attention=cudnn"], "beside model.dtype: f32", ON_HOST),
+                                            (["model.attention=cudn"], "did you mean cudnn?", {}), (["model.attention=cudnn", "model.dtype=bf16"], "model.attention: cudnn cannot be used on cpu: ", ON_HOST)):
+            self.assertEqual([*self.world.folder.glob("runs/cudnn/teacher.h5*")], [])
+            result = self.world.run("cudnn", 1, *changes, **environment)
+            self.assertEqual(result.returncode, 78, result.stderr)
+            self.assertIn(words, result.stderr)
+        # What was done before the key came is the same experiment, said or not.
+        reference = self.world.complete("said", 1, **ON_HOST)
+        again = self.world.run("said", 1, "model.attention=flash", **ON_HOST)
+        self.assertEqual((again.returncode, self.world.sha256("said")), (0, reference), again.stderr)
+        self.assertIn("complete already", again.stderr)
 
     def test_f16_is_refused(self):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)

@@ -152,6 +152,9 @@ class Score(ScoreRuns):
         halves = self.values("gpu-halves", "llama", 1, "tasks.0.max_length=24", MAGISTER_GPU_CODE_ON_HOST="1",
                              MAGISTER_FAIL_POINT="score.pass.memory@1:enospc")
         numpy.testing.assert_array_equal(whole, halves)
+        # Units of more than 4,096 tokens go through one by one, others several at a time.
+        single = self.values("gpu-single", "llama", 1, "tasks.0.max_length=24", "tasks.0.unit_tokens=5000", MAGISTER_GPU_CODE_ON_HOST="1")
+        numpy.testing.assert_array_equal(whole, single)
         want = self.expected(self.models["llama"], [ids[:24] for ids in self.ids()])
         numpy.testing.assert_allclose(whole, want, atol=1e-4)
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpu/gpu_under_test.h"
+#include "magister/device/gpu.h"
 #include "magister/device/upload.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/cpu/quantize.h"
@@ -239,6 +240,24 @@ TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
       }
     }
   }
+}
+
+// What `model.attention: cudnn` tries before it is used; its ratio to flash attention is told.
+TEST(GpuAttention, LongTextsByCudnnHaveTheirOwnBits) {
+  ModelDescription description = small_model("llama");
+  description.config.head_dim = 128;
+  description.config.max_position_embeddings = 8192;
+  Model model = on_gpu(description, at::kBFloat16);
+  std::vector<TokenId> text(3000);
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<TokenId>((i * 37 + i / 7) % 90);
+  const at::Tensor by_flash = model.transformer.forward(pack_sequences({{4, 5}, text})).to(at::kFloat);
+  const gpu::Queue queue = gpu::gpu_queue();
+  if (queue.on_host() || gpu_compute_capability(queue.device) < 90) GTEST_SKIP() << "cuDNN has no such kernels here";
+  model.transformer.use_cudnn_attention();
+  const at::Tensor among = model.transformer.forward(pack_sequences({{4, 5}, text})).to(at::kFloat),
+                   alone = model.transformer.forward(pack_sequences({text})).to(at::kFloat);
+  EXPECT_TRUE(at::equal(among.narrow(0, 2, 3000), alone));
+  EXPECT_LE((among - by_flash).abs().mean().item<double>(), 0.01 * by_flash.abs().mean().item<double>());
 }
 
 // A graph replays the very kernels.

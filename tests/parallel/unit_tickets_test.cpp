@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <thread>
 
 #include "magister/core/error.h"
@@ -75,6 +77,41 @@ TEST_P(Tickets, AreClaimedExactlyOnce) {
   EXPECT_FALSE(tickets.stop_requested());
   EXPECT_THROW(tickets.report_done(1), Error);
   tickets.free();  // again: nothing
+}
+
+TEST_P(Tickets, SeveralAtATimeAreClaimedExactlyOnce) {
+  const auto world = Communicator::world();
+  UnitTickets tickets(world, multiples_of_three(500), GetParam(), world.rank(), world.size());
+  std::uint64_t count = 0, sum = 0;
+  std::size_t largest = 0, last = 0;
+  for (auto units = tickets.claim_several(8); !units.empty(); units = tickets.claim_several(8)) {
+    EXPECT_TRUE(std::is_sorted(units.begin(), units.end()));
+    largest = std::max(largest, units.size());
+    last = units.size();
+    count += units.size();
+    sum = std::accumulate(units.begin(), units.end(), sum);
+  }
+  EXPECT_EQ(world.sum(count), 500u);
+  EXPECT_EQ(world.sum(sum), 3u * 499 * 500 / 2);
+  if (count > 0) {
+    EXPECT_EQ(last, 1u);
+  }
+  EXPECT_EQ(world.max(largest), 8u);
+  tickets.free();
+}
+
+// No more than half of an equal part of what is left: groups end together.
+TEST(TicketsOfOneGroup, BecomeFewerTowardsTheEnd) {
+  const auto world = Communicator::world();
+  UnitTickets tickets(world, UnitSet::all(20), Schedule::kDynamic, 0, 2);
+  if (world.rank() == 0) {
+    std::vector<std::size_t> sizes;
+    for (auto units = tickets.claim_several(4); !units.empty(); units = tickets.claim_several(4))
+      sizes.push_back(units.size());
+    EXPECT_EQ(sizes, (std::vector<std::size_t>{4, 4, 3, 2, 1, 1, 1, 1, 1, 1, 1}));
+  }
+  world.wait_for_all();
+  tickets.free();
 }
 
 TEST_P(Tickets, GroupsWithoutALeaderOnThisRankClaimNothing) {

@@ -55,6 +55,9 @@ class ConfigNode {
                      std::string_view also = {});
   // Required.
   std::string choice(std::string_view key, const std::vector<std::string>& names);
+  // Of a key that came later: the first name, the default, is what was done before, and is left out of the resolved experiment even where it is
+  // given, so that files of before are still the same experiment's.
+  std::string later_choice(std::string_view key, const std::vector<std::string>& names);
   // Absent stays absent, here and in the resolved experiment.
   std::optional<std::string> optional_text(std::string_view key);
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least,
@@ -145,6 +148,9 @@ class ConfigNode {
   // Calls entry(name, value, its place in the resolved experiment) for every scalar of a map of free names.
   void for_entries(std::string_view key, const std::function<void(const std::string&, const Value&, Resolved&)>& entry);
   std::string read_choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                          std::string_view also);
+  // The same without an entry in the resolved experiment.
+  std::string chosen_name(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                           std::string_view also);
 
   Shared* shared_;

@@ -44,11 +44,13 @@ class PassMemory {
   // model's group.
   std::string run(const Size& size, const std::function<void()>& pass);
 
+  // Whether this shard's device has memory for such a pass; on the host always. Local.
+  bool fits_here(const Size& size) const;
+
   // Sequences that are written grow by a token a pass: their group is asked about so many more at a time.
   static constexpr std::int64_t kTokensAhead = 512;
 
  private:
-  bool fits_here(const Size& size) const;
   bool fits_everywhere(const Size& size);
 
   Transformer& model_;

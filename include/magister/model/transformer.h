@@ -92,6 +92,11 @@ class Transformer {
   // Of a model on a GPU: whether decoding passes are CUDA graphs (they are, unless MAGISTER_CUDA_GRAPHS=0).
   void use_cuda_graphs(bool on);
 
+  // Attention of texts of 2,048 tokens or more in passes without a cache goes through cuDNN from now on, a text a call (src/model/gpu/cudnn_attention.h);
+  // passes then share no beginnings. Tried before: throws Error(kConfig) where ATen or the device has none for this model, or where a row would depend on
+  // its neighbours. GPU models only. Local.
+  void use_cudnn_attention();
+
   const LmHead& lm_head() const;
   // Of a model on a device with a queue of its own, whose passes are queued and not yet done when forward() returns; null: on the CPU.
   const gpu::Queue* queue() const;

@@ -41,6 +41,7 @@ struct OpenModel {
   std::uint64_t beside_bytes = 0;  // on a GPU: of what else stands there, which the cache must leave
   bool is_second = false;          // beside another model of its group, which counts what they share
   KeptWeights kept;                // of load(); without a name it leaves nothing there
+  bool cudnn_attention = false;    // see Transformer::use_cudnn_attention
   std::optional<gpu::Queue> gpu;   // where this rank's first shard computes; nothing: on the CPU
   std::vector<int> gpus;           // of all its shards; empty where the host computes
 

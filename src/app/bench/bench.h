@@ -13,6 +13,8 @@ struct BenchOptions {
   std::string device = "cpu";  // cpu | cuda:N | host: the GPU's code on the CPU, for tests
   bool random = false;         // on a GPU: random weights of the shapes in config.json
   bool graphs = true;          // on a GPU: decoding passes as CUDA graphs
+  bool cudnn =
+      false;  // on a GPU: long texts' attention by cuDNN (model.attention); the host has none and measures without
   std::string model;           // for prefill and teacher
   std::int64_t tokens = 512;   // packed tokens of the unit
   std::int64_t sequences = 1;  // they are divided into

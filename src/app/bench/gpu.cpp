@@ -130,6 +130,7 @@ class GpuBench {
     if (!options_.random) all_layers_ = model_->config().num_hidden_layers;
     model_->self_test();
     model_->use_cuda_graphs(options_.graphs);
+    if (options_.cudnn && !queue_.on_host()) model_->use_cudnn_attention();
   }
 
   // Peak since the last call with `reset`, which gives what is allocated now.

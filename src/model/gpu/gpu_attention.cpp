@@ -12,6 +12,7 @@
 
 #include "magister/device/upload.h"
 #include "model/cpu/decoder_layer.h"
+#include "model/gpu/cudnn_attention.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/gpu_weights.h"
@@ -201,18 +202,20 @@ void add_keys(const PackedBatch& batch, const std::vector<BlockTable>& slots, st
 
 }  // namespace
 
-AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device) {
+AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device,
+                             bool with_cudnn) {
   MAGISTER_ASSERT(!slots.empty() || batch.past_S.empty() || !batch.prefix_of_S.empty());
   const std::int64_t most_keys = slots.empty() ? batch.num_tokens() : kMostGatheredKeys;
   AttentionPlan plan;
   std::vector<std::vector<std::int64_t>> key_slots;  // of each run
   bool cached_before = false;
+  with_cudnn = with_cudnn && slots.empty() && batch.prefix_of_S.empty();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], rows = batch.cu_seqlens[s + 1] - begin, past = batch.past(s);
-    const bool cached = past > 0;
-    if (plan.runs.empty() || cached != cached_before ||
+    const bool cached = past > 0, by_cudnn = with_cudnn && rows >= kLongText;
+    if (plan.runs.empty() || cached != cached_before || by_cudnn || plan.runs.back().by_cudnn ||
         (cached && plan.runs.back().cu_keys.back() + past + rows > most_keys)) {
-      plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}});
+      plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}, by_cudnn});
       key_slots.emplace_back();
     }
     cached_before = cached;
@@ -244,6 +247,10 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
     const at::Tensor q = rows.narrow(1, 0, H);
     at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);
+    if (run.by_cudnn && cudnn_takes(shape, qkv_TQ.scalar_type())) {
+      outputs.push_back(attend_by_cudnn(q, k, v, shape.attention_scale));
+      continue;
+    }
     if (run.slots_N.defined() && keys.defined()) {
       std::tie(k, v) = gathered_keys(keys, values, run.slots_N, queue);
     } else if (run.slots_N.defined()) {

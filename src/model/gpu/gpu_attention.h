@@ -27,6 +27,7 @@ struct AttentionRun {
   // i64, of a run whose sequences go on from others' keys: of every key page * 48 + place, or without a cache its row in the pass;
   // undefined: the keys are its own rows.
   at::Tensor slots_N;
+  bool by_cudnn = false;  // one text, long and from its beginning on: by cuDNN in the layers that it takes
 };
 
 // Keys of a cached run, unless one sequence alone has more: they are gathered out of the pages, and what that takes is planned
@@ -38,8 +39,9 @@ struct AttentionPlan {
 };
 
 // slots: of each sequence, or empty without a cache. Of beginnings that a pass shares (PackedBatch::prefix_of_S) a run has no more keys than the
-// pass has rows, for no plan counts more.
-AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device);
+// pass has rows, for no plan counts more. with_cudnn: long texts of a pass without a cache and without such beginnings are runs of their own.
+AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device,
+                             bool with_cudnn = false);
 
 // Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,

@@ -52,9 +52,11 @@ class GpuBackend final : public ModelBackend {
     return model_.takes_drawn_ids(rows, tokens);
   }
   bool shares_prefixes() const override {
-    return prompts_may_be_cut(weights_->layers.front().shape, weights_->dtype, model_.queue());
+    return !model_.has_cudnn_attention() &&
+           prompts_may_be_cut(weights_->layers.front().shape, weights_->dtype, model_.queue());
   }
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
+  void use_cudnn_attention() override { model_.use_cudnn_attention(); }
 
  private:
   // Last to go, when weights and work places are the allocator's again: what the next task asks the driver for must be there.

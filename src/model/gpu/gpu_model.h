@@ -58,6 +58,9 @@ class GpuModel {
   const GpuLinear& head() const { return weights_.head; }
   std::uint64_t weight_bytes() const { return weights_.num_bytes(); }
   void use_graphs(bool on) { decoder_.use_graphs(on); }
+  // See Transformer.
+  void use_cudnn_attention();
+  bool has_cudnn_attention() const { return cudnn_attention_; }
 
  private:
   void self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance);
@@ -92,6 +95,7 @@ class GpuModel {
   ProcessGroup& group_;
   RopeOnDevice rope_{weights_};
   GpuDecoder decoder_;
+  bool cudnn_attention_ = false;
 };
 
 }  // namespace magister::gpu

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,31 +40,48 @@ class ScoreShard final : public ShardModel {
       : ShardModel(run, std::move(group), place),
         config_(config),
         more_(more),
-        passes_(model_, [] { return fail_point("score.pass.memory"); }, 0) {}
+        passes_(
+            model_, [] { return fail_point("score.pass.memory"); }, 0),
+        units_together_(passes_.units_together(base_.pass.tokens)) {}
 
   void run_units() {
-    while (const auto index = claim()) {
-      unit_ = static_cast<std::int64_t>(*index);
-      watch("compute", unit_);
-      fail_point("score.unit.begin");
-      const Unit unit = base_.file.unit(*index);
-      const Sequences sequences = sample_tokens(base_.file, unit);
-      const at::Tensor logits_SL = compute(sequences);
-      if (!logits_SL.defined()) {
-        base_.work.tickets.request_stop();
-        break;
-      }
-      refuse_what_is_not_finite(unit, sequences, logits_SL);
-      fail_point("score.unit.computed");
-      write(unit, logits_SL);
+    for (auto units = next_units(); !units.empty(); units = next_units()) {
+      if (run_pass(units)) continue;
+      base_.work.tickets.request_stop();
+      break;
     }
     drain();
   }
 
  private:
-  std::optional<std::uint64_t> claim() {
+  std::vector<std::uint64_t> next_units() {
     const PhaseTimes::Span span(times_, "claim");
-    return claim_for_group(group_, base_.work.tickets, base_.stop_wanted);
+    return claim_several_for_group(group_, base_.work.tickets, base_.stop_wanted, units_together_);
+  }
+
+  // False: the job wants to stop, and nothing of the units was written.
+  bool run_pass(const std::vector<std::uint64_t>& indices) {
+    unit_ = static_cast<std::int64_t>(indices.front());
+    watch("compute", unit_);
+    std::vector<Unit> units;
+    Sequences all;
+    for (const std::uint64_t index : indices) {
+      fail_point("score.unit.begin");
+      units.push_back(base_.file.unit(index));
+      for (auto& sequence : sample_tokens(base_.file, units.back())) all.push_back(std::move(sequence));
+    }
+    const at::Tensor logits_SL = compute(all);
+    if (!logits_SL.defined()) return false;
+    std::size_t first = 0;
+    for (const Unit& unit : units) {
+      const auto count = static_cast<std::size_t>(unit.samples.size());
+      const at::Tensor own_SL = logits_SL.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
+      refuse_what_is_not_finite(unit, std::span(all).subspan(first, count), own_SL);
+      fail_point("score.unit.computed");
+      write(unit, own_SL);
+      first += count;
+    }
+    return true;
   }
 
   // [sequences, labels] f32 on the CPU; undefined: the job wants to stop.
@@ -90,7 +108,8 @@ class ScoreShard final : public ShardModel {
   }
 
   // Every shard finds the same record, so all look for the layer together.
-  void refuse_what_is_not_finite(const Unit& unit, const Sequences& sequences, const at::Tensor& logits_SL) {
+  void refuse_what_is_not_finite(const Unit& unit, std::span<const std::vector<TokenId>> sequences,
+                                 const at::Tensor& logits_SL) {
     const at::Tensor good_S = logits_SL.isfinite().all(1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
@@ -115,7 +134,8 @@ class ScoreShard final : public ShardModel {
   const ScoreConfig& config_;
   const MoreColumns& more_;
   SequencePasses passes_;
-  std::int64_t unit_ = -1;  // that is computed
+  std::uint64_t units_together_;  // in a pass
+  std::int64_t unit_ = -1;        // the first of those that are computed
 };
 
 }  // namespace

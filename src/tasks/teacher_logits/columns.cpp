@@ -200,6 +200,12 @@ ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
           of_all(&ReducedLogits::entropy_T),   of_all(&ReducedLogits::tail_mass_T)};
 }
 
+ReducedLogits narrowed(const ReducedLogits& rows, std::int64_t first, std::int64_t count) {
+  const auto part = [&](const at::Tensor& column) { return column.narrow(0, first, count); };
+  return {part(rows.top_id_Tk),        part(rows.top_logprob_Tk), part(rows.logsumexp_T),
+          part(rows.target_logprob_T), part(rows.entropy_T),      part(rows.tail_mass_T)};
+}
+
 at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,
                      const at::Scalar& empty) {
   std::vector<std::int64_t> shape = values.sizes().vec();

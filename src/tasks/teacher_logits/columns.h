@@ -40,6 +40,9 @@ std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const s
 // Rows of parts of a unit, one after the other.
 ReducedLogits joined(const std::vector<ReducedLogits>& parts);
 
+// `count` rows from `first` on.
+ReducedLogits narrowed(const ReducedLogits& rows, std::int64_t first, std::int64_t count);
+
 // The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
 at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,

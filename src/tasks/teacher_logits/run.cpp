@@ -1,11 +1,13 @@
-// One thread a shard; shard 0 of the group's leader claims units, all shards compute, the leader writes. A GPU always has its next unit
-// queued before the host makes the rows of the last one.
+// One thread a shard; shard 0 of the group's leader claims units, all shards compute, the leader writes. A GPU always has its next pass, of
+// several units where one does not fill it, queued before the host makes the rows of the last one.
 #include "tasks/teacher_logits/run.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,7 +27,7 @@
 namespace magister {
 namespace {
 
-// Whole sequences of a unit that go through the model together: the unit, or a part of it where the device has no memory for more.
+// Whole sequences that go through the model together: those of the units of a pass, or a part where the device has no memory for more.
 struct Part {
   std::vector<std::vector<TokenId>> sequences;
   std::vector<std::uint8_t> assistant;  // of every token, with `score: assistant`
@@ -45,6 +47,15 @@ Part read_unit(const ResultsFile& file, const Unit& unit, bool assistant_only) {
     file.read("/tokens/assistant", unit.rows.begin, std::as_writable_bytes(std::span(part.assistant)));
   }
   return part;
+}
+
+void append(Part& part, Part&& more) {
+  const auto move_all = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  move_all(part.sequences, more.sequences);
+  move_all(part.assistant, more.assistant);
+  move_all(part.keys, more.keys);
 }
 
 // What the draws of a sample's rows depend on: its record, and which of the record's windows it is. Neither depends on the slice of an
@@ -111,16 +122,16 @@ std::vector<std::int64_t> choose_rows(const std::vector<std::uint8_t>& assistant
   return rows;
 }
 
-Part part_of(const Part& unit, IndexRange sequences) {
+Part part_of(const Part& whole, IndexRange sequences) {
   Part part;
   const auto at = [](auto& list, std::uint64_t index) { return list.begin() + static_cast<std::ptrdiff_t>(index); };
-  part.sequences.assign(at(unit.sequences, sequences.begin), at(unit.sequences, sequences.end));
-  if (!unit.keys.empty()) part.keys.assign(at(unit.keys, sequences.begin), at(unit.keys, sequences.end));
-  if (unit.assistant.empty()) return part;
+  part.sequences.assign(at(whole.sequences, sequences.begin), at(whole.sequences, sequences.end));
+  if (!whole.keys.empty()) part.keys.assign(at(whole.keys, sequences.begin), at(whole.keys, sequences.end));
+  if (whole.assistant.empty()) return part;
   std::uint64_t first = 0;
-  for (std::uint64_t i = 0; i < sequences.begin; ++i) first += unit.sequences[i].size();
+  for (std::uint64_t i = 0; i < sequences.begin; ++i) first += whole.sequences[i].size();
   const auto count = static_cast<std::uint64_t>(part.num_tokens());
-  part.assistant.assign(at(unit.assistant, first), at(unit.assistant, first + count));
+  part.assistant.assign(at(whole.assistant, first), at(whole.assistant, first + count));
   return part;
 }
 
@@ -144,71 +155,77 @@ class Shard final : public ShardModel {
     if (samples()) tail_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.draws));
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
-    passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_unit()));
+    units_together_ = passes_.units_together(base_.pass.tokens);
+    passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_pass()));
   }
 
   void run_units() {
-    while (const std::optional<std::uint64_t> index = next_unit()) {
-      unit_ = static_cast<std::int64_t>(*index);
-      watch("compute", unit_);
-      fail_point("teacher.unit.begin");
-      if (!start_unit(base_.file.unit(*index))) break;
+    for (auto units = next_units(); !units.empty(); units = next_units()) {
+      if (!start_pass(units)) break;
     }
-    finish_unit();
+    finish_pass();
     drain();
   }
 
  private:
   bool samples() const { return run_.encoding.kind == TeacherEncoding::Kind::kSampled; }
 
-  // A unit that the device works on while the next one is read and queued. On a CPU there is none: its rows are made at once.
-  struct Pending {
+  struct UnitOfPass {
     Unit unit;
     PackedBatch batch;
+  };
+  // A pass that the device works on while the next one is read and queued. On a CPU there is none: its rows are made at once.
+  struct Pending {
+    std::vector<UnitOfPass> units;
     std::vector<Started> parts;
   };
 
   // A unit has unit_tokens at most, or one sample that is longer.
-  std::int64_t most_tokens_of_a_unit() const {
-    std::uint64_t most = base_.pass.tokens;
+  std::int64_t most_tokens_of_a_pass() const {
+    std::uint64_t most = units_together_ * base_.pass.tokens;
     for (std::uint64_t index = 0; index < base_.file.num_units(); ++index) {
       most = std::max<std::uint64_t>(most, base_.file.unit(index).rows.size());
     }
     return static_cast<std::int64_t>(most);
   }
 
-  std::optional<std::uint64_t> next_unit() {
+  std::vector<std::uint64_t> next_units() {
     const PhaseTimes::Span span(times_, "claim");
-    return claim_for_group(group_, base_.work.tickets, base_.stop_wanted);
+    return claim_several_for_group(group_, base_.work.tickets, base_.stop_wanted, units_together_);
   }
 
-  // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.
-  bool start_unit(const Unit& unit) {
-    Pending next{unit, {}, {}};
-    Part part;
-    {
+  // False when the job wants to stop before the pass is finished: its units are dropped, nothing of them was written.
+  bool start_pass(const std::vector<std::uint64_t>& units) {
+    unit_ = static_cast<std::int64_t>(units.front());
+    watch("compute", unit_);
+    Pending next;
+    Part whole;
+    for (const std::uint64_t index : units) {
+      fail_point("teacher.unit.begin");
       const PhaseTimes::Span span(times_, "read");
-      part = read_unit(base_.file, unit, run_.assistant_only);
+      const Unit unit = base_.file.unit(index);
+      Part part = read_unit(base_.file, unit, run_.assistant_only);
       if (samples()) part.keys = draw_keys(base_.file, unit, run_.seed);
-      next.batch = pack_sequences(part.sequences);
+      next.units.push_back({unit, pack_sequences(part.sequences)});
+      append(whole, std::move(part));
     }
-    if (!compute(part, next.parts)) {
+    if (!compute(whole, next.parts)) {
       base_.work.tickets.request_stop();
       return false;
     }
-    finish_unit();
+    finish_pass();
     pending_ = std::move(next);
-    if (model_.queue() == nullptr) finish_unit();
+    if (model_.queue() == nullptr) finish_pass();
     return true;
   }
 
-  // The unit's in-flight rows. False: the job wants to stop.
-  bool compute(const Part& unit, std::vector<Started>& started) {
+  // The pass's in-flight rows. False: the job wants to stop.
+  bool compute(const Part& whole, std::vector<Started>& started) {
     std::vector<std::int64_t> lengths;
-    lengths.reserve(unit.sequences.size());
-    for (const auto& sequence : unit.sequences) lengths.push_back(static_cast<std::int64_t>(sequence.size()));
+    lengths.reserve(whole.sequences.size());
+    for (const auto& sequence : whole.sequences) lengths.push_back(static_cast<std::int64_t>(sequence.size()));
     return passes_.run(lengths, [&](IndexRange sequences) {
-      std::optional<Started> rows = start(sequences.size() == lengths.size() ? unit : part_of(unit, sequences));
+      std::optional<Started> rows = start(sequences.size() == lengths.size() ? whole : part_of(whole, sequences));
       if (!rows) return false;
       started.push_back(std::move(*rows));
       return true;
@@ -243,7 +260,7 @@ class Shard final : public ShardModel {
     return rows;
   }
 
-  void finish_unit() {
+  void finish_pass() {
     if (!pending_) return;
     std::vector<ReducedLogits> parts;
     std::vector<at::Tensor> draws;
@@ -264,25 +281,38 @@ class Shard final : public ShardModel {
         parts.push_back(run_.assistant_only ? scattered(logits, part.scored, part.num_tokens) : std::move(logits));
       }
     }
-    fail_point("teacher.unit.computed");
-    const ReducedLogits rows = joined(parts);
-    if (const std::int64_t bad = first_row_not_finite(rows, scored_T); bad >= 0) refuse_row(bad);
-    if (writer_) {
-      writer_->submit(pending_->unit, teacher_rows(rows, pending_->batch, scored_T, run_.encoding, run_.half,
-                                                   draws.empty() ? at::Tensor() : at::cat(draws)));
-      base_.work.tell();
-    }
+    write_units(joined(parts), scored_T, draws.empty() ? at::Tensor() : at::cat(draws));
     pending_.reset();
   }
 
+  // Rows of the pass, unit by unit.
+  void write_units(const ReducedLogits& rows, std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
+    std::int64_t first = 0;
+    for (const UnitOfPass& one : pending_->units) {
+      fail_point("teacher.unit.computed");
+      const std::int64_t count = one.batch.num_tokens();
+      const ReducedLogits own = narrowed(rows, first, count);
+      const auto own_scored = scored_T.empty()
+                                  ? scored_T
+                                  : scored_T.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+      if (const std::int64_t bad = first_row_not_finite(own, own_scored); bad >= 0) refuse_row(one, bad);
+      if (writer_) {
+        writer_->submit(one.unit, teacher_rows(own, one.batch, own_scored, run_.encoding, run_.half,
+                                               draws_Td.defined() ? draws_Td.narrow(0, first, count) : draws_Td));
+        base_.work.tell();
+      }
+      first += count;
+    }
+  }
+
   // Every shard finds the same row, so all look for the layer together.
-  [[noreturn]] void refuse_row(std::int64_t row) {
-    const PackedBatch& batch = pending_->batch;
+  [[noreturn]] void refuse_row(const UnitOfPass& one, std::int64_t row) {
+    const PackedBatch& batch = one.batch;
     const auto after = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), row);
     const std::int64_t begin = *(after - 1);
     const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
     const std::uint64_t sample =
-        pending_->unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
+        one.unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
     refuse_not_finite(model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin),
                       {ids + begin, ids + *after});
   }
@@ -291,7 +321,8 @@ class Shard final : public ShardModel {
   std::optional<LogitReducer> reducer_;
   std::optional<TailSampler> tail_;  // of sampled rows
   std::optional<Pending> pending_;
-  std::int64_t unit_ = -1;  // that is computed
+  std::int64_t unit_ = -1;            // the first of those that are computed
+  std::uint64_t units_together_ = 1;  // in a pass
   SequencePasses passes_;
 };
 
