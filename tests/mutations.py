@@ -433,6 +433,12 @@ MUTATIONS = [
     Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "units.push_back(window.pending[ticket]);", "units.push_back(window.pending[ticket / 2]);", "test_parallel_unit_tickets"),
     Mutation("all-that-is-left-at-once", "src/parallel/unit_tickets.cpp", "(count - ticket) / (2 * static_cast<std::uint64_t>(window.groups_of_queue))", "count - ticket", "test_parallel_unit_tickets"),
     # Several units in a pass, and attention by cuDNN.
+    Mutation("window-left-out-among-short-texts", "src/model/gpu/gpu_attention.cpp", "std::max(run.longest_keys, shape.sliding_window)", "run.longest_keys", "test_model_flash_attention"),
+    Mutation("a-text-without-tokens-capped", "src/model/gpu/gpu_attention.cpp", "if (q.size(0) == 0) return at::empty_like(q);", "", "test_model_flash_attention"),
+    Mutation("no-sign-of-life-between-units", "src/tasks/teacher_logits/run.cpp", 'watch("write", static_cast<std::int64_t>(one.unit.index));', "", ON_GPU + "test_writing_many_units_is_a_sign_of_life"),
+    Mutation("units-counted-whatever-they-hold", "src/parallel/unit_tickets.cpp", "if (is_last(units.back())) break;", "", "test_parallel_unit_tickets"),
+    Mutation("long-units-pile-up", "src/run/shard_model.cpp", "tokens += base_.file.unit(unit).rows.size();", "tokens += 1;", ON_GPU + "test_units_of_long_texts_do_not_pile_up"),
+    Mutation("any-mode-in-a-panel", "src/tasks/judge/task.cpp", "MAGISTER_CHECK(verdicts == verdict_names(classes_)", "MAGISTER_CHECK(!verdicts.empty()", "tests/end_to_end/needs_bad_input_test.py"),
     Mutation("rows-of-a-pass-s-first-unit", "src/tasks/teacher_logits/run.cpp", "      first += count;\n", "", ON_GPU + "test_several_units_in_a_pass"),
     Mutation("scores-of-a-pass-s-first-unit", "src/tasks/score/run.cpp", "      first += count;\n", "", "tests/end_to_end/score_test.py Score.test_gpu_code_in_halves"),
     Mutation("cudnn-tried-alone", "src/model/gpu/cudnn_attention.cpp", "!at::equal(rows_of(among_TQ, {kBefore, length, kBehind}, 1, shape, true, queue), wanted)", "among_TQ.numel() == 0", "test_model_cudnn_attention"),

@@ -103,11 +103,12 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
 UnitTickets::~UnitTickets() = default;
 
 std::optional<std::uint64_t> UnitTickets::claim() {
-  const std::vector<std::uint64_t> one = claim_several(1);
+  const std::vector<std::uint64_t> one = claim_several(1, [](std::uint64_t) { return true; });
   return one.empty() ? std::nullopt : std::optional(one.front());
 }
 
-std::vector<std::uint64_t> UnitTickets::claim_several(std::uint64_t most) {
+std::vector<std::uint64_t> UnitTickets::claim_several(std::uint64_t most,
+                                                      const std::function<bool(std::uint64_t unit)>& is_last) {
   Window& window = *window_;
   std::vector<std::uint64_t> units;
   if (stop_requested()) return units;
@@ -119,6 +120,7 @@ std::vector<std::uint64_t> UnitTickets::claim_several(std::uint64_t most) {
       wanted = std::clamp((count - ticket) / (2 * static_cast<std::uint64_t>(window.groups_of_queue)), std::uint64_t{1},
                           std::max(most, std::uint64_t{1}));
     units.push_back(window.pending[ticket]);
+    if (is_last(units.back())) break;
   }
   return units;
 }

@@ -152,6 +152,10 @@ ConfigPlan config_plan(const Task& task, const LayoutConfig& layout) {
                     : layout.cpu_only        ? "layout.devices: cpu"
                                              : "";
   const bool on_gpus = plan.cpus_alone.empty();
+  MAGISTER_CHECK(!section.cudnn_attention || (on_gpus && section.dtype != "f32"), ExitCode::kConfig,
+                 "model.attention: cudnn {} (it computes in bf16 on GPUs alone); remove the key, or give the task a "
+                 "`model` of its own",
+                 on_gpus ? "beside model.dtype: f32" : "and " + plan.cpus_alone);
   const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
   plan.models.front().pass = task.pass_shape(device);
   plan.models.front().pages = pages_of_one_text(plan.own().pass);

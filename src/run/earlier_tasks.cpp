@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <variant>
 
 #include "magister/core/error.h"
 #include "magister/io/results/tools.h"
@@ -16,6 +17,12 @@ namespace fs = std::filesystem;
 
 std::string results_path_of(const RunContext& context, const std::string& task) {
   return (fs::path(context.results_path).parent_path() / (task + ".h5")).string();
+}
+
+std::string announced_text(const Task& task, const std::string& name) {
+  for (const auto& [announced, value] : task.announced())
+    if (const auto* const text = std::get_if<std::string>(&value); announced == name && text != nullptr) return *text;
+  return "";
 }
 
 const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,

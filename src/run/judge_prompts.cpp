@@ -88,9 +88,9 @@ JudgePrompts::JudgePrompts(const JudgeRules& config, Checkpoint& checkpoint)
     chat_ = std::make_unique<ChatPrompts>(checkpoint, DatasetConfig{});
 }
 
-std::vector<VerdictClass> JudgePrompts::classes() const {
+std::vector<VerdictClass> verdict_classes(const JudgeRules& config) {
   std::vector<VerdictClass> classes;
-  switch (config_.mode) {
+  switch (config.mode) {
     case JudgeMode::kReference:
       return {{"yes", {"yes"}}, {"no", {"no"}}};
     case JudgeMode::kSimpleQa:
@@ -98,11 +98,11 @@ std::vector<VerdictClass> JudgePrompts::classes() const {
     case JudgeMode::kPairwise:
       return {{"A", {"A"}}, {"B", {"B"}}};
     case JudgeMode::kRubric:
-      for (std::uint64_t score = 1; score <= config_.num_classes; ++score)
+      for (std::uint64_t score = 1; score <= config.num_classes; ++score)
         classes.push_back({std::to_string(score), {std::to_string(score)}});
       return classes;
     case JudgeMode::kChoice:
-      for (std::uint64_t letter = 0; letter < config_.num_classes; ++letter) {
+      for (std::uint64_t letter = 0; letter < config.num_classes; ++letter) {
         const std::string name(1, static_cast<char>('A' + letter));
         classes.push_back({name, {name}});
       }

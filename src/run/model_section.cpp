@@ -112,8 +112,8 @@ ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& expe
 
 namespace {
 
-// experiment: of a task's own section.
-ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) {
+// experiment: of a task's own section. judges: a reward's judge, whose passes all have a cache.
+ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, bool judges = false) {
   ModelSection model;
   if (experiment != nullptr) {
     read_source(section, *experiment, model);
@@ -143,7 +143,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
               "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
               "or remove it")
           .integer("quantization_loss", 0, 0, 1 << 20);
-  model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
+  if (!judges) model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
   model.chat_template = section.optional_text("chat_template").value_or("");
   model.chat_template_kwargs = section.value_map("chat_template_kwargs");
   model.chat_template_kwargs_place = section.place("chat_template_kwargs");
@@ -152,7 +152,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
   section.also_called("adapter",
                       {"lora", "peft", "lora_path", "adapter_path", "adapter_name_or_path", "peft_model_id"});
   section.also_called("dtype", {"torch_dtype"});
-  section.also_called("attention", {"attn_implementation", "attention_backend"});
+  if (!judges) section.also_called("attention", {"attn_implementation", "attention_backend"});
   section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
   section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});
   section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
@@ -164,7 +164,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
 ModelSection read_shared_model(ConfigNode section) { return read_model(std::move(section), nullptr); }
 
 ModelSection read_judge_model(ConfigNode section, const ExperimentConfig& experiment) {
-  ModelSection model = read_model(std::move(section), nullptr);
+  ModelSection model = read_model(std::move(section), nullptr, true);
   find_maker(experiment, model);
   return model;
 }

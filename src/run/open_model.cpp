@@ -84,8 +84,8 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   MAGISTER_CHECK(gpu || !section.cudnn_attention, ExitCode::kConfig,
                  "model.attention: cudnn on CPUs (cuDNN computes on GPUs alone); remove the key, or run on GPUs");
   MAGISTER_CHECK(!section.cudnn_attention || activation_dtype(model.plain_dtype) == at::kBFloat16, ExitCode::kConfig,
-                 "model.attention: cudnn beside model.dtype: {} (it computes in bf16 alone); choose bf16, or remove "
-                 "the key",
+                 "model.attention: cudnn beside model.dtype: {} (it computes in bf16 alone); choose bf16, remove the "
+                 "key, or give tasks of another type a `model` of their own",
                  section.dtype);
   model.cudnn_attention = section.cudnn_attention;
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.

@@ -1,6 +1,7 @@
 // Halves of about equal tokens, down to single sequences.
 #include "magister/run/sequence_passes.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "magister/core/error.h"
@@ -25,10 +26,11 @@ std::uint64_t middle_of(const std::vector<std::int64_t>& lengths, IndexRange ran
 
 }  // namespace
 
-std::uint64_t SequencePasses::units_together(std::uint64_t unit_tokens) const {
+std::uint64_t SequencePasses::units_together(const PassShape& unit) const {
   if (model_.queue() == nullptr || model_.group().tp_size() > 1) return 1;
-  const auto fitting = static_cast<std::uint64_t>(kFullPass) / unit_tokens;
-  if (fitting <= 1 || !memory_.fits_here({static_cast<std::int64_t>(fitting * unit_tokens), 0, logit_rows_, 0}))
+  const std::uint64_t fitting = std::min(static_cast<std::uint64_t>(kFullPass) / unit.tokens,
+                                         kMostRowBytes / std::max<std::uint64_t>(unit.row_bytes, 1));
+  if (fitting <= 1 || !memory_.fits_here({static_cast<std::int64_t>(fitting * unit.tokens), 0, logit_rows_, 0}))
     return 1;
   return fitting;
 }

@@ -2,6 +2,7 @@
 #include "magister/run/shard_model.h"
 
 #include "magister/run/device_group.h"
+#include "magister/run/sequence_passes.h"
 
 namespace magister {
 
@@ -32,6 +33,21 @@ void ShardModel::watch(const char* phase, std::int64_t unit) const {
   if (!place_.first) return;
   base_.work.watchdogs[static_cast<std::size_t>(place_.group)].enter(phase, unit);
   base_.work.tickets.beat();
+}
+
+std::vector<std::uint64_t> ShardModel::next_units(std::uint64_t most) {
+  const PhaseTimes::Span span(times_, "claim");
+  UnitTickets& tickets = base_.work.tickets;
+  if (most <= 1 || group_.tp_size() > 1) {
+    const std::optional<std::uint64_t> one = claim_for_group(group_, tickets, base_.stop_wanted);
+    return one ? std::vector{*one} : std::vector<std::uint64_t>();
+  }
+  if (base_.stop_wanted()) tickets.request_stop();
+  std::uint64_t tokens = 0;
+  return tickets.claim_several(most, [&](std::uint64_t unit) {
+    tokens += base_.file.unit(unit).rows.size();
+    return tokens + base_.pass.tokens > static_cast<std::uint64_t>(SequencePasses::kFullPass);
+  });
 }
 
 void ShardModel::drain() {

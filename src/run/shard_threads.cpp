@@ -82,14 +82,4 @@ std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& t
   return static_cast<std::uint64_t>(index);
 }
 
-std::vector<std::uint64_t> claim_several_for_group(ProcessGroup& group, UnitTickets& tickets,
-                                                   const std::function<bool()>& stop_wanted, std::uint64_t most) {
-  if (most > 1 && group.tp_size() == 1) {
-    if (stop_wanted()) tickets.request_stop();
-    return tickets.claim_several(most);
-  }
-  const std::optional<std::uint64_t> one = claim_for_group(group, tickets, stop_wanted);
-  return one ? std::vector{*one} : std::vector<std::uint64_t>();
-}
-
 }  // namespace magister

@@ -2,6 +2,7 @@
 device. Equal to the CPU's path within rounding, over tasks, shards, types and a device that is out of memory; the same bytes for
 every number of ranks.
 """
+import json
 import re
 import subprocess
 import sys
@@ -119,6 +120,23 @@ class GpuCode(unittest.TestCase):
                 rows = file["samples/offset"][:][file["commit/unit_begin"][:]]
             first = int(re.search(r"no memory on the GPU for (\d+) tokens at once", result.stderr).group(1))
             self.assertEqual(first, rows[4] - rows[0], f"{len(rows) - 1} units, one group: four at first")
+
+    def test_units_of_long_texts_do_not_pile_up(self):
+        """A unit may be one text longer than unit_tokens: units are counted by their tokens, or a pass would begin a dozen of such."""
+        long = World(self.scratch.name + "/long", records=24, model=self.world.model)
+        long.data.write_text("".join(json.dumps({"id": f"r{i}", "text": " ".join(["unit"] * 900)}) + "\n" for i in range(24)))
+        stopped = long.run("long", 1, "tasks.0.unit_tokens=300", "tasks.0.max_length=4096", **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@11:throw,teacher.layer@1:throw")
+        self.assertEqual(stopped.returncode, 70, stopped.stderr)
+        self.assertIn("teacher.layer", stopped.stderr)
+        self.assertNotIn("teacher.unit.begin", stopped.stderr)
+
+    def test_writing_many_units_is_a_sign_of_life(self):
+        """A pass of a hundred units whose commits take 0.1 s each: more than the watchdog waits for one of them."""
+        windows = ["tasks.0.unit_tokens=8", "tasks.0.overflow=window", "tasks.0.max_length=8", "run.watchdog_seconds=8"]
+        result = self.world.run("slow", 1, *windows, **ON_HOST, MAGISTER_FAIL_POINT="results.commit.synced:slow")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with h5py.File(self.world.results("slow")) as file:
+            self.assertGreater(len(file["commit/unit_begin"]), 180)
 
     def test_a_run_does_not_go_on_as_another_kind(self):
         result = self.world.run("kind", 1, **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@4:kill")

@@ -21,6 +21,8 @@ JUDGE = "  - {{task: judge, name: %s, dataset: {{path: {data}}}, mode: simpleqa,
 SCORE = "  - {{task: score, name: %s, dataset: {{path: {data}}}, score: {{verifier: exact}}%s}}\n"
 ROLLOUT = "  - {{task: rollout, name: %s, dataset: {{path: {data}}}, max_new_tokens: 3%s}}\n"
 DISTILL = "  - {{task: train, name: student, objective: distill, teacher: {{%s}}, train: {{steps: 1, max_length: 32}}}}\n"
+TEACHER = "  - {{task: teacher_logits, dataset: {{path: {data}}}}}\n"
+SAMPLED = TEACHER.replace("dataset:", "encoding: sampled, top_k: 4, dataset:")
 VALUE = "  - {{task: train, name: value, objective: value, rollouts: {{%s}}, train: {{steps: 1, max_length: 32}}%s}}\n"
 POLICY = "  - {{task: train, name: policy, objective: grpo, dataset: {{path: {data}}}, grpo: {{num_generations: 2, max_new_tokens: 2, reward: %s}}, train: {{steps: 1, global_batch: 2, max_length: 32}}}}\n"
 GUIDE = ", guide: {{model: %s}}"
@@ -66,6 +68,10 @@ CASES = [
     ("answers of other records", COUNTED.replace("answers: ", "answers: @") % (", slice: 1/2", "name: rates"), "records 0 to 1 have no text"),
     ("answers of fewer records, judged", (TEXTS % ("texts", "")).replace("{data}", "{data}, limit: 2") + JUDGE % ("verdicts", ", answers: @texts"), "records 2 to 3 have no text"),
     ("a panel on other records", (JUDGE % ("first", "")).replace("{data}", "{data}, limit: 2") + JUDGE % ("second", ", panel: @[first]"), "first, which judges records 0 to 2, and this task those from 0 to 4"),
+    ("a panel of another mode", JUDGE % ("first", "") + (JUDGE % ("second", ", panel: @[first]")).replace("mode: simpleqa", "mode: rubric, classes: 5"), "first, whose verdicts are correct,incorrect,not_attempted, and this task's are 1,2,3,4,5"),
+    ("a tail of samples", SAMPLED + DISTILL.replace("train: {{steps", "distill: {{tail: gold}}, train: {{steps") % "task: @teacher", "the rows of teacher are samples (they have no tail"),
+    ("a loss that samples bias", SAMPLED + DISTILL.replace("train: {{steps", "distill: {{loss: reverse_kl}}, train: {{steps") % "task: @teacher", "only that is linear"),
+    ("held-out samples", TEACHER + SAMPLED.replace("dataset:", "name: samples, dataset:") + DISTILL.replace("max_length: 32", "max_length: 32, evaluate: {{teacher: {{task: @samples}}}}").replace("train: {{steps", "distill: {{tail: gold}}, train: {{steps") % "task: teacher", "the rows of samples are samples"),
     ("preferences of single texts", ROLLOUT % ("rollouts", ", n: 1, reward: {{verifier: exact}}") + VALUE % ("task: @rollouts", ", value: {{loss: preference}}"), "has one continuation a cut"),
     ("rewards beyond their range", ROLLOUT % ("rollouts", ", reward: {{verifier: exact, scale: 5}}") + VALUE % ("task: rollouts", ", value: {{max_reward: @2.5}}"), "rollouts gives 0 or 5"),
     ("methods on other records", SCORE % ("one", "") + (SCORE % ("two", "")).replace("{data}", "{data}, limit: 2") + "  - {{task: evaluate, scores: @[one, two]}}\n", "two, which scores records 0 to 2, and one those from 0 to 4"),

@@ -105,17 +105,25 @@ TEST_F(CudnnAttention, LongTextsHaveACallEachAndShortOnesNone) {
 TEST_F(CudnnAttention, IsNotAskedForWhatItHasNot) {
   const at::Tensor qkv_TQ = at::randn({2048, 128});
   attended({2048}, make_shape(), qkv_TQ, true);
-  LayerShape windows = make_shape(), capped = make_shape(), uneven = make_shape();
+  LayerShape windows = make_shape(), capped = make_shape();
   windows.sliding_window = 64;
   capped.attention_softcap = 30;
-  uneven.kv_of_head = {0, 0, 0, 1};
-  for (const LayerShape& shape : {windows, capped, uneven}) attended({2048}, shape, qkv_TQ.to(at::kBFloat16), true);
+  for (const LayerShape& shape : {windows, capped}) attended({2048}, shape, qkv_TQ.to(at::kBFloat16), true);
   // Texts that go on from others' beginnings: which one is whole depends on the neighbours.
   PackedBatch sharing = pack_sequences({std::vector<TokenId>(2048, 1), std::vector<TokenId>(9, 1)}, {0, 100});
   sharing.prefix_of_S = {0, 0};
   const at::Tensor both_TQ = at::randn({2057, 128}).to(at::kBFloat16);
   attend(plan_attention(sharing, {}, at::kCPU, true), make_shape(), both_TQ, {}, {}, false, Queue{});
   EXPECT_TRUE(lengths.empty());
+}
+
+TEST_F(CudnnAttention, HeadsInUnevenGroupsHaveTheirKeys) {
+  LayerShape shape = make_shape();
+  shape.kv_of_head = {0, 0, 0, 1};
+  const at::Tensor qkv_TQ = at::randn({2048, 128}).to(at::kBFloat16);
+  const at::Tensor got = attended({2048}, shape, qkv_TQ, true), wanted = attended({2048}, shape, qkv_TQ, false);
+  EXPECT_EQ(lengths.size(), 1u);
+  EXPECT_LE((got.to(at::kFloat) - wanted.to(at::kFloat)).abs().max().item<double>(), 2e-2);
 }
 
 TEST_F(CudnnAttention, IsTriedBefore) {

@@ -16,6 +16,7 @@ namespace magister::gpu {
 namespace {
 
 int calls = 0, divided = 0;
+std::int64_t window_of_layer = 0;
 
 using Optional = std::optional<at::Tensor>;
 
@@ -27,6 +28,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> pretended
   const std::int64_t left = given_left.value_or(-1);
   // Before anything else ATen exchanges grouped heads with queries here, and then divides the keys by the number of sequences.
   if (longest_q == 1 && q.size(1) > k.size(1) && left < 0 && given_right.value_or(-1) < 0) ++divided;
+  // And where the window is as wide as the longest keys, it leaves the window out: another kernel than beside a longer text.
+  if (window_of_layer > 0) {
+    EXPECT_EQ(left, window_of_layer - 1);
+    EXPECT_LT(left, longest_k);
+  }
   ++calls;
   at::Tensor out = at::empty_like(q);
   const auto *rows = cu_q->const_data_ptr<std::int32_t>(), *keys = cu_k->const_data_ptr<std::int32_t>();
@@ -63,6 +69,7 @@ class FlashAttention : public testing::TestWithParam<AttentionCase> {
     shape_.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.E));
     for (int head = 0; head < c.H; ++head) shape_.kv_of_head.push_back(head * c.K / c.H);
     calls = divided = 0;
+    window_of_layer = c.window;
   }
   LayerShape shape_;
 };
@@ -96,6 +103,22 @@ TEST_P(FlashAttention, RowsAttendToTheirKeysWhateverStandsBesideThem) {
     EXPECT_EQ(divided, 0) << "the order of sums depends on the neighbours";
     const double error = (got.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>();
     EXPECT_LE(error, 2e-2) << error;  // both are rounded to bf16
+  }
+}
+
+TEST(CappedScores, ATextWithoutTokensHasNoRows) {
+  LayerShape shape;
+  shape.heads = shape.kv_heads = 2;
+  shape.head_dim = 8;
+  shape.attention_scale = 0.3f;
+  shape.kv_of_head = {0, 1};
+  const at::Tensor qkv_TQ = at::randn({7, 48});
+  for (const float cap : {0.0f, 20.0f}) {
+    shape.attention_softcap = cap;
+    const auto rows = [&](const std::vector<std::vector<TokenId>>& texts) {
+      return attend(plan_attention(pack_sequences(texts), {}, at::kCPU), shape, qkv_TQ, {}, {}, false, Queue{});
+    };
+    EXPECT_TRUE(at::equal(rows({{1, 1, 1}, {}, {1, 1, 1, 1}, {}}), rows({{1, 1, 1}, {1, 1, 1, 1}}))) << cap;
   }
 }
 
@@ -159,7 +182,7 @@ TEST(AttentionPlans, ACachedRunGathersNoMoreKeysThanArePlanned) {
 
 INSTANTIATE_TEST_SUITE_P(All, FlashAttention,
                          testing::Values(AttentionCase{8, 2, 16}, AttentionCase{8, 2, 16, 33}, AttentionCase{4, 4, 8},
-                                         AttentionCase{6, 2, 64, 1}),
+                                         AttentionCase{6, 2, 64, 1}, AttentionCase{8, 2, 16, 250}),
                          attention_name);
 
 }  // namespace

@@ -43,9 +43,9 @@ class UnitTickets {
 
   // The next unit for this group, or nothing when all are claimed or the job was asked to stop. Called by leaders only.
   std::optional<std::uint64_t> claim();
-  // Up to `most` of them at once, in the order of the units, but one, of no more than half of this group's equal part of what is left, so that groups end
-  // together; empty as claim().
-  std::vector<std::uint64_t> claim_several(std::uint64_t most);
+  // Up to `most` of them at once, in the order of the units, and no more behind one of which is_last() is true. But for the first no more than half of
+  // this group's equal part of what is left, so that groups end together. Empty as claim().
+  std::vector<std::uint64_t> claim_several(std::uint64_t most, const std::function<bool(std::uint64_t unit)>& is_last);
   // One more unit is committed, by this group of those of the rank; adds its tokens to the shared progress.
   void report_done(std::uint64_t num_tokens, int group_here = 0);
   // So many more tokens of texts are written, whether or not their units are committed yet.

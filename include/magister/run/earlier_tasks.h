@@ -18,6 +18,9 @@ std::string results_path_of(const RunContext& context, const std::string& task);
 const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,
                             const std::string& kind);
 
+// Of what an earlier task announces; empty: nothing of that name.
+std::string announced_text(const Task& task, const std::string& name);
+
 // The records of an earlier task that reads the files of `own` with another limit or slice; nothing where it reads the same records, or other files,
 // or some that are not there yet. Collective over context.world.
 std::optional<IndexRange> other_records_of(const RunContext& context, const Task& earlier, const DatasetConfig& own);

@@ -14,13 +14,15 @@
 
 namespace magister {
 
+// The verdicts of the mode in the order of their numbers.
+std::vector<VerdictClass> verdict_classes(const JudgeRules& config);
+
 class JudgePrompts {
  public:
   // Both are kept by reference. Errors as of ChatPrompts and ChatTemplate.
   JudgePrompts(const JudgeRules& config, Checkpoint& checkpoint);
 
-  // The verdicts of the mode in the order of their numbers.
-  std::vector<VerdictClass> classes() const;
+  std::vector<VerdictClass> classes() const { return verdict_classes(config_); }
   // Samples a text and prompt: 2 for pairs (the second with the answers exchanged), else 1.
   std::uint64_t orders() const { return config_.mode == JudgeMode::kPairwise ? 2 : 1; }
   // Samples a text: its prompts, and of each its orders, one after the other.

@@ -8,6 +8,7 @@
 
 #include "magister/core/types.h"
 #include "magister/model/pass_memory.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
@@ -27,13 +28,15 @@ class SequencePasses {
   // Tokens of a pass, unless one sequence has more; lowered where a pass finds no memory.
   void limit(std::int64_t most_tokens) { most_tokens_ = most_tokens; }
 
-  // Units of unit_tokens that go through the model together: as many as fill a GPU (kFullPass tokens) where there is room, with one shard;
-  // else one. A row's bits depend on none of its neighbours there, while a ring of several shards adds in an order that depends on where a row
-  // stands. Local.
-  std::uint64_t units_together(std::uint64_t unit_tokens) const;
+  // Units that may go through the model together where each has unit.tokens: as many as fill a GPU (kFullPass tokens) where it has room and their
+  // rows are few bytes (kMostRowBytes), with one shard; else one. A row's bits depend on none of its neighbours there, while a ring of several
+  // shards adds in an order that depends on where a row stands. Local.
+  std::uint64_t units_together(const PassShape& unit) const;
 
   // Tokens that fill the products of a GPU: of 2,048 the start of some 900 kernels is some percent of the time.
   static constexpr std::int64_t kFullPass = 8192;
+  // Plans count the rows of one unit; those of a thousand kept entries are 130 MB for a full pass.
+  static constexpr std::uint64_t kMostRowBytes = std::uint64_t{256} << 20;
 
   // Passes over sequences with so many tokens, in their order. False: the job wants to stop. Throws Error(kConfig) where the device has no
   // memory for what cannot be divided. Collective over the model's group.

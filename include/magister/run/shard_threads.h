@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "magister/parallel/layout.h"
 #include "magister/parallel/process_group.h"
@@ -29,8 +28,5 @@ void run_shards(const GpuGroup& group, UnitTickets& tickets,
 // itself when stop_wanted() says so. Collective over the group.
 std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
                                              const std::function<bool()>& stop_wanted);
-// The same of up to `most` units (UnitTickets::claim_several()), which go through the model together; one in groups of several shards.
-std::vector<std::uint64_t> claim_several_for_group(ProcessGroup& group, UnitTickets& tickets,
-                                                   const std::function<bool()>& stop_wanted, std::uint64_t most);
 
 }  // namespace magister

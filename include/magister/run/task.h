@@ -168,6 +168,8 @@ class Task {
     std::optional<std::pair<double, double>> rewards{};
   };
   virtual RecordTexts record_texts(const RunContext& context) const { return {}; }
+  // Of TaskJob::identity() what the keys alone tell: tasks that read its results must fit it before there are any.
+  virtual Attributes announced() const { return {}; }
   // What its model computes, as far as the keys say; 0 tokens of samples: they are not known yet.
   virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
   // Whether it runs its model as it stands in the file; a training has weights of its own.

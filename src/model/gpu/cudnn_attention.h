@@ -20,7 +20,7 @@ constexpr std::int64_t kLongText = 2048;
 // that are filled up cost a twelfth at kLongText and less beyond.
 constexpr std::int64_t kCudnnStep = 256;
 
-// Whether it is asked for a layer's attention: bf16, all earlier keys, scores without a cap, KV heads in even groups.
+// Whether it is asked for a layer's attention: bf16, all earlier keys, scores without a cap.
 bool cudnn_takes(const LayerShape& shape, at::ScalarType dtype);
 
 // q [L, H, E], k and v [L, K, E], bf16, E beside each other -> [L, H, E]; each query sees the keys up to its own. Throws c10::Error where this ATen or

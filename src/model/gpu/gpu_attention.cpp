@@ -47,6 +47,7 @@ at::Tensor attend_capped(const at::Tensor& q, const at::Tensor& k, const at::Ten
 at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
   const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kDouble;
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
+  if (q.size(0) == 0) return at::empty_like(q);  // a text without tokens
   if (shape.attention_softcap > 0) return attend_capped(q, k, v, shape);
   const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape.sliding_window, q.device());
   return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false,
@@ -247,10 +248,6 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
     const at::Tensor q = rows.narrow(1, 0, H);
     at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);
-    if (run.by_cudnn && cudnn_takes(shape, qkv_TQ.scalar_type())) {
-      outputs.push_back(attend_by_cudnn(q, k, v, shape.attention_scale));
-      continue;
-    }
     if (run.slots_N.defined() && keys.defined()) {
       std::tie(k, v) = gathered_keys(keys, values, run.slots_N, queue);
     } else if (run.slots_N.defined()) {
@@ -261,12 +258,19 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
       k = k.index_select(1, kv_of_head);
       v = v.index_select(1, kv_of_head);
     }
+    if (run.by_cudnn && cudnn_takes(shape, qkv_TQ.scalar_type())) {
+      outputs.push_back(attend_by_cudnn(q, k, v, shape.attention_scale));
+      continue;
+    }
     if (flash) {
       // A window always, be it wider than all keys. Without one ATen exchanges grouped heads with queries where the longest query is 1,
       // and divides keys by how many sequences there are: a row's bits would depend on its neighbours.
-      const std::int64_t left = shape.sliding_window > 0 ? shape.sliding_window - 1 : run.longest_keys;
+      // And a layer's own window is never wider than the longest keys, or ATen would leave it out where all texts are short: another kernel, whose
+      // blocks of keys are others on compute capability 8.6 and 8.9.
+      const std::int64_t longest_keys = std::max(run.longest_keys, shape.sliding_window),
+                         left = shape.sliding_window > 0 ? shape.sliding_window - 1 : longest_keys;
       outputs.push_back(std::get<0>(at::_flash_attention_forward(
-          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, run.longest_keys, 0.0,
+          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, longest_keys, 0.0,
           /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale, left, /*window_size_right=*/0)));
       continue;
     }

@@ -80,7 +80,13 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
                                  : require_results(inputs.context, config_.answers_place, config_.answers, "generate");
   for (const std::string& name : config_.panel) {
     const Task* const judge = require_results(inputs.context, config_.panel_place, name, "judge");
-    if (judge == nullptr || inputs.data_stands_in) continue;
+    if (judge == nullptr) continue;
+    const std::string verdicts = announced_text(*judge, "verdicts");
+    MAGISTER_CHECK(verdicts == verdict_names(classes_), ExitCode::kConfig,
+                   "{} names {}, whose verdicts are {}, and this task's are {} (they cannot be combined); give both "
+                   "tasks one mode",
+                   config_.panel_place, printable(name), verdicts, verdict_names(classes_));
+    if (inputs.data_stands_in) continue;
     const std::optional<IndexRange> other = other_records_of(inputs.context, *judge, config_.dataset);
     const IndexRange own = inputs.dataset.records();
     MAGISTER_CHECK(!other || *other == own, ExitCode::kConfig,
@@ -215,6 +221,7 @@ class Judge final : public Task {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
   }
+  Attributes announced() const override { return {{"verdicts", verdict_names(verdict_classes(config_))}}; }
   ModelWork model_work(double samples, double tokens) const override {
     return {tokens, samples * static_cast<double>(config_.max_new_tokens), 0,
             std::min(samples, static_cast<double>(limits({}).sequences))};

@@ -42,10 +42,12 @@ class ScoreShard final : public ShardModel {
         more_(more),
         passes_(
             model_, [] { return fail_point("score.pass.memory"); }, 0),
-        units_together_(passes_.units_together(base_.pass.tokens)) {}
+        units_together_(passes_.units_together(base_.pass)) {
+    if (units_together_ > 1) passes_.limit(SequencePasses::kFullPass);
+  }
 
   void run_units() {
-    for (auto units = next_units(); !units.empty(); units = next_units()) {
+    for (auto units = next_units(units_together_); !units.empty(); units = next_units(units_together_)) {
       if (run_pass(units)) continue;
       base_.work.tickets.request_stop();
       break;
@@ -54,11 +56,6 @@ class ScoreShard final : public ShardModel {
   }
 
  private:
-  std::vector<std::uint64_t> next_units() {
-    const PhaseTimes::Span span(times_, "claim");
-    return claim_several_for_group(group_, base_.work.tickets, base_.stop_wanted, units_together_);
-  }
-
   // False: the job wants to stop, and nothing of the units was written.
   bool run_pass(const std::vector<std::uint64_t>& indices) {
     unit_ = static_cast<std::int64_t>(indices.front());
@@ -74,6 +71,7 @@ class ScoreShard final : public ShardModel {
     if (!logits_SL.defined()) return false;
     std::size_t first = 0;
     for (const Unit& unit : units) {
+      watch("write", static_cast<std::int64_t>(unit.index));  // by unit: each waits for the one before to be on disk
       const auto count = static_cast<std::size_t>(unit.samples.size());
       const at::Tensor own_SL = logits_SL.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
       refuse_what_is_not_finite(unit, std::span(all).subspan(first, count), own_SL);

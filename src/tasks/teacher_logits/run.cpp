@@ -155,12 +155,12 @@ class Shard final : public ShardModel {
     if (samples()) tail_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.draws));
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
-    units_together_ = passes_.units_together(base_.pass.tokens);
+    units_together_ = passes_.units_together(base_.pass);
     passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_pass()));
   }
 
   void run_units() {
-    for (auto units = next_units(); !units.empty(); units = next_units()) {
+    for (auto units = next_units(units_together_); !units.empty(); units = next_units(units_together_)) {
       if (!start_pass(units)) break;
     }
     finish_pass();
@@ -187,11 +187,6 @@ class Shard final : public ShardModel {
       most = std::max<std::uint64_t>(most, base_.file.unit(index).rows.size());
     }
     return static_cast<std::int64_t>(most);
-  }
-
-  std::vector<std::uint64_t> next_units() {
-    const PhaseTimes::Span span(times_, "claim");
-    return claim_several_for_group(group_, base_.work.tickets, base_.stop_wanted, units_together_);
   }
 
   // False when the job wants to stop before the pass is finished: its units are dropped, nothing of them was written.
@@ -289,6 +284,8 @@ class Shard final : public ShardModel {
   void write_units(const ReducedLogits& rows, std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
     std::int64_t first = 0;
     for (const UnitOfPass& one : pending_->units) {
+      watch("write",
+            static_cast<std::int64_t>(one.unit.index));  // by unit: each waits for the one before to be on disk
       fail_point("teacher.unit.computed");
       const std::int64_t count = one.batch.num_tokens();
       const ReducedLogits own = narrowed(rows, first, count);

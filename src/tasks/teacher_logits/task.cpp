@@ -103,6 +103,7 @@ class TeacherLogits final : public Task {
   PassShape pass_shape(const PassLimits&) const override {
     return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
   }
+  Attributes announced() const override { return {{"encoding", std::string(encoding_name(config_.encoding))}}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<TeacherJob>(config_, inputs);
   }

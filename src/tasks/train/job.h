@@ -66,6 +66,8 @@ class TrainJob final : public TaskJob {
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
   std::unique_ptr<TeacherFile> open_teacher_file(const std::string& path);
+  // Throws Error(kConfig) where the loss cannot be learnt from such rows. place: of whom it is told.
+  void check_rows(const std::string& place, const std::string& rows, bool sampled) const;
   StudentVocabulary student(bool has_text);
   void open_rollouts(const TaskInputs& inputs);
   void check_head() const;

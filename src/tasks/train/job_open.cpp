@@ -92,7 +92,8 @@ bool TrainJob::open_held_out_teacher(DatasetConfig& dataset) {
   const TeacherSource& source = config_.evaluate->teacher;
   const std::string path = source.task.empty() ? source.results : results_path_of(context_, source.task);
   if (!source.task.empty()) {
-    require_results(context_, source.place, source.task, "teacher_logits");
+    const Task* const task = require_results(context_, source.place, source.task, "teacher_logits");
+    if (task != nullptr) check_rows(source.place, task->name(), announced_text(*task, "encoding") == "sampled");
     if (!is_made(context_, path)) return false;
   }
   held_out_teacher_ = open_teacher_file(path);
@@ -186,6 +187,7 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
     require_same_vocabulary(config_.teacher.place + ": " + teacher.path(),
                             static_cast<std::uint64_t>(teacher.config().vocab_size),
                             has_text ? teacher.tokenizer().sha256() : "none", student(has_text));
+    check_rows(config_.teacher.place, task.name(), announced_text(task, "encoding") == "sampled");
     return;
   }
   const std::string path = results_of(config_, context_);
@@ -195,14 +197,23 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
 std::unique_ptr<TeacherFile> TrainJob::open_teacher_file(const std::string& path) {
   const bool has_text = ResultsReader(path).text("tokenizer_sha256") != "none";
   auto teacher = std::make_unique<TeacherFile>(path, student(has_text));
+  check_rows(config_.name, path, teacher->sampled());
+  return teacher;
+}
+
+void TrainJob::check_rows(const std::string& place, const std::string& rows, bool sampled) const {
+  const DistillOptions& options = config_.trainer.distill;
   MAGISTER_CHECK(
-      !teacher->sampled() || config_.trainer.distill.tail == DistillOptions::Tail::kBucket, ExitCode::kConfig,
+      !sampled || options.tail == DistillOptions::Tail::kBucket, ExitCode::kConfig,
       "{}: distill.tail is set, and the rows of {} are samples (they have no tail: each draw stands for a part "
       "of it); remove distill.tail",
-      config_.name, printable(path, 4096));
-  if (config_.trainer.distill.weight > 0)
-    DistillRow(config_.trainer.distill, checkpoint_.config().vocab_size, teacher->sampled());  // refuses biased losses
-  return teacher;
+      place, printable(rows, 4096));
+  if (options.weight == 0) return;
+  try {
+    const DistillRow refuses_biased_losses(options, checkpoint_.config().vocab_size, sampled);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
+  }
 }
 
 // Before the rollouts' task has run its model tells whether the tokenizers are one.
