@@ -71,7 +71,8 @@ class ScoreShard final : public ShardModel {
     if (!logits_SL.defined()) return false;
     std::size_t first = 0;
     for (const Unit& unit : units) {
-      watch("write", static_cast<std::int64_t>(unit.index));  // by unit: each waits for the one before to be on disk
+      // By unit: each waits until the one before is on disk.
+      watch("write", static_cast<std::int64_t>(unit.index));
       const auto count = static_cast<std::size_t>(unit.samples.size());
       const at::Tensor own_SL = logits_SL.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
       refuse_what_is_not_finite(unit, std::span(all).subspan(first, count), own_SL);

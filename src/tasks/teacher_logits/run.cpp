@@ -284,8 +284,8 @@ class Shard final : public ShardModel {
   void write_units(const ReducedLogits& rows, std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
     std::int64_t first = 0;
     for (const UnitOfPass& one : pending_->units) {
-      watch("write",
-            static_cast<std::int64_t>(one.unit.index));  // by unit: each waits for the one before to be on disk
+      // By unit: each waits until the one before is on disk.
+      watch("write", static_cast<std::int64_t>(one.unit.index));
       fail_point("teacher.unit.computed");
       const std::int64_t count = one.batch.num_tokens();
       const ReducedLogits own = narrowed(rows, first, count);
