@@ -59,11 +59,7 @@ LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& 
   for (std::int64_t begin = 0; !head.queue && begin < columns; begin += kSliceColumns) {
     slices_.push_back(head.projection.outputs(begin, std::min(begin + kSliceColumns, columns)));
   }
-  common_width_ = row_width();
-  if (group.tp_size() == 1) return;
-  const auto i64 = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor own = at::full({1}, row_width(), head.queue ? i64.device(head.projection.weight_NK.device()) : i64);
-  common_width_ = group.all_gather(own).max().item<std::int64_t>();
+  common_width_ = -group.least_number(-row_width());
 }
 
 std::uint64_t LogitReducer::scratch_bytes() const {

@@ -82,8 +82,7 @@ bool PassMemory::fits_everywhere(const Size& size) {
   all.sequence_tokens = (all.sequence_tokens + kTokensAhead - 1) / kTokensAhead * kTokensAhead;
   ProcessGroup& group = model_.group();
   for (const Size& asked : {all, size}) {
-    const at::Tensor mine = at::tensor({!refused && fits_here(asked) ? 1 : 0}, at::kLong).to(group.device());
-    if (group.all_gather(mine).min().item<std::int64_t>() == 0) continue;
+    if (group.least_number(!refused && fits_here(asked) ? 1 : 0) == 0) continue;
     if (asked == all) known_ = all;
     return true;
   }

@@ -31,25 +31,13 @@ using Numbers = std::vector<std::int64_t>;
 // Eight launches: 256 rows of 8,192. `fast` groups leave more than one to NCCL, whose rings carry less and add in another order.
 constexpr std::int64_t kMostNumbers = 8 * gpu::kPeerSumNumbers;
 
-// What every shard says, by shard. Collective over the group.
-std::vector<Numbers> tell(ProcessGroup& group, const Numbers& mine) {
-  const auto count = static_cast<std::int64_t>(mine.size());
-  const at::Tensor all = group.all_gather(at::tensor(mine, at::kLong).view({1, count}).to(group.device())).cpu();
-  std::vector<Numbers> numbers;
-  for (std::int64_t s = 0; s < group.tp_size(); ++s) {
-    const auto* first = all.const_data_ptr<std::int64_t>() + s * count;
-    numbers.emplace_back(first, first + count);
-  }
-  return numbers;
-}
-
 // A text of one shard with a problem, or "". Collective over the group.
 std::string agreed_problem(ProcessGroup& group, const std::string& mine) {
   std::array<char, 400> text{};
   mine.copy(text.data(), text.size() - 1);
   Numbers words(text.size() / sizeof(std::int64_t));
   std::memcpy(words.data(), text.data(), text.size());
-  for (const Numbers& theirs : tell(group, words)) {
+  for (const Numbers& theirs : group.gather_numbers(words)) {
     if (theirs[0] != 0) return reinterpret_cast<const char*>(theirs.data());
   }
   return "";
@@ -168,6 +156,7 @@ void PeerSums::probe(ProcessGroup& group) {
   const peer_memory::Bytes place = peer_memory::make(queue, static_cast<std::size_t>(most) * sizeof(float));
   auto* const numbers = reinterpret_cast<float*>(place.get());
   std::int64_t wrong = 0;
+  group.least_number(0);  // a kernel that waits would keep the others from their memory
   for (const std::int64_t count : {std::int64_t{5}, most, most - 3}) {
     std::vector<float> mine, sums, found(static_cast<std::size_t>(count));
     const std::size_t bytes = found.size() * sizeof(float);
@@ -239,8 +228,8 @@ struct PeerSums::Making {
   void find_places() {
     std::int64_t device = 0;
     attempt([&] { device = peer_memory::number_of(queue); });
-    for (const Numbers& told :
-         tell(group, {wanted() ? 1 : 0, queue.on_host() ? 1 : 0, this_host(), this_process(), device, queue.device}))
+    for (const Numbers& told : group.gather_numbers(
+             {wanted() ? 1 : 0, queue.on_host() ? 1 : 0, this_host(), this_process(), device, queue.device}))
       places.emplace_back(told);
     problem = agreed_problem(group, problem.empty() ? obstacle() : problem);
   }
@@ -250,7 +239,7 @@ struct PeerSums::Making {
     std::size_t first = 0;
     while (!here(first)) ++first;
     if (first == own) attempt([&] { made = std::make_shared<Shared>(queue, shards); });
-    const std::int64_t address = tell(group, {reinterpret_cast<std::intptr_t>(&made)})[first][0];
+    const std::int64_t address = group.gather_numbers({reinterpret_cast<std::intptr_t>(&made)})[first][0];
     const auto shared = *reinterpret_cast<const std::shared_ptr<Shared>*>(static_cast<std::intptr_t>(address));
     attempt([&] {
       MAGISTER_CHECK(shared != nullptr, ExitCode::kInternal, "there is no memory on the host that GPUs see");
@@ -270,7 +259,7 @@ struct PeerSums::Making {
       }
       mine[0] = reinterpret_cast<std::intptr_t>(memory.get());
     });
-    const std::vector<Numbers> all = tell(group, mine);
+    const std::vector<Numbers> all = group.gather_numbers(mine);
     for (std::size_t shard = 0; shard < shards; ++shard) attempt([&] { find_memory_of(shard, all[shard]); });
   }
   void find_memory_of(std::size_t shard, const Numbers& told) {
@@ -288,7 +277,7 @@ struct PeerSums::Making {
   // Where it did not work, for one or all.
   void give_back() {
     if (sums != nullptr) sums->close();
-    tell(group, {0});
+    group.gather_numbers({0});
     if (sums != nullptr) sums->free();
   }
 };
@@ -301,10 +290,16 @@ std::shared_ptr<PeerSums> PeerSums::make(ProcessGroup& group, const gpu::Queue& 
     making.share();
     making.find_memory();
     making.problem = agreed_problem(group, making.problem);
-    making.attempt([&] { making.sums->probe(group); });
-    making.problem = agreed_problem(group, making.problem);
+    const bool tried = making.problem.empty();
+    if (tried) making.attempt([&] { making.sums->probe(group); });
+    if (tried) making.problem = agreed_problem(group, making.problem);
     if (making.problem.empty()) return making.sums;
     making.give_back();
+    if (tried && group.tp_rank() == 0 && !queue.on_host())
+      log_warning(
+          "sums in kernels were tried and did not work, and others may add in another order (last bits of texts may "
+          "differ from those of runs where "
+          "they work)");
   }
   if (group.tp_rank() == 0 && !queue.on_host())
     log_info("the sums of decoding are {}'s, and not kernels of the GPUs: {}", group.backend(), making.problem);

@@ -164,6 +164,9 @@ class NcclProcessGroup final : public ProcessGroup {
   std::int64_t broadcast_number(std::int64_t number, int root) override {
     return host_->broadcast_number(number, root);
   }
+  std::vector<std::vector<std::int64_t>> gather_numbers(const std::vector<std::int64_t>& mine) override {
+    return host_->gather_numbers(mine);
+  }
 
   double exposed_seconds() override {
     select_device();

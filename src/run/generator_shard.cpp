@@ -55,11 +55,7 @@ void GeneratorShard::guide(const ValueModel& value, std::int64_t pages) {
     const PhaseTimes::Span span(times_, "load");
     value_.emplace(value.load(group_, pool_, [this] { watch("load the value model"); }));
   }
-  if (group_.tp_size() > 1) {
-    const at::Tensor mine = at::tensor({pages}, at::kLong).to(group_.device());
-    pages = group_.all_gather(mine).min().item<std::int64_t>();
-  }
-  generator_->guide({&*value_, value.params(), pages});
+  generator_->guide({&*value_, value.params(), group_.least_number(pages)});
 }
 
 void GeneratorShard::run_units() {

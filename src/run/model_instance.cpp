@@ -41,9 +41,7 @@ Transformer ModelInstance::load_together(const char* phase,
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) throw;
   }
-  at::Tensor stopped = at::full({1}, model ? 0 : 1, at::TensorOptions().dtype(at::kInt).device(group_->device()));
-  if (group_->tp_size() > 1) group_->all_reduce_sum(stopped);
-  if (stopped.item<int>() > 0) throw Error(ExitCode::kStopped, "stopped");
+  if (group_->least_number(model ? 1 : 0) == 0) throw Error(ExitCode::kStopped, "stopped");
   return std::move(*model);
 }
 

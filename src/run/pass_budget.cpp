@@ -52,8 +52,7 @@ std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reduc
   ProcessGroup& group = model.group();
   const std::int64_t layers = token_budget_of(kFew, few, kMany, many, free),
                      head = tokens_of_head(model.config().hidden_size, reducer, free);
-  const at::Tensor mine = at::tensor({std::max(kFew, std::min(layers, head))}, at::kLong).to(group.device());
-  const std::int64_t budget = (group.tp_size() == 1 ? mine : group.all_gather(mine)).min().item<std::int64_t>();
+  const std::int64_t budget = group.least_number(std::max(kFew, std::min(layers, head)));
   if (budget < requested) {
     log_info("passes of at most {} tokens instead of {}: the GPU's memory holds no more (measured)", budget, requested);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "magister/device/gpu.h"
+#include "magister/device/launch.h"
 #include "magister/parallel/side_by_side.h"
 
 namespace magister {
@@ -61,6 +62,7 @@ void run_shards(const GpuGroup& group, UnitTickets& tickets,
     try {
       const c10::InferenceMode no_gradients;
       if (group.on_gpu() && !gpus_on_host()) open_gpu(group.devices()[i]);
+      if (group.on_gpu() && !gpus_on_host() && group.tp_size() > 1) gpu::load_kernels();
       const auto place = static_cast<int>(i);
       body(std::move(all[i]), {place / shards, place % shards == 0});
     } catch (...) {

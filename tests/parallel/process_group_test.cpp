@@ -68,6 +68,9 @@ TEST(ProcessGroup, GathersBroadcastsAndScatters) {
     }
     const at::Tensor part = group.reduce_scatter(at::arange(8, at::kFloat));
     EXPECT_TRUE(at::equal(part, at::tensor({8.0f * group.tp_rank(), 8.0f * group.tp_rank() + 4})));
+    using Numbers = std::vector<std::int64_t>;
+    EXPECT_EQ(group.gather_numbers({group.tp_rank(), 9}), (std::vector<Numbers>{{0, 9}, {1, 9}, {2, 9}, {3, 9}}));
+    EXPECT_EQ(group.least_number(5 - group.tp_rank()), 2);
     group.barrier();
   });
 }

@@ -22,6 +22,10 @@ struct Queue {
 // queue run one after the other whatever it says, too.
 bool early_launch_works(const Queue& queue);
 
+// Loads the code of every kernel of ours on the thread's device; the first start of a kernel does that otherwise, and waits for the device, where
+// a sum may wait for a shard that loads its own. Nothing in a build without CUDA.
+void load_kernels();
+
 // The text of a cudaError_t.
 const char* cuda_error_text(int code);
 

@@ -20,6 +20,9 @@ __global__ void __launch_bounds__(Kernel::kMaxThreads, min_blocks<Kernel>()) run
   run_thread(kernel, thread);
 }
 
+// For load_kernels() of launch.h. Always true.
+bool know_kernel(const void* function);
+
 template <typename Kernel>
 int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bool early) {
   constexpr std::size_t kWithoutAsking = 48 << 10;  // more dynamic shared memory must be asked for
@@ -45,6 +48,10 @@ int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bo
 
 }  // namespace magister::gpu
 
+#define MAGISTER_JOIN_2(A, B) A##B
+#define MAGISTER_JOIN(A, B) MAGISTER_JOIN_2(A, B)
 #define MAGISTER_INSTANTIATE(...)                                                                                    \
   template int magister::gpu::launch_cuda<__VA_ARGS__>(const __VA_ARGS__&, const magister::gpu::LaunchShape&, void*, \
-                                                       bool)
+                                                       bool);                                                        \
+  [[maybe_unused]] static const bool MAGISTER_JOIN(magister_knows_kernel_, __COUNTER__) =                            \
+      magister::gpu::know_kernel(reinterpret_cast<const void*>(&magister::gpu::run_kernel<__VA_ARGS__>))

@@ -45,7 +45,7 @@ class LogitReducer {
 
   // Rows of logits that stand on a GPU at a time: 525 MB for 128,256 entries, 1/16 of a unit of 16,384 rows, and as many blocks of the
   // reduction as 132 multiprocessors hold at once.
-  static constexpr std::int64_t kGpuTileRows = 1024;
+  static constexpr std::int64_t kGpuTileRows = kLogitRows;
 
   // Bytes of work memory a thread needs besides the result (for plan); on a GPU of the device.
   std::uint64_t scratch_bytes() const;

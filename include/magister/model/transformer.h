@@ -27,6 +27,13 @@
 
 namespace magister {
 
+namespace gpu {
+struct FixedProduct;  // src/model/gpu/fixed_product.h
+}
+
+// Rows of logits that stand on a GPU at a time: 525 MB of f32 for a vocabulary of 128,256.
+constexpr std::int64_t kLogitRows = 1024;
+
 // The output head's slice of a shard: rows [vocab.begin, vocab.end) of the vocabulary.
 struct LmHead {
   Linear projection;  // [v, D], packed; the embedding table as well when tied
@@ -34,6 +41,8 @@ struct LmHead {
   std::int64_t vocab_size = 0;
   std::optional<gpu::Queue> queue{};  // of a model on a GPU: projection is plain there, and hidden states stay there
   double softcap = 0;                 // logits become softcap * tanh(logits / softcap); 0: none
+  // Of a model on a GPU, where a library has one: an algorithm for kLogitRows rows at most that gives each row its own bits.
+  std::shared_ptr<const gpu::FixedProduct> fixed{};
 
   // In place, contiguous; only for heads of CPUs.
   void cap(float* logits, std::int64_t count) const;

@@ -57,6 +57,10 @@ class ProcessGroup {
   virtual void broadcast(at::Tensor& tensor, int root) = 0;
   // A number of the root's, from host to host: nccl sends it by MPI, so that nobody waits for the device.
   virtual std::int64_t broadcast_number(std::int64_t number, int root);
+  // Every shard's numbers, equally many, by tp_rank, from host to host as well: while a shard of this process asks its device for memory no other
+  // may have a sum waiting there (cudaMalloc and cudaFree wait for peers).
+  virtual std::vector<std::vector<std::int64_t>> gather_numbers(const std::vector<std::int64_t>& mine);
+  std::int64_t least_number(std::int64_t number);
   virtual void barrier() = 0;
   // Sums that are kernels of the devices themselves, so that a CUDA graph may hold them: made by the first call, for the queue of this shard's
   // device; nullptr on every shard where they do not work (peer_sums.h). Collective over the group.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 
 namespace magister::gpu {
 namespace {
@@ -48,17 +49,23 @@ at::Tensor repeated_rows(const ProductAlgorithms& algorithms, int algorithm, con
 }
 
 bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
-                               at::ScalarType out_type) {
+                               at::ScalarType out_type, std::int64_t most_rows) {
   const at::Tensor wanted = repeated_rows(algorithms, algorithm, block, block.x_MK.size(0), out_type);
   if (!wanted.defined()) return false;
   const at::Tensor plain = plain_product(block);
   const at::Tensor apart = (wanted.to(at::kFloat) - plain).abs().max(), largest = plain.abs().max();
   if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;  // nor what is not a number
   return std::all_of(kTriedRows.begin(), kTriedRows.end(), [&](std::int64_t rows) {
+    if (rows > most_rows) return true;
     try {
       const at::Tensor bits = repeated_rows(algorithms, algorithm, block, rows, out_type);
       return bits.defined() && at::equal(bits, wanted.narrow(0, 0, bits.size(0)));
     } catch (const c10::OutOfMemoryError&) {
+      log_warning(
+          "no memory on the GPU to try products of {} rows with {} x {} weights (a run with more memory might choose "
+          "another algorithm, whose last "
+          "bits are others)",
+          rows, block.weight_NK.size(0), block.weight_NK.size(1));
       return true;
     }
   });
@@ -74,9 +81,9 @@ void FixedProduct::multiply(const ProductFactors& factors, at::Tensor& out_MN) c
 }
 
 FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,
-                            at::ScalarType out_type) {
+                            at::ScalarType out_type, std::int64_t most_rows) {
   for (int i = 0; algorithms != nullptr && i < algorithms->count(); ++i) {
-    if (gives_rows_their_own_bits(*algorithms, i, block, out_type)) return {std::move(algorithms), i};
+    if (gives_rows_their_own_bits(*algorithms, i, block, out_type, most_rows)) return {std::move(algorithms), i};
   }
   return {};
 }

@@ -53,7 +53,8 @@ struct FixedProduct {
 
 // The first algorithm that takes all of kTriedRows, gives every row of `block` (factors with B rows) the same bits for each of them at every
 // place, and is near at::mm; a number of rows for which the device has no memory is left out, for nor will a pass have it. Undefined: there is none.
+// most_rows: of a pass, where there are never more.
 FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,
-                            at::ScalarType out_type);
+                            at::ScalarType out_type, std::int64_t most_rows = kTriedRows.back());
 
 }  // namespace magister::gpu

@@ -3,6 +3,7 @@
 // Source: the cuBLAS library's user guide, "Using the cuBLASLt API".
 #include <ATen/ATen.h>
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <array>
@@ -143,10 +144,13 @@ class LtAlgorithms final : public ProductAlgorithms {
     const Layout x = layout_of(x_MK.scalar_type(), x_MK.size(0), x_MK.size(1)),
                  out = layout_of(out_type_, out_MN.size(0), out_MN.size(1));
     const float one = 1, zero = 0;
-    return lt().matmul(handle_, product.get(), &one, weight_NK.const_data_ptr(), weight_.get(), x_MK.const_data_ptr(),
-                       x.get(), &zero, out_MN.const_data_ptr(), out.get(), out_MN.data_ptr(), out.get(),
-                       &algorithms_[static_cast<std::size_t>(algorithm)], nullptr, 0,
-                       static_cast<cudaStream_t>(queue_.stream)) == CUBLAS_STATUS_SUCCESS;
+    const cublasStatus_t status = lt().matmul(
+        handle_, product.get(), &one, weight_NK.const_data_ptr(), weight_.get(), x_MK.const_data_ptr(), x.get(), &zero,
+        out_MN.const_data_ptr(), out.get(), out_MN.data_ptr(), out.get(),
+        &algorithms_[static_cast<std::size_t>(algorithm)], nullptr, 0, static_cast<cudaStream_t>(queue_.stream));
+    if (status != CUBLAS_STATUS_SUCCESS)
+      cudaGetLastError();  // or ATen would hold the next kernel for the one that failed
+    return status == CUBLAS_STATUS_SUCCESS;
   }
 
  private:

@@ -245,6 +245,7 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
   if (!flash || !groups_are_even(shape)) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
   std::vector<at::Tensor> outputs;
   for (const AttentionRun& run : plan.runs) {
+    if (run.num_rows == 0) continue;  // texts without tokens alone: flash attention would have no block
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
     const at::Tensor q = rows.narrow(1, 0, H);
     at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);

@@ -59,7 +59,9 @@ GpuBackend::GpuBackend(std::shared_ptr<const GpuWeights> weights, ProcessGroup& 
                weights_->partition.head_rows(weights_->config),
                weights_->config.head_outputs(),
                queue,
-               weights_->config.final_logit_softcapping} {}
+               weights_->config.final_logit_softcapping,
+               weights_->head.fixed.defined() ? std::shared_ptr<const FixedProduct>(weights_, &weights_->head.fixed)
+                                              : nullptr} {}
 
 GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
   if (!queue.on_host()) release_idle_gpu_memory();

@@ -47,6 +47,8 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
   whole_parts_ = weights.layers.front().shape.all_heads == 0;
+  // Elsewhere ATen's product of 8-bit floats takes a work place for each call, which a graph would remember after it is gone.
+  may_record_ = !weights.fp8 || queue.on_host() || gpu_compute_capability(queue.device) == 90;
 }
 GpuDecoder::~GpuDecoder() = default;
 
@@ -274,7 +276,7 @@ void GpuDecoder::launch_graphs(Places& places) {
 
 // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
 void GpuDecoder::run(Places& places, KvCache& cache) {
-  const bool recordable = whole_parts_ || sums_are_kernels(places.rows);
+  const bool recordable = may_record_ && (whole_parts_ || sums_are_kernels(places.rows));
   if (!graphs_ || !recordable || places.runs++ == 0) return queue_pass(places, cache, queue_);
   const Memory memory{cache.generation, rope_.generation(), partial_generation_};
   if (places.graphs.empty() || places.captured_with != memory) {

@@ -81,7 +81,7 @@ class GpuDecoder {
   RopeOnDevice& rope_;
   ProcessGroup& group_;
   Queue queue_;
-  bool works_ = false, graphs_ = true, whole_parts_ = true;
+  bool works_ = false, graphs_ = true, whole_parts_ = true, may_record_ = true;
   PeerSums* peer_sums_ = nullptr;         // the group's
   std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]: passes of all sizes work in the first rows
   at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed

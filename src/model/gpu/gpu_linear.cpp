@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/device/upload.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/product.h"
@@ -271,15 +272,23 @@ at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows_MK,
 }
 
 TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted) {
+  // Where the wanted size has no bits of its own, the smallest that has.
   at::Tensor bits;
   for (const auto& [size, rows] : candidates) {
-    if (size == wanted) bits = rows;
+    if (rows.defined() && size >= wanted) bits = rows;
+  }
+  for (const auto& [size, rows] : candidates) {
+    if (rows.defined() && !bits.defined()) bits = rows;
   }
   TileSizes sizes;
   for (const auto& [size, rows] : candidates) {
-    if (size == wanted || (bits.defined() && rows.defined() && at::equal(rows, bits))) sizes.push_back(size);
+    if (rows.defined() && at::equal(rows, bits)) sizes.push_back(size);
   }
-  return sizes;
+  if (!sizes.empty()) return sizes;
+  log_warning(
+      "no product of cuBLAS gives rows the same bits at every place (last bits of rows may depend on their "
+      "neighbours)");
+  return {wanted};
 }
 
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,

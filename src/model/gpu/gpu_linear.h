@@ -77,7 +77,8 @@ inline void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue&
   find_tile_sizes(linear, type, queue,
                   lt_algorithms(linear.outputs, linear.inputs, factors, linear.float_out ? at::kFloat : type, queue));
 }
-// Its rule. candidates: sizes, widest first, with the bits that they give to the same rows, undefined where a row's place matters.
+// Its rule. candidates: sizes, widest first, with the bits that they give to the same rows, undefined where a row's place matters. Where it does with
+// the wanted size another one stands for it; where it does with all of them the wanted one is left, and a warning says so.
 TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted);
 
 // All products: out[M, N] = x[M, K] * weight^T + bias with f32 sums. bf16 out: our own products round once, cuBLAS's once before the

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "magister/core/log.h"
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
@@ -182,6 +183,14 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
       linear->pass_tiles = place->second->pass_tiles;
     }
   }
+  if (queue.on_host()) return;
+  const at::Tensor block_BD = self_test_block(64, head.inputs, device).to(dtype);
+  head.fixed = choose_product(lt_algorithms(head.outputs, head.inputs, dtype, at::kFloat, queue),
+                              {block_BD, head.weight_NK}, at::kFloat, kLogitRows);
+  if (!head.fixed.defined())
+    log_info(
+        "logits are made as cuBLAS chooses for {} rows: none of its algorithms was found to give each row its own bits",
+        kLogitRows);
 }
 
 std::uint64_t GpuWeights::num_bytes() const {
