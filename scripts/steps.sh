@@ -49,10 +49,11 @@ allow_mpi_as_root() {
 }
 
 # Tests start MPI thousands of times on one machine: without a look for network cards a job of two ranks starts 0.2 s sooner
-# (of 0.65), and one with a dead rank ends at once instead of a second after its others were asked to stop.
+# (of 0.65), and one with a dead rank ends at once instead of a second after its others were asked to stop. Ranks that wait let others run:
+# several tests share the cores, and a rank that spins takes one from them.
 mpi_for_tests() {
   allow_mpi_as_root
-  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_odls_base_sigkill_timeout=0
+  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_odls_base_sigkill_timeout=0 OMPI_MCA_mpi_yield_when_idle=1
 }
 
 # One build folder for every script. ATen units need about 0.8 GB each while they compile: memory bounds the jobs too.
