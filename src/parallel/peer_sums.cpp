@@ -31,6 +31,11 @@ using Numbers = std::vector<std::int64_t>;
 // Eight launches: 256 rows of 8,192. `fast` groups leave more than one to NCCL, whose rings carry less and add in another order.
 constexpr std::int64_t kMostNumbers = 8 * gpu::kPeerSumNumbers;
 
+// Of the largest sum that is tried.
+std::int64_t tried_numbers(const gpu::Queue& queue) {
+  return queue.on_host() ? 2 * gpu::kPeerBlockNumbers : gpu::kPeerSumNumbers;
+}
+
 // A text of one shard with a problem, or "". Collective over the group.
 std::string agreed_problem(ProcessGroup& group, const std::string& mine) {
   std::array<char, 400> text{};
@@ -149,14 +154,13 @@ void PeerSums::close() {
 void PeerSums::free() { shared_->may_free = true; }
 
 // In both halves of the memory, by one block and by all. Throws Error where a sum is another than it must be. Collective over the group.
-void PeerSums::probe(ProcessGroup& group) {
+// place: of tried_numbers() on the device.
+void PeerSums::probe(ProcessGroup& group, std::byte* place) {
   const std::chrono::nanoseconds patience = std::exchange(peers_->patience, std::chrono::seconds(60));
   const gpu::Queue& queue = peers_->queue;
-  const std::int64_t most = queue.on_host() ? 2 * gpu::kPeerBlockNumbers : gpu::kPeerSumNumbers;
-  const peer_memory::Bytes place = peer_memory::make(queue, static_cast<std::size_t>(most) * sizeof(float));
-  auto* const numbers = reinterpret_cast<float*>(place.get());
+  const std::int64_t most = tried_numbers(queue);
+  auto* const numbers = reinterpret_cast<float*>(place);
   std::int64_t wrong = 0;
-  group.least_number(0);  // a kernel that waits would keep the others from their memory
   for (const std::int64_t count : {std::int64_t{5}, most, most - 3}) {
     std::vector<float> mine, sums, found(static_cast<std::size_t>(count));
     const std::size_t bytes = found.size() * sizeof(float);
@@ -289,17 +293,20 @@ std::shared_ptr<PeerSums> PeerSums::make(ProcessGroup& group, const gpu::Queue& 
   if (making.problem.empty()) {
     making.share();
     making.find_memory();
+    peer_memory::Bytes place;
+    making.attempt(
+        [&] { place = peer_memory::make(queue, static_cast<std::size_t>(tried_numbers(queue)) * sizeof(float)); });
+    // Here all have their memory: a kernel that waits would keep others from it.
     making.problem = agreed_problem(group, making.problem);
     const bool tried = making.problem.empty();
-    if (tried) making.attempt([&] { making.sums->probe(group); });
+    if (tried) making.attempt([&] { making.sums->probe(group, place.get()); });
     if (tried) making.problem = agreed_problem(group, making.problem);
     if (making.problem.empty()) return making.sums;
     making.give_back();
     if (tried && group.tp_rank() == 0 && !queue.on_host())
       log_warning(
           "sums in kernels were tried and did not work, and others may add in another order (last bits of texts may "
-          "differ from those of runs where "
-          "they work)");
+          "differ from those of runs where they work)");
   }
   if (group.tp_rank() == 0 && !queue.on_host())
     log_info("the sums of decoding are {}'s, and not kernels of the GPUs: {}", group.backend(), making.problem);

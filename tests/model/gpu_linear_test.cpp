@@ -103,6 +103,8 @@ TEST(AgreeingSizes, AreThoseWithTheBitsOfTheWanted) {
   EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 256),
             (TileSizes{512, 256}));
   EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, other}, {256, one}}, 256), (TileSizes{4096, 256}));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, {}}, {256, {}}}, 256), (TileSizes{4096}))
+      << "the wanted size has no bits of its own, another has";
   EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, other}, {256, {}}}, 256), (TileSizes{2048}));
   EXPECT_EQ(agreeing_sizes({{4096, {}}, {2048, {}}, {256, one}}, 2048), (TileSizes{256}));
   EXPECT_EQ(agreeing_sizes({{4096, {}}, {2048, {}}, {256, {}}}, 256), (TileSizes{256}))

@@ -42,7 +42,7 @@ class PeerSums {
   struct Peers;
   struct Making;
   PeerSums(std::shared_ptr<Shared> shared, const gpu::Queue& queue, int own, int shards, bool fast);
-  void probe(ProcessGroup& group);
+  void probe(ProcessGroup& group, std::byte* place);
 
   std::shared_ptr<Shared> shared_;
   std::unique_ptr<Peers> peers_;

@@ -139,8 +139,7 @@ std::string run_bench(const BenchOptions& options) {
       options.random || !options.graphs || options.cudnn || options.layers > 0 || options.past > 0 || options.uneven;
   MAGISTER_CHECK(options.device != "cpu" || !for_gpus, ExitCode::kUsage,
                  "--random, --graph off, --attention cudnn, --layers, --past and --lengths uneven are for GPUs (on a "
-                 "CPU they would change "
-                 "nothing); name one by --device");
+                 "CPU they would change nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);
   } else if (options.what == "sgemm") {

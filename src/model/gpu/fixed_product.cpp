@@ -63,8 +63,7 @@ bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorith
     } catch (const c10::OutOfMemoryError&) {
       log_warning(
           "no memory on the GPU to try products of {} rows with {} x {} weights (a run with more memory might choose "
-          "another algorithm, whose last "
-          "bits are others)",
+          "another algorithm, whose last bits are others)",
           rows, block.weight_NK.size(0), block.weight_NK.size(1));
       return true;
     }

@@ -85,7 +85,7 @@ void GpuModel::use_cudnn_attention() {
                                   [&](const GpuLayer& one) { return cudnn_takes(one.shape, weights_.dtype); });
   MAGISTER_CHECK(layer != weights_.layers.end(), ExitCode::kConfig,
                  "model.attention: cudnn, and no layer of this model has attention for it (it takes bf16, all earlier "
-                 "keys, no cap on scores, and KV heads in even groups); remove the key");
+                 "keys, and scores without a cap); remove the key");
   const CudnnTrial trial = try_cudnn_attention(layer->shape, weights_.dtype, weights_.device, queue_);
   MAGISTER_CHECK(trial.problem.empty(), ExitCode::kConfig,
                  "model.attention: cudnn cannot be used on {}: {} (rows would be wrong, or depend on their "
@@ -98,17 +98,8 @@ void GpuModel::use_cudnn_attention() {
 }
 
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
-  GpuPass pass{batch,
-               plan_attention(batch, slots, weights_.device, cudnn_attention_),
-               {},
-               {},
-               {},
-               {},
-               {},
-               {},
-               !slots.empty(),
-               {},
-               {}};
+  AttentionPlan attention = plan_attention(batch, slots, weights_.device, cudnn_attention_);
+  GpuPass pass{batch, std::move(attention), {}, {}, {}, {}, {}, {}, !slots.empty(), {}, {}};
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {
