@@ -41,7 +41,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
   const gpu::Queue host;
   const double devices = static_cast<double>(model_.gpu ? report.devices.size() : hosts.size());
   const double left = 1 - static_cast<double>(report.num_units_done) / static_cast<double>(report.num_units);
-  const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host);
+  const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host, work.written > 0);
   if (speed.flops <= 0) return {};
   const double seconds =
       left / (model_.gpu ? used_share(report) : 1) *

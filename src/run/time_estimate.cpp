@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -46,46 +47,58 @@ double flops_of(const ModelWork& work, double parameters) {
 
 namespace {
 
-Speed measure(const gpu::Queue& queue) {
-  const bool host = queue.on_host();
-  const std::int64_t n = host ? 384 : 4096, floats = host ? std::int64_t{16} << 20 : std::int64_t{256} << 20;
-  const auto options = at::TensorOptions().dtype(host ? at::kFloat : at::kBFloat16).device(device_of(queue));
-  ThreadPool pool(host ? usable_cores() : 1);
-  const auto finished = [](const at::Tensor& value) { value.item<float>(); };  // waits for a GPU
-  Speed speed;
-  const double products = runs_a_second(pool, [&] {
-    return [a_NN = at::ones({n, n}, options), b_NN = at::ones({n, n}, options), finished] {
-      finished(at::mm(a_NN, b_NN).select(0, 0).select(0, 0));
+at::TensorOptions options_for(const gpu::Queue& queue) {
+  return at::TensorOptions().dtype(queue.on_host() ? at::kFloat : at::kBFloat16).device(device_of(queue));
+}
+
+void finish(const at::Tensor& value) { value.item<float>(); }  // waits for a GPU
+
+double measured_flops(const gpu::Queue& queue, ThreadPool& pool) {
+  const std::int64_t n = queue.on_host() ? 384 : 4096;
+  const double products = runs_a_second(pool, [options = options_for(queue), n] {
+    return [a_NN = at::ones({n, n}, options), b_NN = at::ones({n, n}, options)] {
+      finish(at::mm(a_NN, b_NN).select(0, 0).select(0, 0));
     };
   });
-  const double reads = runs_a_second(
-      pool, [&] { return [values_N = at::ones({floats}, options), finished] { finished(at::sum(values_N)); }; });
-  const double edge = static_cast<double>(n);
-  speed.flops = products * 2 * edge * edge * edge;
-  speed.bytes_per_second = reads * static_cast<double>(floats) * (host ? 4 : 2);
-  return speed;
+  return products * 2 * std::pow(static_cast<double>(n), 3);
+}
+
+double measured_reads(const gpu::Queue& queue, ThreadPool& pool) {
+  const auto options = options_for(queue);
+  // More than the caches hold: 64 MiB a core, and no more than a GiB on hosts of very many, whose memory may be limited.
+  const std::int64_t bytes =
+                         queue.on_host() ? std::min<std::int64_t>(64 << 20, (1 << 30) / pool.num_threads()) : 512 << 20,
+                     count = bytes / static_cast<std::int64_t>(options.dtype().itemsize());
+  const double reads =
+      runs_a_second(pool, [&] { return [values_N = at::ones({count}, options)] { finish(at::sum(values_N)); }; });
+  return reads * static_cast<double>(bytes);
 }
 
 }  // namespace
 
-Speed measured_speed(const gpu::Queue& queue) {
+Speed measured_speed(const gpu::Queue& queue, bool writes) {
   static std::map<int, Speed> by_device;  // a plan may have thousands of tasks
   const auto [found, is_new] = by_device.try_emplace(queue.device);
-  if (is_new) {
-    try {
-      found->second = measure(queue);
-    } catch (const c10::OutOfMemoryError&) {  // an estimate is no reason to fail
-    }
+  Speed& speed = found->second;
+  if (!is_new && (!writes || speed.flops <= 0 || speed.bytes_per_second > 0)) return speed;
+  try {
+    ThreadPool pool(queue.on_host() ? usable_cores() : 1);
+    if (is_new) speed.flops = measured_flops(queue, pool);
+    if (writes) speed.bytes_per_second = measured_reads(queue, pool);
+  } catch (const c10::OutOfMemoryError&) {  // an estimate is no reason to fail
+    speed = {};
   }
-  return found->second;
+  return speed;
 }
 
 double seconds_of(const ModelWork& work, double parameters, double weight_bytes, const Speed& speed, double devices) {
   const ModelWork whole{work.read, 0, work.learnt, 1};
-  const double steps = work.written / std::max(work.at_once, 1.0);
-  const double written =
-      std::max(2 * parameters * work.written / speed.flops, steps * weight_bytes / speed.bytes_per_second);
-  return (flops_of(whole, parameters) / speed.flops + written) / devices;
+  double seconds = flops_of(whole, parameters) / speed.flops;
+  if (work.written > 0) {
+    const double steps = work.written / std::max(work.at_once, 1.0);
+    seconds += std::max(2 * parameters * work.written / speed.flops, steps * weight_bytes / speed.bytes_per_second);
+  }
+  return seconds / devices;
 }
 
 }  // namespace magister

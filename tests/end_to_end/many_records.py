@@ -49,13 +49,13 @@ class Runs:
         self.environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1",
                             "TMPDIR": str(self.folder)}
 
-    def experiment(self, name, data, kind, task="generate"):
+    def experiment(self, name, data, kind, task="generate", **more):
         field = {"tokens": "ids"} if kind == "tokens" else {"text": "text"}
         keys = {"max_new_tokens": 1, "max_prompt_length": 16, "temperature": 0} if task == "generate" else {"top_k": 1, "unit_tokens": 16, "max_length": 16}
         path = self.folder / f"{name}.yaml"
         path.write_text(json.dumps({"name": name, "output": {"directory": str(self.folder / "runs")}, "layout": {"devices": "cpu"},
                                     "model": {"path": str(self.model), "dtype": "f32"},
-                                    "tasks": [{"task": task, "name": "results", "dataset": {"path": str(data), **field}, **keys}]}))
+                                    "tasks": [{"task": task, "name": "results", "dataset": {"path": str(data), **field}, **keys, **more}]}))
         return path
 
     def start(self, command, experiment, ranks, *arguments, **environment):

@@ -18,9 +18,14 @@ TEST(TimeEstimate, WrittenTokensWaitForWeightsOrProducts) {
 }
 
 TEST(TimeEstimate, MeasuresThisHost) {
-  const Speed speed = measured_speed({});
-  EXPECT_GT(speed.flops, 1e8);
-  EXPECT_GT(speed.bytes_per_second, 1e8);
+  const Speed of_products = measured_speed({}, false);
+  EXPECT_GT(of_products.flops, 1e8);
+  EXPECT_EQ(of_products.bytes_per_second, 0);
+  EXPECT_DOUBLE_EQ(seconds_of({1000, 0, 0, 1}, 1e9, 4e9, of_products, 1), 2e12 / of_products.flops);
+  const Speed of_both = measured_speed({}, true);
+  EXPECT_EQ(of_both.flops, of_products.flops);
+  EXPECT_GT(of_both.bytes_per_second, 1e8);
+  EXPECT_EQ(measured_speed({}, true).bytes_per_second, of_both.bytes_per_second);
 }
 
 }  // namespace
