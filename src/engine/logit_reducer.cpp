@@ -63,7 +63,7 @@ LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& 
 }
 
 std::uint64_t LogitReducer::scratch_bytes() const {
-  if (head_.queue) return static_cast<std::uint64_t>(kGpuTileRows * head_.projection.out_features()) * sizeof(float);
+  if (head_.queue) return static_cast<std::uint64_t>(kLogitRows * head_.projection.out_features()) * sizeof(float);
   return static_cast<std::uint64_t>(tile_rows_) * (kSliceColumns * 4 + capacity_ * 8) + kSliceColumns * 4;
 }
 

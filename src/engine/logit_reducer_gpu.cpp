@@ -39,11 +39,11 @@ at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<co
       upload(at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt), hidden_TD.device());
   at::Tensor share_TW = at::empty({T, width}, hidden_TD.options().dtype(at::kLong));
   const bool sorts = keep_ > gpu::ReduceLogits::kMostKept;
-  for (std::int64_t begin = 0; begin < T; begin += kGpuTileRows) {
-    const std::int64_t rows = std::min(kGpuTileRows, T - begin);
+  for (std::int64_t begin = 0; begin < T; begin += kLogitRows) {
+    const std::int64_t rows = std::min(kLogitRows, T - begin);
     // Always as many, the last ones filled up: cuBLAS chooses its order of sums by the number of rows.
     at::Tensor hidden_RD = hidden_TD.narrow(0, begin, rows);
-    if (rows < kGpuTileRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kGpuTileRows - rows});
+    if (rows < kLogitRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kLogitRows - rows});
     const at::Tensor logits_Rv = logits_of(head_, hidden_RD, pool_).narrow(0, 0, rows);
     const gpu::ReduceLogits kernel{logits_Rv.const_data_ptr<float>(),
                                    targets.const_data_ptr<std::int32_t>() + begin,

@@ -90,12 +90,11 @@ void TailSampler::walk_tile(const float* hidden, std::span<Row> rows, float* scr
 void TailSampler::walk(const at::Tensor& hidden_TD, std::vector<Row>& rows) const {
   const std::int64_t T = hidden_TD.size(0), D = hidden_TD.size(1);
   if (head_.queue) {
-    for (std::int64_t begin = 0; begin < T; begin += LogitReducer::kGpuTileRows) {
-      const std::int64_t n = std::min(LogitReducer::kGpuTileRows, T - begin);
+    for (std::int64_t begin = 0; begin < T; begin += kLogitRows) {
+      const std::int64_t n = std::min(kLogitRows, T - begin);
       at::Tensor hidden_RD = hidden_TD.narrow(0, begin, n);
       // Always as many, as in the reducer: the product chooses its order of sums by the number of rows.
-      if (n < LogitReducer::kGpuTileRows)
-        hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, LogitReducer::kGpuTileRows - n});
+      if (n < kLogitRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kLogitRows - n});
       const at::Tensor logits_Rv = logits_of(head_, hidden_RD, pool_).narrow(0, 0, n).cpu().contiguous();
       const std::int64_t v = logits_Rv.size(1);
       pool_.run(n, [&](std::int64_t r, int) {

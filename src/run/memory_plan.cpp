@@ -65,7 +65,7 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
                       std::uint64_t cache_pages, int tp_size, const GpuDemand& gpu) {
   const auto longest = static_cast<std::int64_t>(pass.sequence_tokens);
   const at::ScalarType type = activation_dtype(gpu.dtype);
-  const GpuPassSize size{static_cast<std::int64_t>(pass.tokens), longest, LogitReducer::kGpuTileRows,
+  const GpuPassSize size{static_cast<std::int64_t>(pass.tokens), longest, kLogitRows,
                          static_cast<std::int64_t>(pass.sampled_rows)};
   MemoryParts parts = {{"weights", weights}};
   for (auto& one : gpu_pass_parts(config, part, tp_size, size, gpu.quantized, type)) parts.push_back(std::move(one));

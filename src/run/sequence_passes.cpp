@@ -26,13 +26,12 @@ std::uint64_t middle_of(const std::vector<std::int64_t>& lengths, IndexRange ran
 
 }  // namespace
 
-std::uint64_t SequencePasses::units_together(const PassShape& unit) const {
-  if (model_.queue() == nullptr || model_.group().tp_size() > 1) return 1;
-  const std::uint64_t fitting = std::min(static_cast<std::uint64_t>(kFullPass) / unit.tokens,
-                                         kMostRowBytes / std::max<std::uint64_t>(unit.row_bytes, 1));
-  if (fitting <= 1 || !memory_.fits_here({static_cast<std::int64_t>(fitting * unit.tokens), 0, logit_rows_, 0}))
-    return 1;
-  return fitting;
+std::uint64_t SequencePasses::tokens_together(const PassShape& unit) const {
+  if (model_.queue() == nullptr || model_.group().tp_size() > 1) return unit.tokens;
+  const std::uint64_t units = std::min(static_cast<std::uint64_t>(kFullPass) / unit.tokens,
+                                       kMostRowBytes / std::max<std::uint64_t>(unit.row_bytes, 1));
+  const std::uint64_t tokens = std::max<std::uint64_t>(units, 1) * unit.tokens;
+  return memory_.fits_here({static_cast<std::int64_t>(tokens), 0, logit_rows_, 0}) ? tokens : unit.tokens;
 }
 
 bool SequencePasses::run(const std::vector<std::int64_t>& lengths, IndexRange range, const Pass& pass) {

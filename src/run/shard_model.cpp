@@ -2,7 +2,6 @@
 #include "magister/run/shard_model.h"
 
 #include "magister/run/device_group.h"
-#include "magister/run/sequence_passes.h"
 
 namespace magister {
 
@@ -35,18 +34,19 @@ void ShardModel::watch(const char* phase, std::int64_t unit) const {
   base_.work.tickets.beat();
 }
 
-std::vector<std::uint64_t> ShardModel::next_units(std::uint64_t most) {
+std::vector<std::uint64_t> ShardModel::next_units(std::uint64_t tokens) {
   const PhaseTimes::Span span(times_, "claim");
   UnitTickets& tickets = base_.work.tickets;
+  const std::uint64_t most = tokens / base_.pass.tokens;
   if (most <= 1 || group_.tp_size() > 1) {
     const std::optional<std::uint64_t> one = claim_for_group(group_, tickets, base_.stop_wanted);
     return one ? std::vector{*one} : std::vector<std::uint64_t>();
   }
   if (base_.stop_wanted()) tickets.request_stop();
-  std::uint64_t tokens = 0;
+  std::uint64_t claimed = 0;
   return tickets.claim_several(most, [&](std::uint64_t unit) {
-    tokens += base_.file.unit(unit).rows.size();
-    return tokens + base_.pass.tokens > static_cast<std::uint64_t>(SequencePasses::kFullPass);
+    claimed += base_.file.unit(unit).rows.size();
+    return claimed + base_.pass.tokens > tokens;  // the next may be as full as any
   });
 }
 

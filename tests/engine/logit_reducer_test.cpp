@@ -187,7 +187,7 @@ TEST(GpuHead, RisingLogits) {
 // A NaN or an infinity in one column (of every row), or in every column of one row; with shards in one shard's part alone.
 // Rows that keep more than the kernel holds are sorted, a few at a time: beside a tile of logits and what is kept there is no room for copies of the tile.
 TEST(GpuHead, SortsWithinThePlannedMemory) {
-  constexpr std::int64_t kRows = LogitReducer::kGpuTileRows, kVocabulary = 2400, kTopK = 1100;
+  constexpr std::int64_t kRows = kLogitRows, kVocabulary = 2400, kTopK = 1100;
   Problem problem(kRows, 8, kVocabulary);
   problem.on_gpu = true;
   const LmHead head = problem.head();

@@ -43,7 +43,7 @@ TEST(MemoryPlan, CountsPassesAsRunsDo) {
   for (const int tp_size : {1, 2, 3}) {
     for (const bool codes : {false, true}) {
       const MemoryParts plan = planned(tp_size, {at::kBFloat16, codes}, pass, 40);
-      const GpuPassSize size{300, 700, LogitReducer::kGpuTileRows, 9};
+      const GpuPassSize size{300, 700, kLogitRows, 9};
       for (const auto& [name, bytes] : gpu_pass_parts(small_config(), partition_for(small_config(), 0, tp_size),
                                                       tp_size, size, codes, at::kBFloat16))
         EXPECT_EQ(part_of(plan, name), bytes) << name << " of " << tp_size;

@@ -33,7 +33,7 @@ TEST(PassBudget, TokensOfTheHead) {
   const LmHead head{{at::zeros({1000, 64}), {}}, {0, 1000}, 1000, gpu::Queue{}};
   const LogitReducer reducer(head, *group, pool, 20);
   EXPECT_EQ(reducer.bytes_of_row(), (4 + 20 + 16) * 8u);
-  const std::uint64_t tile = LogitReducer::kGpuTileRows * 1000 * 4, a_token = 2 * (64 * 4 + 40 * 8);
+  const std::uint64_t tile = kLogitRows * 1000 * 4, a_token = 2 * (64 * 4 + 40 * 8);
   EXPECT_EQ(tokens_of_head(64, reducer, tile + 77 * a_token), 77);
   EXPECT_EQ(tokens_of_head(64, reducer, 5), 0);
 }

@@ -43,10 +43,6 @@ class LogitReducer {
   static ReducedLogits reduce_reference(const LmHead& head, const at::Tensor& hidden_TD,
                                         std::span<const TokenId> targets_T, std::int64_t top_k);
 
-  // Rows of logits that stand on a GPU at a time: 525 MB for 128,256 entries, 1/16 of a unit of 16,384 rows, and as many blocks of the
-  // reduction as 132 multiprocessors hold at once.
-  static constexpr std::int64_t kGpuTileRows = kLogitRows;
-
   // Bytes of work memory a thread needs besides the result (for plan); on a GPU of the device.
   std::uint64_t scratch_bytes() const;
   // Bytes of what is kept of a row until it is on the host, of all shards.

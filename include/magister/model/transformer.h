@@ -31,7 +31,8 @@ namespace gpu {
 struct FixedProduct;  // src/model/gpu/fixed_product.h
 }
 
-// Rows of logits that stand on a GPU at a time: 525 MB of f32 for a vocabulary of 128,256.
+// Rows of logits that stand on a GPU at a time: 525 MB of f32 for a vocabulary of 128,256, and as many blocks of the reduction as 132
+// multiprocessors hold at once.
 constexpr std::int64_t kLogitRows = 1024;
 
 // The output head's slice of a shard: rows [vocab.begin, vocab.end) of the vocabulary.

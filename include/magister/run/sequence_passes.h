@@ -28,10 +28,10 @@ class SequencePasses {
   // Tokens of a pass, unless one sequence has more; lowered where a pass finds no memory.
   void limit(std::int64_t most_tokens) { most_tokens_ = most_tokens; }
 
-  // Units that may go through the model together where each has unit.tokens: as many as fill a GPU (kFullPass tokens) where it has room and their
-  // rows are few bytes (kMostRowBytes), with one shard; else one. A row's bits depend on none of its neighbours there, while a ring of several
+  // Tokens of whole units that may go through the model together: of as many as fill a GPU (kFullPass) where it has room and their rows are few
+  // bytes (kMostRowBytes), with one shard; else of one (unit.tokens). A row's bits depend on none of its neighbours there, while a ring of several
   // shards adds in an order that depends on where a row stands. Local.
-  std::uint64_t units_together(const PassShape& unit) const;
+  std::uint64_t tokens_together(const PassShape& unit) const;
 
   // Tokens that fill the products of a GPU: of 2,048 the start of some 900 kernels is some percent of the time.
   static constexpr std::int64_t kFullPass = 8192;

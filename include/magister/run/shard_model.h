@@ -54,9 +54,10 @@ class ShardModel {
   void watch(const char* phase, std::int64_t unit = -1) const;
   // Whether the job should stop, the same on every shard. Collective over the group.
   bool stop_agreed() const { return instance_.stop_agreed(); }
-  // The group's next units, which go through the model together: up to `most`, until they hold as many tokens as fill a GPU (SequencePasses); in groups of
-  // several shards one. The same on every shard; empty when none is left or the job is asked to stop. Collective over the group.
-  std::vector<std::uint64_t> next_units(std::uint64_t most);
+  // The group's next units, which go through the model together: one, and as many full ones more as hold no more than `tokens` with it
+  // (SequencePasses::tokens_together); in groups of several shards one. The same on every shard; empty when none is left or the job is asked
+  // to stop. Collective over the group.
+  std::vector<std::uint64_t> next_units(std::uint64_t tokens);
   // Waits until everything is committed. Local.
   void drain();
 

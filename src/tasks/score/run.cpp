@@ -42,12 +42,12 @@ class ScoreShard final : public ShardModel {
         more_(more),
         passes_(
             model_, [] { return fail_point("score.pass.memory"); }, 0),
-        units_together_(passes_.units_together(base_.pass)) {
-    if (units_together_ > 1) passes_.limit(SequencePasses::kFullPass);
+        tokens_together_(passes_.tokens_together(base_.pass)) {
+    if (tokens_together_ > base_.pass.tokens) passes_.limit(SequencePasses::kFullPass);
   }
 
   void run_units() {
-    for (auto units = next_units(units_together_); !units.empty(); units = next_units(units_together_)) {
+    for (auto units = next_units(tokens_together_); !units.empty(); units = next_units(tokens_together_)) {
       if (run_pass(units)) continue;
       base_.work.tickets.request_stop();
       break;
@@ -133,8 +133,8 @@ class ScoreShard final : public ShardModel {
   const ScoreConfig& config_;
   const MoreColumns& more_;
   SequencePasses passes_;
-  std::uint64_t units_together_;  // in a pass
-  std::int64_t unit_ = -1;        // the first of those that are computed
+  std::uint64_t tokens_together_;  // of a pass of several units
+  std::int64_t unit_ = -1;         // the first of those that are computed
 };
 
 }  // namespace

@@ -149,18 +149,18 @@ class Shard final : public ShardModel {
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : ShardModel(run.base, std::move(group), place),
         run_(run),
-        passes_(model_, [] { return fail_point("teacher.pass.memory"); }, LogitReducer::kGpuTileRows) {
+        passes_(model_, [] { return fail_point("teacher.pass.memory"); }, kLogitRows) {
     const TeacherEncoding& encoding = run_.encoding;
     reducer_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.top_k));
     if (samples()) tail_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.draws));
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
-    units_together_ = passes_.units_together(base_.pass);
+    tokens_together_ = passes_.tokens_together(base_.pass);
     passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_pass()));
   }
 
   void run_units() {
-    for (auto units = next_units(units_together_); !units.empty(); units = next_units(units_together_)) {
+    for (auto units = next_units(tokens_together_); !units.empty(); units = next_units(tokens_together_)) {
       if (!start_pass(units)) break;
     }
     finish_pass();
@@ -182,7 +182,7 @@ class Shard final : public ShardModel {
 
   // A unit has unit_tokens at most, or one sample that is longer.
   std::int64_t most_tokens_of_a_pass() const {
-    std::uint64_t most = units_together_ * base_.pass.tokens;
+    std::uint64_t most = tokens_together_;
     for (std::uint64_t index = 0; index < base_.file.num_units(); ++index) {
       most = std::max<std::uint64_t>(most, base_.file.unit(index).rows.size());
     }
@@ -318,8 +318,8 @@ class Shard final : public ShardModel {
   std::optional<LogitReducer> reducer_;
   std::optional<TailSampler> tail_;  // of sampled rows
   std::optional<Pending> pending_;
-  std::int64_t unit_ = -1;            // the first of those that are computed
-  std::uint64_t units_together_ = 1;  // in a pass
+  std::int64_t unit_ = -1;             // the first of those that are computed
+  std::uint64_t tokens_together_ = 0;  // of a pass of several units; of a CPU's there is none
   SequencePasses passes_;
 };
 
