@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 case "${1:-}" in
   # vptr wants the type information of libtorch's classes, which its libraries do not export.
-  address) folder=build-asan sanitizers=address,undefined flags="-fno-sanitize=vptr" modules='core|text|parallel|io|model|engine|run|tasks' ;;
+  address) folder=build-asan sanitizers=address,undefined flags="-fno-sanitize=vptr" modules='core|text|parallel|io|model|engine|train|run|tasks' ;;
   thread) folder=build-tsan sanitizers=thread flags="" modules='parallel|run|engine' ;;
   *) die 64 "unknown sanitizer \"${1:-}\" (nothing was built); write address or thread" ;;
 esac
@@ -23,8 +23,11 @@ ninja -C "$folder" magister parallel_endings own_task nfs_client "${targets[@]}"
 
 support=$MAGISTER_ROOT/tests/support
 # Open MPI and the Python interpreter keep memory until they end: leaks are not looked for. Vectors are passed between code that marks
-# the ends of containers and libtorch, which does not. libtorch allocates what MPI frees, and other orders of the libraries' statics.
-export ASAN_OPTIONS="detect_leaks=0:detect_container_overflow=0:strict_string_checks=1:${ASAN_OPTIONS:-}"
+# the ends of containers and libtorch, which does not. libtorch allocates what MPI frees, and other orders of the libraries' statics. A
+# test loads its NFS client before all, the sanitizer's library too.
+export ASAN_OPTIONS="detect_leaks=0:detect_container_overflow=0:strict_string_checks=1:verify_asan_link_order=0:${ASAN_OPTIONS:-}"
+# The sanitizer's dlopen() stands between the program and its own search path, by which it finds its plug-in for tables.
+export LD_LIBRARY_PATH="$MAGISTER_ROOT/$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export UBSAN_OPTIONS="print_stacktrace=1:suppressions=$support/undefined_sanitizer.supp:${UBSAN_OPTIONS:-}"
 export TSAN_OPTIONS="suppressions=$support/thread_sanitizer.supp:ignore_noninstrumented_modules=1:history_size=4:${TSAN_OPTIONS:-}"
 # Address space randomisation with more bits than the thread sanitizer's shadow can take ends a program before main().

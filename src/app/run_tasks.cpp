@@ -72,8 +72,8 @@ class TaskRuns {
   }
 
   std::uint64_t skip(std::size_t i, std::size_t because, RunLog& log) const {
-    log_warning("{}: is left out, for it needs {} (which {}); run the same command again when that is mended", name(i),
-                name(because), outcomes_[because] == kSkipped ? "was left out itself" : "has failed");
+    log_warning("{}: is left out, for it needs {} (which {}); run the same command again when that is corrected",
+                name(i), name(because), outcomes_[because] == kSkipped ? "was left out itself" : "has failed");
     log.event("task_skipped", {{"task", name(i)}, {"needs", name(because)}});
     return kSkipped;
   }

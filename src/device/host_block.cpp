@@ -9,6 +9,12 @@
 
 #include "magister/core/error.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
+#endif
+
 namespace magister::gpu {
 namespace {
 
@@ -152,6 +158,8 @@ class HostBlock {
   void prepare(std::size_t index) {
     Fiber& fiber = fibers_[index];
     fiber.done = false;
+    // What begin() left here, which never returns, is out of scope for the address sanitizer.
+    ASAN_UNPOISON_MEMORY_REGION(stacks_.get() + index * kStackBytes, kStackBytes);
     // The first switch pops six registers and returns into begin(), whose frame starts 8 bytes off a multiple of 16.
     unsigned char* end = stacks_.get() + (index + 1) * kStackBytes;
     end -= reinterpret_cast<std::uintptr_t>(end) % 16;

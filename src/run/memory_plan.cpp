@@ -73,12 +73,12 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
     // One page more, which idle rows write to.
     parts.emplace_back("keys and values",
                        (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
-    if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, longest, gpu.dtype); decoding > 0)
+    if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, tp_size, longest, gpu.dtype); decoding > 0)
       parts.emplace_back("decoding", decoding);
   }
   if (tp_size > 1) parts.emplace_back(kNccl, kNcclBytes);
   // A model that decodes in kernels of ours finds them when it is tested, whatever its task.
-  const bool has_kernels = gpu_decoding_bytes(config, part, 1, gpu.dtype) > 0;
+  const bool has_kernels = gpu_decoding_bytes(config, part, tp_size, 1, gpu.dtype) > 0;
   if (const std::uint64_t sums = PeerSums::memory_bytes(tp_size); has_kernels && sums > 0)
     parts.emplace_back(kPeerSums, sums);
   return parts;

@@ -227,6 +227,16 @@ class GpusOfARank(unittest.TestCase):
                 self.assertFalse(world.results(name).exists())
                 self.assertEqual(world.complete(name, devices, *layout, **played), expected, f"resumed, groups of {size}")
 
+    def test_shards_of_unlike_heads(self):
+        """Ten query heads and two KV heads over four shards: the second has three heads on two KV heads, which no kernel of a decoding pass
+        takes. Every shard must find the same of that, or their sums do not meet."""
+        model = make_model(f"{self.scratch.name}/unlike", hidden_size=80, num_attention_heads=10, num_key_value_heads=2)
+        unlike = World(self.scratch.name + "/unlike-heads", records=24, model=model, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+        layout = ["layout.devices=auto", "layout.gpus_per_group=4", "model.dtype=bf16"]
+        expected = unlike.complete("unlike", 1, *layout, **self.PLAYED)
+        unlike.forget("unlike")
+        self.assertEqual(unlike.complete("unlike", 4, *layout, **self.PLAYED), expected)
+
     def test_groups_of_a_rank_are_those_of_ranks(self):
         """A rank without mpirun drives four GPUs; the model fits on each, so there are four groups, and another schedule changes nothing."""
         expected = self.teacher.complete("auto", 4, "layout.devices=auto", **self.PLAYED)

@@ -104,6 +104,21 @@ ModelConfig config_of(std::int64_t heads, std::int64_t head_dim, std::int64_t in
   return config;
 }
 
+// A quantised model's loss is found with the head of the plain one, which is gone by then.
+TEST(GpuBackendsHead, KeepsNoLayerOfItsModel) {
+  const auto group = make_single_process_group();
+  gpu::GpuWeights made = gpu::GpuWeights::empty(config_of(2, 32, 96), *group, at::kBFloat16, gpu::Queue{});
+  made.layers.emplace_back().shape = shape_of(made.config, made.partition, 0);
+  made.head.fixed.chosen = 0;  // as where cuBLAS has an algorithm for it
+  auto weights = std::make_shared<const gpu::GpuWeights>(std::move(made));
+  const std::weak_ptr<const gpu::GpuWeights> watched = weights;
+  auto model = std::make_unique<gpu::GpuBackend>(std::exchange(weights, nullptr), *group, gpu::Queue{});
+  const LmHead head = model->lm_head();
+  model.reset();
+  EXPECT_TRUE(head.fixed != nullptr && head.fixed->defined());
+  EXPECT_TRUE(watched.expired());
+}
+
 // Sequences of 2 tokens: attention's copies in double, which no GPU makes, are small then.
 TEST(PlannedMemory, APassTakesNoMoreThanItsPlan) {
   const auto group = make_single_process_group();
@@ -160,8 +175,8 @@ TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
     EXPECT_EQ(kernels, fp8 ? 2u + 6u + 1u + 4u + 2u : 2u + 6u + 4u)
         << "embeddings, last norm; two norms, rotation, attention, gate; products, and what joins the stream as f32";
     EXPECT_EQ(decoder.num_bytes(),
-              gpu_decoding_bytes(config, weights.partition, 384, fp8 ? at::kFloat8_e4m3fn : at::kBFloat16));
-    EXPECT_EQ(gpu_decoding_bytes(config, weights.partition, 384, at::kFloat), 0u) << "no kernels for it";
+              gpu_decoding_bytes(config, weights.partition, 1, 384, fp8 ? at::kFloat8_e4m3fn : at::kBFloat16));
+    EXPECT_EQ(gpu_decoding_bytes(config, weights.partition, 1, 384, at::kFloat), 0u) << "no kernels for it";
   }
 }
 

@@ -160,9 +160,10 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype);
 
-// The same of decoding passes: the places that they work in, their inputs for every number of rows and keys, and attention's sums.
-std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, std::int64_t sequence_tokens,
-                                 at::ScalarType dtype);
+// The same of decoding passes: the places that they work in, their inputs for every number of rows and keys, and attention's sums. 0
+// on all tp_size shards alike where one's heads are none that the kernels take.
+std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, int tp_size,
+                                 std::int64_t sequence_tokens, at::ScalarType dtype);
 
 // What this model asks for and the passes on GPUs do not compute, in words; empty: nothing. Throws Error(kConfig) naming it.
 std::string missing_on_gpus(const ModelConfig& config);

@@ -109,7 +109,7 @@ std::vector<IndexPoint> next_index(std::string_view& bytes) {
   std::uint64_t count = 0;
   std::memcpy(&count, bytes.data(), sizeof count);
   std::vector<IndexPoint> index(count);
-  std::memcpy(index.data(), bytes.data() + sizeof count, count * sizeof(IndexPoint));
+  if (count > 0) std::memcpy(index.data(), bytes.data() + sizeof count, count * sizeof(IndexPoint));
   bytes.remove_prefix(sizeof count + count * sizeof(IndexPoint));
   return index;
 }

@@ -36,9 +36,13 @@ std::int64_t next_power_of_two(std::int64_t number) {
   return power;
 }
 
-bool kernels_take(const LayerShape& shape, at::ScalarType activations) {
-  return activations == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
-         shape.head_dim <= kMostHeadDim && shape.num_experts == 0;
+bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations) {
+  for (int shard = 0; shard < tp_size; ++shard) {
+    const LayerShape shape = shape_of(config, partition_for(config, shard, tp_size), 0);
+    if (!groups_are_even(shape) || shape.head_dim % 2 != 0 || shape.head_dim > kMostHeadDim || shape.num_experts != 0)
+      return false;
+  }
+  return activations == at::kBFloat16;
 }
 
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
@@ -86,10 +90,10 @@ std::uint64_t Fp8Places::num_bytes() const {
 
 namespace magister {
 
-std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, std::int64_t sequence_tokens,
-                                 at::ScalarType dtype) {
+std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, int tp_size,
+                                 std::int64_t sequence_tokens, at::ScalarType dtype) {
+  if (sequence_tokens == 0 || !gpu::kernels_take(config, tp_size, activation_dtype(dtype))) return 0;
   const LayerShape shape = shape_of(config, partition, 0);
-  if (sequence_tokens == 0 || !gpu::kernels_take(shape, activation_dtype(dtype))) return 0;
   const std::int64_t most_rows = kGpuDecodingRows,
                      most_chunks = gpu::next_power_of_two(gpu::attention_chunks(sequence_tokens));
   std::int64_t row = 0, inputs = 0;

@@ -24,8 +24,10 @@ constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
 std::int64_t bucket_of(std::int64_t rows);
 std::int64_t next_power_of_two(std::int64_t number);
 
-// Whether the decode kernels take the model's heads; of experts the host must read the choice in every layer.
-bool kernels_take(const LayerShape& shape, at::ScalarType activations);
+// Whether the decode kernels take the heads of every shard of a group; of experts the host must read the choice in every layer. Of a
+// group of four with 2 KV heads for 10 query heads one shard may have its heads in even groups and the next one not, and the shards
+// must do the same: their sums meet.
+bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations);
 
 // Of the inputs of a pass.
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks);

@@ -60,8 +60,7 @@ GpuBackend::GpuBackend(std::shared_ptr<const GpuWeights> weights, ProcessGroup& 
                weights_->config.head_outputs(),
                queue,
                weights_->config.final_logit_softcapping,
-               weights_->head.fixed.defined() ? std::shared_ptr<const FixedProduct>(weights_, &weights_->head.fixed)
-                                              : nullptr} {}
+               weights_->head.fixed.defined() ? std::make_shared<const FixedProduct>(weights_->head.fixed) : nullptr} {}
 
 GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
   if (!queue.on_host()) release_idle_gpu_memory();

@@ -43,7 +43,7 @@ struct GpuDecoder::Places {
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
     : weights_(weights), rope_(rope), group_(group), queue_(queue) {
   queue_.early = early_launch_works(queue);
-  works_ = kernels_take(weights.layers.front().shape, weights.dtype);
+  works_ = kernels_take(weights.config, group.tp_size(), weights.dtype);
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
   whole_parts_ = weights.layers.front().shape.all_heads == 0;
