@@ -82,7 +82,7 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
     };
     // The kernels decide the order of packed rows.
     const std::string shard = fmt::format("encoder, {}", cpu_kernels().name);
-    return std::make_unique<EncoderModel>(kept.get<EncoderWeights>(shard, load), pool);
+    return std::make_unique<EncoderModel>(kept.get<EncoderWeights>(shard, load, hook), pool);
   }
   const int tp_rank = group.tp_rank(), tp_size = group.tp_size();
   const auto load = [&] {
@@ -92,7 +92,7 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
   };
   const std::string shard =
       fmt::format("{} of {}, {}, {}", tp_rank, tp_size, loaded_as(dtype, quantization), cpu_kernels().name);
-  return std::make_unique<CpuModel>(kept.get<CpuWeights>(shard, load), group, pool);
+  return std::make_unique<CpuModel>(kept.get<CpuWeights>(shard, load, hook), group, pool);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "magister/model/weight_store.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <utility>
 
 namespace magister {
@@ -30,17 +32,43 @@ std::uint64_t WeightStore::bytes_on(int device) const {
 }
 
 std::shared_ptr<const void> WeightStore::get(const std::string& checkpoint, const std::string& shard,
-                                             const std::function<StoredWeights()>& load) {
+                                             const std::function<StoredWeights()>& load,
+                                             const std::function<void()>& alive) {
+  constexpr std::chrono::milliseconds kPause{20};
   const std::pair name(checkpoint, shard);
+  std::promise<StoredWeights> promise;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto found = shards_.find(name);
     if (found != shards_.end()) return found->second.weights;
+    if (!keeps(checkpoint)) {
+      lock.unlock();
+      return load().weights;
+    }
+    const auto [loading, is_first] = loading_.try_emplace(name);
+    if (!is_first) {
+      const std::shared_future<StoredWeights> another = loading->second;
+      lock.unlock();
+      while (another.wait_for(kPause) != std::future_status::ready) {
+        if (alive) alive();
+      }
+      return another.get().weights;
+    }
+    loading->second = promise.get_future().share();
   }
-  StoredWeights loaded = load();
-  const std::lock_guard lock(mutex_);
-  if (keeps(checkpoint)) shards_[name] = loaded;
-  return loaded.weights;
+  try {
+    StoredWeights loaded = load();
+    const std::lock_guard lock(mutex_);
+    if (keeps(checkpoint)) shards_[name] = loaded;
+    loading_.erase(name);
+    promise.set_value(loaded);
+    return loaded.weights;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    loading_.erase(name);
+    promise.set_exception(std::current_exception());
+    throw;
+  }
 }
 
 }  // namespace magister

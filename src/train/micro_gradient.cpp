@@ -1,12 +1,18 @@
 #include "magister/train/micro_gradient.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
+#include <vector>
 
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/device/upload.h"
+#include "magister/train/memory_ladder.h"
 
 namespace magister {
 
@@ -51,19 +57,23 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   const TrainParameter& row = layout_.all()[parameter];
   const FlatRange range{row.offset, row.offset + row.count};
   at::Tensor flat;  // where a border of buckets divides it
+  // All that asks for memory comes before anything is changed: the pass may be run again.
+  std::vector<std::pair<at::Tensor, at::Tensor>> parts;
   for_parts(range, [&](std::size_t b, std::int64_t in_bucket, std::int64_t in_range, std::int64_t count) {
     at::Tensor place = buckets_[b].narrow(0, in_bucket, count);
     const bool whole = count == row.count;
     if (whole) place = place.view(row.shape);
     if (!whole && !flat.defined()) flat = gradient.reshape({-1});
     const at::Tensor given = whole ? gradient : flat.narrow(0, in_range, count);
-    const at::Tensor part = place.is_cpu() ? download(given) : given;
+    parts.emplace_back(place, place.is_cpu() ? download(given) : given);
+  });
+  for (auto& [place, part] : parts) {
     if (adds_) {
       place.add_(part);
     } else {
       place.copy_(part);
     }
-  });
+  }
   is_put_[parameter] = true;
   for_parts(range, [&](std::size_t b, auto...) {
     if (--missing_[b] == 0) give(b);
@@ -71,8 +81,18 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   sum_.move_on();
 }
 
+// What ends here is half a sum, which no second pass makes whole: it ends the run, which goes on from its last state.
 void MicroGradient::give(std::size_t bucket) {
-  sum_.add(micro_batch_, bucket, std::exchange(buckets_[bucket], {}), adds_);
+  try {
+    TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("train.gradient.give"), "a test asked for it");
+    sum_.add(micro_batch_, bucket, std::exchange(buckets_[bucket], {}), adds_);
+  } catch (const std::exception& error) {
+    MAGISTER_CHECK(
+        !is_out_of_memory(error), ExitCode::kConfig,
+        "no memory to add a micro-batch's gradients to those of its step (some are added already, so it cannot be "
+        "computed again); give the job more memory and run the same command again");
+    throw;
+  }
 }
 
 void MicroGradient::finish() {

@@ -141,6 +141,13 @@ class Memory(unittest.TestCase):
                 self.assertEqual(code, 0, lines[-3000:])
                 self.assertIn(words, lines)
                 self.assertEqual(self.content("whole"), whole)
+        # Where some of its gradients are in the sum already, a pass is not repeated: they would count twice.
+        self.world.forget("whole")
+        code, lines = self.train("whole", 1, MAGISTER_FAIL_POINT="train.gradient.give@3:enospc")
+        self.assertEqual(code, 78, lines[-3000:])
+        self.assertIn("no memory to add a micro-batch's gradients", lines)
+        self.assertEqual(self.train("whole", 1)[0], 0)
+        self.assertEqual(self.content("whole"), whole)
         cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(cores)})  # one thread, which has no others beside it
         try:

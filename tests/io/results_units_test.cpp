@@ -55,6 +55,7 @@ TEST_F(ResultsFileTest, ChecksumsOfManyUnitsAreThoseOfEach) {
                                      std::as_bytes(std::span(ids).subspan(offset[unit], lengths[unit]))))
           << unit;
     }
+    EXPECT_EQ(file.most_rows_of_a_unit(), 300'000u);
     world_.barrier();
     fill_pending(file);
   }

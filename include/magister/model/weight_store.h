@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,10 +32,11 @@ class WeightStore {
   std::uint64_t gpu_bytes(int device) const { return bytes_on(device); }
 
   // The shard that `load` makes, or made before; of a checkpoint that is not kept it is the caller's alone. checkpoint: what decides the
-  // numbers, so the file's content and the type; shard: what else decides the memory. From any thread; two threads may load different
-  // shards at once.
+  // numbers, so the file's content and the type; shard: what else decides the memory. From any thread: several may load different shards
+  // at once, and who asks for one that another loads waits for it, so `load` holds no collective where two groups have one shard. alive:
+  // called every 20 ms of such a wait; may throw. What `load` throws all get that wait for it.
   std::shared_ptr<const void> get(const std::string& checkpoint, const std::string& shard,
-                                  const std::function<StoredWeights()>& load);
+                                  const std::function<StoredWeights()>& load, const std::function<void()>& alive = {});
 
  private:
   std::uint64_t bytes_on(int device) const;
@@ -43,6 +45,7 @@ class WeightStore {
   mutable std::mutex mutex_;
   std::vector<std::string> kept_;
   std::map<std::pair<std::string, std::string>, StoredWeights> shards_;  // by checkpoint and shard
+  std::map<std::pair<std::string, std::string>, std::shared_future<StoredWeights>> loading_;
 };
 
 // Where a model may look before it reads its file; store null: nowhere.
@@ -53,8 +56,9 @@ struct KeptWeights {
   bool are_there() const { return store != nullptr && store->has(checkpoint); }
   // As WeightStore::get(). Weights: what `shard` says.
   template <typename Weights>
-  std::shared_ptr<const Weights> get(const std::string& shard, const std::function<StoredWeights()>& load) const {
-    return std::static_pointer_cast<const Weights>(store != nullptr ? store->get(checkpoint, shard, load)
+  std::shared_ptr<const Weights> get(const std::string& shard, const std::function<StoredWeights()>& load,
+                                     const std::function<void()>& alive = {}) const {
+    return std::static_pointer_cast<const Weights>(store != nullptr ? store->get(checkpoint, shard, load, alive)
                                                                     : load().weights);
   }
 };

@@ -129,6 +129,17 @@ std::uint64_t ResultsColumns::rows_of(const UnitSet& units) const {
   return rows;
 }
 
+std::uint64_t ResultsColumns::most_rows_of_a_unit() const {
+  OffsetCursor unit_begin(*this, "/commit/unit_begin"), offset(*this, "/samples/offset");
+  std::uint64_t most = 0, begin = offset.at(unit_begin.at(0));
+  for (std::uint64_t unit = 0; unit < num_units(); ++unit) {
+    const std::uint64_t end = offset.at(unit_begin.at(unit + 1));
+    most = std::max(most, end - begin);
+    begin = end;
+  }
+  return most;
+}
+
 std::vector<const PlacedColumn*> ResultsColumns::unit_columns() const {
   std::vector<const PlacedColumn*> covered;
   for (const auto extent : {ColumnSpec::Extent::kSamples, ColumnSpec::Extent::kRows}) {

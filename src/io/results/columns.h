@@ -76,6 +76,8 @@ class ResultsColumns {
   // Units whose done flag is 0, and how many rows a set of units has. Both read in blocks.
   UnitSet pending_units() const;
   std::uint64_t rows_of(const UnitSet& units) const;
+  // Of the largest unit; 0: there is none. Read in blocks.
+  std::uint64_t most_rows_of_a_unit() const;
   // The columns that a unit's checksum covers: of samples, then of rows, each in the order of creation.
   std::vector<const PlacedColumn*> unit_columns() const;
   static IndexRange extent_in(const Unit& unit, const PlacedColumn& column) {

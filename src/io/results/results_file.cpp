@@ -287,6 +287,7 @@ std::size_t ResultsFile::row_bytes(const std::string& column_path) const {
 const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
 std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }
 std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }
+std::uint64_t ResultsFile::most_rows_of_a_unit() const { return columns_->at.most_rows_of_a_unit(); }
 Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.unit(unit_index); }
 std::uint32_t ResultsFile::checksum(const Unit& unit) const { return columns_->at.checksum(unit); }
 void ResultsFile::commit(const Unit& unit) { commit(std::span(&unit, 1)); }

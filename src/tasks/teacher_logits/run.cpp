@@ -156,7 +156,9 @@ class Shard final : public ShardModel {
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
     tokens_together_ = passes_.tokens_together(base_.pass);
-    passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_pass()));
+    // A unit has unit_tokens at most, or one sample that is longer.
+    const std::uint64_t most_tokens = std::max(tokens_together_, base_.file.most_rows_of_a_unit());
+    passes_.limit(measured_token_budget(model_, *reducer_, static_cast<std::int64_t>(most_tokens)));
   }
 
   void run_units() {
@@ -179,15 +181,6 @@ class Shard final : public ShardModel {
     std::vector<UnitOfPass> units;
     std::vector<Started> parts;
   };
-
-  // A unit has unit_tokens at most, or one sample that is longer.
-  std::int64_t most_tokens_of_a_pass() const {
-    std::uint64_t most = tokens_together_;
-    for (std::uint64_t index = 0; index < base_.file.num_units(); ++index) {
-      most = std::max<std::uint64_t>(most, base_.file.unit(index).rows.size());
-    }
-    return static_cast<std::int64_t>(most);
-  }
 
   // False when the job wants to stop before the pass is finished: its units are dropped, nothing of them was written.
   bool start_pass(const std::vector<std::uint64_t>& units) {

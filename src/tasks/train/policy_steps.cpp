@@ -8,7 +8,7 @@
 
 namespace magister {
 
-// A whole number of f32 is exact up to 2^24: tokens and texts are kept in two parts.
+// A whole number of f32 is exact up to 2^24: tokens are kept in two parts, and no step has so many texts.
 std::vector<float> PolicyCurve::numbers() const {
   constexpr std::uint64_t kPart = std::uint64_t{1} << 20;
   return {reward,

@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/parallel/exchange.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/train/checkpoint.h"
@@ -170,9 +171,10 @@ class Training {
     if (num_evaluated() == evaluations_due()) return true;
     const PhaseTimes::Span span(run_.times, "evaluate");
     const auto number = static_cast<std::int64_t>(curves_.step);
-    const auto alive = [&] {
+    run_.work.tickets.beat();
+    const auto alive = [&, may_beat = threads_may_exchange()] {  // in the pool's threads, too
       run_.work.watchdog.enter("evaluate", number);
-      run_.work.tickets.beat();
+      if (may_beat) run_.work.tickets.beat();
     };
     alive();
     const std::optional<Evaluation> found = work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, alive);

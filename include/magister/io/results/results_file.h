@@ -150,6 +150,8 @@ class ResultsFile {
   // Their rows in all. Local; reads 16 bytes per unit at most.
   std::uint64_t pending_rows() const;
   std::uint64_t num_units() const;
+  // Of the largest unit; 0: there is none. Read in blocks: 16 bytes a sample. Local.
+  std::uint64_t most_rows_of_a_unit() const;
   // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.
   Unit unit(std::uint64_t unit_index) const;
 
