@@ -348,6 +348,7 @@ MUTATIONS = [
     Mutation("second-half-of-a-value-pass-at-the-first-s-place", "src/engine/value_guide.cpp", "second.past += half;", "second.past += 0;", "tests/end_to_end/guided_test.py Guided.test_on_a_gpus_code"),
     Mutation("groups-of-a-rank-load-a-copy-each", "src/model/weight_store.cpp", "= loading_.try_emplace(name);", "= std::pair(loading_.try_emplace(name).first, true);", "test_model_weight_store"),
     Mutation("a-largest-unit-that-is-the-first", "src/io/results/columns.cpp", "most = std::max(most, end - begin);", "most = most > 0 ? most : end - begin;", "test_io_results_units"),
+    Mutation("parts-of-a-gradient-twice", "src/train/micro_gradient.cpp", "    if (part++ < parts_put_[parameter]) return;\n", "", "test_train_gradient_tree"),
     Mutation("a-shard-looks-at-its-heads-alone", "src/model/gpu/gpu_decoder.cpp", "works_ = kernels_take(weights.config, group.tp_size(), weights.dtype);", "works_ = weights.dtype == at::kBFloat16 && groups_are_even(weights.layers.front().shape);", "tests/end_to_end/gpu_code_test.py GpusOfARank.test_shards_of_unlike_heads"),
     Mutation("a-shard-decides-alone", "src/model/pass_memory.cpp", "group.least_number(!refused && fits_here(asked) ? 1 : 0) == 0", "(group.least_number(1), !refused && fits_here(asked) ? 1 : 0) == 0", "test_model_pass_memory"),
     Mutation("a-pass-without-memory-is-begun", "src/model/pass_memory.cpp", "? 1 : 0) == 0) continue;", "? 1 : 0) < 0) continue;", "test_model_pass_memory"),

@@ -23,6 +23,7 @@ MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::u
       buckets_(sum.take_other_half(micro_batch)),
       missing_(sum.num_buckets()),
       is_put_(layout.all().size()),
+      parts_put_(layout.all().size()),
       adds_(!buckets_.empty()) {
   for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b)
     buckets_.push_back(at::empty({sum.bucket(b).size()}, at::TensorOptions(at::kFloat).device(device)));
@@ -57,23 +58,23 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   const TrainParameter& row = layout_.all()[parameter];
   const FlatRange range{row.offset, row.offset + row.count};
   at::Tensor flat;  // where a border of buckets divides it
-  // All that asks for memory comes before anything is changed: the pass may be run again.
-  std::vector<std::pair<at::Tensor, at::Tensor>> parts;
+  std::size_t part = 0;
   for_parts(range, [&](std::size_t b, std::int64_t in_bucket, std::int64_t in_range, std::int64_t count) {
+    if (part++ < parts_put_[parameter]) return;
+    TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("train.gradient.part"), "a test asked for it");
     at::Tensor place = buckets_[b].narrow(0, in_bucket, count);
     const bool whole = count == row.count;
     if (whole) place = place.view(row.shape);
     if (!whole && !flat.defined()) flat = gradient.reshape({-1});
     const at::Tensor given = whole ? gradient : flat.narrow(0, in_range, count);
-    parts.emplace_back(place, place.is_cpu() ? download(given) : given);
-  });
-  for (auto& [place, part] : parts) {
+    const at::Tensor values = place.is_cpu() ? download(given) : given;
     if (adds_) {
-      place.add_(part);
+      place.add_(values);
     } else {
-      place.copy_(part);
+      place.copy_(values);
     }
-  }
+    ++parts_put_[parameter];
+  });
   is_put_[parameter] = true;
   for_parts(range, [&](std::size_t b, auto...) {
     if (--missing_[b] == 0) give(b);

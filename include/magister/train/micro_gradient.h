@@ -40,6 +40,8 @@ class MicroGradient {
   std::vector<at::Tensor> buckets_;   // undefined: given
   std::vector<std::size_t> missing_;  // by bucket: parameters that were not put
   std::vector<bool> is_put_;          // by parameter
+  std::vector<std::size_t>
+      parts_put_;  // by parameter; one that stands in several buckets may find no memory for the next of them
   bool adds_, finite_ = true;
 };
 
