@@ -140,12 +140,22 @@ std::string find_below(const ConfigRules& rules, const std::string& prefix, cons
   return {};
 }
 
-// What an unknown key of the map at `prefix` was probably meant to be: the key that other programs call so, the nearest key, or
-// the same key where it belongs.
-std::string meant_by(const std::string& name, const std::string& prefix, const ConfigRules& here,
-                     const ConfigRules& all) {
+// A map of keys as the reader knows it, and what its keys' paths begin with ("tasks.0.").
+struct KnownMap {
+  const ConfigRules& rules;
+  std::string prefix;
+};
+
+// What an unknown key of the map `at` was probably meant to be: the key that other programs call so, the same key of the map around
+// it (indented too far), the nearest key, or the same key where it belongs.
+std::string meant_by(const std::string& name, const KnownMap& at, const KnownMap& around, const ConfigRules& all) {
+  const auto& [here, prefix] = at;
   for (const auto& key : here.keys) {
     if (has_other_name(*key, name)) return key->name;
+  }
+  if (const ConfigKey* const outside = around.rules.find(name);
+      outside != nullptr && !around.prefix.empty() && !(outside->rules.empty() && outside->maps.empty())) {
+    return around.prefix + name;
   }
   if (const std::string nearest = nearest_name(name, here.names()); !nearest.empty()) return nearest;
   if (const std::string below = find_below(here, prefix, name); !below.empty()) return below;
@@ -154,24 +164,24 @@ std::string meant_by(const std::string& name, const std::string& prefix, const C
   return top == nullptr || prefix.empty() ? "" : name + " at the top of the file";
 }
 
-void find_unknown(const Value& value, const std::string& path, const ConfigRules& all,
+void find_unknown(const Value& value, const std::string& path, const KnownMap& around, const ConfigRules& all,
                   std::vector<ConfigFault>& faults) {
   if (value.abandoned) return;
   static const ConfigRules kNone;
-  const ConfigRules& here = value.rules == nullptr ? kNone : *value.rules;
-  const std::string prefix = path.empty() ? "" : path + ".";
+  const KnownMap at{value.rules == nullptr ? kNone : *value.rules, path.empty() ? "" : path + "."};
+  const auto& [here, prefix] = at;
   for (const auto& [name, member] : value.members) {
     if (member->known) {
-      find_unknown(*member, prefix + name, all, faults);
+      find_unknown(*member, prefix + name, at, all, faults);
       continue;
     }
-    const std::string meant = meant_by(name, prefix, here, all);
+    const std::string meant = meant_by(name, at, around, all);
     faults.push_back({member->key_position, printable(prefix + name),
                       fmt::format("unknown key (it would change nothing; known here: {}); {}", join_names(here.names()),
                                   meant.empty() ? "remove it" : "did you mean " + meant + "?")});
   }
   for (std::size_t i = 0; i < value.items.size(); ++i) {
-    find_unknown(*value.items[i], prefix + fmt::format("{}", i), all, faults);
+    find_unknown(*value.items[i], prefix + fmt::format("{}", i), around, all, faults);
   }
 }
 
@@ -189,7 +199,7 @@ std::string without_numbers(std::string path) {
 
 void ConfigDocument::finish() const {
   std::vector<ConfigFault> faults = shared_->faults;
-  if (shared_->tree != nullptr) find_unknown(*shared_->tree, "", shared_->rules, faults);
+  if (shared_->tree != nullptr) find_unknown(*shared_->tree, "", {shared_->rules, ""}, shared_->rules, faults);
   if (faults.empty()) return;
   std::stable_sort(faults.begin(), faults.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
   // A fault of a repeated entry is each copy's: the first stands for all.

@@ -35,6 +35,7 @@ void read_schema(ConfigDocument& document) {
     task.integer("top_k", 64, 1, 1000);
     task.texts("paths");
     task.optional_integer("limit", 0);
+    if (task.has("dataset")) task.section("dataset").optional_integer("records", 0);
   }
 }
 
@@ -219,6 +220,17 @@ TEST(ConfigBadInput, NamesPlaceKeyAndReason) {
       expect_grammar(faults[i]);
     }
   }
+}
+
+// A key in the wrong map is named where it belongs.
+TEST(ConfigBadInput, KeysOfTheMapAround) {
+  const auto task = faults_of(tail_of("    dataset:\n      limit: 3\n"));
+  ASSERT_EQ(task.size(), 1u);
+  EXPECT_TRUE(task[0].starts_with("e.yaml:6:7: tasks.0.dataset.limit: ")) << task[0];
+  EXPECT_TRUE(task[0].ends_with("did you mean tasks.0.limit?")) << task[0];
+  const auto file = faults_of("name: a\nmodel: {path: m, tasks: x}\ntasks: [{paths: x}]\n");
+  ASSERT_EQ(file.size(), 1u);
+  EXPECT_TRUE(file[0].ends_with("did you mean tasks at the top of the file?")) << file[0];
 }
 
 TEST(ConfigBadInput, TableIsLarge) { EXPECT_GE(cases().size(), 80u); }

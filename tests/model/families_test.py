@@ -1,5 +1,6 @@
 """Every tiny model over 1, 2 and 3 shards against transformers in fp32: every forward pass on one shard, those of CPUs on all, and those of
-GPUs, run on the host, on three, where sizes do not divide. Files that differ in how they store numbers go through the passes of CPUs alone.
+GPUs, run on the host, on three, where sizes do not divide or shards meet within a layer. Files that differ in how they store numbers go
+through the passes of CPUs alone.
 With --blocks: a model for each kind of block, by the passes of CPUs (for kernels of another instruction set).
 
 Sequences longer than every window and trained length are packed with short ones. Log-probabilities and log-sum-exp
@@ -56,7 +57,9 @@ def passes_of(name, family):
         return ("1c", "3c")
     if family in ON_CPUS_ALONE:
         return ("1c", "2c", "3c")
-    return ("1", "2c", "3") if "uneven" in name or "grouped" in name else ("1", "2c", "3c")
+    # OLMo 2's norms are over the heads of all shards: a sum of its own in a layer.
+    whole_heads = family in ("olmo2", "olmo3")
+    return ("1", "2c", "3") if whole_heads or "uneven" in name or "grouped" in name else ("1", "2c", "3c")
 
 
 def check_variant(name, work, passes=None):
