@@ -5,9 +5,11 @@
 #                             [--small SHAPE] [--dry-run]
 # table: ratios with floors and aims. layer: a pass part by part (bench layer). tests: every suite in a process of its own, NCCL, whole
 # runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each alone fits into 8 minutes; together they
-# share --seconds, the table first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B.
+# share --seconds, the table first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set.
+# --small llama-3.2-1b: a quick look with 1B instead of 8B.
 # --dry-run: every step with tiny shapes and the GPU's code on the host; it fails where a step fails, is cut off or has no number.
-# MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU.
+# MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU, 64 for
+# a wrong option and 74 where no report can be written, both before anything is measured.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 only=all seconds=470 build=$root/build report=${OUT:-.}/gpu_report.md small='' dry=''
@@ -22,6 +24,10 @@ while [ $# -gt 0 ]; do
       shift
       continue
       ;;
+    -h | --help)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
     --only | --seconds | --build | --report | --small) [ $# -ge 2 ] || usage_error "$1 has no value" "it takes one" ;;&
     --only) only=$2 ;;
     --seconds) seconds=$2 ;;
@@ -33,6 +39,13 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 case $only in all | layer | table | tests | sanitizer) ;; *) usage_error "--only $only" "layer, table, tests or sanitizer" ;; esac
+[[ $seconds =~ ^[0-9]{1,6}$ ]] || usage_error "--seconds $seconds" "a whole number of seconds"
+[ -z "$small" ] || [ -f "$root/configs/shapes/$small/config.json" ] || usage_error "--small $small" "a folder of configs/shapes"
+[ -d "$root/libexec" ] || [ -x "$build/magister" ] || usage_error "--build $build" "there is no program magister in it"
+if ! mkdir -p "$(dirname "$report")" || ! touch "$report"; then
+  printf 'gpu_check.sh: %s cannot be written (what is measured would be lost); name another --report\n' "$report" >&2
+  exit 74
+fi
 begin_all=$(date +%s)
 deadline=$((begin_all + seconds))
 work=$(mktemp -d)

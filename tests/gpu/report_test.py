@@ -206,6 +206,23 @@ class Report(unittest.TestCase):
         self.assertIn("not measured", report.read_text())
         self.assertTrue(report.with_suffix(".json").exists())
 
+    def test_wrong_options_cost_no_time(self):
+        """Each is refused before anything is measured, with a reason."""
+        build = ["--build", os.environ["MAGISTER_BUILD_DIR"]]
+        (self.work / "file").touch()
+        for options, code, reason in ((["--only", "layers"], 64, "layer, table, tests or sanitizer"), (["--only"], 64, "no value"),
+                                      (["--seconds", "x"], 64, "a whole number"), (["--seconds", "-3"], 64, "a whole number"),
+                                      (["--small", "llama-3.2"], 64, "configs/shapes"), (["--build", str(self.work / "none")], 64, "no program"),
+                                      (["--quick"], 64, "is not an option"), ([*build, "--report", str(self.work / "file/r.md")], 74, "would be lost")):
+            done = subprocess.run([str(ROOT / "scripts/gpu_check.sh"), *options], capture_output=True, text=True, check=False, timeout=60,
+                                  cwd=self.work, env={**os.environ, "OUT": ""})
+            self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+            self.assertIn(reason, done.stderr)
+            self.assertEqual(sorted(path.name for path in self.work.glob("*.md")), [], "nothing is written")
+        done = subprocess.run([str(ROOT / "scripts/gpu_check.sh"), "--help"], capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("usage: scripts/gpu_check.sh", done.stdout)
+
 
 class KernelsHaveTests(unittest.TestCase):
     def test_every_kernel_is_run_on_the_gpu(self):
