@@ -136,6 +136,8 @@ class Layer(unittest.TestCase):
             done = self.run_bench(*options)
             self.assertEqual(done.returncode, 64, done.stderr)
             self.assertIn(words, done.stderr)
+        done = subprocess.run([PROGRAM, "bench", "layer", str(self.folder)], capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, "bench layer is for GPUs" in done.stderr), (64, True), done.stderr)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,10 @@ std::string run_bench(const BenchOptions& options) {
              options.what == "prefix") {
     result = bench_model(options, pool);
   } else {
+    for (const char* of_gpus : {"gemm", "copy", "read", "judge", "layer"}) {
+      MAGISTER_CHECK(options.what != of_gpus, ExitCode::kUsage,
+                     "bench {} is for GPUs (it measures their kernels); name one by --device", of_gpus);
+    }
     fail(ExitCode::kUsage,
          "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill, teacher, decode or "
          "prefix",
