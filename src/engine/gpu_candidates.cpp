@@ -169,6 +169,7 @@ std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV, cons
     row.logsumexp = number(there) + std::log(number(there + 1));
     row.model_logsumexp = number(own) + std::log(number(own + 1));
     for (std::int64_t i = 0; i < count; ++i) {
+      if (id_of(best[i]) < 0) break;  // a row of fewer numbers: what is no number is nobody's candidate
       const auto id = static_cast<std::size_t>(id_of(best[i]));
       if (!allowed.empty() && (allowed[id / 64] >> (id % 64) & 1) == 0) break;
       row.ids.push_back(id_of(best[i]));

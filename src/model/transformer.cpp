@@ -181,10 +181,10 @@ at::Tensor LmHead::capped(const at::Tensor& logits) const {
 
 at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadPool& pool) {
   const Linear& head = lm_head.projection;
-  if (lm_head.fixed != nullptr && hidden_RD.size(0) <= kLogitRows) {
+  if (lm_head.queue && lm_head.fixed != nullptr && hidden_RD.size(0) <= kLogitRows) {
     at::Tensor logits_Rv =
         at::empty({hidden_RD.size(0), head.weight_NK.size(0)}, hidden_RD.options().dtype(at::kFloat));
-    lm_head.fixed->multiply({hidden_RD.contiguous(), head.weight_NK}, logits_Rv);
+    lm_head.fixed->multiply({hidden_RD.contiguous(), head.weight_NK}, logits_Rv, *lm_head.queue);
     return lm_head.capped(logits_Rv);
   }
   if (lm_head.queue) {

@@ -4,6 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
 #include "engine/generating.h"
 #include "engine/row_sampler.h"
 #include "engine/sequence.h"
@@ -87,6 +92,24 @@ TEST_F(CandidatesOnAGpu, ConstrainedRowsAreReducedWhereTheyAre) {
     }
   }
   EXPECT_TRUE(at::equal(logits_RV, before_RV));
+}
+
+// What a model with a broken weight gives: no number at all, which is told of by the sums, and a row beside it that is as it would be alone.
+TEST(CandidatesOfRows, ARowWithoutNumbersHasNone) {
+  at::manual_seed(6);
+  at::Tensor logits_RV = at::randn({2, 300}) * 4;
+  logits_RV[0].fill_(std::numeric_limits<float>::quiet_NaN());
+  const std::vector<std::uint64_t> all(5, ~std::uint64_t{0});
+  for (const bool constrained : {false, true}) {
+    const RowHistory history{{}, constrained ? std::span<const std::uint64_t>(all) : std::span<const std::uint64_t>()};
+    const std::vector<CandidateRow> rows =
+        candidates_on_device(logits_RV.clone(), {history, history}, {}, kCandidates, 0, gpu::Queue{});
+    EXPECT_TRUE(rows[0].ids.empty());
+    EXPECT_TRUE(std::isnan(rows[0].model_logsumexp));
+    const std::span<const float> row_V(logits_RV.const_data_ptr<float>() + 300, 300);
+    EXPECT_EQ(rows[1].ids, best_tokens(row_V, kCandidates));
+    EXPECT_NEAR(rows[1].model_logsumexp, logits_RV[1].logsumexp(0).item<double>(), 1e-5);
+  }
 }
 
 }  // namespace

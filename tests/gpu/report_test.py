@@ -161,6 +161,18 @@ class Report(unittest.TestCase):
         rows, _, _ = self.report()
         self.assertEqual(self.row(rows, "share of a 1B")["verdict"], "floor met; 40 samples of nvidia-smi")
 
+    def test_one_gemm_is_enough(self):
+        for names, alone in (("gemm,prefill_bf16", "before"), ("prefill_bf16,gemm_after", "after")):
+            (self.work / "measurements.jsonl").unlink(missing_ok=True)
+            self.call("measure", "--only", names)
+            with open(self.work / "measurements.jsonl", "a", encoding="utf-8") as file:
+                missing = {"before": "gemm_after", "after": "gemm"}[alone]
+                file.write(json.dumps({"name": missing, "command": "magister bench gemm", "wall_seconds": 100, "reason": "timed out"}) + "\n")
+            rows, _, _ = self.report()
+            found = self.row(rows, "teacher's unit")
+            self.assertEqual((found["value"], found["verdict"]), (0.7, f"floor met; the GEMM {alone} the table alone"))
+            self.assertIn("timed out", self.row(rows, "the GEMM after the table")["reason"])
+
     def test_time_ends(self):
         self.call("measure", "--only", "judge_70b,gemm", "--least", 1, "--deadline", time.time() + 12)
         rows, data, _ = self.report()
@@ -205,6 +217,19 @@ class Report(unittest.TestCase):
         self.assertIn(done.returncode, (0, 77), done.stderr)
         self.assertIn("not measured", report.read_text())
         self.assertTrue(report.with_suffix(".json").exists())
+
+    def test_a_gpu_is_there_whatever_else_doctor_finds(self):
+        build = self.work / "build"
+        build.mkdir()
+        magister = build / "magister"
+        magister.write_text(f"#!/bin/sh\n[ $1 != doctor ] || {{ echo '{{\"gpus\": [{{\"uuid\": \"GPU-1\"}}]}}'; exit 74; }}\n"
+                            f"exec {self.program} \"$@\"\n")
+        magister.chmod(0o755)
+        done = subprocess.run([str(ROOT / "scripts/gpu_check.sh"), "--only", "layer", "--seconds", "12", "--build", str(build),
+                               "--report", str(self.work / "r.md")], capture_output=True, text=True, check=False, timeout=600,
+                              env={**os.environ, "MAGISTER_PYTHON": sys.executable})
+        self.assertNotIn("no GPU", done.stdout + (self.work / "r.md").read_text())
+        self.assertIn("gemm_of_layers: ", done.stdout)
 
     def test_wrong_options_cost_no_time(self):
         """Each is refused before anything is measured, with a reason."""

@@ -32,9 +32,10 @@ SHARED = {"MAGISTER_SHARE_GPUS": "1"}
 def gpus():
     done = subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True, check=False, timeout=1200,
                           cwd=tempfile.gettempdir())
-    if done.returncode != 0:
-        raise RuntimeError(f"magister doctor ended with {done.returncode}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout)["ranks"][0]["gpus"]
+    try:  # its exit code may speak of something else, such as the network
+        return json.loads(done.stdout)["ranks"][0]["gpus"]
+    except (ValueError, LookupError):
+        raise RuntimeError(f"magister doctor ended with {done.returncode}: {done.stderr[-2000:]}") from None
 
 
 def columns(path):

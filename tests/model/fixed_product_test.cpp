@@ -29,7 +29,7 @@ class Pretended final : public ProductAlgorithms {
   using Algorithm = std::function<bool(const ProductFactors& factors, at::Tensor& out_MN)>;
   explicit Pretended(std::vector<Algorithm> algorithms) : algorithms_(std::move(algorithms)) {}
   int count() const override { return static_cast<int>(algorithms_.size()); }
-  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN) const override {
+  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN, const Queue&) const override {
     rows.push_back(factors.x_MK.size(0));
     return algorithms_[static_cast<std::size_t>(algorithm)](factors, out_MN);
   }
@@ -59,17 +59,15 @@ Pretended::Algorithm other_sums_when(std::function<bool(std::int64_t rows)> rule
 FixedProduct chosen_of(std::vector<Pretended::Algorithm> algorithms, at::ScalarType out_type = at::kBFloat16) {
   at::manual_seed(4);
   const at::Tensor weight_NK = (at::randn({48, 96}) * 0.1).to(at::kBFloat16),
-                   block_BK = self_test_block(64, 96).to(at::kBFloat16);
-  return choose_product(std::make_shared<Pretended>(std::move(algorithms)), {block_BK, weight_NK}, out_type);
+                   block_BK = self_test_block(kTriedBlock, 96).to(at::kBFloat16);
+  return choose_product(std::make_shared<Pretended>(std::move(algorithms)), {block_BK, weight_NK}, out_type, Queue{});
 }
 
 TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
   EXPECT_EQ(chosen_of({good, good}).chosen, 0);
   for (const std::int64_t rows : kTriedRows) {
     const auto from_there = other_sums_when([rows](std::int64_t M) { return M == rows; }, false);
-    if (rows != 64) {  // what the others are compared with
-      EXPECT_EQ(chosen_of({from_there, good}).chosen, 1) << "other sums for " << rows << " rows";
-    }
+    EXPECT_EQ(chosen_of({from_there, good}).chosen, 1) << "other sums for " << rows << " rows";
     const auto at_the_end = other_sums_when([rows](std::int64_t M) { return M == rows; }, true);
     EXPECT_EQ(chosen_of({at_the_end, good}).chosen, 1) << "other sums in the last of " << rows << " rows";
   }
@@ -82,6 +80,22 @@ TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
     const auto many = other_sums_when([](std::int64_t M) { return M > 256; }, false);
     EXPECT_EQ(chosen_of({many, many, good}, out_type).chosen, 2);
     EXPECT_FALSE(chosen_of({many, many}, out_type).defined());
+  }
+}
+
+// A library's tiles have 64, 128 or 256 rows, and a place in one may have an order of its own: for one row or for the later half.
+TEST(FixedProduct, ARowsPlaceInATileDoesNotMatter) {
+  for (const std::int64_t tile : {64, 128, 256}) {
+    for (const bool half : {false, true}) {
+      const auto by_place = [=](const ProductFactors& factors, at::Tensor& out) {
+        good(factors, out);
+        for (std::int64_t row = tile / 2; row < out.size(0); ++row) {
+          if (half ? row % tile >= tile / 2 : row % tile == tile - 2) change_a_bit(out, row);
+        }
+        return true;
+      };
+      EXPECT_EQ(chosen_of({by_place, good}).chosen, 1) << "tiles of " << tile << " rows";
+    }
   }
 }
 
@@ -98,7 +112,7 @@ TEST(FixedProduct, WhatDoesNotTakeTheRowsOrIsNotTheProductIsNotTaken) {
   };
   EXPECT_EQ(chosen_of({refuses, turned, nothing, good}).chosen, 3);
   EXPECT_FALSE(chosen_of({}).defined());
-  EXPECT_FALSE(choose_product(nullptr, {}, at::kFloat).defined()) << "a host";
+  EXPECT_FALSE(choose_product(nullptr, {}, at::kFloat, Queue{}).defined()) << "a host";
   const auto too_large = [](const ProductFactors& factors, at::Tensor& out) {
     TORCH_CHECK_WITH(OutOfMemoryError, factors.x_MK.size(0) < 4096, "no memory");
     return good(factors, out);
@@ -183,7 +197,7 @@ TEST(FixedProduct, AnAlgorithmThatFailsInTheMiddleOfAPassIsToldOf) {
   works = false;
   at::Tensor out_MN = at::empty({5, 48}, at::kBFloat16);
   const ProductFactors zeros{at::zeros({5, 96}, at::kBFloat16), at::zeros({48, 96}, at::kBFloat16)};
-  EXPECT_THROW(fixed.multiply(zeros, out_MN), Error);
+  EXPECT_THROW(fixed.multiply(zeros, out_MN, Queue{}), Error);
 }
 
 }  // namespace

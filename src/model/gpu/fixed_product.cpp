@@ -16,12 +16,8 @@ namespace {
 // bf16 rounds by 2^-9; the order of sums adds little. What is not the product at all is off by as much as its numbers are large.
 constexpr double kNear = 0.02;
 
-// `rows` rows: those of the block again and again.
 ProductFactors repeated(const ProductFactors& block, std::int64_t rows) {
-  const std::int64_t B = block.x_MK.size(0);
-  const auto repeat = [&](const at::Tensor& all) {
-    return all.repeat({(rows + B - 1) / B, 1}).narrow(0, 0, rows).contiguous();
-  };
+  const auto repeat = [&](const at::Tensor& all) { return repeated_rows(all, rows); };
   if (!block.is_fp8()) return {repeat(block.x_MK), block.weight_NK};
   return {repeat(block.x_MK.view(at::kByte)).view(block.x_MK.scalar_type()), block.weight_NK, repeat(block.scale_M1),
           block.weight_scale_1N};
@@ -34,23 +30,18 @@ at::Tensor plain_product(const ProductFactors& factors) {
   return codes_MN.to(at::kFloat) * factors.scale_M1 * factors.weight_scale_1N;
 }
 
-// Rows 0 .. B-1 for which every other row at a multiple of B has the same bits; undefined: some have not, or it does not take so many.
-at::Tensor repeated_rows(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
-                         std::int64_t rows, at::ScalarType out_type) {
+// Rows 0 .. B-1, where all that repeat them have the same bits; undefined: some have not, or it does not take so many.
+at::Tensor product_of_repeated(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
+                               std::int64_t rows, at::ScalarType out_type, const Queue& queue) {
   const std::int64_t B = block.x_MK.size(0);
   at::Tensor out_MN = at::empty({rows, block.weight_NK.size(0)}, block.x_MK.options().dtype(out_type));
-  if (!algorithms.multiply(algorithm, repeated(block, rows), out_MN)) return {};
-  const at::Tensor first = out_MN.narrow(0, 0, std::min(B, rows)).clone();
-  for (std::int64_t row = B; row < rows; row += B) {
-    const std::int64_t count = std::min(B, rows - row);
-    if (!at::equal(out_MN.narrow(0, row, count), first.narrow(0, 0, count))) return {};
-  }
-  return first;
+  if (!algorithms.multiply(algorithm, repeated(block, rows), out_MN, queue)) return {};
+  return rows_repeat(out_MN, B) ? out_MN.narrow(0, 0, std::min(B, rows)).clone() : at::Tensor();
 }
 
 bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
-                               at::ScalarType out_type, std::int64_t most_rows) {
-  const at::Tensor wanted = repeated_rows(algorithms, algorithm, block, block.x_MK.size(0), out_type);
+                               at::ScalarType out_type, const Queue& queue, std::int64_t most_rows) {
+  const at::Tensor wanted = product_of_repeated(algorithms, algorithm, block, block.x_MK.size(0), out_type, queue);
   if (!wanted.defined()) return false;
   const at::Tensor plain = plain_product(block);
   const at::Tensor apart = (wanted.to(at::kFloat) - plain).abs().max(), largest = plain.abs().max();
@@ -58,7 +49,7 @@ bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorith
   return std::all_of(kTriedRows.begin(), kTriedRows.end(), [&](std::int64_t rows) {
     if (rows > most_rows) return true;
     try {
-      const at::Tensor bits = repeated_rows(algorithms, algorithm, block, rows, out_type);
+      const at::Tensor bits = product_of_repeated(algorithms, algorithm, block, rows, out_type, queue);
       return bits.defined() && at::equal(bits, wanted.narrow(0, 0, bits.size(0)));
     } catch (const c10::OutOfMemoryError&) {
       log_warning(
@@ -72,17 +63,27 @@ bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorith
 
 }  // namespace
 
-void FixedProduct::multiply(const ProductFactors& factors, at::Tensor& out_MN) const {
-  MAGISTER_CHECK(algorithms->multiply(chosen, factors, out_MN), ExitCode::kInternal,
+at::Tensor repeated_rows(const at::Tensor& block_BK, std::int64_t rows) {
+  const std::int64_t B = block_BK.size(0);
+  return block_BK.repeat({(rows + B - 1) / B, 1}).narrow(0, 0, rows).contiguous();
+}
+
+bool rows_repeat(const at::Tensor& rows_MN, std::int64_t B) {
+  const std::int64_t M = rows_MN.size(0);
+  return M <= B || at::equal(rows_MN.narrow(0, B, M - B), rows_MN.narrow(0, 0, M - B));
+}
+
+void FixedProduct::multiply(const ProductFactors& factors, at::Tensor& out_MN, const Queue& queue) const {
+  MAGISTER_CHECK(algorithms->multiply(chosen, factors, out_MN, queue), ExitCode::kInternal,
                  "cuBLASLt does not multiply {} rows with {} x {} weights by the algorithm that it has taken for {} "
                  "others (the pass has no result); report this",
                  factors.x_MK.size(0), factors.weight_NK.size(0), factors.weight_NK.size(1), kTriedRows.size());
 }
 
 FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,
-                            at::ScalarType out_type, std::int64_t most_rows) {
+                            at::ScalarType out_type, const Queue& queue, std::int64_t most_rows) {
   for (int i = 0; algorithms != nullptr && i < algorithms->count(); ++i) {
-    if (gives_rows_their_own_bits(*algorithms, i, block, out_type, most_rows)) return {std::move(algorithms), i};
+    if (gives_rows_their_own_bits(*algorithms, i, block, out_type, queue, most_rows)) return {std::move(algorithms), i};
   }
   return {};
 }

@@ -27,7 +27,7 @@ class ProductAlgorithms {
   virtual ~ProductAlgorithms() = default;
   virtual int count() const = 0;
   // out[M, N] = x[M, K] * weight[N, K]^T, with their scales, contiguous; queued. False: this one does not take such factors.
-  virtual bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN) const = 0;
+  virtual bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN, const Queue& queue) const = 0;
 };
 
 // Those of cuBLASLt with whole sums (no split of K, no work place, so no stream-K either), for factors of `type` (kBFloat16, kFloat or
@@ -42,19 +42,27 @@ bool lt_is_there();
 // Numbers of rows that are tried: one, those around the sizes of a library's tiles, and whole passes: of prompts (8,192 tokens), and a unit of 16,384.
 constexpr std::array<std::int64_t, 12> kTriedRows = {1, 7, 64, 65, 129, 256, 300, 1000, 2048, 4096, 8192, 16384};
 
+// Rows of the block that is repeated: odd, so that among many of them each of its rows stands at every place of a tile of 64, 128 or 256 rows.
+constexpr std::int64_t kTriedBlock = 61;
+
+// [rows, K]: those of the block [B, K] again and again.
+at::Tensor repeated_rows(const at::Tensor& block_BK, std::int64_t rows);
+// Whether row i has the bits of row i - B, for every i from B on (NaN equals nothing). Waits for the device.
+bool rows_repeat(const at::Tensor& rows_MN, std::int64_t B);
+
 struct FixedProduct {
   std::shared_ptr<const ProductAlgorithms> algorithms;
   int chosen = -1;
 
   bool defined() const { return chosen >= 0; }
   // As ProductAlgorithms; throws Error(kInternal) where the chosen one does not take them.
-  void multiply(const ProductFactors& factors, at::Tensor& out_MN) const;
+  void multiply(const ProductFactors& factors, at::Tensor& out_MN, const Queue& queue) const;
 };
 
 // The first algorithm that takes all of kTriedRows, gives every row of `block` (factors with B rows) the same bits for each of them at every
 // place, and is near at::mm; a number of rows for which the device has no memory is left out, for nor will a pass have it. Undefined: there is none.
 // most_rows: of a pass, where there are never more.
 FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,
-                            at::ScalarType out_type, std::int64_t most_rows = kTriedRows.back());
+                            at::ScalarType out_type, const Queue& queue, std::int64_t most_rows = kTriedRows.back());
 
 }  // namespace magister::gpu

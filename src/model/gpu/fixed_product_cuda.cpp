@@ -122,7 +122,7 @@ cublasLtHandle_t handle_of(int device) {
 class LtAlgorithms final : public ProductAlgorithms {
  public:
   LtAlgorithms(std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue& queue)
-      : handle_(handle_of(queue.device)), queue_(queue), out_type_(out_type), weight_(layout_of(type, N, K)) {
+      : handle_(handle_of(queue.device)), out_type_(out_type), weight_(layout_of(type, N, K)) {
     const auto ones = [&](std::int64_t count) {
       return at::ones({count}, at::dtype(at::kFloat).device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device)));
     };
@@ -133,7 +133,7 @@ class LtAlgorithms final : public ProductAlgorithms {
 
   int count() const override { return static_cast<int>(algorithms_.size()); }
 
-  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN) const override {
+  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN, const Queue& queue) const override {
     const at::Tensor &x_MK = factors.x_MK, &weight_NK = factors.weight_NK;
     MAGISTER_ASSERT(x_MK.is_contiguous() && weight_NK.is_contiguous() && out_MN.is_contiguous());
     MAGISTER_ASSERT(out_MN.scalar_type() == out_type_);
@@ -147,7 +147,7 @@ class LtAlgorithms final : public ProductAlgorithms {
     const cublasStatus_t status = lt().matmul(
         handle_, product.get(), &one, weight_NK.const_data_ptr(), weight_.get(), x_MK.const_data_ptr(), x.get(), &zero,
         out_MN.const_data_ptr(), out.get(), out_MN.data_ptr(), out.get(),
-        &algorithms_[static_cast<std::size_t>(algorithm)], nullptr, 0, static_cast<cudaStream_t>(queue_.stream));
+        &algorithms_[static_cast<std::size_t>(algorithm)], nullptr, 0, static_cast<cudaStream_t>(queue.stream));
     if (status != CUBLAS_STATUS_SUCCESS)
       cudaGetLastError();  // or ATen would hold the next kernel for the one that failed
     return status == CUBLAS_STATUS_SUCCESS;
@@ -208,7 +208,6 @@ class LtAlgorithms final : public ProductAlgorithms {
   }
 
   cublasLtHandle_t handle_;
-  Queue queue_;
   at::ScalarType out_type_;
   Layout weight_;
   std::vector<cublasLtMatmulAlgo_t> algorithms_;

@@ -199,7 +199,7 @@ class TileFactors {
     if (weight_KN_.defined()) return {x_MK_.contiguous(), weight_KN_.t().contiguous()};
     return {x_MK_.view(at::kFloat8_e4m3fn), linear_.fp8_NK, scale_M1_, linear_.fp8_scales_1N};
   }
-  void multiply_at_once(at::Tensor& out_MN) const { linear_.fixed.multiply(factors(), out_MN); }
+  void multiply_at_once(at::Tensor& out_MN) const { linear_.fixed.multiply(factors(), out_MN, queue_); }
   at::ScalarType out_type() const {
     return linear_.float_out ? at::kFloat : scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type();
   }
@@ -220,9 +220,9 @@ class TileFactors {
     out_MN.copy_(tile.narrow(0, 0, rows));
   }
 
-  // The same rows `times` times, one after the other.
-  void repeat(std::int64_t times, at::Tensor out_MN) const {
-    multiply_tile([times](const at::Tensor& all) { return all.repeat({times, 1}); }, out_MN);
+  // The same rows again and again, as many as `out_MN` has.
+  void repeat(at::Tensor out_MN) const {
+    multiply_tile([rows = out_MN.size(0)](const at::Tensor& all) { return repeated_rows(all, rows); }, out_MN);
   }
 
  private:
@@ -295,12 +295,10 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
                      const std::shared_ptr<const ProductAlgorithms>& algorithms) {
   // A test's passes have some tens of rows: filled up to 2,048, and tried with 4,096, they were a third of the time of all tests of GPU code.
   constexpr std::int64_t kMostHostTile = 512;
-  constexpr std::int64_t kBlock =
-      64;  // rows of the same numbers again and again: also their place in a tile must not matter
-  const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
+  const at::Tensor block = self_test_block(kTriedBlock, linear.inputs, device_of(queue)).to(type);
   linear.fixed = {};
   const TileFactors factors(linear, {block}, queue);
-  linear.fixed = choose_product(algorithms, factors.factors(), factors.out_type());
+  linear.fixed = choose_product(algorithms, factors.factors(), factors.out_type(), queue);
   if (linear.fixed.defined()) return;
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
@@ -308,9 +306,8 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
     candidates.emplace_back(size, at::Tensor());
     try {
       at::Tensor out_MN = factors.empty_out(size);
-      factors.repeat(size / kBlock, out_MN);
-      const at::Tensor first = out_MN.narrow(0, 0, kBlock).clone();
-      if (out_MN.view({-1, kBlock, linear.outputs}).eq(first).all().item<bool>()) candidates.back().second = first;
+      factors.repeat(out_MN);
+      if (rows_repeat(out_MN, kTriedBlock)) candidates.back().second = out_MN.narrow(0, 0, kTriedBlock).clone();
     } catch (const c10::OutOfMemoryError&) {
       continue;  // nor will a pass have the memory for it
     }

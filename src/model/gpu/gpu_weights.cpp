@@ -184,9 +184,9 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
     }
   }
   if (queue.on_host() || !config.labels.empty()) return;  // rows of labels are few, and go through product()
-  const at::Tensor block_BD = self_test_block(64, head.inputs, device).to(dtype);
+  const at::Tensor block_BD = self_test_block(kTriedBlock, head.inputs, device).to(dtype);
   head.fixed = choose_product(lt_algorithms(head.outputs, head.inputs, dtype, at::kFloat, queue),
-                              {block_BD, head.weight_NK}, at::kFloat, kLogitRows);
+                              {block_BD, head.weight_NK}, at::kFloat, queue, kLogitRows);
   if (!head.fixed.defined())
     log_info(
         "logits are made as cuBLAS chooses for {} rows: none of its algorithms was found to give each row its own bits",

@@ -351,6 +351,10 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
     node.reject("model", "dtype {} (weights are trained in f32); choose f32 or auto", config.model.dtype);
   if (config.model.quantization != "none")
     node.reject("model", "quantization {} (codes cannot be trained); remove it", config.model.quantization);
+  if (config.model.cudnn_attention)
+    node.reject("model",
+                "attention: cudnn (it computes in bf16, and weights are trained in f32); remove the key, or give the "
+                "task a `model` of its own");
   return config;
 }
 
