@@ -121,6 +121,12 @@ ExitCode bench_command(Invocation& call) {
                    "--attention {} (long texts' attention has two libraries); write flash or cudnn",
                    printable(attention));
     options.cudnn = attention == "cudnn";
+    const std::string decoding = line.option("--decoding", "latency");
+    MAGISTER_CHECK(decoding == "latency" || decoding == "throughput", ExitCode::kUsage,
+                   "--decoding {} (products of decoding passes are made for few texts or for many); write latency or "
+                   "throughput",
+                   printable(decoding));
+    options.throughput = decoding == "throughput";
     options.json = line.has("--json");
     std::string text = run_bench(options);
     if (!text.ends_with('\n')) text += '\n';

@@ -39,6 +39,7 @@ class ModelBackend {
   virtual bool shares_prefixes() const = 0;
   virtual void use_cuda_graphs(bool on) {}
   virtual void use_cudnn_attention() {}
+  virtual void use_throughput_decoding() {}
 };
 
 }  // namespace magister

@@ -88,6 +88,16 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
                  "key, or give tasks of another type a `model` of their own",
                  section.dtype);
   model.cudnn_attention = section.cudnn_attention;
+  MAGISTER_CHECK(gpu || !section.throughput_decoding, ExitCode::kConfig,
+                 "model.decoding: throughput on CPUs (it chooses among products of GPUs); remove the key, or run on "
+                 "GPUs");
+  MAGISTER_CHECK(
+      !section.throughput_decoding || (model.plain_dtype == at::kBFloat16 && section.quantization == "none"),
+      ExitCode::kConfig,
+      "model.decoding: throughput beside model.dtype: {} and quantization: {} (it is for plain bf16 weights); remove "
+      "the key, or give tasks of another type a `model` of their own",
+      section.dtype, section.quantization);
+  model.throughput_decoding = section.throughput_decoding;
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
@@ -106,6 +116,7 @@ Transformer load_model(const OpenModel& model, at::ScalarType dtype, const Quant
     const gpu::Queue queue = model.gpu->on_host() ? *model.gpu : gpu::Queue{group.device().index(), nullptr};
     Transformer loaded(model.description, *model.file, group, pool, dtype, quantization, queue, hook, kept);
     if (model.cudnn_attention) loaded.use_cudnn_attention();
+    if (model.throughput_decoding) loaded.use_throughput_decoding();
     return loaded;
   }
   return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};

@@ -58,6 +58,7 @@ class Measurement:
 
 
 INT8, INT4 = ["--format", "int8", "--group", 128], ["--format", "int4", "--group", 128]
+MANY = ["--decoding", "throughput"]
 BF16, FP8 = ["--dtype", "bf16"], ["--dtype", "fp8"]
 
 
@@ -71,7 +72,7 @@ def table_of(sizes):
 
     def decode(name, model, kind, written=sizes.written, texts=1, limit=60, graph="on"):
         return bench(name, "decode", model, limit, *kind, "--tokens", written, "--sequences", texts, "--graph", graph,
-                     *(["--past", sizes.prompt] if texts > 1 else []))
+                     *(["--past", sizes.prompt, *MANY] if texts > 1 else []))
 
     texts = sizes.unit // sizes.text
     whole = ["--tokens", sizes.unit, "--sequences", texts]
@@ -124,8 +125,8 @@ def layers_of(sizes):
     yield layer("layer_decode_bf16", "{8b}", *BF16, "--rows", 1, *few)
     yield layer("layer_fp8", "{8b}", *FP8, *whole)
     yield layer("layer_uneven", "{8b}", *BF16, "--tokens", sizes.uneven, "--sequences", sizes.uneven_texts, "--lengths", "uneven")
-    yield layer("layer_decode_many", "{8b}", *BF16, "--rows", sizes.many[-1], *few)
-    yield layer("layer_decode_more", "{8b}", *BF16, "--rows", sizes.many[-2], *few)
+    yield layer("layer_decode_many", "{8b}", *BF16, "--rows", sizes.many[-1], *few, *MANY)
+    yield layer("layer_decode_more", "{8b}", *BF16, "--rows", sizes.many[-2], *few, *MANY)
     yield layer("layer_cached", "{8b}", *BF16, "--tokens", texts * sizes.cached, "--sequences", texts, "--past", sizes.cached)
     yield layer("layer_long", "{8b}", *BF16, "--tokens", sizes.long, "--sequences", 1)
     yield layer("layer_long_cudnn", "{8b}", *BF16, "--tokens", sizes.long, "--sequences", 1, "--attention", "cudnn")
@@ -228,11 +229,11 @@ def rows(sizes):
         row("decode of one sequence, 8B, int4: bytes/s over the copy bandwidth", 0.45, 0.60, over("decode_int4", "copy"), "layer_decode_int4"),
         row(f"{bf16}: bytes/s over what the GPU reads when it only reads", None, None, over("decode_bf16", "read"), "layer_decode_bf16"),
         row("CUDA graph over eager decoding, 8B, bf16: tokens/s", 1.1, 1.25, ratio("decode_bf16", "decode_eager"), "layer_decode_bf16"),
-        row(f"decode of {many} sequences, 8B, bf16: tokens/s over 20,000 (vLLM's class)", 0.6, 1.0, over_figure("decode_many", DECODE_AIM),
+        row(f"decode of {many} sequences, 8B, bf16, for throughput: tokens/s over 20,000 (vLLM's class)", 0.6, 1.0, over_figure("decode_many", DECODE_AIM),
             "layer_decode_many"),
-        row(f"decode of {more} sequences, 8B, bf16: tokens/s over one sequence's", None, None, ratio("decode_more", "decode_bf16"),
+        row(f"decode of {more} sequences, 8B, bf16, for throughput: tokens/s over one sequence's", None, None, ratio("decode_more", "decode_bf16"),
             "layer_decode_more"),
-        row(f"decode of {some} sequences, 8B, bf16: tokens/s over one sequence's", None, None, ratio("decode_some", "decode_bf16"),
+        row(f"decode of {some} sequences, 8B, bf16, for throughput: tokens/s over one sequence's", None, None, ratio("decode_some", "decode_bf16"),
             "layer_decode_more"),
         row("70B on one GPU, int8: decode bytes/s over the copy bandwidth", 0.60, 0.75, over("decode_70b_int8", "copy"),
             "layer_70b_decode_int8"),

@@ -186,6 +186,20 @@ class GpuCode(unittest.TestCase):
         self.assertEqual((again.returncode, self.world.sha256("said")), (0, reference), again.stderr)
         self.assertIn("complete already", again.stderr)
 
+    def test_throughput_where_there_is_none(self):
+        for changes, words, environment in ((["model.decoding=throughput"], "model.decoding: throughput on CPUs", {}),
+                                            (["model.decoding=throughput"], "beside model.dtype: f32", ON_HOST),
+                                            (["model.decoding=through"], "did you mean throughput?", {}),
+                                            (["model.decoding=throughput", "model.dtype=bf16", "model.quantization=int8"], "and quantization: int8", ON_HOST),
+                                            (["model.decoding=throughput", "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)):
+            self.assertEqual([*self.world.folder.glob("runs/through/teacher.h5*")], [])
+            result = self.world.run("through", 1, *changes, **environment)
+            self.assertEqual(result.returncode, 78, result.stderr)
+            self.assertIn(words, result.stderr)
+        reference = self.world.complete("few", 1, **ON_HOST)
+        again = self.world.run("few", 1, "model.decoding=latency", **ON_HOST)
+        self.assertEqual((again.returncode, self.world.sha256("few")), (0, reference), again.stderr)
+
     def test_f16_is_refused(self):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)
         self.assertEqual(result.returncode, 78, result.stderr)

@@ -317,7 +317,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
                 (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given beside `batch_tokens`", "tasks.0.train.batch_tokens=200"), (78, "5 sequences at once of a step that takes 4", "tasks.0.train.micro_batch=5"),
                 (78, "no model here has a batch norm", "tasks.0.train.sync_batch_norm=true"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
-                (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"), (78, "it computes in bf16, and weights", "model.attention=cudnn"),
+                (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"), (78, "it computes in bf16, and weights", "model.attention=cudnn"), (78, "it is for bf16, and weights", "model.decoding=throughput"),
                 (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, "none of the 1 records has a token to learn from",
                                                                        f"tasks.0.dataset.path={empty}", "tasks.0.train.append_eos=false"),
                 (65, "may cut the answers off", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m", "tasks.0.assistant_only_loss=true",

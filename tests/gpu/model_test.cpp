@@ -266,6 +266,23 @@ TEST(GpuAttention, LongTextsByCudnnHaveTheirOwnBits) {
   EXPECT_LE((among - by_flash).abs().mean().item<double>(), 0.01 * by_flash.abs().mean().item<double>());
 }
 
+// `model.decoding: throughput`: a text's rows have their own bits among others, near those of the other products, and in a graph, too.
+TEST(GpuDecoding, ForThroughputRowsHaveTheirOwnBits) {
+  if (gpu::gpu_queue().on_host())
+    GTEST_SKIP() << "the host has no cuBLASLt; model/decode_products has a pretended one in its place";
+  Model model = on_gpu(small_model("llama"), at::kBFloat16);
+  const at::Tensor before = through_a_cache(model).to(at::kFloat);
+  model.transformer.use_throughput_decoding();
+  model.transformer.use_cuda_graphs(false);
+  const at::Tensor eager = through_a_cache(model);
+  EXPECT_FALSE(at::equal(eager.to(at::kFloat), before)) << "the products are the same";
+  EXPECT_LE((eager.to(at::kFloat) - before).abs().mean().item<double>(), 0.02 * before.abs().mean().item<double>());
+  model.transformer.use_cuda_graphs(true);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(through_a_cache(model), eager)) << "pass " << i;
+  // A prompt has other products; a text that is written does not change with how many others are.
+  EXPECT_LE(largest_difference(eager, reference("llama")), limit_of(at::kBFloat16));
+}
+
 // A graph replays the very kernels.
 TEST(GpuGraphs, PassesOfAGraphHaveEqualBits) {
   for (const auto& [dtype, scheme] :

@@ -7,39 +7,20 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
+#include "magister/device/launch_watch.h"
 #include "model/gpu/gpu_linear.h"
+#include "model/pretended_algorithms.h"
 #include "model/self_test.h"
 
 namespace magister::gpu {
 namespace {
 
-// In double and rounded once: rows have the same bits in every product.
-at::Tensor exact(const ProductFactors& factors) {
-  const at::Tensor out_MN = at::mm(factors.x_MK.to(at::kDouble), factors.weight_NK.to(at::kDouble).t());
-  return factors.is_fp8() ? out_MN * factors.scale_M1 * factors.weight_scale_1N : out_MN;
-}
-
-class Pretended final : public ProductAlgorithms {
- public:
-  using Algorithm = std::function<bool(const ProductFactors& factors, at::Tensor& out_MN)>;
-  explicit Pretended(std::vector<Algorithm> algorithms) : algorithms_(std::move(algorithms)) {}
-  int count() const override { return static_cast<int>(algorithms_.size()); }
-  bool multiply(int algorithm, const ProductFactors& factors, at::Tensor& out_MN, const Queue&) const override {
-    rows.push_back(factors.x_MK.size(0));
-    return algorithms_[static_cast<std::size_t>(algorithm)](factors, out_MN);
-  }
-  mutable std::vector<std::int64_t> rows;  // of all products so far
-
- private:
-  std::vector<Algorithm> algorithms_;
-};
-
-bool good(const ProductFactors& factors, at::Tensor& out) { return out.copy_(exact(factors)), true; }
 // The last bit of an output, as another order of sums gives it.
 void change_a_bit(at::Tensor out_MN, std::int64_t row) { out_MN[row][3].mul_(1.01); }
 
@@ -148,6 +129,28 @@ TEST(FixedProduct, IsHowAPassMultiplies) {
     const at::Tensor tiled_MN = product_in_tiles(linear, x_MK, linear.pass_tiles, Queue{});
     EXPECT_LE((tiled_MN.to(at::kDouble) - wanted).abs().max().item<double>(), float_out ? 2e-5 : 6e-2);
   }
+}
+
+// What times the calls of a pass is told of a library's product, with its sizes.
+TEST(FixedProduct, IsSeenByAWatch) {
+  struct Watch final : LaunchWatch {
+    Watch() { launch_watch = this; }
+    ~Watch() override { launch_watch = nullptr; }
+    void begin(const char* name, const WatchedProduct& product) override {
+      seen.push_back(std::string(name) + " " + std::to_string(product.M) + " " + std::to_string(product.N) + " " +
+                     std::to_string(product.K));
+    }
+    void end() override { ++ended; }
+    std::vector<std::string> seen;
+    int ended = 0;
+  };
+  const FixedProduct fixed = chosen_of({good});
+  at::Tensor out_MN = at::empty({5, 48}, at::kBFloat16);
+  const ProductFactors zeros{at::zeros({5, 96}, at::kBFloat16), at::zeros({48, 96}, at::kBFloat16)};
+  Watch watch;
+  fixed.multiply(zeros, out_MN, Queue{});
+  EXPECT_EQ(watch.seen, std::vector<std::string>{"cublasLtMatmul 5 48 96"});
+  EXPECT_EQ(watch.ended, 1);
 }
 
 // As above, in 8-bit floats: rows and their scales come to the library as they are, and what forgets a scale is not taken.

@@ -44,7 +44,7 @@ class CountedKernels final : public gpu::LaunchWatch {
  public:
   CountedKernels() { gpu::launch_watch = this; }
   ~CountedKernels() override { gpu::launch_watch = nullptr; }
-  void begin(const char*, const gpu::LaunchShape&) override { ++kernels; }
+  void begin(const char*, const gpu::WatchedProduct&) override { ++kernels; }
   void end() override {}
   int kernels = 0;
 };

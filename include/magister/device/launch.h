@@ -43,7 +43,7 @@ int launch_cuda(const Kernel&, const LaunchShape&, void*, bool) {
 template <typename Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
-  const WatchedLaunch watched(Kernel::kName, shape);
+  const WatchedLaunch watched(Kernel::kName);
   if (queue.on_host()) {
     const auto run = [kernel, shape] {
       bool waited = true;

@@ -107,6 +107,10 @@ class Transformer {
   // its neighbours. GPU models only. Local.
   void use_cudnn_attention();
 
+  // Products of rows of texts that are being written go through cuBLASLt from now on (src/model/gpu/decode_products.h): faster for many texts at once,
+  // slower for a few, and other last bits. Throws Error(kConfig) where the model or the library does not take it. GPU models only. Local.
+  void use_throughput_decoding();
+
   const LmHead& lm_head() const;
   // Of a model on a device with a queue of its own, whose passes are queued and not yet done when forward() returns; null: on the CPU.
   const gpu::Queue* queue() const;

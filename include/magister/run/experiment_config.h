@@ -42,6 +42,7 @@ struct ModelSection {
   // Inputs a scale: 32 | 64 | 128, or 0: one scale an output. Nothing: the file's own, and 32 where codes are made.
   std::optional<std::int64_t> quantization_group;
   bool cudnn_attention = false;        // attention: of long texts in passes without a cache; else flash attention
+  bool throughput_decoding = false;    // decoding: products for many texts at once, by the library; else our own
   std::int64_t quantization_loss = 0;  // tokens over which the loss is measured before the work; 0: not
   std::string chat_template;           // a file or a text; empty: the model's own
   // Variables of the chat template beyond the chat itself (enable_thinking: false), and where they stand, for messages.

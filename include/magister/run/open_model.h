@@ -36,14 +36,15 @@ struct OpenModel {
   at::ScalarType dtype = at::kFloat;
   at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
   QuantScheme quantization;
-  QuantizedProducts products;      // with quantisation
-  int shards_on_host = 1;          // that share a host's memory, this one among them
-  std::uint64_t beside_bytes = 0;  // on a GPU: of what else stands there, which the cache must leave
-  bool is_second = false;          // beside another model of its group, which counts what they share
-  KeptWeights kept;                // of load(); without a name it leaves nothing there
-  bool cudnn_attention = false;    // see Transformer::use_cudnn_attention
-  std::optional<gpu::Queue> gpu;   // where this rank's first shard computes; nothing: on the CPU
-  std::vector<int> gpus;           // of all its shards; empty where the host computes
+  QuantizedProducts products;        // with quantisation
+  int shards_on_host = 1;            // that share a host's memory, this one among them
+  std::uint64_t beside_bytes = 0;    // on a GPU: of what else stands there, which the cache must leave
+  bool is_second = false;            // beside another model of its group, which counts what they share
+  KeptWeights kept;                  // of load(); without a name it leaves nothing there
+  bool cudnn_attention = false;      // see Transformer::use_cudnn_attention
+  bool throughput_decoding = false;  // see Transformer::use_throughput_decoding
+  std::optional<gpu::Queue> gpu;     // where this rank's first shard computes; nothing: on the CPU
+  std::vector<int> gpus;             // of all its shards; empty where the host computes
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }

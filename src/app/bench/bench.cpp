@@ -135,10 +135,11 @@ std::string run_bench(const BenchOptions& options) {
                  options.sequences, options.tokens);
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
-  const bool for_gpus =
-      options.random || !options.graphs || options.cudnn || options.layers > 0 || options.past > 0 || options.uneven;
+  const bool for_gpus = options.random || !options.graphs || options.cudnn || options.throughput ||
+                        options.layers > 0 || options.past > 0 || options.uneven;
   MAGISTER_CHECK(options.device != "cpu" || !for_gpus, ExitCode::kUsage,
-                 "--random, --graph off, --attention cudnn, --layers, --past and --lengths uneven are for GPUs (on a "
+                 "--random, --graph off, --attention cudnn, --decoding throughput, --layers, --past and --lengths "
+                 "uneven are for GPUs (on a "
                  "CPU they would change nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);

@@ -15,6 +15,7 @@ struct BenchOptions {
   bool graphs = true;          // on a GPU: decoding passes as CUDA graphs
   bool cudnn =
       false;  // on a GPU: long texts' attention by cuDNN (model.attention); the host has none and measures without
+  bool throughput = false;     // on a GPU: products of decoding by the library (model.decoding); on the host our own
   std::string model;           // for prefill and teacher
   std::int64_t tokens = 512;   // packed tokens of the unit
   std::int64_t sequences = 1;  // they are divided into

@@ -140,10 +140,13 @@ void CallTimer::stop() noexcept {
   if (gpu::launch_watch == this) gpu::launch_watch = nullptr;
 }
 
-void CallTimer::begin(const char* name, const gpu::LaunchShape&) {
+void CallTimer::begin(const char* name, const gpu::WatchedProduct& product) {
   if (depth_++ > 0) return;
   TimedCall call;
   call.name = name;
+  call.M = product.M;
+  call.N = product.N;
+  call.K = product.K;
   open(std::move(call));
 }
 

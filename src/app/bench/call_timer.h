@@ -15,7 +15,7 @@ namespace magister {
 struct TimedCall {
   std::string name;                  // a kernel's kName, or an operation as ATen calls it: aten::mm
   bool of_head = false;              // between head_begins() and finish()
-  std::int64_t M = 0, N = 0, K = 0;  // of ATen's products [M, K] x [K, N]
+  std::int64_t M = 0, N = 0, K = 0;  // of ATen's and cuBLASLt's products [M, K] x [K, N]
   double begin_ms = 0, end_ms = 0;   // since the first call's begin
 };
 
@@ -32,7 +32,7 @@ class CallTimer final : public gpu::LaunchWatch {
   // Waits for the device. Without what two stamps with nothing between them cost.
   std::vector<TimedCall> finish();
 
-  void begin(const char* name, const gpu::LaunchShape& shape) override;
+  void begin(const char* name, const gpu::WatchedProduct& product) override;
   void end() override;
 
  private:

@@ -131,6 +131,7 @@ class GpuBench {
     model_->self_test();
     model_->use_cuda_graphs(options_.graphs);
     if (options_.cudnn && !queue_.on_host()) model_->use_cudnn_attention();
+    if (options_.throughput && !queue_.on_host()) model_->use_throughput_decoding();
   }
 
   // Peak since the last call with `reset`, which gives what is allocated now.
@@ -216,7 +217,13 @@ class GpuBench {
     const std::unique_ptr<Generator> generator =
         make_generator(prompt, options_.tokens + warm + 2 * prefills + 2, std::min(all, std::max(kPass, prompt)));
     const auto written = [&] { return static_cast<std::int64_t>(generator->counts().written_tokens); };
-    while (written() < options_.sequences) generator->step();
+    // Until every text is being written: early ones write a token a pass while later prompts are computed.
+    const auto computed = [&] { return generator->counts().computed_tokens; };
+    for (std::uint64_t before = computed(), rows = 0;
+         rows != static_cast<std::uint64_t>(options_.sequences) && !generator->idle(); before = computed()) {
+      generator->step();
+      rows = written() < options_.sequences ? 0 : computed() - before;
+    }
     for (std::int64_t i = 0; i < warm; ++i) generator->step();
     const std::uint64_t before = generator->counts().written_tokens, passes = generator->counts().passes;
     const std::int64_t enough = written() + options_.tokens * options_.sequences;

@@ -37,7 +37,8 @@ class Place {
 
   std::string next(const TimedCall& call) {
     const std::string& name = call.name;
-    if (call.of_head) return is_kernel(name) && !is_own_product(name) && !has(name, "quantize") ? "reduction" : "head";
+    if (call.of_head)
+      return is_kernel(name) && call.M == 0 && !is_own_product(name) && !has(name, "quantize") ? "reduction" : "head";
     if (has(name, "embed")) {  // also where a pass begins again with other rows
       norms_ = 0;
       return "embedding";
@@ -124,7 +125,8 @@ void add_work(LayerPart& part, const PassSizes& sizes, int stream_norms) {
   const auto [n, k] = sizes.weight(part.place);
   if (part.M > 0) {
     const auto pm = static_cast<double>(part.M), pn = static_cast<double>(part.N), pk = static_cast<double>(part.K);
-    const double in = has(part.name, "_scaled_mm") ? 1 : e, out = part.place == "head" ? 4 : e;
+    const double in = has(part.name, "_scaled_mm") || has(part.name, "e4m3") ? 1 : e,
+                 out = part.place == "head" ? 4 : e;
     part.flops = 2 * pm * pn * pk * calls;
     part.bytes = (in * (pm * pk + pk * pn) + out * pm * pn) * calls;
   } else if (is_own_product(part.name) && n > 0) {

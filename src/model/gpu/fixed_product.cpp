@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/device/launch_watch.h"
 
 namespace magister::gpu {
 namespace {
@@ -74,10 +75,12 @@ bool rows_repeat(const at::Tensor& rows_MN, std::int64_t B) {
 }
 
 void FixedProduct::multiply(const ProductFactors& factors, at::Tensor& out_MN, const Queue& queue) const {
+  const std::int64_t M = factors.x_MK.size(0), K = factors.x_MK.size(1), N = factors.weight_NK.size(0);
+  const WatchedLaunch watched(factors.is_fp8() ? "cublasLtMatmul, e4m3" : "cublasLtMatmul", {M, N, K});
   MAGISTER_CHECK(algorithms->multiply(chosen, factors, out_MN, queue), ExitCode::kInternal,
                  "cuBLASLt does not multiply {} rows with {} x {} weights by the algorithm that it has taken for {} "
                  "others (the pass has no result); report this",
-                 factors.x_MK.size(0), factors.weight_NK.size(0), factors.weight_NK.size(1), kTriedRows.size());
+                 M, N, K, kTriedRows.size());
 }
 
 FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const ProductFactors& block,

@@ -21,6 +21,9 @@ struct ProductFactors {
   bool is_fp8() const { return scale_M1.defined(); }
 };
 
+constexpr std::int64_t kPassRows =
+    2048;  // of a pass over whole texts, as far as a library's order of speed is concerned
+
 // A library's ways to multiply rows with weights of one shape, what it holds for the fastest first.
 class ProductAlgorithms {
  public:
@@ -32,9 +35,10 @@ class ProductAlgorithms {
 
 // Those of cuBLASLt with whole sums (no split of K, no work place, so no stream-K either), for factors of `type` (kBFloat16, kFloat or
 // kFloat8_e4m3fn) and results of out_type. Null on the host, in a build without GPU code, and where there are none: scales a row and an output
-// are taken from cuBLAS 12.9 on, on compute capability 9.0.
+// are taken from cuBLAS 12.9 on, on compute capability 9.0. asked_rows: for which the library puts its fastest first.
 std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int64_t K, at::ScalarType type,
-                                                       at::ScalarType out_type, const Queue& queue);
+                                                       at::ScalarType out_type, const Queue& queue,
+                                                       std::int64_t asked_rows = kPassRows);
 
 // Whether this process has loaded a cuBLASLt with every function that is asked of it: with libtorch's GPU libraries it has.
 bool lt_is_there();

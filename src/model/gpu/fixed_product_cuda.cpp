@@ -20,9 +20,8 @@ namespace magister::gpu {
 namespace {
 
 constexpr const char* kLibrary = CUBLAS_VER_MAJOR == 13 ? "libcublasLt.so.13" : "libcublasLt.so.12";
-constexpr int kMostAlgorithms = 32;        // that are asked for; the first few are as good as all
-constexpr std::uint32_t kAlignment = 16;   // of all factors, in bytes
-constexpr std::int64_t kAskedRows = 2048;  // for which they are ordered by speed
+constexpr int kMostAlgorithms = 32;       // that are asked for; the first few are as good as all
+constexpr std::uint32_t kAlignment = 16;  // of all factors, in bytes
 
 // The functions in use.
 struct Lt {
@@ -121,14 +120,15 @@ cublasLtHandle_t handle_of(int device) {
 
 class LtAlgorithms final : public ProductAlgorithms {
  public:
-  LtAlgorithms(std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue& queue)
+  LtAlgorithms(std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue& queue,
+               std::int64_t asked_rows)
       : handle_(handle_of(queue.device)), out_type_(out_type), weight_(layout_of(type, N, K)) {
     const auto ones = [&](std::int64_t count) {
       return at::ones({count}, at::dtype(at::kFloat).device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device)));
     };
     const bool fp8 = type == at::kFloat8_e4m3fn;
-    const Product product = fp8 ? product_of(ones(N), ones(kAskedRows)) : product_of({}, {});
-    find(product, layout_of(type, kAskedRows, K), layout_of(out_type, kAskedRows, N));
+    const Product product = fp8 ? product_of(ones(N), ones(asked_rows)) : product_of({}, {});
+    find(product, layout_of(type, asked_rows, K), layout_of(out_type, asked_rows, N));
   }
 
   int count() const override { return static_cast<int>(algorithms_.size()); }
@@ -218,10 +218,11 @@ class LtAlgorithms final : public ProductAlgorithms {
 bool lt_is_there() { return lt().whole; }
 
 std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int64_t K, at::ScalarType type,
-                                                       at::ScalarType out_type, const Queue& queue) {
+                                                       at::ScalarType out_type, const Queue& queue,
+                                                       std::int64_t asked_rows) {
   if (queue.on_host() || !lt_is_there()) return nullptr;
   if (type == at::kFloat8_e4m3fn && CUBLAS_VERSION < MAGISTER_SCALES_OF_ROWS_SINCE) return nullptr;
-  auto algorithms = std::make_shared<LtAlgorithms>(N, K, type, out_type, queue);
+  auto algorithms = std::make_shared<LtAlgorithms>(N, K, type, out_type, queue, asked_rows);
   return algorithms->count() > 0 ? algorithms : nullptr;
 }
 

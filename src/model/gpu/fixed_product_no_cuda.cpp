@@ -4,7 +4,7 @@
 namespace magister::gpu {
 
 std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t, std::int64_t, at::ScalarType, at::ScalarType,
-                                                       const Queue&) {
+                                                       const Queue&, std::int64_t) {
   return nullptr;
 }
 

@@ -35,9 +35,7 @@ class GpuBackend final : public ModelBackend {
     return model_.forward(batch, slots, &cache);
   }
   KvCache make_cache(std::int64_t num_pages) const override { return model_.make_cache(num_pages); }
-  at::Tensor logits(const at::Tensor& hidden_RD) const override {
-    return lm_head_.capped(product(model_.head(), hidden_RD, at::kFloat, model_.queue()));
-  }
+  at::Tensor logits(const at::Tensor& hidden_RD) const override { return lm_head_.capped(model_.logits(hidden_RD)); }
   at::Tensor forward_reference(const PackedBatch& batch) override;
   std::string first_not_finite(const PackedBatch&) override { return ""; }
   void self_test() override { model_.self_test(); }
@@ -57,6 +55,7 @@ class GpuBackend final : public ModelBackend {
   }
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
   void use_cudnn_attention() override { model_.use_cudnn_attention(); }
+  void use_throughput_decoding() override { model_.use_throughput_decoding(); }
 
  private:
   // Last to go, when weights and work places are the allocator's again: what the next task asks the driver for must be there.

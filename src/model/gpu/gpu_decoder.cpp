@@ -103,6 +103,7 @@ void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::
 
 void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN,
                                const Queue& queue) {
+  if (products_ != nullptr) return products_->multiply(linear, x_RK.x_MK, out_RN, queue);
   if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK.x_MK, out_RN, queue);
   const bool of_norm = x_RK.bytes_MK.defined() && x_RK.bytes_MK.data_ptr() == fp8_.normed_TD.bytes_MK.data_ptr();
   const ProductRows tile = of_norm ? fp8_.normed_TD : fp8_.rows_TK(linear.inputs);
@@ -224,6 +225,11 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
   }
   queue_mlp(places, layer, queue);
   return &places.delta_RD;
+}
+
+void GpuDecoder::use_products(const DecodeProducts& products) {
+  products_ = &products;
+  places_.clear();  // graphs hold the others
 }
 
 void GpuDecoder::find_peer_sums() {

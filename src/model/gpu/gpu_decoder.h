@@ -15,6 +15,7 @@
 
 #include "magister/model/kv_pages.h"
 #include "magister/parallel/process_group.h"
+#include "model/gpu/decode_products.h"
 #include "model/gpu/decoder_places.h"
 #include "model/gpu/gpu_weights.h"
 
@@ -42,6 +43,8 @@ class GpuDecoder {
   // Off: kernels one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0; never where shards add in the middle of a part, as
   // norms over all heads do, and sums are no kernels. On the host a graph is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
+  // Products of plain weights are these from now on; they outlive it.
+  void use_products(const DecodeProducts& products);
   // Makes what sums in kernels need, where they work; the first pass else does. Collective over the group.
   void find_peer_sums();
   // Of all places so far, on the device; gpu_decoding_bytes() is their plan.
@@ -82,7 +85,8 @@ class GpuDecoder {
   ProcessGroup& group_;
   Queue queue_;
   bool works_ = false, graphs_ = true, whole_parts_ = true, may_record_ = true;
-  PeerSums* peer_sums_ = nullptr;         // the group's
+  PeerSums* peer_sums_ = nullptr;  // the group's
+  const DecodeProducts* products_ = nullptr;
   std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]: passes of all sizes work in the first rows
   at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed
   std::uint64_t partial_generation_ = 0;  // how often they were made

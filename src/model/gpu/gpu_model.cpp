@@ -97,6 +97,27 @@ void GpuModel::use_cudnn_attention() {
              trial.of_flash > 1 ? "; without model.attention: cudnn this run would be faster" : "");
 }
 
+void GpuModel::use_throughput_decoding(const DecodeProducts::Algorithms& algorithms) {
+  MAGISTER_CHECK(decoder_.works(), ExitCode::kConfig,
+                 "model.decoding: throughput, and this model's heads or type are not those of the decoding passes "
+                 "(they take bf16); remove the key");
+  decode_products_.emplace(weights_, queue_, algorithms);
+  decoder_.use_products(*decode_products_);
+}
+
+at::Tensor GpuModel::logits(const at::Tensor& hidden_RD) const {
+  if (!decode_products_ || !decode_products_->has_head()) return product(weights_.head, hidden_RD, at::kFloat, queue_);
+  const std::int64_t R = hidden_RD.size(0);
+  const at::Tensor rows_RD = hidden_RD.contiguous();
+  at::Tensor logits_Rv = at::empty({R, weights_.head.outputs}, hidden_RD.options().dtype(at::kFloat));
+  for (std::int64_t row = 0; row < R; row += kMostDecodeRows) {
+    const std::int64_t rows = std::min<std::int64_t>(kMostDecodeRows, R - row);
+    decode_products_->multiply_by_head(weights_.head, rows_RD.narrow(0, row, rows), logits_Rv.narrow(0, row, rows),
+                                       queue_);
+  }
+  return logits_Rv;
+}
+
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
   AttentionPlan attention = plan_attention(batch, slots, weights_.device, cudnn_attention_);
   GpuPass pass{batch, std::move(attention), {}, {}, {}, {}, {}, {}, !slots.empty(), {}, {}};

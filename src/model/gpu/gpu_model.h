@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "magister/device/launch.h"
@@ -18,6 +19,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
+#include "model/gpu/decode_products.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
 #include "model/gpu/gpu_weights.h"
@@ -61,6 +63,9 @@ class GpuModel {
   // See Transformer.
   void use_cudnn_attention();
   bool has_cudnn_attention() const { return cudnn_attention_; }
+  void use_throughput_decoding(const DecodeProducts::Algorithms& algorithms = lt_algorithms);
+  // Of rows [R, D] of texts that are being written, and of their prompts' last tokens, contiguous: f32 [R, v].
+  at::Tensor logits(const at::Tensor& hidden_RD) const;
 
  private:
   void self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance);
@@ -94,6 +99,7 @@ class GpuModel {
   Queue queue_;
   ProcessGroup& group_;
   RopeOnDevice rope_{weights_};
+  std::optional<DecodeProducts> decode_products_;
   GpuDecoder decoder_;
   bool cudnn_attention_ = false;
 };

@@ -355,6 +355,10 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
     node.reject("model",
                 "attention: cudnn (it computes in bf16, and weights are trained in f32); remove the key, or give the "
                 "task a `model` of its own");
+  if (config.model.throughput_decoding)
+    node.reject("model",
+                "decoding: throughput (it is for bf16, and weights are trained in f32); remove the key, or give the "
+                "task a `model` of its own");
   return config;
 }
 

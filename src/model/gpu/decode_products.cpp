@@ -1,0 +1,74 @@
+// The choice at load, and the call; see decode_products.h.
+#include "model/gpu/decode_products.h"
+
+#include <ATen/ATen.h>
+
+#include "magister/core/error.h"
+#include "model/gpu/gpu_linear.h"
+#include "model/gpu/product.h"
+#include "model/self_test.h"
+
+namespace magister::gpu {
+namespace {
+
+FixedProduct chosen_for(const GpuLinear& linear, at::ScalarType out_type, const Queue& queue,
+                        const DecodeProducts::Algorithms& algorithms) {
+  const at::Tensor block_BK = self_test_block(kTriedBlock, linear.inputs, linear.weight_NK.device()).to(at::kBFloat16);
+  return choose_product(algorithms(linear.outputs, linear.inputs, at::kBFloat16, out_type, queue, kMostDecodeRows),
+                        {block_BK, linear.weight_NK}, out_type, queue, kMostDecodeRows);
+}
+
+void queue_product(const FixedProduct& product, const GpuLinear& linear, const at::Tensor& x_MK,
+                   const at::Tensor& out_MN, const Queue& queue) {
+  MAGISTER_ASSERT(product.defined() && x_MK.is_contiguous() && x_MK.size(0) <= kMostDecodeRows);
+  call_library(
+      [product, weight_NK = linear.weight_NK, bias_N = linear.bias_N, x_MK, out_MN, queue] {
+        at::Tensor out = out_MN;
+        product.multiply({x_MK, weight_NK}, out, queue);
+        if (bias_N.defined()) out.add_(bias_N);
+      },
+      queue);
+}
+
+}  // namespace
+
+DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms) {
+  MAGISTER_CHECK(weights.config.labels.empty(), ExitCode::kConfig,
+                 "model.decoding: throughput of a model that gives labels (it writes no text); remove the key");
+  const auto find = [&](const GpuLinear& linear, at::ScalarType out_type) {
+    MAGISTER_CHECK(linear.weight_NK.defined() && linear.weight_NK.scalar_type() == at::kBFloat16, ExitCode::kConfig,
+                   "model.decoding: throughput, and the weights of this model's layers are not plain bf16 (codes and "
+                   "8-bit floats have products of their own); remove the key");
+    FixedProduct& product = of_shape_[out_type == at::kFloat ? 1 : 0][{linear.outputs, linear.inputs}];
+    if (!product.defined()) product = chosen_for(linear, out_type, queue, algorithms);
+    MAGISTER_CHECK(product.defined(), ExitCode::kConfig,
+                   "model.decoding: throughput cannot be used on {}: cuBLASLt has no algorithm for {} x {} weights "
+                   "that gives each row its own bits (texts would depend on their neighbours); remove the key",
+                   weights.device.str(), linear.outputs, linear.inputs);
+  };
+  for (const GpuLayer& layer : weights.layers) {
+    MAGISTER_CHECK(layer.experts.empty(), ExitCode::kConfig,
+                   "model.decoding: throughput, and this model has experts (each has a few rows of a pass, for which "
+                   "our own kernels are made); remove the key");
+    find(layer.qkv_proj, at::kBFloat16);
+    find(layer.o_proj, at::kFloat);
+    find(layer.gate_up_proj, at::kBFloat16);
+    find(layer.down_proj, at::kFloat);
+  }
+  head_ = chosen_for(weights.head, at::kFloat, queue, algorithms);
+}
+
+void DecodeProducts::multiply(const GpuLinear& linear, const at::Tensor& x_MK, const at::Tensor& out_MN,
+                              const Queue& queue) const {
+  const auto& of_shape = of_shape_[out_MN.scalar_type() == at::kFloat ? 1 : 0];
+  const auto found = of_shape.find({linear.outputs, linear.inputs});
+  MAGISTER_ASSERT(found != of_shape.end());
+  queue_product(found->second, linear, x_MK, out_MN, queue);
+}
+
+void DecodeProducts::multiply_by_head(const GpuLinear& head, const at::Tensor& x_MK, const at::Tensor& out_MN,
+                                      const Queue& queue) const {
+  queue_product(head_, head, x_MK, out_MN, queue);
+}
+
+}  // namespace magister::gpu

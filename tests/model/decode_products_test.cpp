@@ -1,0 +1,158 @@
+// `model.decoding: throughput` in a model whose GPU code runs on the host, with a pretended library: its products are what a decoding pass and the
+// logits are made of, in a graph, too; and what it refuses.
+#include "model/gpu/decode_products.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/parallel/process_group.h"
+#include "model/gpu/gpu_backend.h"
+#include "model/gpu/gpu_model.h"
+#include "model/pretended_algorithms.h"
+
+namespace magister::gpu {
+namespace {
+
+ModelConfig config_of_test() {
+  ModelConfig config;
+  config.family = "llama";
+  config.hidden_size = 128;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 32;
+  config.vocab_size = 96;
+  config.intermediate_size = 256;
+  config.max_position_embeddings = 512;
+  return config;
+}
+
+class ThroughputDecoding : public testing::Test {
+ protected:
+  void SetUp() override { at::manual_seed(3); }
+
+  std::shared_ptr<const GpuWeights> weights_of(at::ScalarType dtype, const QuantScheme& scheme = {}) {
+    return random_gpu_weights(config_, *group_, dtype, scheme, Queue{});
+  }
+  // Of one kind of algorithm for every shape; what is asked for is written down.
+  DecodeProducts::Algorithms library(Pretended::Algorithm algorithm) {
+    return [this, algorithm](std::int64_t N, std::int64_t K, at::ScalarType, at::ScalarType out_type, const Queue&,
+                             std::int64_t asked_rows) {
+      EXPECT_EQ(asked_rows, 256);
+      asked_.push_back(std::to_string(N) + "x" + std::to_string(K) + (out_type == at::kFloat ? " f32" : ""));
+      made_.push_back(std::make_shared<Pretended>(std::vector<Pretended::Algorithm>{algorithm}));
+      return made_.back();
+    };
+  }
+  std::int64_t products() const {
+    std::int64_t count = 0;
+    for (const auto& one : made_) count += static_cast<std::int64_t>(one->rows.size());
+    return count;
+  }
+
+  // Three prompts in a pass, then two decoding passes of all three; the hidden states of the last, [3, D].
+  static at::Tensor decoded(GpuModel& model, const std::vector<std::size_t>& texts = {0, 1, 2}) {
+    const std::vector<std::vector<TokenId>> prompts = {{5, 9, 11}, {7}, {3, 1, 4, 1, 5}};
+    const std::vector<std::vector<std::int32_t>> pages = {{0}, {1}, {2}};
+    KvCache cache = model.make_cache(4);
+    at::Tensor last;
+    for (std::int64_t pass = 0; pass < 4; ++pass) {
+      std::vector<std::vector<TokenId>> rows;
+      std::vector<std::int64_t> past;
+      std::vector<BlockTable> slots;
+      for (const std::size_t text : texts) {
+        const auto length = static_cast<std::int64_t>(prompts[text].size());
+        rows.push_back(pass == 0 ? prompts[text] : std::vector<TokenId>{static_cast<TokenId>(20 + 3 * pass + text)});
+        past.push_back(pass == 0 ? 0 : length + pass - 1);
+        slots.push_back({pages[text].data(), 0});
+      }
+      PackedBatch batch = pack_sequences(rows, past);
+      if (pass > 0) batch.is_decode_S.assign(texts.size(), 1);
+      last = model.forward(batch, slots, &cache).clone();
+    }
+    return last;
+  }
+
+  const std::unique_ptr<ProcessGroup> group_ = make_single_process_group();
+  ModelConfig config_ = config_of_test();
+  std::vector<std::string> asked_;
+  std::vector<std::shared_ptr<Pretended>> made_;
+};
+
+TEST_F(ThroughputDecoding, IsWhatRowsOfTextsGoThrough) {
+  GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);
+  const at::Tensor ours = decoded(model).to(at::kFloat), logits = model.logits(decoded(model));
+  model.use_throughput_decoding(library(good));
+  EXPECT_EQ(asked_, (std::vector<std::string>{"256x128", "128x128 f32", "512x128", "128x256 f32", "96x128 f32"}));
+  model.use_graphs(false);
+  const std::int64_t before = products();
+  const at::Tensor eager = decoded(model);
+  EXPECT_EQ(products() - before, 3 * 2 * 4) << "three passes of two layers";
+  EXPECT_LE((eager.to(at::kFloat) - ours).abs().max().item<double>(), 0.05 * ours.abs().max().item<double>());
+  const at::Tensor by_library = model.logits(eager);
+  EXPECT_EQ(products() - before, 3 * 2 * 4 + 1);
+  EXPECT_LE((by_library - logits).abs().max().item<double>(), 0.05 * logits.abs().max().item<double>());
+  EXPECT_TRUE(at::equal(decoded(model, {2}), eager.narrow(0, 2, 1))) << "alone";
+  model.use_graphs(true);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(decoded(model), eager)) << "in a graph";
+}
+
+// A graph that was recorded before holds the other products.
+TEST_F(ThroughputDecoding, AGraphOfBeforeIsForgotten) {
+  GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);
+  decoded(model);
+  model.use_throughput_decoding(library([](const ProductFactors& factors, at::Tensor& out) {
+    return good(factors, out) && (out.mul_(1.0078125), true);  // within what a product may be off
+  }));
+  const at::Tensor in_graph = decoded(model);
+  model.use_graphs(false);
+  EXPECT_TRUE(at::equal(decoded(model), in_graph));
+}
+
+TEST_F(ThroughputDecoding, BiasesAreAdded) {
+  config_.qkv_bias = true;
+  auto weights = std::make_shared<GpuWeights>(GpuWeights::empty(config_, *group_, at::kBFloat16, Queue{}));
+  weights->randomize({}, Queue{});
+  weights->find_tile_sizes(Queue{});
+  for (GpuLayer& layer : weights->layers) layer.qkv_proj.bias_N = at::randn({256});
+  GpuModel model(weights, Queue{}, *group_);
+  const at::Tensor ours = decoded(model).to(at::kFloat);
+  model.use_throughput_decoding(library(good));
+  EXPECT_LE((decoded(model).to(at::kFloat) - ours).abs().max().item<double>(), 0.05 * ours.abs().max().item<double>());
+}
+
+TEST_F(ThroughputDecoding, WhatItDoesNotTakeIsRefused) {
+  const auto refuses = [&](const std::shared_ptr<const GpuWeights>& weights, Pretended::Algorithm algorithm) {
+    GpuModel model(weights, Queue{}, *group_);
+    try {
+      model.use_throughput_decoding(library(algorithm));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kConfig);
+      return std::string(error.what());
+    }
+    return std::string("is taken");
+  };
+  const auto by_number = [](const ProductFactors& factors, at::Tensor& out) {
+    good(factors, out);
+    if (factors.x_MK.size(0) > 100) out.mul_(1.01);
+    return true;
+  };
+  EXPECT_NE(refuses(weights_of(at::kBFloat16), by_number).find("no algorithm for 256 x 128"), std::string::npos);
+  EXPECT_NE(refuses(weights_of(at::kBFloat16, {QuantType::kInt8, 32}), good).find("not plain bf16"), std::string::npos);
+  EXPECT_NE(refuses(weights_of(at::kFloat), good).find("they take bf16"), std::string::npos);
+  // A head that has none goes on as it was.
+  GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);
+  const at::Tensor rows = decoded(model), logits = model.logits(rows);
+  model.use_throughput_decoding([&](std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type,
+                                    const Queue& queue, std::int64_t asked_rows) {
+    return N == 96 ? nullptr : library(good)(N, K, type, out_type, queue, asked_rows);
+  });
+  EXPECT_TRUE(at::equal(model.logits(rows), logits));
+}
+
+}  // namespace
+}  // namespace magister::gpu
