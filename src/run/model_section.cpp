@@ -143,8 +143,10 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
               "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
               "or remove it")
           .integer("quantization_loss", 0, 0, 1 << 20);
-  model.throughput_decoding = section.later_choice("decoding", {"latency", "throughput"}) == "throughput";
-  if (!judges) model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
+  if (!judges) {
+    model.throughput_decoding = section.later_choice("decoding", {"latency", "throughput"}) == "throughput";
+    model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
+  }
   model.chat_template = section.optional_text("chat_template").value_or("");
   model.chat_template_kwargs = section.value_map("chat_template_kwargs");
   model.chat_template_kwargs_place = section.place("chat_template_kwargs");

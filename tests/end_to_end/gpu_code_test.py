@@ -189,7 +189,7 @@ class GpuCode(unittest.TestCase):
     def test_throughput_where_there_is_none(self):
         for changes, words, environment in ((["model.decoding=throughput"], "model.decoding: throughput on CPUs", {}),
                                             (["model.decoding=throughput"], "beside model.dtype: f32", ON_HOST),
-                                            (["model.decoding=through"], "did you mean throughput?", {}),
+                                            (["model.decoding=throughputs"], "did you mean throughput?", {}),
                                             (["model.decoding=throughput", "model.dtype=bf16", "model.quantization=int8"], "and quantization: int8", ON_HOST),
                                             (["model.decoding=throughput", "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)):
             self.assertEqual([*self.world.folder.glob("runs/through/teacher.h5*")], [])
