@@ -158,10 +158,11 @@ ConfigPlan config_plan(const Task& task, const LayoutConfig& layout) {
                  on_gpus ? "beside model.dtype: f32" : "and " + plan.cpus_alone);
   const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
   MAGISTER_CHECK(
-      !section.throughput_decoding || (on_gpus && section.dtype != "f32"), ExitCode::kConfig,
-      "model.decoding: throughput {} (it is for bf16 on GPUs); remove the key, or give the task a `model` of "
-      "its own",
-      on_gpus ? "beside model.dtype: f32" : "and " + plan.cpus_alone);
+      !section.throughput_decoding || (on_gpus && (section.dtype == "auto" || section.dtype == "bf16")),
+      ExitCode::kConfig,
+      "model.decoding: throughput {} (it is for plain bf16 weights on GPUs); remove the key, or give the task a "
+      "`model` of its own",
+      on_gpus ? "beside model.dtype: " + section.dtype : "and " + plan.cpus_alone);
   plan.models.front().pass = task.pass_shape(device);
   plan.models.front().pages = pages_of_one_text(plan.own().pass);
   for (const SecondModel& second : task.second_models(device)) {

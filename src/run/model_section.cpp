@@ -145,6 +145,10 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
           .integer("quantization_loss", 0, 0, 1 << 20);
   if (!judges) {
     model.throughput_decoding = section.later_choice("decoding", {"latency", "throughput"}) == "throughput";
+    if (model.throughput_decoding && quantized)
+      section.reject("decoding",
+                     "throughput, and quantization: {} (codes have products of their own); remove one of the two keys",
+                     model.quantization);
     model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
   }
   model.chat_template = section.optional_text("chat_template").value_or("");

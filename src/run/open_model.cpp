@@ -92,11 +92,10 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
                  "model.decoding: throughput on CPUs (it chooses among products of GPUs); remove the key, or run on "
                  "GPUs");
   MAGISTER_CHECK(
-      !section.throughput_decoding || (model.plain_dtype == at::kBFloat16 && section.quantization == "none"),
-      ExitCode::kConfig,
-      "model.decoding: throughput beside model.dtype: {} and quantization: {} (it is for plain bf16 weights); remove "
+      !section.throughput_decoding || model.plain_dtype == at::kBFloat16, ExitCode::kConfig,
+      "model.decoding: throughput beside model.dtype: {} (it is for plain bf16 weights); choose bf16, remove "
       "the key, or give tasks of another type a `model` of their own",
-      section.dtype, section.quantization);
+      section.dtype);
   model.throughput_decoding = section.throughput_decoding;
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);

@@ -173,32 +173,29 @@ class GpuCode(unittest.TestCase):
                     self.assertEqual([part for part in of_run if "keys and values" not in part], [part for part in of_config if "keys and values" not in part])
                     self.assertEqual(len(of_run), len(of_config))
 
-    def test_cudnn_where_there_is_none(self):
-        for changes, words, environment in ((["model.attention=cudnn"], "model.attention: cudnn on CPUs", {}), (["model.attention=cudnn"], "beside model.dtype: f32", ON_HOST),
-                                            (["model.attention=cudn"], "did you mean cudnn?", {}), (["model.attention=cudnn", "model.dtype=bf16"], "model.attention: cudnn cannot be used on cpu: ", ON_HOST)):
-            self.assertEqual([*self.world.folder.glob("runs/cudnn/teacher.h5*")], [])
-            result = self.world.run("cudnn", 1, *changes, **environment)
+    def refused_and_said(self, name, cases, default):
+        """Each of the cases (changes, words, environment) is refused before anything is written, and the default is what was done before the key came."""
+        for changes, words, environment in cases:
+            self.assertEqual([*self.world.folder.glob(f"runs/{name}/teacher.h5*")], [])
+            result = self.world.run(name, 1, *changes, **environment)
             self.assertEqual(result.returncode, 78, result.stderr)
             self.assertIn(words, result.stderr)
-        # What was done before the key came is the same experiment, said or not.
-        reference = self.world.complete("said", 1, **ON_HOST)
-        again = self.world.run("said", 1, "model.attention=flash", **ON_HOST)
-        self.assertEqual((again.returncode, self.world.sha256("said")), (0, reference), again.stderr)
+        reference = self.world.complete(f"{name}-said", 1, **ON_HOST)
+        again = self.world.run(f"{name}-said", 1, default, **ON_HOST)
+        self.assertEqual((again.returncode, self.world.sha256(f"{name}-said")), (0, reference), again.stderr)
         self.assertIn("complete already", again.stderr)
 
+    def test_cudnn_where_there_is_none(self):
+        self.refused_and_said("cudnn", ((["model.attention=cudnn"], "model.attention: cudnn on CPUs", {}), (["model.attention=cudnn"], "beside model.dtype: f32", ON_HOST),
+                                        (["model.attention=cudn"], "did you mean cudnn?", {}),
+                                        (["model.attention=cudnn", "model.dtype=bf16"], "model.attention: cudnn cannot be used on cpu: ", ON_HOST)), "model.attention=flash")
+
     def test_throughput_where_there_is_none(self):
-        for changes, words, environment in ((["model.decoding=throughput"], "model.decoding: throughput on CPUs", {}),
-                                            (["model.decoding=throughput"], "beside model.dtype: f32", ON_HOST),
-                                            (["model.decoding=throughputs"], "did you mean throughput?", {}),
-                                            (["model.decoding=throughput", "model.dtype=bf16", "model.quantization=int8"], "and quantization: int8", ON_HOST),
-                                            (["model.decoding=throughput", "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)):
-            self.assertEqual([*self.world.folder.glob("runs/through/teacher.h5*")], [])
-            result = self.world.run("through", 1, *changes, **environment)
-            self.assertEqual(result.returncode, 78, result.stderr)
-            self.assertIn(words, result.stderr)
-        reference = self.world.complete("few", 1, **ON_HOST)
-        again = self.world.run("few", 1, "model.decoding=latency", **ON_HOST)
-        self.assertEqual((again.returncode, self.world.sha256("few")), (0, reference), again.stderr)
+        key = "model.decoding=throughput"
+        self.refused_and_said("throughput", (([key], "model.decoding: throughput on CPUs", {}), ([key], "beside model.dtype: f32", ON_HOST),
+                                             ([key, "model.dtype=fp8"], "beside model.dtype: fp8", ON_HOST), (["model.decoding=throughputs"], "did you mean throughput?", {}),
+                                             ([key, "model.dtype=bf16", "model.quantization=int8"], "and quantization: int8", ON_HOST),
+                                             ([key, "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)), "model.decoding=latency")
 
     def test_f16_is_refused(self):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)

@@ -128,9 +128,9 @@ TEST_P(GpuPasses, TextsHaveTheBitsThatTheyHaveAlone) {
 }
 
 // All texts at once through one cache: 60 % of each in a first pass, then a token a text and pass, then what is left.
-// given: the cache, of at least 16 pages, or a new one.
-at::Tensor through_a_cache(Model& model, KvCache* given = nullptr) {
-  const auto sequences = texts();
+// given: the cache, of at least 16 pages, or a new one. sequences: others than all texts.
+at::Tensor through_a_cache(Model& model, KvCache* given = nullptr,
+                           const std::vector<std::vector<TokenId>>& sequences = texts()) {
   const std::size_t S = sequences.size();
   std::vector<std::vector<std::int32_t>> pages(S);
   std::vector<std::int64_t> done(S, 0), first_row(S, 0);
@@ -266,6 +266,21 @@ TEST(GpuAttention, LongTextsByCudnnHaveTheirOwnBits) {
   EXPECT_LE((among - by_flash).abs().mean().item<double>(), 0.01 * by_flash.abs().mean().item<double>());
 }
 
+void expect_decoded_texts_alone_have_equal_bits(Model& model, const at::Tensor& all_TV) {
+  std::int64_t row = 0;
+  for (const std::vector<TokenId>& text : texts()) {
+    const auto length = static_cast<std::int64_t>(text.size());
+    EXPECT_TRUE(at::equal(through_a_cache(model, nullptr, {text}), all_TV.narrow(0, row, length)))
+        << length << " tokens";
+    row += length;
+  }
+}
+
+TEST(GpuDecoding, TextsHaveTheBitsThatTheyHaveAlone) {
+  Model model = on_gpu(small_model("llama"), at::kBFloat16);
+  expect_decoded_texts_alone_have_equal_bits(model, through_a_cache(model));
+}
+
 // `model.decoding: throughput`: a text's rows have their own bits among others, near those of the other products, and in a graph, too.
 TEST(GpuDecoding, ForThroughputRowsHaveTheirOwnBits) {
   if (gpu::gpu_queue().on_host())
@@ -279,7 +294,7 @@ TEST(GpuDecoding, ForThroughputRowsHaveTheirOwnBits) {
   EXPECT_LE((eager.to(at::kFloat) - before).abs().mean().item<double>(), 0.02 * before.abs().mean().item<double>());
   model.transformer.use_cuda_graphs(true);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(through_a_cache(model), eager)) << "pass " << i;
-  // A prompt has other products; a text that is written does not change with how many others are.
+  expect_decoded_texts_alone_have_equal_bits(model, eager);
   EXPECT_LE(largest_difference(eager, reference("llama")), limit_of(at::kBFloat16));
 }
 

@@ -21,8 +21,8 @@ struct ProductFactors {
   bool is_fp8() const { return scale_M1.defined(); }
 };
 
-constexpr std::int64_t kPassRows =
-    2048;  // of a pass over whole texts, as far as a library's order of speed is concerned
+// Of a pass over whole texts, as far as a library's order of speed is concerned.
+constexpr std::int64_t kPassRows = 2048;
 
 // A library's ways to multiply rows with weights of one shape, what it holds for the fastest first.
 class ProductAlgorithms {

@@ -64,7 +64,7 @@ class GpuModel {
   void use_cudnn_attention();
   bool has_cudnn_attention() const { return cudnn_attention_; }
   void use_throughput_decoding(const DecodeProducts::Algorithms& algorithms = lt_algorithms);
-  // Of rows [R, D] of texts that are being written, and of their prompts' last tokens, contiguous: f32 [R, v].
+  // Of rows [R, D] of texts that are being written, and of their prompts' last tokens: f32 [R, v].
   at::Tensor logits(const at::Tensor& hidden_RD) const;
 
  private:
