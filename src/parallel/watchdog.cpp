@@ -14,6 +14,7 @@
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/exchange.h"
 
 namespace magister {
 namespace {
@@ -49,6 +50,8 @@ struct Watchdog::State {
   Clock::duration spent{}, deadline{};
   milliseconds default_deadline{};
   std::function<void(const std::string&)> on_stall;
+  std::function<std::uint64_t()> sign_of_life;  // of the others, while this rank waits for them
+  std::uint64_t last_sign = 0;
   std::thread thread;
 
   std::string message() const {
@@ -58,6 +61,14 @@ struct Watchdog::State {
         "it waits for, is stuck; committed units are safe); run the same command again, or raise run.watchdog_seconds",
         log_world_rank(), host_name(), phase, unit < 0 ? "" : fmt::format(" (unit {})", unit), Seconds(spent).count(),
         Seconds(deadline).count());
+  }
+
+  // Under the mutex, so that nobody asks any longer when the next phase has been entered.
+  bool others_live() {
+    if (!sign_of_life) return false;
+    const std::uint64_t before = last_sign;
+    last_sign = sign_of_life();
+    return last_sign != before;
   }
 
   void watch() {
@@ -73,6 +84,10 @@ struct Watchdog::State {
       const Clock::time_point now = Clock::now();
       spent += std::min<Clock::duration>(now - std::exchange(last_look, now), kLongestLook);
       if (!watching || stop || spent <= deadline) continue;
+      if (others_live()) {
+        spent = {};
+        continue;
+      }
       watching = false;  // said once
       const std::string text = message();
       lock.unlock();
@@ -111,11 +126,25 @@ void Watchdog::enter(const std::string& phase, std::int64_t unit, milliseconds d
   state_->unit = unit;
   state_->spent = {};
   state_->deadline = deadline;
+  state_->sign_of_life = nullptr;
   state_->watching = true;
+}
+
+void Watchdog::wait_for_others(const std::string& phase, std::int64_t unit,
+                               std::function<std::uint64_t()> sign_of_life) {
+  enter(phase, unit);
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started != 0 && !threads_may_exchange()) return;
+  const std::uint64_t sign = sign_of_life();
+  const std::lock_guard lock(state_->mutex);
+  state_->sign_of_life = std::move(sign_of_life);
+  state_->last_sign = sign;
 }
 
 void Watchdog::leave() {
   const std::lock_guard lock(state_->mutex);
+  state_->sign_of_life = nullptr;
   state_->watching = false;
 }
 

@@ -397,6 +397,12 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         self.finish("bits", 3, *keys)
         self.assertEqual(self.content("bits"), one)
 
+    def test_a_rank_that_waits_for_long_texts_is_not_stuck(self):
+        """Of rank 1 a pass takes a second and a half, of its texts there are 14; rank 0 is done at once and waits for more than the watchdog's patience."""
+        slow = ",".join(["train.rollout.pass/1:slow"] * 15)
+        found = self.train("waits", 2, T + "steps=1", G + "max_new_tokens=14", "run.watchdog_seconds=4", MAGISTER_FAIL_POINT=slow)
+        self.assertEqual(found["step"].tolist(), [1])
+
     def test_the_reward_rises(self):
         found = self.train("rises", 2, T + "steps=16", T + "global_batch=32", T + "optimizer.lr=4.0e-3", G + "reward.pattern=^[a-z]+$", G + "max_new_tokens=3", T + "save_every=100")
         print("reward", numpy.round(found["reward"], 2))

@@ -202,6 +202,17 @@ class Rollout(unittest.TestCase):
         self.assertGreater(numpy.std(want), 0.02)
         print(f"{len(want)} grades of texts, {len(set(want.tolist()))} differ")
 
+    def test_a_shard_that_waits_for_long_rewards_is_not_stuck(self):
+        """Rewards come from the leader, whose judge is loaded for half a minute, and the other rank waits for more than the watchdog's patience. A leader that is
+        itself stuck ends the job."""
+        judge = {"model": {"path": str(tiny_world.make_model(self.folder / "judge", seed=5)), "dtype": "f32"}, "mode": "rubric", "classes": 4, "prompt": {"user": "{{ text }} {{ answer }} {{ reply_rule }}"}}
+        task = {"max_new_tokens": 6, "reward": {"judge": judge}, "dataset": {"path": str(self.world.data), "key": "id", "limit": 1}}
+        head = HEAD.replace("devices: cpu", "devices: cpu, gpus_per_group: 2").replace("layout:", "run: {{watchdog_seconds: 4}}\nlayout:")
+        done = self.start(self.command("hung", task, 2, head), MAGISTER_FAIL_POINT="rollout.reward@2:hang")
+        self.assertEqual(done.returncode, 70, done.stderr[-3000:])
+        self.assertIn("has been in phase reward texts for ", done.stderr)
+        self.run_it("hung", task, 2, head, MAGISTER_FAIL_POINT=",".join(["rollout.reward:slow"] * 10))
+
     def test_a_judge_that_an_earlier_task_trains(self):
         """By one command where nothing stands yet, with the rewards that a copy of the trained folder gives; of rollouts and of GRPO."""
         data, student = {"path": str(self.world.data), "limit": 3}, self.folder / "runs/taught/student"

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -65,6 +66,28 @@ TEST(Watchdog, EveryPhaseHasItsOwnClockAndDeadline) {
   watchdog.enter("write", -1, 60ms);
   ASSERT_TRUE(listener.hears());
   EXPECT_NE(listener.messages().front().find("in phase write for"), std::string::npos) << listener.messages().front();
+}
+
+TEST(Watchdog, WaitsForOthersAsLongAsTheyShowASignOfLife) {
+  Listener listener;
+  std::atomic<std::uint64_t> signs{7};
+  std::atomic<int> asked{0};
+  Watchdog watchdog(100ms, false, std::ref(listener));
+  watchdog.wait_for_others("wait for the texts", 3, [&] { return ++asked, ++signs; });
+  EXPECT_EQ(watchdog.where(), "phase wait for the texts, unit 3");
+  for (int i = 0; i < 3000 && asked < 5; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_GE(asked, 5);
+  EXPECT_TRUE(listener.messages().empty());
+  // The same sign again is none.
+  watchdog.wait_for_others("wait for the texts", 4, [&] { return std::uint64_t{7}; });
+  ASSERT_TRUE(listener.hears());
+  EXPECT_NE(listener.messages().front().find("in phase wait for the texts (unit 4) for "), std::string::npos);
+  // A phase of its own has no such grace.
+  watchdog.wait_for_others("wait for the texts", 5, [&] { return ++signs; });
+  watchdog.enter("compute", 6);
+  for (int i = 0; i < 3000 && listener.messages().size() < 2; ++i) std::this_thread::sleep_for(10ms);
+  ASSERT_EQ(listener.messages().size(), 2u);
+  EXPECT_NE(listener.messages().back().find("in phase compute (unit 6) for "), std::string::npos);
 }
 
 TEST(Watchdog, NothingIsWatchedBeforeAndAfterwards) {

@@ -80,6 +80,7 @@ class Roller final : public GeneratorShard {
     if (--record.missing > 0) return 1;
     fail_point("rollout.record.done");
     if (writer_ || rewarder_) add_rewards(text.record, record);
+    if (!rewarder_) wait_for_leader("wait for the leader's rewards");
     if (writer_) {
       add_preferences(text.record, record.rollouts);
       submit(record.unit, rollout_rows(record.rollouts, run_.shape));
@@ -133,7 +134,10 @@ class Roller final : public GeneratorShard {
     const std::vector<std::string> needed = needed_of(source);
     const std::string where = record_words(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
-    const auto alive = [this] { watch("reward texts"); };
+    const auto alive = [this] {
+      watch("reward texts");
+      fail_point("rollout.reward");
+    };
     alive();
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {

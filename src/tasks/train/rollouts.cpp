@@ -57,6 +57,8 @@ std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step,
   const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());
   std::vector<RolloutText> texts = write_own(step, prompts, own);
   const bool stopped = texts.size() < own.size() || !reward(step, texts);
+  run_.work.watchdog.wait_for_others("wait for the other ranks' texts", static_cast<std::int64_t>(step),
+                                     [this] { return run_.work.tickets.heartbeat(); });
   if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
   std::vector<RolloutText> all = gathered_texts(texts, prompts);
   std::vector<double> of_all;
