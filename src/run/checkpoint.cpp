@@ -164,6 +164,15 @@ void warn_of_another_base(const ModelSection& section) {
       printable(section.adapter), printable(config.base_model), printable(section.path));
 }
 
+FileVersions versions_of(const ModelSection& section) {
+  FileVersions versions;
+  if (section.none) return versions;
+  versions.add(section.path);
+  if (!section.adapter.empty()) versions.add(section.adapter);
+  if (section.random && !section.random->tokenizer.empty()) versions.add(section.random->tokenizer);
+  return versions;
+}
+
 std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
   if (section.none) return nullptr;
   if (section.random) {
@@ -195,11 +204,15 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
 
 Checkpoint::Checkpoint(const ModelSection& section)
     : section_(with_its_base(section)),
+      versions_(versions_of(section_)),
       file_(open_tensors(section_)),
       description_(section_.none ? ModelDescription{}
                    : section_.head_labels > 0
                        ? with_reward_head(describe_model(section_.path, *file_), section_.head_labels)
-                       : describe_model(section_.path, *file_)) {}
+                       : describe_model(section_.path, *file_)) {
+  if (file_ == nullptr || section_.random) return;
+  for (const std::string& path : file_->paths()) versions_.add(path);  // of a GGUF model in parts
+}
 
 const std::string& Checkpoint::tokenizer_path() const {
   return section_.random && !section_.random->tokenizer.empty() ? section_.random->tokenizer : section_.path;
@@ -301,6 +314,7 @@ Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll)
     if (!section_.adapter_task.empty() || !section_.task.empty())
       check_trained_folder(world, section_.adapter, std::get<std::string>(all.back().second), poll);
   }
+  check_unchanged();  // behind the hashing
   return all;
 }
 

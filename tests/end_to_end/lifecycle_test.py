@@ -14,7 +14,7 @@ import unittest
 
 import h5py
 
-from tiny_world import CHAIN, PROGRAM, World, make_model, ranks_of, wait_until
+from tiny_world import CHAIN, PROGRAM, World, let_go, make_model, ranks_of, stopped_ranks, wait_until
 
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{{ eos_token }}{% endfor %}"
 CHATS = """name: {name}
@@ -25,6 +25,13 @@ tasks:
   - {{task: teacher_logits, dataset: {{path: {data}, messages: messages}}, max_length: 64, top_k: 4, unit_tokens: 64}}
 """
 TOKENS = CHATS.replace("messages: messages", "tokens: ids")
+
+
+TWO_MODELS = CHATS.split("  - ")[0] + """  - {{task: teacher_logits, name: one, dataset: {{path: {data}, key: id}}, max_length: 64, top_k: 4, unit_tokens: 64}}
+  - {{task: teacher_logits, name: two, model: {{path: {runs}/../second, dtype: f32}}, dataset: {{path: {data}, key: id}}, max_length: 64, top_k: 4, unit_tokens: 64}}
+"""
+TRAINING = CHATS.split("  - ")[0] + """  - {{task: train, name: student, dataset: {{path: {data}, key: id}}, train: {{steps: 3, global_batch: 4, max_length: 64, save_every: 1}}}}
+"""
 
 
 class Lifecycle(unittest.TestCase):
@@ -50,6 +57,50 @@ class Lifecycle(unittest.TestCase):
 
 class Identity(Lifecycle):
     """Number 4: every file that decides the content is part of it."""
+
+    def changed_meanwhile(self, world, point, change, *words):
+        """Exit code 74 where files are changed while the run stands at `point`."""
+        process = world.start("x", 2, "run.at_once=1", MAGISTER_FAIL_POINT=f"{point}:stop")
+        wait_until(lambda: stopped_ranks(process) or process.poll() is not None)
+        change()
+        _, message = let_go(process)
+        self.assertEqual(process.returncode, 74, message[-2000:])
+        for word in ("since this job opened it", "run the same command again", *words):
+            self.assertIn(word, message)
+
+    def test_a_later_task_s_model_that_changes_while_the_job_runs(self):
+        """All models are opened at the start and hashed when their task begins. What was hashed would name numbers of another model."""
+        world = self.world(TWO_MODELS, ("one.h5", "two.h5"))
+        second, other = self.folder / "second", make_model(self.folder / "other", seed=9)
+        for name, change, words in (
+                ("renamed", lambda: os.replace(shutil.copy(other / "model.safetensors", second / "new"), second / "model.safetensors"), ("model.safetensors: was changed",)),
+                ("written over", lambda: (second / "model.safetensors").write_bytes((other / "model.safetensors").read_bytes()), ("model.safetensors: was changed",)),
+                ("another config", lambda: (second / "config.json").write_text((second / "config.json").read_text() + "\n"), ("config.json: was changed",)),
+                ("another tokenizer", lambda: os.replace(second / "tokenizer.json", second / "old"), ("tokenizer.json: is gone",)),
+                ("another folder", lambda: (shutil.rmtree(second), shutil.copytree(other, second)), ("second/",))):
+            with self.subTest(name):
+                shutil.rmtree(second, ignore_errors=True)
+                shutil.copytree(world.model, second)
+                self.changed_meanwhile(world, "teacher.unit.begin", change, *words)
+                self.assertEqual([path.name for path in world.results("x").parent.glob("two*")], [])
+                if name == "another tokenizer":
+                    os.replace(second / "old", second / "tokenizer.json")
+                found = world.complete("x", 2)
+                world.forget("x")
+                self.assertEqual(found, world.complete("x", 1))
+                world.forget("x")
+
+    def test_a_model_s_config_that_changes_while_it_is_trained(self):
+        """It is read once more for the student's folder."""
+        world = self.world(TRAINING, ("student.h5",))
+        config = world.model / "config.json"
+        whole = config.read_text()
+        self.changed_meanwhile(world, "train.step.begin@2", lambda: config.write_text(whole.replace('"rms_norm_eps": 1e-06', '"rms_norm_eps": 0.5')), "config.json: was changed")
+        self.assertIn('"rms_norm_eps": 0.5', config.read_text())
+        self.refused(world.run("x", 2), 78, "model_sha256")
+        config.write_text(whole)
+        world.complete("x", 1)
+        self.assertNotIn('"rms_norm_eps": 0.5', (world.results("x").with_suffix("") / "config.json").read_text())
 
     def chats(self):
         world = self.world(CHATS)

@@ -13,6 +13,7 @@
 
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
+#include "magister/io/file_version.h"
 
 namespace magister {
 namespace {
@@ -370,6 +371,32 @@ TEST(TensorFile, SeesAFileThatShrank) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kInputOutput);
   }
+}
+
+TEST(TensorFile, SeesAFileThatWasWrittenOver) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("written.safetensors", safetensors(kGoodHeader));
+  FileVersions versions;
+  versions.add(folder.path());
+  const auto file = TensorFile::open(path);
+  at::Tensor out = at::empty({2, 2});
+  file->read("a", 0, 2, 0, 2, out);
+  folder.write("notes.log", "of no model");
+  versions.check_unchanged();
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::milliseconds(1));
+  const auto refused = [](const std::function<void()>& call, const std::string& words) {
+    try {
+      call();
+      ADD_FAILURE() << "not seen: " << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInputOutput);
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  refused([&] { file->read("a", 0, 2, 0, 2, out); }, "was written to since it was opened");
+  refused([&] { versions.check_unchanged(); }, "was changed since this job opened it");
+  std::filesystem::remove(path);
+  refused([&] { versions.check_unchanged(); }, "is gone since this job opened it");
 }
 
 TEST(TensorFile, RefusesWindowsThatDoNotFit) {

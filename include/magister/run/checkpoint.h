@@ -11,6 +11,7 @@
 
 #include "magister/core/types.h"
 #include "magister/io/checkpoint/tensor_file.h"
+#include "magister/io/file_version.h"
 #include "magister/io/results/results_file.h"
 #include "magister/model/model_config.h"
 #include "magister/parallel/communicator.h"
@@ -59,12 +60,16 @@ class Checkpoint {
   // not; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
   // leaves (leave_if_stopped). Equal on every rank. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // Throws Error(kInputOutput) where a file of the model, its tokenizer or its adapter is no longer the one that was opened: what is read of
+  // it now would not be what identity() names. identity() asks, too. Local.
+  void check_unchanged() const { versions_.check_unchanged(); }
 
  private:
   // Throws Error(kData) where the adapter says that it was trained on another model. Collective over world.
   std::string sha256_of_tensors(const Communicator& world, const StopPoll& poll) const;
 
   ModelSection section_;
+  FileVersions versions_;  // from before anything was opened
   std::unique_ptr<TensorFile> file_;
   ModelDescription description_;
   std::unique_ptr<const Tokenizer> tokenizer_;

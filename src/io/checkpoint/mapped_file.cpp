@@ -41,7 +41,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     fail(ExitCode::kInputOutput, "{}: is {} (only a regular file can be mapped); give a file", printable(path),
          known ? kind_of(status) : "not to be examined");
   }
-  size_ = static_cast<std::uint64_t>(status.st_size);
+  version_ = file_version(descriptor_.number()).value_or(FileVersion{});
+  size_ = version_.bytes;
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_.number(), 0);
   if (address == MAP_FAILED) {
@@ -61,24 +62,25 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::move(other.descriptor_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      version_(other.version_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(version_, other.version_);
   return *this;
 }
 
 void MappedFile::check_unchanged() const {
-  struct stat status{};
-  const bool known = ::fstat(descriptor_.number(), &status) == 0;
+  const FileVersion now = file_version(descriptor_.number()).value_or(FileVersion{});
   MAGISTER_CHECK(
-      known && static_cast<std::uint64_t>(status.st_size) >= size_, ExitCode::kInputOutput,
-      "{}: had {} bytes when it was opened and has {} now (its end cannot be read any more); leave the file alone "
-      "during a run",
-      printable(path_), size_, static_cast<std::uint64_t>(status.st_size));
+      now == version_, ExitCode::kInputOutput,
+      "{}: was written to since it was opened, when it had {} bytes; it has {} now (what was read before and after "
+      "would count as one model); leave the file alone during a run, and run the same command again",
+      printable(path_), size_, now.bytes);
 }
 
 namespace {

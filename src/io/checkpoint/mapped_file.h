@@ -9,6 +9,7 @@
 #include <string>
 
 #include "magister/core/file_descriptor.h"
+#include "magister/io/file_version.h"
 
 namespace magister {
 
@@ -24,7 +25,8 @@ class MappedFile {
   std::uint64_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Throws Error(kInputOutput) when the file is shorter than it was when it was mapped.
+  // Throws Error(kInputOutput) when the file was written to since it was mapped: cut short, or numbers of another model over its own. To be
+  // asked before a page is touched (SIGBUS) and behind it. A file that another has replaced under its name stays what it was.
   void check_unchanged() const;
   // Brings the pages of [begin, end) into memory. Throws Error(kInputOutput) when that fails.
   void populate(const std::byte* begin, const std::byte* end) const;
@@ -36,6 +38,7 @@ class MappedFile {
   FileDescriptor descriptor_;
   const std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
+  FileVersion version_;  // when it was opened
 };
 
 }  // namespace magister

@@ -28,7 +28,8 @@ class MappedTensors : public TensorFile {
   // ggml's Q8_0, Q4_0 and Q4_1; src/io/checkpoint/block_codes_avx2.cpp.
   std::optional<CodeFormat> code_format(const std::string& name) const override;
   void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const override;
-  // The stored bytes of this tensor of tensors(), for readers of their own: populate() what is touched, forget() it after.
+  // The stored bytes of this tensor of tensors(), for readers of their own: populate() what is touched, forget() it after, which
+  // tells whether the file was written to meanwhile.
   std::span<const std::byte> bytes_of(const TensorInfo& info) const;
   void populate(const TensorInfo& info, IndexRange bytes) const;
   void forget(const TensorInfo& info, IndexRange bytes) const;

@@ -240,6 +240,7 @@ void MappedTensors::populate(const TensorInfo& info, IndexRange bytes) const {
 void MappedTensors::forget(const TensorInfo& info, IndexRange bytes) const {
   const MappedFile& file = files_[places_[static_cast<std::size_t>(&info - infos_.data())].file_index];
   file.forget(bytes_of(info).data() + bytes.begin, bytes_of(info).data() + bytes.end);
+  file.check_unchanged();
 }
 
 void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::int64_t row_end,
@@ -273,6 +274,7 @@ void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::i
                  to_bytes + (row - row_begin) * out_row_bytes + (column - column_begin) * element_bytes, out_row_bytes);
     }
   }
+  file.check_unchanged();
 }
 
 }  // namespace magister

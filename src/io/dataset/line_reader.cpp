@@ -28,8 +28,7 @@ LineReader::LineReader(const std::string& path, std::uint64_t begin, std::uint64
          printable(path), S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device",
          S_ISDIR(status.st_mode) ? "name its files, for example with *.jsonl" : "write the records into a file");
   }
-  version_.bytes = static_cast<std::uint64_t>(status.st_size);
-  version_.modified_nanoseconds = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
+  version_ = file_version(descriptor_.number()).value_or(FileVersion{});
 }
 
 void LineReader::require(const FileVersion& expected) const {

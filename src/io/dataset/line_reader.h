@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "magister/core/file_descriptor.h"
+#include "magister/io/file_version.h"
 
 namespace magister {
-
-// What tells whether a file is still the one that was counted.
-struct FileVersion {
-  std::uint64_t bytes = 0;
-  std::int64_t modified_nanoseconds = 0;
-  bool operator==(const FileVersion&) const = default;
-};
 
 class LineReader {
  public:

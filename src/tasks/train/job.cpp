@@ -167,6 +167,7 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
   }
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
+  checkpoint_.check_unchanged();  // config and tokenizer are read once more
   if (lora_) {
     const auto base =
         std::find_if(root.begin(), root.end(), [](const auto& one) { return one.first == "model_sha256"; });

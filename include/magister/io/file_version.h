@@ -1,0 +1,37 @@
+// FileVersion: what tells whether a file is still the one that was read, without reading it again. A job opens its models at the start and
+// hashes one when its task begins, perhaps a day later: what is hashed must be what was opened.
+// Source: stat(2); rename(2) puts another file under a name, and who has opened the old one keeps it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace magister {
+
+struct FileVersion {
+  std::uint64_t bytes = 0;
+  std::int64_t modified_nanoseconds = 0;  // since 1970
+  bool operator==(const FileVersion&) const = default;
+};
+
+// Nothing where no regular file can be seen.
+std::optional<FileVersion> file_version(const std::string& path);
+// descriptor: of an open file.
+std::optional<FileVersion> file_version(int descriptor);
+
+// The versions of a model's files at one time.
+class FileVersions {
+ public:
+  // As they stand now: path, or of a folder the files that a model is read from (weights, .json, vocabularies, templates), not those below it.
+  // A file that is known already keeps its version.
+  void add(const std::string& path);
+  // Throws Error(kInputOutput) for the first that is not as it was: changed, replaced or gone. Local.
+  void check_unchanged() const;
+
+ private:
+  std::map<std::string, FileVersion> versions_;  // by path
+};
+
+}  // namespace magister
