@@ -48,6 +48,7 @@ struct Watchdog::State {
   std::string phase = "start-up";
   std::int64_t unit = -1;
   Clock::duration spent{}, deadline{};
+  Clock::time_point last_look = Clock::now();
   milliseconds default_deadline{};
   std::function<void(const std::string&)> on_stall;
   std::function<std::uint64_t()> sign_of_life;  // of the others, while this rank waits for them
@@ -63,6 +64,16 @@ struct Watchdog::State {
         Seconds(deadline).count());
   }
 
+  void begin(const std::string& new_phase, std::int64_t new_unit, milliseconds new_deadline) {
+    phase = new_phase;
+    unit = new_unit;
+    spent = {};
+    last_look = Clock::now();  // what passed before the phase is none of its time
+    deadline = new_deadline;
+    sign_of_life = nullptr;
+    watching = true;
+  }
+
   // Under the mutex, so that nobody asks any longer when the next phase has been entered.
   bool others_live() {
     if (!sign_of_life) return false;
@@ -73,7 +84,6 @@ struct Watchdog::State {
 
   void watch() {
     const milliseconds pause = poke ? kPokePause : kLookPause;
-    Clock::time_point last_look = Clock::now();
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, pause, [&] { return stop; })) {
       if (poke) {
@@ -122,22 +132,17 @@ void Watchdog::enter(const std::string& phase, std::int64_t unit) { enter(phase,
 
 void Watchdog::enter(const std::string& phase, std::int64_t unit, milliseconds deadline) {
   const std::lock_guard lock(state_->mutex);
-  state_->phase = phase;
-  state_->unit = unit;
-  state_->spent = {};
-  state_->deadline = deadline;
-  state_->sign_of_life = nullptr;
-  state_->watching = true;
+  state_->begin(phase, unit, deadline);
 }
 
 void Watchdog::wait_for_others(const std::string& phase, std::int64_t unit,
                                std::function<std::uint64_t()> sign_of_life) {
-  enter(phase, unit);
   int started = 0;
   MPI_Initialized(&started);
-  if (started != 0 && !threads_may_exchange()) return;
+  if (started != 0 && !threads_may_exchange()) return enter(phase, unit);
   const std::uint64_t sign = sign_of_life();
   const std::lock_guard lock(state_->mutex);
+  state_->begin(phase, unit, 2 * state_->default_deadline);
   state_->sign_of_life = std::move(sign_of_life);
   state_->last_sign = sign;
 }

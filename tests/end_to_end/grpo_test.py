@@ -398,8 +398,8 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         self.assertEqual(self.content("bits"), one)
 
     def test_a_rank_that_waits_for_long_texts_is_not_stuck(self):
-        """Of rank 1 a pass takes a second and a half, of its texts there are 14; rank 0 is done at once and waits for more than the watchdog's patience."""
-        slow = ",".join(["train.rollout.pass/1:slow"] * 15)
+        """Of rank 1 a pass takes a second, of its texts there are 14; rank 0 is done at once and waits for more than the watchdog's patience."""
+        slow = ",".join(["train.rollout.pass/1:slow"] * 9)
         found = self.train("waits", 2, T + "steps=1", G + "max_new_tokens=14", "run.watchdog_seconds=4", MAGISTER_FAIL_POINT=slow)
         self.assertEqual(found["step"].tolist(), [1])
 

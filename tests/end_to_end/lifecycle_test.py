@@ -1,6 +1,7 @@
 """The life of a task, the same for all of them: what makes two runs the same experiment, whose files may be touched, where a stop is
 honoured, what is refused before any task computes, and that `plan` says what `run` would do.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -187,7 +188,8 @@ class StopsEverywhere(Lifecycle):
         time.sleep(1)
         self.assertIsNone(process.poll(), f"{point}: the run ended before it could be stopped; make it slower")
         for pid in ranks_of(process):
-            os.kill(pid, signal.SIGUSR1)
+            with contextlib.suppress(ProcessLookupError):  # one told the others, and they have ended
+                os.kill(pid, signal.SIGUSR1)
         _, message = process.communicate(timeout=1200)
         self.assertEqual(process.returncode, 75, f"{point}: {message[-2000:]}")
         self.assertIn("run the same command again", message)

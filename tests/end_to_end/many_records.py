@@ -1,6 +1,7 @@
 """Runs over very many tiny records, and what they cost each rank: peak memory (VmHWM, from /proc, sampled) and seconds.
 A module for the test of memory a record and for tests/bench/many_records.py.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -84,7 +85,8 @@ class Runs:
                 deadline = time.monotonic() + pause
             if started is not None and time.monotonic() > deadline:
                 for process in tiny_world.ranks_of(job):
-                    os.kill(process, signal.SIGTERM)
+                    with contextlib.suppress(ProcessLookupError):  # one told the others, and they have ended
+                        os.kill(process, signal.SIGTERM)
                 deadline = float("inf")
         self.expect(job, 75)
         return started, sorted(peaks.values())[-ranks:]

@@ -1,6 +1,7 @@
 """Clean stops, refusals and faults in the middle of a run: signals, wall time, a second run, a full disk, one rank's error,
 a rank that stalls, another experiment on the same file. Each with its exit code, its message, and an intact file after.
 """
+import contextlib
 import os
 import pathlib
 import shutil
@@ -51,7 +52,8 @@ class Stops(unittest.TestCase):
             process = self.start_and_wait_for_units(2)
             # mpirun passes USR1 and USR2 on; at TERM it would end its ranks by itself, so that goes to them.
             for pid in ranks_of(process) if number == signal.SIGTERM else [process.pid]:
-                os.kill(pid, number)
+                with contextlib.suppress(ProcessLookupError):  # one told the others, and they have ended
+                    os.kill(pid, number)
             _, message = process.communicate(timeout=1200)
             self.assertEqual(process.returncode, 75, message)
             self.assertIn("run the same command again", message)
@@ -129,7 +131,7 @@ class Stops(unittest.TestCase):
         self.assertEqual(self.world.results("x").stat().st_mtime_ns, before.st_mtime_ns)
 
     def test_second_run_is_refused_while_the_first_works(self):
-        process = self.start_and_wait_for_units(2, MAGISTER_FAIL_POINT="teacher.unit.begin@3/0:hang")
+        process = self.start_and_wait_for_units(2, MAGISTER_FAIL_POINT="teacher.unit.begin@3/0:hang,teacher.unit.begin/1:slow")
         second = self.world.run("x", 0)
         self.assertEqual(second.returncode, 74, second.stderr)
         self.assertIsNone(process.poll(), "refused, not let in after the first")

@@ -81,7 +81,7 @@ class Broken(Check):
         """A tree of the check's own files, to break one of them."""
         root = self.folder / "tree"
         for part in ("scripts", "tests/bench", "tests/gpu", "tests/end_to_end", "tests/oracle", "configs/shapes"):
-            shutil.copytree(ROOT / part, root / part)
+            shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
         return root
 
     def broken(self, path, old, new, *options):

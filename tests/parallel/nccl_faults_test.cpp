@@ -73,10 +73,10 @@ TEST_F(NcclFaults, AGroupThatIsClosedEndsInOrder) {
 
 // A peer that is gone, seen from within a call that blocks.
 TEST_F(NcclFaults, ACallThatDoesNotReturnIsAborted) {
-  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.2", 1);
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "2", 1);
   const auto one = make_nccl_process_group(world_, world_.rank());
   pretended_gpu.call_hangs = true;
-  EXPECT_SAYS(failure_of(*one), "no answer for 0.2 s");
+  EXPECT_SAYS(failure_of(*one), "no answer for 2.0 s");
   EXPECT_EQ(pretended_gpu.aborts, 1);
   pretended_gpu.call_hangs = false;
   EXPECT_SAYS(failure_of(*one), "has failed before");
@@ -132,13 +132,13 @@ TEST_F(NcclFaults, ALostPeerAbortsTheGroupForGood) {
 }
 
 TEST_F(NcclFaults, APeerThatDoesNotComeIsWaitedForOnlySoLong) {
-  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.2", 1);
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "2", 1);
   const auto hasty = make_nccl_process_group(world_, world_.rank());
   pretended_gpu.stream_busy = 1 << 30;
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_SAYS(failure_of(*hasty), "no answer for 0.2 s");
+  EXPECT_SAYS(failure_of(*hasty), "no answer for 2.0 s");
   const auto taken = std::chrono::steady_clock::now() - begin;
-  EXPECT_GE(taken, std::chrono::milliseconds(200));
+  EXPECT_GE(taken, std::chrono::seconds(2));
   EXPECT_LT(taken, std::chrono::seconds(60));
   setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.1", 1);
   pretended_gpu.questions_until_done = 1 << 30;  // a start that never gets under way

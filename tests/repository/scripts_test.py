@@ -65,7 +65,7 @@ class Setup(unittest.TestCase):
         """setup.sh in a copy of the scripts, with these programs instead of the machine's -> its one message; nothing is touched."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            shutil.copytree(ROOT / "scripts", root / "scripts")
+            shutil.copytree(ROOT / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
             (root / "stubs").mkdir()
             for name, body in stubs.items():
                 (root / "stubs" / name.replace("_", "-")).write_text(f"#!/bin/sh\n{body}\n")
