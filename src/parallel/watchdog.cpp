@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -52,16 +53,18 @@ struct Watchdog::State {
   milliseconds default_deadline{};
   std::function<void(const std::string&)> on_stall;
   std::function<std::uint64_t()> sign_of_life;  // of the others, while this rank waits for them
-  std::uint64_t last_sign = 0;
+  std::optional<std::uint64_t> last_sign;
+  Clock::duration patience{};  // from one look at it to the next
   std::thread thread;
 
   std::string message() const {
     using Seconds = std::chrono::duration<double>;
     return fmt::format(
-        "rank {} on {} has been in phase {}{} for {:.1f} s, longer than its deadline of {:.1f} s (it, or a rank that "
-        "it waits for, is stuck; committed units are safe); run the same command again, or raise run.watchdog_seconds",
+        "rank {} on {} has been in phase {}{} for {:.1f} s, {} {:.1f} s (it, or a rank that it waits for, is stuck; "
+        "committed units are safe); run the same command again, or raise run.watchdog_seconds",
         log_world_rank(), host_name(), phase, unit < 0 ? "" : fmt::format(" (unit {})", unit), Seconds(spent).count(),
-        Seconds(deadline).count());
+        sign_of_life ? "and nobody has shown a sign of life in the last" : "longer than its deadline of",
+        Seconds(sign_of_life ? patience : deadline).count());
   }
 
   void begin(const std::string& new_phase, std::int64_t new_unit, milliseconds new_deadline) {
@@ -70,16 +73,17 @@ struct Watchdog::State {
     spent = {};
     last_look = Clock::now();  // what passed before the phase is none of its time
     deadline = new_deadline;
+    patience = new_deadline;
     sign_of_life = nullptr;
+    last_sign.reset();
     watching = true;
   }
 
   // Under the mutex, so that nobody asks any longer when the next phase has been entered.
   bool others_live() {
     if (!sign_of_life) return false;
-    const std::uint64_t before = last_sign;
-    last_sign = sign_of_life();
-    return last_sign != before;
+    const std::optional<std::uint64_t> before = std::exchange(last_sign, sign_of_life());
+    return !before || last_sign != before;
   }
 
   void watch() {
@@ -95,7 +99,7 @@ struct Watchdog::State {
       spent += std::min<Clock::duration>(now - std::exchange(last_look, now), kLongestLook);
       if (!watching || stop || spent <= deadline) continue;
       if (others_live()) {
-        spent = {};
+        deadline = spent + patience;
         continue;
       }
       watching = false;  // said once
@@ -140,11 +144,9 @@ void Watchdog::wait_for_others(const std::string& phase, std::int64_t unit,
   int started = 0;
   MPI_Initialized(&started);
   if (started != 0 && !threads_may_exchange()) return enter(phase, unit);
-  const std::uint64_t sign = sign_of_life();
   const std::lock_guard lock(state_->mutex);
-  state_->begin(phase, unit, 2 * state_->default_deadline);
+  state_->begin(phase, unit, state_->default_deadline);
   state_->sign_of_life = std::move(sign_of_life);
-  state_->last_sign = sign;
 }
 
 void Watchdog::leave() {

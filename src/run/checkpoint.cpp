@@ -150,6 +150,7 @@ ModelSection with_its_base(ModelSection section) {
                  "model.path and this one as model.adapter",
                  printable(config.path));
   section.adapter = std::exchange(section.path, find_model(config.base_model));
+  section.hub_name = section.path == config.base_model ? "" : config.base_model;
   return section;
 }
 
@@ -257,26 +258,33 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
 namespace {
 
 // What the training's complete file says of the folder beside it; empty where there is none, or one of an earlier version.
-std::string sha256_when_trained(const std::string& folder) {
+std::string sha256_when_trained(const std::string& folder, const char* key) {
   const fs::path path(folder);
   const std::string results = (path.has_filename() ? path : path.parent_path()).string() + ".h5";
   if (!fs::is_regular_file(results)) return "";
   const ResultsReader file(results);
-  return file.attribute(kModelFolderKey) == nullptr ? "" : file.text(kModelFolderKey);
+  return file.attribute(key) == nullptr ? "" : file.text(key);
 }
 
 // Collective over world.
-void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
-                          const StopPoll& poll) {
-  if (world.max(std::uint64_t{poll && poll()}) > 0) return;  // hashing ended early
-  std::string trained = world.rank() == 0 ? sha256_when_trained(folder) : "";
+void check_trained(const Communicator& world, const std::string& folder, const char* key, const std::string& sha256) {
+  std::string trained = world.rank() == 0 ? sha256_when_trained(folder, key) : "";
   world.broadcast(trained, 0);
   MAGISTER_CHECK(
       trained.empty() || trained == sha256, ExitCode::kData,
       "{}: has sha256 {}, and had {} when its training ended ({} of {}.h5: its files are damaged or were changed); put "
       "the folder back, or train again with --fresh; a model that was changed on purpose is named by `path`, as a "
       "copy elsewhere",
-      printable(folder, 4096), sha256, trained, kModelFolderKey, printable(fs::path(folder).filename().string()));
+      printable(folder, 4096), sha256, trained, key, printable(fs::path(folder).filename().string()));
+}
+
+// sha256: of weights and config. Collective over world.
+void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
+                          const StopPoll& poll) {
+  const std::string beside = files_sha256(world, files_beside_weights(folder), poll);
+  if (world.max(std::uint64_t{poll && poll()}) > 0) return;  // hashing ended early
+  check_trained(world, folder, kModelFolderKey, sha256);
+  check_trained(world, folder, kModelFolderFilesKey, beside);
 }
 
 }  // namespace

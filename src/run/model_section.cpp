@@ -69,6 +69,11 @@ void find_maker(const ExperimentConfig& experiment, ModelSection& model) {
                                                              : model.random->tokenizer;
 }
 
+void set_path(ModelSection& model, const std::string& given) {
+  model.path = find_model(given);
+  if (model.path != given) model.hub_name = given;
+}
+
 // Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
 void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
   model.task = section.optional_text("task").value_or("");
@@ -77,7 +82,7 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
   const std::string config = other.optional_text("config").value_or("");
   ConfigNode named = other.only_if(
       config.empty(), "is given beside `config` (a model has weights, or it begins without); remove one of them");
-  model.path = find_model(named.text("path"));
+  set_path(model, named.text("path"));
   section.one_of({"path", "task", "config"});
   read_random_start(other, config, experiment.seed, model);
   find_task(experiment, model);
@@ -90,7 +95,7 @@ ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& expe
   model.task = section.optional_text("task").value_or("");
   ConfigNode named = section.only_if(
       model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
-  model.path = find_model(named.text("path"));
+  set_path(model, named.text("path"));
   section.one_of({"path", "task"});
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
   const bool by_path = model.task.empty();
@@ -118,7 +123,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
   if (experiment != nullptr) {
     read_source(section, *experiment, model);
   } else {
-    model.path = find_model(section.text("path"));
+    set_path(model, section.text("path"));
   }
   model.adapter = find_model(section.optional_text("adapter").value_or(""));
   if (experiment != nullptr) find_maker(*experiment, model);

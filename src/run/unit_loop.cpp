@@ -9,6 +9,7 @@
 
 #include "magister/core/log.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/parallel/exchange.h"
 #include "magister/run/run_log.h"
 
 namespace magister {
@@ -145,6 +146,11 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
 }
 
 }  // namespace
+
+void UnitWork::live_together(const std::string& phase, std::int64_t number) const {
+  watchdog.wait_for_others(phase, number, [&tickets = tickets] { return tickets.heartbeat(); });
+  if (threads_may_exchange()) tickets.beat();
+}
 
 ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>& work) {
   const auto begin = std::chrono::steady_clock::now();

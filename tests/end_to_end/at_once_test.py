@@ -262,6 +262,17 @@ class AtOnce(unittest.TestCase):
         finally:
             self.world.names = names
 
+    def test_a_path_through_a_link_to_what_an_earlier_task_makes(self):
+        """The output folder through a link and the path without it, and the other way round; also by a pattern."""
+        runs, link = self.folder / "runs", self.folder / "link"
+        runs.mkdir(exist_ok=True)
+        link.symlink_to(runs)
+        for output, path in ((link, f"{runs}/linked/first.h5"), (runs, f"{link}/linked/first.h5"), (link, f"{runs}/linked/fir*.h5"), (link, f"{runs}/other/first.h5")):
+            with self.subTest(path):
+                self.world.text = HEAD.replace("{runs}", str(output)) + TEXTS % ("first", "{data}", "") + TEXTS % ("second", f'"{path}"', "")
+                done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment("linked"))], env=self.world.environment, capture_output=True, text=True, check=False)
+                self.assertEqual(re.findall(r"^task (\S+).*\n  needs +(.*)$", done.stdout, re.MULTILINE), [] if "other" in path else [("second", "first")], done.stderr)
+
     def test_a_path_of_a_task_that_failed(self):
         bad = self.folder / "bad-path.jsonl"
         bad.write_text('{"text": "one"}\n{"text": 3}\n')

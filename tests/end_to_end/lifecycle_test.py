@@ -76,6 +76,9 @@ class Identity(Lifecycle):
         for name, change, words in (
                 ("renamed", lambda: os.replace(shutil.copy(other / "model.safetensors", second / "new"), second / "model.safetensors"), ("model.safetensors: was changed",)),
                 ("written over", lambda: (second / "model.safetensors").write_bytes((other / "model.safetensors").read_bytes()), ("model.safetensors: was changed",)),
+                ("with its time", lambda: (shutil.copy2(other / "model.safetensors", second / "new"),
+                                           os.utime(second / "new", ns=((second / "model.safetensors").stat().st_mtime_ns,) * 2),
+                                           os.replace(second / "new", second / "model.safetensors")), ("model.safetensors: was changed",)),
                 ("another config", lambda: (second / "config.json").write_text((second / "config.json").read_text() + "\n"), ("config.json: was changed",)),
                 ("another tokenizer", lambda: os.replace(second / "tokenizer.json", second / "old"), ("tokenizer.json: is gone",)),
                 ("another folder", lambda: (shutil.rmtree(second), shutil.copytree(other, second)), ("second/",))):

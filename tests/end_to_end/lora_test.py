@@ -239,6 +239,20 @@ class Lora(unittest.TestCase):
         key = "model.base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
         self.assertFalse(torch.equal(*(tensors[key] for tensors in first)))
 
+    def test_the_base_is_named_as_it_was_given(self):
+        """A model of the hub by its name: where the cache stands is nobody's business."""
+        found = []
+        for place in ("here", "there/deeper"):
+            cached = self.folder / place / "models--some-org--tiny"
+            (cached / "refs").mkdir(parents=True)
+            (cached / "refs/main").write_text("0123abcd")
+            shutil.copytree(self.world.model, cached / "snapshots/0123abcd")
+            self.world.forget("hub")
+            self.train("hub", 0, "tasks.0.train.steps=1", "model.path=some-org/tiny", HF_HUB_CACHE=str(self.folder / place))
+            found.append(((self.student("hub") / "adapter_config.json").read_bytes(), self.world.sha256("hub")))
+        self.assertEqual(json.loads(found[0][0])["base_model_name_or_path"], "some-org/tiny")
+        self.assertEqual(*found)
+
     def test_what_is_refused(self):
         adapter = self.folder / "adapter"
         base = transformers.AutoModelForCausalLM.from_pretrained(self.world.model)

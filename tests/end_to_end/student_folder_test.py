@@ -26,6 +26,7 @@ class StudentFolder(unittest.TestCase):
         cls.folder = pathlib.Path(scratch.name)
         cls.world = tiny_world.World(cls.folder, records=12, text=train_test.EXPERIMENT, results=("student.h5",))
         cls.plain = cls.world.model
+        (cls.plain / "tokenizer_config.json").write_text('{"model_max_length": 512}')
 
     def model(self, name, **changes):
         """A copy of the model; changes: of its config."""
@@ -124,6 +125,28 @@ class StudentFolder(unittest.TestCase):
         self.run_it("beside", code=74, words=("moved or removed", "--fresh"))
         self.run_it("other", "tasks.0.name=logs", code=78, words=("the run keeps its logs there",))
 
+    @staticmethod
+    def lines_sha256(folder, names):
+        lines = "".join(f"{hashlib.sha256((folder / one).read_bytes()).hexdigest()}  {one}\n" for one in names)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+    def test_files_that_are_copied_are_part_of_the_training(self):
+        """Changed between a stop and the next start, they would make a folder that no start alone makes."""
+        self.world.model = self.plain
+        template = self.plain / "chat_template.jinja"
+        before = template.read_text() if template.exists() else None
+        template.write_text("{{ messages[0].content }}")
+        self.addCleanup(lambda: template.unlink() if before is None else template.write_text(before))
+        done = self.world.run("copied", 1, MAGISTER_FAIL_POINT="train.step.begin@2:kill")
+        self.assertNotEqual(done.returncode, 0)
+        template.write_text("another {{ messages[0].content }}")
+        done = self.world.run("copied", 1)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("copied_files_sha256", done.stderr)
+        template.write_text("{{ messages[0].content }}")
+        self.assertEqual(self.world.run("copied", 1).returncode, 0)
+        self.assertEqual((self.world.results("copied").with_suffix("") / "chat_template.jinja").read_text(), "{{ messages[0].content }}")
+
     def test_a_folder_that_is_not_what_was_trained_is_refused(self):
         """One bit of the weights, or a config that says something else: of a model, of an adapter beside its base and in the place of a model. As it was,
         it is taken again; so is what stands beside results of an earlier version."""
@@ -139,11 +162,11 @@ class StudentFolder(unittest.TestCase):
                     student = self.run_it(name)
                     texts = self.world.results(name).with_name("texts.h5")
                     with h5py.File(self.world.results(name)) as file:
-                        trained = file.attrs["model_folder_sha256"].decode()
+                        trained, files = (file.attrs[f"model_folder_{which}sha256"].decode() for which in ("", "files_"))
                     if name == "whole":
-                        lines = "".join(f"{hashlib.sha256((student / one).read_bytes()).hexdigest()}  {one}\n" for one in ("config.json", weights, "tokenizer.json"))
-                        self.assertEqual(trained, hashlib.sha256(lines.encode()).hexdigest())
-                    for changed in (weights, "config.json" if name == "whole" else "adapter_config.json"):
+                        self.assertEqual(trained, self.lines_sha256(student, ("config.json", weights, "tokenizer.json")))
+                        self.assertEqual(files, self.lines_sha256(student, sorted({path.name for path in student.iterdir()} - {"config.json", weights})))
+                    for changed in (weights, "config.json" if name == "whole" else "adapter_config.json", "tokenizer_config.json"):
                         content = (student / changed).read_bytes()
                         middle = len(content) // 2
                         other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:] if changed == weights else content + b" "
@@ -151,7 +174,7 @@ class StudentFolder(unittest.TestCase):
                         for ranks in (0, 2) if changed == weights else (0,):
                             done = self.world.run(name, ranks)
                             self.assertEqual(done.returncode, 65, done.stderr)
-                            for word in (str(student), trained, "--fresh", "as a copy elsewhere"):
+                            for word in (str(student), files if changed == "tokenizer_config.json" else trained, "--fresh", "as a copy elsewhere"):
                                 self.assertIn(word, done.stderr)
                             texts.unlink(missing_ok=True)
                         copy = student.with_name("copy")
@@ -166,7 +189,7 @@ class StudentFolder(unittest.TestCase):
                         self.run_it(name)
                     (student / weights).write_bytes((student / weights).read_bytes()[:-1] + b"\0")
                     with h5py.File(self.world.results(name), "r+") as file:
-                        del file.attrs["model_folder_sha256"]
+                        del file.attrs["model_folder_sha256"], file.attrs["model_folder_files_sha256"]
                     texts.unlink()
                     self.run_it(name)
                 finally:

@@ -180,6 +180,30 @@ class Train(tiny_world.Refusals, unittest.TestCase):
         """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
         tiny_world.wait_until(lambda: self.world.run(name, ranks, *arguments).returncode == 0, seconds=60, pause=0.3)
 
+    def test_a_rank_that_waits_for_slow_gradients_is_not_stuck(self):
+        """Each parameter's gradient of rank 1 takes a tenth of a second, eight micro-batches some twenty; rank 0 has added its own long before."""
+        keys = ("tasks.0.train.epochs=1", "tasks.0.train.steps=1", "tasks.0.train.global_batch=16", "tasks.0.train.micro_batch=1", "run.watchdog_seconds=4")
+        self.train("waits", 2, *keys, MAGISTER_FAIL_POINT="train.gradient.part/1:slow")
+        self.world.forget("waits")
+        done = self.world.run("waits", 2, *keys, MAGISTER_FAIL_POINT="train.gradient.part@9/1:hang")
+        self.assertEqual(done.returncode, 70, done.stderr)
+        self.assertIn("in phase train (unit 0) for ", done.stderr)
+
+    def test_a_state_of_another_slice_is_refused(self):
+        """Texts of one length have the same plan in both."""
+        text, data = self.world.text, self.folder / "equal.jsonl"
+        data.write_text("".join(json.dumps({"id": str(i), "ids": [(7 * i + t) % 300 for t in range(16)]}) + "\n" for i in range(16)))
+        self.world.text = text.replace("key: id}}", "key: id, tokens: ids}}").replace("{data}", str(data)).replace("  - task: train\n", "  - task: train\n    slice: 0/2\n")
+        try:
+            self.train("slices", 1)
+            shutil.rmtree(self.student("slices"))
+            self.world.results("slices").unlink()
+            self.refused("slices", 78, "another experiment", overrides=("tasks.0.slice=1/2",))
+            self.student("slices").with_name("student.running.h5.partial").unlink()
+            self.train("slices", 1)
+        finally:
+            self.world.text = text
+
     def test_states_that_are_refused(self):
         stop = dict(MAGISTER_FAIL_POINT="train.step.begin@5:kill")
         self.world.run("states", 1, **stop)

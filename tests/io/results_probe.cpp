@@ -108,6 +108,7 @@ ResultsSpec spec_of(const Options& options, const Plan& plan) {
   spec.preallocate = number(options, "preallocate", 0) != 0;
   std::string yaml = "name: x\ntasks:\n  - task: teacher_logits\n    top_k: 4\n";
   if (options.count("slice")) yaml += "    slice: " + options.at("slice") + "\n";
+  if (options.count("deep")) yaml += "    words:\n      slice: of a text\n";
   if (options.count("yaml_bytes")) yaml += "    prompt: " + std::string(number(options, "yaml_bytes", 0), 'p') + "\n";
   spec.attributes = {{"format", "magister.teacher_logits"},
                      {"format_version", std::uint64_t{1}},

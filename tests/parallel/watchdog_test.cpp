@@ -90,6 +90,8 @@ TEST(Watchdog, WaitsForOthersAsLongAsTheyShowASignOfLife) {
   watchdog.wait_for_others("wait for the texts", 4, [&] { return std::uint64_t{7}; });
   ASSERT_TRUE(listener.hears());
   EXPECT_NE(listener.messages().front().find("in phase wait for the texts (unit 4) for "), std::string::npos);
+  EXPECT_NE(listener.messages().front().find("and nobody has shown a sign of life in the last 0.1 s ("),
+            std::string::npos);
   // A phase of its own has no such grace.
   watchdog.wait_for_others("wait for the texts", 5, [&] { return ++signs; });
   watchdog.enter("compute", 6);

@@ -21,7 +21,8 @@ std::optional<FileVersion> file_version(const std::string& path);
 // descriptor: of an open file.
 std::optional<FileVersion> file_version(int descriptor);
 
-// The versions of a model's files at one time.
+// The versions of a model's files at one time, and which files they were: one that was copied over another with its time (cp -p, rsync -t) is
+// told by its inode and the time of its last change of any kind.
 class FileVersions {
  public:
   // As they stand now: path, or of a folder the files that a model is read from (weights, .json, vocabularies, templates), not those below it.
@@ -31,7 +32,15 @@ class FileVersions {
   void check_unchanged() const;
 
  private:
-  std::map<std::string, FileVersion> versions_;  // by path
+  struct Known {
+    FileVersion version;
+    std::uint64_t device, inode;
+    std::int64_t changed_nanoseconds;
+    bool operator==(const Known&) const = default;
+  };
+  static std::optional<Known> known(const std::string& path);
+
+  std::map<std::string, Known> files_;  // by path
 };
 
 }  // namespace magister

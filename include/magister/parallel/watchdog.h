@@ -22,9 +22,9 @@ class Watchdog {
   // This rank enters a phase ("compute", "write", ...); the clock restarts. unit < 0: none.
   void enter(const std::string& phase, std::int64_t unit = -1);
   void enter(const std::string& phase, std::int64_t unit, std::chrono::milliseconds deadline);
-  // This rank waits for others, whose work may take longer than any deadline: at twice the default one (who is stuck says so first) it goes on
-  // waiting if sign_of_life() has changed since the last look, which is called here and then in the watchdog's thread, never again once another
-  // phase is entered or left.
+  // This rank waits for others, whose work may take longer than any deadline: sign_of_life() is asked at the default one and again after each as
+  // long a time, and must have changed meanwhile. So who is itself stuck says so first. It is called in the watchdog's thread, never again once
+  // another phase is entered or left.
   // Without MPI_THREAD_MULTIPLE as enter().
   void wait_for_others(const std::string& phase, std::int64_t unit, std::function<std::uint64_t()> sign_of_life);
   // Nothing is watched until the next enter().

@@ -13,6 +13,8 @@ namespace magister {
 
 // Root attribute of a training's results: model_sha256 of the folder that it has written, of an adapter adapter_sha256.
 constexpr const char* kModelFolderKey = "model_folder_sha256";
+// And files_sha256 of what stands beside weights and config there (files_beside_weights): chats are written and texts end by it.
+constexpr const char* kModelFolderFilesKey = "model_folder_files_sha256";
 
 struct ModelHash {
   std::string whole;

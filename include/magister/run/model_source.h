@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/text/tokenizer.h"
@@ -16,6 +17,11 @@ Tokenizer load_tokenizer(const std::string& model_path);
 Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file);
 // Names of the files in a model's folder that a tokenizer is read from, in the order in which they are looked for.
 std::span<const char* const> vocabulary_files();
+// Of what belongs to a tokenizer beside its vocabulary: special tokens and chat template.
+std::span<const char* const> tokenizer_companions();
+constexpr const char* kGenerationConfig = "generation_config.json";
+// Those of a folder's files that stand beside weights and config and are used with them: all of the above that are there.
+std::vector<std::string> files_beside_weights(const std::string& folder);
 // The vocabulary in an open GGUF file's metadata.
 GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source);
 

@@ -33,6 +33,10 @@ struct UnitWork {
   const std::function<void(const InFlight&)>& tell_in_flight;  // of the rank's first group, between passes
   std::deque<Watchdog>& watchdogs;                             // by group of this rank
   std::mutex& one_group;  // held while a group uses what the rank has once: a data set, the rewards
+
+  // A sign of life in a phase in which ranks wait for each other, as those of a training do: nobody is stuck as long as one of them shows any.
+  // From any thread.
+  void live_together(const std::string& phase, std::int64_t number = -1) const;
 };
 
 // Runs `work` on every rank until it returns or throws Error(kStopped), then waits for all. kDone: every unit is committed;

@@ -76,7 +76,10 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   DataFile file;
   file.path = path;
   struct stat status{};
-  const bool is_folder = ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  const bool is_there = ::stat(path.c_str(), &status) == 0, is_folder = is_there && S_ISDIR(status.st_mode);
+  MAGISTER_CHECK(is_there, ExitCode::kInputOutput,
+                 "{}: cannot be opened ({}; the data set cannot be read); check the path and its permissions",
+                 printable(path), std::strerror(errno));
   const auto kind = kind_of(path);
   MAGISTER_CHECK(kind || is_folder, ExitCode::kConfig,
                  "{}: files that end in \"{}\" are not read as data sets ({} are); convert the file or name another",

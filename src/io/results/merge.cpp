@@ -118,11 +118,11 @@ void check_cover(std::vector<Part>& parts) {
 
 // The experiment without its slice: what a run over everything would have resolved to.
 std::string without_slice(const std::string& yaml) {
+  constexpr std::string_view kOfTask = "    slice:";  // a key of a task; deeper ones of this name are others
   std::string out;
   for (std::size_t begin = 0; begin < yaml.size();) {
     const std::size_t end = std::min(yaml.find('\n', begin), yaml.size() - 1) + 1;
-    const std::size_t word = yaml.find_first_not_of(' ', begin);
-    if (yaml.compare(word, 6, "slice:") != 0) out += yaml.substr(begin, end - begin);
+    if (yaml.compare(begin, kOfTask.size(), kOfTask) != 0) out += yaml.substr(begin, end - begin);
     begin = end;
   }
   return out;

@@ -12,6 +12,7 @@
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/run/device_group.h"
 #include "magister/run/model_hash.h"
+#include "magister/run/model_source.h"
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
@@ -107,7 +108,9 @@ void TrainJob::check_complete() const { require_beside(context_.results_path, fo
 
 // Who uses the student must write its chats as they were learnt.
 ModelOrigin TrainJob::origin() const {
-  ModelOrigin origin{checkpoint_.path(), checkpoint_.tokenizer_path(), "", "{}\n"};
+  const std::string& hub_name = checkpoint_.section().hub_name;
+  ModelOrigin origin{checkpoint_.path(), hub_name.empty() ? checkpoint_.path() : hub_name, checkpoint_.tokenizer_path(),
+                     "", "{}\n"};
   const bool has_chats =
       (texts_ && texts_->has_chats()) || (pairs_ && pairs_->has_chats()) || (prompts_ && prompts_->has_chats());
   const bool own_template = has_chats && !checkpoint_.section().chat_template.empty();
@@ -182,6 +185,8 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
                                             curves.evaluations.data() + i * numbers, config_.objective()));
   Attributes attributes = root;
   attributes.emplace_back(kModelFolderKey, folder_sha256());
+  attributes.emplace_back(kModelFolderFilesKey,
+                          files_sha256(Communicator(), files_beside_weights(folder()), context_.stop_poll()));
   if (context_.stop.raised()) return false;
   write_train_results(path, attributes, rows, config_.objective(), config_.distills, evaluations);
   return true;

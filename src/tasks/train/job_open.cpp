@@ -6,6 +6,8 @@
 #include "magister/core/sha256.h"
 #include "magister/parallel/gathered.h"
 #include "magister/run/earlier_tasks.h"
+#include "magister/run/model_hash.h"
+#include "magister/run/model_source.h"
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/train/gradient_tree.h"
@@ -237,6 +239,13 @@ void TrainJob::open_rollouts(const TaskInputs& inputs) {
 // The file itself is the data set, whose sha256 stands in the identity of every task.
 Attributes TrainJob::identity() {
   Attributes attributes = added_identity();
+  std::vector<std::string> copied = files_beside_weights(checkpoint_.tokenizer_path());
+  if (checkpoint_.tokenizer_path() != checkpoint_.path()) {
+    const fs::path generation = fs::path(checkpoint_.path()) / kGenerationConfig;
+    if (fs::is_regular_file(generation)) copied.push_back(generation.string());
+  }
+  attributes.emplace_back("copied_files_sha256", files_sha256(context_.world, copied, context_.stop_poll()));
+  leave_if_stopped(context_.world, context_.stop);
   own_identity_.clear();
   for (const auto& [name, value] : attributes) own_identity_.push_back(name);
   return attributes;
@@ -279,6 +288,9 @@ std::string TrainJob::state_identity() const {
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
+  // Two slices of texts of one length have one plan.
+  const IndexRange records = dataset_.records();
+  all += fmt::format("records {} to {} of {}\n", records.begin, records.end, dataset_.num_source_records());
   // Results of the two kinds of devices agree within rounding, not to the bit.
   if (model_.gpu) all += "gpu\n";
   for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";

@@ -23,12 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What belongs to a model beside its weights, as Hugging Face names it.
-constexpr const char* kGenerationConfig = "generation_config.json";  // of a whole model alone
-constexpr const char* kCopied[] = {
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
-    "chat_template.jinja",   "chat_template.json"};
-
 std::string content_of(const fs::path& path) {
   return read_whole_file(path, 256 << 20, "the trained model's folder needs it");
 }
@@ -98,7 +92,7 @@ void write_tokenizer(const std::string& folder, const ModelOrigin& origin) {
       const fs::path from = fs::path(origin.tokenizer) / name;
       if (fs::is_regular_file(from, error)) put(name, content_of(from));
     };
-    for (const char* const name : kCopied) copied(name);
+    for (const char* const name : tokenizer_companions()) copied(name);
     for (const char* const name : vocabulary_files()) copied(name);
   } else {
     put("tokenizer.gguf", gguf_vocabulary_file(TensorFile::open(origin.tokenizer)->metadata()));
@@ -133,11 +127,11 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
 }
 
 // What PEFT needs to load it, and whom it belongs to; all else has PEFT's defaults.
-std::string adapter_config(const std::string& source_folder, const LoraConfig& config) {
+std::string adapter_config(const std::string& base, const LoraConfig& config) {
   const bool whole = config.alpha == std::floor(config.alpha);
   const nlohmann::ordered_json alpha =
       whole ? nlohmann::ordered_json(static_cast<std::int64_t>(config.alpha)) : nlohmann::ordered_json(config.alpha);
-  const nlohmann::ordered_json json = {{"base_model_name_or_path", source_folder},
+  const nlohmann::ordered_json json = {{"base_model_name_or_path", base},
                                        {"bias", "none"},
                                        {"fan_in_fan_out", config.fan_in_fan_out},
                                        {"inference_mode", true},
@@ -164,7 +158,7 @@ void write_model_folder(const std::string& folder, const ModelOrigin& origin, co
 
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
                           const at::Tensor& flat_weights, const std::string& base_sha256) {
-  const std::string config = adapter_config(origin.folder, layout.config());
+  const std::string config = adapter_config(origin.name, layout.config());
   write_folder(folder, origin,
                {"adapter_model.safetensors",
                 "adapter_config.json",

@@ -13,6 +13,7 @@ namespace magister {
 // What a trained model takes over.
 struct ModelOrigin {
   std::string folder;     // with the config that it began with
+  std::string name;       // by which others find it: that folder, or its name in the hub
   std::string tokenizer;  // folder or GGUF file that its tokenizer is of; a GGUF file's becomes tokenizer.gguf
   // Where it is not the tokenizer's folder's own: the template that was learnt from, and tokenizer_config.json for a GGUF file's vocabulary.
   std::string chat_template, tokenizer_config;

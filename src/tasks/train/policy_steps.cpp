@@ -35,7 +35,7 @@ PolicySteps::PolicySteps(const ModelRun& run, const Communicator& world, const T
       data_(data),
       trainer_(trainer),
       writer_(run, world, config, data, trainer, rules),
-      alive_([&run] { run.work.watchdog.enter("compute log-probabilities"); }) {}
+      alive_([&run] { run.work.live_together("compute log-probabilities"); }) {}
 
 bool PolicySteps::prepare(std::uint64_t update, const Samples& prompts) {
   if (update % config_.grpo.num_iterations != 0) return true;

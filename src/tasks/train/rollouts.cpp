@@ -57,8 +57,7 @@ std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step,
   const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());
   std::vector<RolloutText> texts = write_own(step, prompts, own);
   const bool stopped = texts.size() < own.size() || !reward(step, texts);
-  run_.work.watchdog.wait_for_others("wait for the other ranks' texts", static_cast<std::int64_t>(step),
-                                     [this] { return run_.work.tickets.heartbeat(); });
+  run_.work.live_together("wait for the other ranks' texts", static_cast<std::int64_t>(step));
   if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
   std::vector<RolloutText> all = gathered_texts(texts, prompts);
   std::vector<double> of_all;
@@ -122,7 +121,7 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
 // False: the job was asked to stop.
 bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
   const auto alive = [&] {
-    run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
+    run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));  // its own: a judge that is stuck
     run_.work.tickets.beat();
   };
   for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {

@@ -86,7 +86,7 @@ class Training {
 
   Trainer load() const {
     const PhaseTimes::Span span(run_.times, "load");
-    run_.work.watchdog.enter("load the model");
+    run_.work.live_together("load the model");
     TrainerOptions options = work_.config.trainer;
     options.fast_sums = run_.group.fast_collectives();
     options.new_head = work_.new_head;
@@ -103,7 +103,7 @@ class Training {
   bool compare_with_reference() {
     if (work_.config.objective() != Objective::kDpo) return true;
     const PhaseTimes::Span span(run_.times, "reference");
-    const auto alive = [this] { run_.work.watchdog.enter("compute the reference's log-probabilities"); };
+    const auto alive = [this] { run_.work.live_together("compute the reference's log-probabilities"); };
     auto logprobs = reference_logprobs({world_, run_.file, data_, trainer_, [this] { return stop_agreed(); }, alive});
     if (!logprobs) return false;
     data_.set_references(std::move(*logprobs));
@@ -116,7 +116,7 @@ class Training {
   }
 
   void resume() {
-    run_.work.watchdog.enter("read the newest state");
+    run_.work.live_together("read the newest state");
     LoadedState state =
         load_training_state(work_.states, trainer_, work_.identity, rewards_width(work_.config.objective()));
     const std::string path = state.path;
@@ -171,11 +171,7 @@ class Training {
     if (num_evaluated() == evaluations_due()) return true;
     const PhaseTimes::Span span(run_.times, "evaluate");
     const auto number = static_cast<std::int64_t>(curves_.step);
-    run_.work.tickets.beat();
-    const auto alive = [&, may_beat = threads_may_exchange()] {  // in the pool's threads, too
-      run_.work.watchdog.enter("evaluate", number);
-      if (may_beat) run_.work.tickets.beat();
-    };
+    const auto alive = [&] { run_.work.live_together("evaluate", number); };  // in the pool's threads, too
     alive();
     const std::optional<Evaluation> found = work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, alive);
     if (!found) {
@@ -208,8 +204,7 @@ class Training {
   // False: the job was asked to stop before the update.
   bool step() {
     const auto number = static_cast<std::int64_t>(curves_.step);
-    run_.work.watchdog.enter("train", number);
-    run_.work.tickets.beat();
+    run_.work.live_together("train", number);
     fail_point("train.step.begin");
     std::vector<Samples> batches = plan_.micro_batches(curves_.step / iterations());
     std::vector<MicroBatch> planned;
@@ -223,7 +218,7 @@ class Training {
     const PhaseTimes::Span span(run_.times, "compute");
     const double lr = work_.config.trainer.optimizer.lr * factor(curves_.step);
     const StepResult result = trainer_.step(batches.size(), policy_ ? policy_->own() : planned, lr,
-                                            [&] { run_.work.watchdog.enter("train", number); });
+                                            [&] { run_.work.live_together("train", number); });
     ++curves_.step;
     curves_.loss.push_back(static_cast<float>(result.loss));
     curves_.grad_norm.push_back(static_cast<float>(result.grad_norm));
@@ -302,7 +297,7 @@ class Training {
   void save() {
     if (curves_.step == saved_ && (curves_.step == 0 || curves_.evaluations.size() == saved_evaluations_)) return;
     const PhaseTimes::Span span(run_.times, "save");
-    run_.work.watchdog.enter("save", static_cast<std::int64_t>(curves_.step));
+    run_.work.live_together("save", static_cast<std::int64_t>(curves_.step));
     save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
     world_.wait_for_all();
     saved_ = curves_.step;
