@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,7 @@ using std::chrono::milliseconds;
 
 // Window operations on rank 0 may need it to enter the MPI library: every 5 ms is often enough for tickets.
 constexpr milliseconds kPokePause{5}, kLookPause{50};
+constexpr std::chrono::seconds kLongestAnswer{10};
 // More than this between two looks was no time of this process.
 constexpr milliseconds kLongestLook{1000};
 
@@ -53,8 +55,11 @@ struct Watchdog::State {
   milliseconds default_deadline{};
   std::function<void(const std::string&)> on_stall;
   std::function<std::uint64_t()> sign_of_life;  // of the others, while this rank waits for them
-  std::optional<std::uint64_t> last_sign;
+  std::optional<std::uint64_t> last_sign, answer;
   Clock::duration patience{};  // from one look at it to the next
+  std::uint64_t phases = 0;    // so far
+  bool asking = false;
+  std::thread asker;
   std::thread thread;
 
   std::string message() const {
@@ -76,14 +81,48 @@ struct Watchdog::State {
     patience = new_deadline;
     sign_of_life = nullptr;
     last_sign.reset();
+    ++phases;
     watching = true;
   }
 
-  // Under the mutex, so that nobody asks any longer when the next phase has been entered.
-  bool others_live() {
+  // A rank that answers for the others may be the one that is stuck: no answer is no sign.
+  void ask() {
+    if (asker.joinable()) asker.join();
+    asking = true;
+    answer.reset();
+    asker = std::thread([this, question = sign_of_life] {
+      std::optional<std::uint64_t> found;
+      try {
+        found = question();
+      } catch (const std::exception& error) {
+        log_local(LogLevel::kWarning, "the other ranks cannot be asked whether they work: {}", error.what());
+      }
+      const std::lock_guard own_lock(mutex);
+      answer = found;
+      asking = false;
+      wake.notify_all();
+    });
+  }
+
+  bool others_live(std::unique_lock<std::mutex>& lock) {
     if (!sign_of_life) return false;
-    const std::optional<std::uint64_t> before = std::exchange(last_sign, sign_of_life());
+    const std::uint64_t phase_before = phases;
+    try {
+      ask();
+    } catch (const std::system_error&) {  // no thread can be started: that says nothing of the others
+      asking = false;
+      return true;
+    }
+    wake.wait_for(lock, std::min<Clock::duration>(patience, kLongestAnswer), [&] { return stop || !asking; });
+    if (phases != phase_before || stop) return true;
+    if (asking || !answer) return false;
+    const std::optional<std::uint64_t> before = std::exchange(last_sign, answer);
     return !before || last_sign != before;
+  }
+
+  // Nobody is asked any longer when the next phase has been entered.
+  void wait_for_answer(std::unique_lock<std::mutex>& lock) {
+    wake.wait(lock, [&] { return !asking; });
   }
 
   void watch() {
@@ -98,8 +137,9 @@ struct Watchdog::State {
       const Clock::time_point now = Clock::now();
       spent += std::min<Clock::duration>(now - std::exchange(last_look, now), kLongestLook);
       if (!watching || stop || spent <= deadline) continue;
-      if (others_live()) {
-        deadline = spent + patience;
+      const std::uint64_t this_phase = phases;
+      if (others_live(lock)) {
+        if (phases == this_phase) deadline = spent + patience;
         continue;
       }
       watching = false;  // said once
@@ -130,12 +170,14 @@ Watchdog::~Watchdog() {
   }
   state_->wake.notify_all();
   state_->thread.join();
+  if (state_->asker.joinable()) state_->asker.join();
 }
 
 void Watchdog::enter(const std::string& phase, std::int64_t unit) { enter(phase, unit, state_->default_deadline); }
 
 void Watchdog::enter(const std::string& phase, std::int64_t unit, milliseconds deadline) {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
+  state_->wait_for_answer(lock);
   state_->begin(phase, unit, deadline);
 }
 
@@ -144,14 +186,17 @@ void Watchdog::wait_for_others(const std::string& phase, std::int64_t unit,
   int started = 0;
   MPI_Initialized(&started);
   if (started != 0 && !threads_may_exchange()) return enter(phase, unit);
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
+  state_->wait_for_answer(lock);
   state_->begin(phase, unit, state_->default_deadline);
   state_->sign_of_life = std::move(sign_of_life);
 }
 
 void Watchdog::leave() {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
+  state_->wait_for_answer(lock);
   state_->sign_of_life = nullptr;
+  ++state_->phases;
   state_->watching = false;
 }
 

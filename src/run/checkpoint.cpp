@@ -151,6 +151,7 @@ ModelSection with_its_base(ModelSection section) {
                  printable(config.path));
   section.adapter = std::exchange(section.path, find_model(config.base_model));
   section.hub_name = section.path == config.base_model ? "" : config.base_model;
+  section.path_is_base = true;
   return section;
 }
 
@@ -165,12 +166,20 @@ void warn_of_another_base(const ModelSection& section) {
       printable(section.adapter), printable(config.base_model), printable(section.path));
 }
 
+// Of the files that are read by their names; what else stands in their folders may change. Those of the weights follow when they are known.
 FileVersions versions_of(const ModelSection& section) {
   FileVersions versions;
   if (section.none) return versions;
-  versions.add(section.path);
-  if (!section.adapter.empty()) versions.add(section.adapter);
-  if (section.random && !section.random->tokenizer.empty()) versions.add(section.random->tokenizer);
+  const auto add = [&](const std::string& folder, std::initializer_list<const char*> names) {
+    for (const char* name : names) versions.add((fs::path(folder) / name).string());
+  };
+  if (!fs::is_directory(section.path)) versions.add(section.path);
+  add(section.path, {"config.json", kGenerationConfig, "model.safetensors", "model.safetensors.index.json"});
+  if (!section.adapter.empty()) add(section.adapter, {"adapter_config.json", "adapter_model.safetensors"});
+  const bool is_another = section.random && !section.random->tokenizer.empty();
+  const std::string& tokenizer = is_another ? section.random->tokenizer : section.path;
+  if (!fs::is_directory(tokenizer)) versions.add(tokenizer);
+  for (const std::string& path : files_beside_weights(tokenizer)) versions.add(path);
   return versions;
 }
 
@@ -212,7 +221,7 @@ Checkpoint::Checkpoint(const ModelSection& section)
                        ? with_reward_head(describe_model(section_.path, *file_), section_.head_labels)
                        : describe_model(section_.path, *file_)) {
   if (file_ == nullptr || section_.random) return;
-  for (const std::string& path : file_->paths()) versions_.add(path);  // of a GGUF model in parts
+  for (const std::string& path : file_->paths()) versions_.add(path);
 }
 
 const std::string& Checkpoint::tokenizer_path() const {
@@ -281,7 +290,7 @@ void check_trained(const Communicator& world, const std::string& folder, const c
 // sha256: of weights and config. Collective over world.
 void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
                           const StopPoll& poll) {
-  const std::string beside = files_sha256(world, files_beside_weights(folder), poll);
+  const std::string beside = small_files_sha256(world, [&] { return files_beside_weights(folder); }, poll);
   if (world.max(std::uint64_t{poll && poll()}) > 0) return;  // hashing ended early
   check_trained(world, folder, kModelFolderKey, sha256);
   check_trained(world, folder, kModelFolderFilesKey, beside);
@@ -300,7 +309,8 @@ std::string Checkpoint::sha256_of_tensors(const Communicator& world, const StopP
       "{}: was trained on a model with sha256 {}, and {} has {} (what it adds is right for the numbers that it "
       "was trained beside alone); name the model that it was trained on",
       printable(section_.adapter), trained_on, printable(path()), found.base);
-  if (!section_.task.empty()) check_trained_folder(world, path(), adapter.empty() ? found.whole : found.base, poll);
+  if (!section_.task.empty() && !section_.path_is_base)
+    check_trained_folder(world, path(), adapter.empty() ? found.whole : found.base, poll);
   return found.whole;
 }
 

@@ -95,4 +95,11 @@ std::string files_sha256(const Communicator& world, const std::vector<std::strin
   return sha256_of(hash_lines(world, paths, poll));
 }
 
+std::string small_files_sha256(const Communicator& world, const std::function<std::vector<std::string>()>& paths,
+                               const StopPoll& poll) {
+  std::string found = world.rank() == 0 ? files_sha256(Communicator(), paths(), poll) : "";
+  world.broadcast(found, 0);
+  return found;
+}
+
 }  // namespace magister

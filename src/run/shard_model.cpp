@@ -34,12 +34,15 @@ void ShardModel::watch(const char* phase, std::int64_t unit) const {
   base_.work.tickets.beat();
 }
 
+void ShardModel::wait_for_others(const char* phase) const {
+  if (!place_.first) return;
+  base_.work.watchdogs[static_cast<std::size_t>(place_.group)].wait_for_others(
+      phase, -1, [&tickets = base_.work.tickets] { return tickets.heartbeat(); });
+}
+
 void ShardModel::wait_for_leader(const char* phase) const {
   if (group_.tp_size() == 1) return;
-  if (place_.first && group_.tp_rank() > 0) {
-    base_.work.watchdogs[static_cast<std::size_t>(place_.group)].wait_for_others(
-        phase, -1, [&tickets = base_.work.tickets] { return tickets.heartbeat(); });
-  }
+  if (group_.tp_rank() > 0) wait_for_others(phase);
   group_.broadcast_number(0, 0);
   watch("go on behind the leader");
 }

@@ -29,23 +29,31 @@ std::string followed(const std::string& whole) {
 
 TaskPath::TaskPath(const std::string& folder, const std::string& path) {
   if (path.size() > PATH_MAX || path.find('/') == std::string::npos) return;
-  folder_ = whole_path(folder) + "/";
-  path_ = whole_path(path);
-  if (!path_.starts_with(folder_)) {  // one of them may lead through a link
-    folder_ = followed(folder_ + "x");
-    folder_.pop_back();
-    path_ = followed(path_);
-  }
-  const std::string_view plain = std::string_view(path_).substr(0, path_.find_first_of("*?["));
-  if (plain.size() < path_.size() && (plain.starts_with(folder_) || folder_.starts_with(plain))) is_pattern_ = true;
-  if (!path_.starts_with(folder_)) return;
-  const std::size_t end = std::min(path_.find_first_of("./", folder_.size()), path_.size());
-  name_ = path_.substr(folder_.size(), end - folder_.size());
-  ending_ = path_.substr(end);
+  take({whole_path(folder) + "/", whole_path(path)});
+  if (!name_.empty()) return;
+  // One of them may lead through a link.
+  const Places written = places_.front();
+  std::string real = followed(written.folder + "x");
+  real.pop_back();
+  take({std::move(real), followed(written.path)});
+}
+
+void TaskPath::take(const Places& places) {
+  places_.push_back(places);
+  const auto& [folder, path] = places;
+  const std::string_view plain = std::string_view(path).substr(0, path.find_first_of("*?["));
+  if (plain.size() < path.size() && (plain.starts_with(folder) || folder.starts_with(plain))) is_pattern_ = true;
+  if (!path.starts_with(folder)) return;
+  const std::size_t end = std::min(path.find_first_of("./", folder.size()), path.size());
+  name_ = path.substr(folder.size(), end - folder.size());
+  ending_ = path.substr(end);
 }
 
 bool TaskPath::is_output_of(const std::string& task) const {
-  if (is_pattern_ && ::fnmatch(path_.c_str(), (folder_ + task + ".h5").c_str(), FNM_PATHNAME) == 0) return true;
+  const auto fits = [&](const Places& one) {
+    return ::fnmatch(one.path.c_str(), (one.folder + task + ".h5").c_str(), FNM_PATHNAME) == 0;
+  };
+  if (is_pattern_ && std::any_of(places_.begin(), places_.end(), fits)) return true;
   return name_ == task &&
          (ending_.empty() || ending_[0] == '/' || ending_ == ".h5" || ending_ == ".json" || ending_ == ".csv");
 }

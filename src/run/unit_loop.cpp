@@ -164,12 +164,12 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   fields.update({{"units", loop.file.num_units()}, {"pending_units", num_pending}, {"cpu", cpu_features()}});
   fields.update(loop.fields);
   context.log.event("start", fields);
-  std::deque<Watchdog> watchdogs;
-  make_watchdogs(watchdogs, context, loop.group.groups_here());
-  Watchdog& watchdog = watchdogs.front();
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
                       loop.group.group_index(), loop.group.num_groups(), loop.group.groups_here(),
                       groups_of_size(loop.group));
+  std::deque<Watchdog> watchdogs;  // they end before the tickets, which they ask
+  make_watchdogs(watchdogs, context, loop.group.groups_here());
+  Watchdog& watchdog = watchdogs.front();
   Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
   const std::vector<int> sizes = sizes_of(loop.group);

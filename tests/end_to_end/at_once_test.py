@@ -267,7 +267,7 @@ class AtOnce(unittest.TestCase):
         runs, link = self.folder / "runs", self.folder / "link"
         runs.mkdir(exist_ok=True)
         link.symlink_to(runs)
-        for output, path in ((link, f"{runs}/linked/first.h5"), (runs, f"{link}/linked/first.h5"), (link, f"{runs}/linked/fir*.h5"), (link, f"{runs}/other/first.h5")):
+        for output, path in ((link, f"{runs}/linked/first.h5"), (runs, f"{link}/linked/first.h5"), (link, f"{runs}/linked/fir*.h5"), (link, f"{link}/lin*/first.h5"), (link, f"{self.folder}/li*/linked/first.h5"), (link, f"{runs}/other/first.h5")):
             with self.subTest(path):
                 self.world.text = HEAD.replace("{runs}", str(output)) + TEXTS % ("first", "{data}", "") + TEXTS % ("second", f'"{path}"', "")
                 done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment("linked"))], env=self.world.environment, capture_output=True, text=True, check=False)

@@ -377,11 +377,12 @@ TEST(TensorFile, SeesAFileThatWasWrittenOver) {
   const ScratchFolder folder;
   const std::string path = folder.write("written.safetensors", safetensors(kGoodHeader));
   FileVersions versions;
-  versions.add(folder.path());
+  versions.add(path);
+  versions.add(folder / "absent");
   const auto file = TensorFile::open(path);
   at::Tensor out = at::empty({2, 2});
   file->read("a", 0, 2, 0, 2, out);
-  folder.write("notes.log", "of no model");
+  folder.write("absent", "there now, and never seen");
   versions.check_unchanged();
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::milliseconds(1));
   const auto refused = [](const std::function<void()>& call, const std::string& words) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -92,11 +93,24 @@ TEST(Watchdog, WaitsForOthersAsLongAsTheyShowASignOfLife) {
   EXPECT_NE(listener.messages().front().find("in phase wait for the texts (unit 4) for "), std::string::npos);
   EXPECT_NE(listener.messages().front().find("and nobody has shown a sign of life in the last 0.1 s ("),
             std::string::npos);
+  // Nor is a question that nobody answers, or that fails.
+  std::atomic<bool> answers{false};
+  watchdog.wait_for_others("wait for the texts", 7, [&] {
+    while (!answers) std::this_thread::sleep_for(1ms);
+    return ++signs;
+  });
+  for (int i = 0; i < 3000 && listener.messages().size() < 2; ++i) std::this_thread::sleep_for(10ms);
+  ASSERT_EQ(listener.messages().size(), 2u);
+  EXPECT_NE(listener.messages().back().find("in phase wait for the texts (unit 7) for "), std::string::npos);
+  answers = true;
+  watchdog.wait_for_others("wait for the texts", 8, []() -> std::uint64_t { throw std::runtime_error("no window"); });
+  for (int i = 0; i < 3000 && listener.messages().size() < 3; ++i) std::this_thread::sleep_for(10ms);
+  ASSERT_EQ(listener.messages().size(), 3u);
   // A phase of its own has no such grace.
   watchdog.wait_for_others("wait for the texts", 5, [&] { return ++signs; });
   watchdog.enter("compute", 6);
-  for (int i = 0; i < 3000 && listener.messages().size() < 2; ++i) std::this_thread::sleep_for(10ms);
-  ASSERT_EQ(listener.messages().size(), 2u);
+  for (int i = 0; i < 3000 && listener.messages().size() < 4; ++i) std::this_thread::sleep_for(10ms);
+  ASSERT_EQ(listener.messages().size(), 4u);
   EXPECT_NE(listener.messages().back().find("in phase compute (unit 6) for "), std::string::npos);
 }
 

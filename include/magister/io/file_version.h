@@ -16,17 +16,14 @@ struct FileVersion {
   bool operator==(const FileVersion&) const = default;
 };
 
-// Nothing where no regular file can be seen.
-std::optional<FileVersion> file_version(const std::string& path);
-// descriptor: of an open file.
+// Of an open file; nothing where it is no regular one.
 std::optional<FileVersion> file_version(int descriptor);
 
-// The versions of a model's files at one time, and which files they were: one that was copied over another with its time (cp -p, rsync -t) is
-// told by its inode and the time of its last change of any kind.
+// The versions of a model's files at one time. One that was copied over another with its time (cp -p, rsync -t) is told by when anything of it was
+// changed last; not by device and inode, which some file systems number anew.
 class FileVersions {
  public:
-  // As they stand now: path, or of a folder the files that a model is read from (weights, .json, vocabularies, templates), not those below it.
-  // A file that is known already keeps its version.
+  // As it stands now; nothing where no regular file is. One that is known already keeps its version.
   void add(const std::string& path);
   // Throws Error(kInputOutput) for the first that is not as it was: changed, replaced or gone. Local.
   void check_unchanged() const;
@@ -34,7 +31,6 @@ class FileVersions {
  private:
   struct Known {
     FileVersion version;
-    std::uint64_t device, inode;
     std::int64_t changed_nanoseconds;
     bool operator==(const Known&) const = default;
   };

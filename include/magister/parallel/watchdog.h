@@ -23,8 +23,8 @@ class Watchdog {
   void enter(const std::string& phase, std::int64_t unit = -1);
   void enter(const std::string& phase, std::int64_t unit, std::chrono::milliseconds deadline);
   // This rank waits for others, whose work may take longer than any deadline: sign_of_life() is asked at the default one and again after each as
-  // long a time, and must have changed meanwhile. So who is itself stuck says so first. It is called in the watchdog's thread, never again once
-  // another phase is entered or left.
+  // long a time, and must have changed meanwhile. So who is itself stuck says so first. It is called in a thread of the watchdog's; the next
+  // enter() or leave() waits until it has returned. No answer within 10 s (and the deadline) is no sign.
   // Without MPI_THREAD_MULTIPLE as enter().
   void wait_for_others(const std::string& phase, std::int64_t unit, std::function<std::uint64_t()> sign_of_life);
   // Nothing is watched until the next enter().

@@ -25,6 +25,7 @@ struct ModelSection {
   bool none = false;  // of a task that computes without a model: nothing else here is said
   std::string path;
   std::string hub_name;               // by which path was found in the hub's cache; empty: path is as it was given
+  bool path_is_base = false;          // path held an adapter alone and became its base's
   std::optional<RandomStart> random;  // path is a folder whose config.json alone counts
   // Of a model that an earlier task of the experiment trains: that task, whose folder `path` is, and the model that it starts from, which
   // has the same config and tokenizer; begins_as is empty where no such task comes before.

@@ -2,6 +2,7 @@
 // config.json, tokenizer.json and the tensor files, as sha256sum prints them. Ranks hash different files at once.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,11 @@ ModelHash model_sha256(const Communicator& world, const std::string& model_path,
 
 // Of the lines of these files in the order of their names. Equal on every rank. Ends early likewise. Collective over world.
 std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll = {});
+
+// files_sha256 of these small files on rank 0, which may have written them just now: other hosts may not see them yet. Equal on every rank; ends
+// early likewise. Collective over world.
+std::string small_files_sha256(const Communicator& world, const std::function<std::vector<std::string>()>& paths,
+                               const StopPoll& poll);
 
 // sha256 of one file, in hex. Throws Error(kInputOutput). Ends early when poll says so. Local.
 std::string file_sha256(const std::string& path, const StopPoll& poll = {});

@@ -52,6 +52,8 @@ class ShardModel {
  protected:
   // A sign of life: the watchdog's clock restarts, and ranks that wait see it.
   void watch(const char* phase, std::int64_t unit = -1) const;
+  // This shard waits for others, who show signs of life of their own. Local.
+  void wait_for_others(const char* phase) const;
   // Behind work of the group's leader alone, however long it takes. Collective over the group.
   void wait_for_leader(const char* phase) const;
   // Whether the job should stop, the same on every shard. Collective over the group.

@@ -1,9 +1,10 @@
 // Which task of an experiment writes what a path names, however it is written: NAME.h5 of the experiment's folder, what stands beside it, or a file
-// of the folder NAME. No task's name has a dot or slash. Nothing is looked up on disk.
+// of the folder NAME. No task's name has a dot or slash. On disk only links are looked up, where the path as it is written leads elsewhere.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace magister {
 
@@ -24,8 +25,13 @@ class TaskPath {
   bool is_folder_of(const std::string& task) const { return name_ == task && ending_.empty(); }
 
  private:
-  std::string folder_, path_;  // whole; the folder ends with a slash
-  std::string name_, ending_;  // ending_: what follows the name
+  struct Places {
+    std::string folder, path;  // whole; the folder ends with a slash
+  };
+  void take(const Places& places);
+
+  std::vector<Places> places_;  // as written; behind links
+  std::string name_, ending_;   // ending_: what follows the name
   bool is_pattern_ = false;
 };
 

@@ -119,8 +119,10 @@ void check_cover(std::vector<Part>& parts) {
 // The experiment without its slice: what a run over everything would have resolved to.
 std::string without_slice(const std::string& yaml) {
   constexpr std::string_view kOfTask = "    slice:";  // a key of a task; deeper ones of this name are others
-  std::string out;
-  for (std::size_t begin = 0; begin < yaml.size();) {
+  const std::size_t tasks = yaml.find("\ntasks:\n");  // before them a model's words may be named so
+  if (tasks == std::string::npos) return yaml;
+  std::string out = yaml.substr(0, tasks + 1);
+  for (std::size_t begin = tasks + 1; begin < yaml.size();) {
     const std::size_t end = std::min(yaml.find('\n', begin), yaml.size() - 1) + 1;
     if (yaml.compare(begin, kOfTask.size(), kOfTask) != 0) out += yaml.substr(begin, end - begin);
     begin = end;

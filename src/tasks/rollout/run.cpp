@@ -138,7 +138,6 @@ class Roller final : public GeneratorShard {
       watch("reward texts");
       fail_point("rollout.reward");
     };
-    alive();
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {
       texts.push_back(text_of(run_.tokenizer, whole_text(all, i, all.continuations[i].tokens), run_.rules));
@@ -152,7 +151,9 @@ class Roller final : public GeneratorShard {
   std::vector<double> rewards_of(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
                                  const std::string& where, const std::function<void()>& alive) {
     if (rewarder_) return rewarder_->rewards(needed.at(0), texts, where, alive);
+    wait_for_others("wait for another group's rewards");
     const std::lock_guard lock(base_.work.one_group);
+    alive();
     return run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), alive);
   }
 

@@ -239,12 +239,15 @@ void TrainJob::open_rollouts(const TaskInputs& inputs) {
 // The file itself is the data set, whose sha256 stands in the identity of every task.
 Attributes TrainJob::identity() {
   Attributes attributes = added_identity();
-  std::vector<std::string> copied = files_beside_weights(checkpoint_.tokenizer_path());
-  if (checkpoint_.tokenizer_path() != checkpoint_.path()) {
+  const auto copied = [this] {
+    std::vector<std::string> paths = files_beside_weights(checkpoint_.tokenizer_path());
+    std::erase_if(paths, [](const std::string& path) { return path.ends_with(kGenerationConfig); });
     const fs::path generation = fs::path(checkpoint_.path()) / kGenerationConfig;
-    if (fs::is_regular_file(generation)) copied.push_back(generation.string());
-  }
-  attributes.emplace_back("copied_files_sha256", files_sha256(context_.world, copied, context_.stop_poll()));
+    std::error_code error;
+    if (!lora_ && fs::is_regular_file(generation, error)) paths.push_back(generation.string());
+    return paths;
+  };
+  attributes.emplace_back("copied_files_sha256", small_files_sha256(context_.world, copied, context_.stop_poll()));
   leave_if_stopped(context_.world, context_.stop);
   own_identity_.clear();
   for (const auto& [name, value] : attributes) own_identity_.push_back(name);
