@@ -332,7 +332,8 @@ class Report(unittest.TestCase):
     def test_a_page_is_written_whole_or_not_at_all(self):
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch.name))
         (folder / "page.png").write_text("the page before")
-        line = f'ulimit -f 4; exec "{sys.executable}" "{SCRIPT}" "{self.folder}" --out "{folder}/page.png"'  # files of 4 KiB at most
+        # -B: the first to import matplotlib would write its bytecode, cut at 4 KiB, for every test after it.
+        line = f'ulimit -f 4; exec "{sys.executable}" -B "{SCRIPT}" "{self.folder}" --out "{folder}/page.png"'  # files of 4 KiB at most
         result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=1200)
         self.assertEqual(result.returncode, 74, result)
         self.assertRegex(result.stderr.splitlines()[-1] + "\n", MESSAGE)

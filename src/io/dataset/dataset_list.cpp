@@ -77,7 +77,8 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   file.path = path;
   struct stat status{};
   const bool is_there = ::stat(path.c_str(), &status) == 0, is_folder = is_there && S_ISDIR(status.st_mode);
-  MAGISTER_CHECK(is_there, ExitCode::kInputOutput,
+  // A folder's name without the folder has no ending that could be wrong.
+  MAGISTER_CHECK(is_there || std::filesystem::path(path).has_extension(), ExitCode::kInputOutput,
                  "{}: cannot be opened ({}; the data set cannot be read); check the path and its permissions",
                  printable(path), std::strerror(errno));
   const auto kind = kind_of(path);
