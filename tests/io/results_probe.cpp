@@ -106,9 +106,13 @@ ResultsSpec spec_of(const Options& options, const Plan& plan) {
   spec.checks_inputs = true;
   spec.default_plot_column = "/teacher/entropy";
   spec.preallocate = number(options, "preallocate", 0) != 0;
-  std::string yaml = "name: x\ntasks:\n  - task: teacher_logits\n    top_k: 4\n";
+  // Keys of another meaning that are named as a task's.
+  const bool words = options.count("words") != 0;
+  std::string yaml = "name: x\n";
+  if (words) yaml += "model:\n  chat_template_kwargs:\n    slice: of cake\n";
+  yaml += "tasks:\n  - task: teacher_logits\n    top_k: 4\n";
   if (options.count("slice")) yaml += "    slice: " + options.at("slice") + "\n";
-  if (options.count("deep")) yaml += "    words:\n      slice: of a text\n";
+  if (words) yaml += "    words:\n      slice: of a text\n";
   if (options.count("yaml_bytes")) yaml += "    prompt: " + std::string(number(options, "yaml_bytes", 0), 'p') + "\n";
   spec.attributes = {{"format", "magister.teacher_logits"},
                      {"format_version", std::uint64_t{1}},

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -56,22 +55,15 @@ TEST(Watchdog, NamesRankHostPhaseUnitAndTimesOnce) {
 
 TEST(Watchdog, EveryPhaseHasItsOwnClockAndDeadline) {
   Listener listener;
-  Watchdog watchdog(2s, false, std::ref(listener));
-  std::chrono::steady_clock::duration longest{};  // of a phase: this process may have been off its core
-  for (int unit = 0; unit < 8; ++unit) {
-    const auto begin = std::chrono::steady_clock::now();
+  Watchdog watchdog(4s, false, std::ref(listener));  // a process may be off its core for seconds
+  for (int unit = 0; unit < 16; ++unit) {
     watchdog.enter("compute", unit);
     std::this_thread::sleep_for(300ms);
-    longest = std::max(longest, std::chrono::steady_clock::now() - begin);
   }
-  const auto begin_of_load = std::chrono::steady_clock::now();
   watchdog.enter("load", -1, 60s);
   EXPECT_EQ(watchdog.where(), "phase load");
-  longest = std::max(longest, std::chrono::steady_clock::now() - begin_of_load);
-  std::this_thread::sleep_for(2500ms);
-  if (longest < 2s) {
-    EXPECT_TRUE(listener.messages().empty());
-  }
+  std::this_thread::sleep_for(4500ms);
+  EXPECT_TRUE(listener.messages().empty());
   watchdog.enter("write", -1, 60ms);
   ASSERT_TRUE(listener.hears());
   EXPECT_NE(listener.messages().front().find("in phase write for"), std::string::npos) << listener.messages().front();
@@ -117,14 +109,12 @@ TEST(Watchdog, WaitsForOthersAsLongAsTheyShowASignOfLife) {
 TEST(Watchdog, NothingIsWatchedBeforeAndAfterwards) {
   Listener listener;
   {
-    Watchdog watchdog(50ms, true, std::ref(listener));
-    std::this_thread::sleep_for(200ms);
-    const auto begin = std::chrono::steady_clock::now();
+    Watchdog watchdog(1s, true, std::ref(listener));
+    std::this_thread::sleep_for(2s);
     watchdog.enter("compute");
     watchdog.leave();
-    const bool was_away = std::chrono::steady_clock::now() - begin >= 50ms;  // off its core between the two
-    std::this_thread::sleep_for(200ms);
-    EXPECT_TRUE(listener.messages().empty() || was_away);
+    std::this_thread::sleep_for(2s);
+    EXPECT_TRUE(listener.messages().empty());
     watchdog.enter("compute");
     EXPECT_TRUE(listener.hears());  // and again after a stall was said
     watchdog.enter("compute");
