@@ -436,7 +436,7 @@ MUTATIONS = [
     Mutation("merged-units-are-a-run-s", "src/io/results/slices.cpp", '&& name != kFirstUnits) return', ') return', MIXED + "test_merged_slices"),
     Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "units.push_back(window.pending[ticket]);", "units.push_back(window.pending[ticket / 2]);", "test_parallel_unit_tickets"),
     Mutation("all-that-is-left-at-once", "src/parallel/unit_tickets.cpp", "(count - ticket) / (2 * static_cast<std::uint64_t>(window.groups_of_queue))", "count - ticket", "test_parallel_unit_tickets"),
-    Mutation("waiting-has-no-patience", "src/parallel/watchdog.cpp", "return !before || last_sign != before;", "return !before;", "test_parallel_watchdog"),
+    Mutation("waiting-has-no-patience", "src/parallel/watchdog.cpp", "if (before && last_sign == before) return true;", "if (before) return true;", "test_parallel_watchdog"),
     # Several units in a pass, and attention by cuDNN.
     Mutation("window-left-out-among-short-texts", "src/model/gpu/gpu_attention.cpp", "std::max(run.longest_keys, shape.sliding_window)", "run.longest_keys", "test_model_flash_attention"),
     Mutation("a-text-without-tokens-capped", "src/model/gpu/gpu_attention.cpp", "if (q.size(0) == 0) return at::empty_like(q);", "", "test_model_flash_attention"),

@@ -104,20 +104,23 @@ struct Watchdog::State {
     });
   }
 
-  bool others_live(std::unique_lock<std::mutex>& lock) {
-    if (!sign_of_life) return false;
-    const std::uint64_t phase_before = phases;
+  // At the deadline: whether this phase is stuck; where the others live it has a new deadline.
+  bool is_stuck(std::unique_lock<std::mutex>& lock) {
+    if (!sign_of_life) return true;
+    const std::uint64_t this_phase = phases;
     try {
       ask();
+      wake.wait_for(lock, std::min<Clock::duration>(patience, kLongestAnswer), [&] { return stop || !asking; });
     } catch (const std::system_error&) {  // no thread can be started: that says nothing of the others
       asking = false;
-      return true;
+      answer = last_sign.value_or(0) + 1;
     }
-    wake.wait_for(lock, std::min<Clock::duration>(patience, kLongestAnswer), [&] { return stop || !asking; });
-    if (phases != phase_before || stop) return true;
-    if (asking || !answer) return false;
+    if (phases != this_phase || stop) return false;  // meanwhile another has begun
+    if (asking || !answer) return true;
     const std::optional<std::uint64_t> before = std::exchange(last_sign, answer);
-    return !before || last_sign != before;
+    if (before && last_sign == before) return true;
+    deadline = spent + patience;
+    return false;
   }
 
   // Nobody is asked any longer when the next phase has been entered.
@@ -137,11 +140,7 @@ struct Watchdog::State {
       const Clock::time_point now = Clock::now();
       spent += std::min<Clock::duration>(now - std::exchange(last_look, now), kLongestLook);
       if (!watching || stop || spent <= deadline) continue;
-      const std::uint64_t this_phase = phases;
-      if (others_live(lock)) {
-        if (phases == this_phase) deadline = spent + patience;
-        continue;
-      }
+      if (!is_stuck(lock)) continue;
       watching = false;  // said once
       const std::string text = message();
       lock.unlock();

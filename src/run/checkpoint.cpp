@@ -174,12 +174,12 @@ FileVersions versions_of(const ModelSection& section) {
     for (const char* name : names) versions.add((fs::path(folder) / name).string());
   };
   if (!fs::is_directory(section.path)) versions.add(section.path);
-  add(section.path, {"config.json", kGenerationConfig, "model.safetensors", "model.safetensors.index.json"});
+  add(section.path, {"config.json", "model.safetensors", "model.safetensors.index.json"});
   if (!section.adapter.empty()) add(section.adapter, {"adapter_config.json", "adapter_model.safetensors"});
   const bool is_another = section.random && !section.random->tokenizer.empty();
   const std::string& tokenizer = is_another ? section.random->tokenizer : section.path;
   if (!fs::is_directory(tokenizer)) versions.add(tokenizer);
-  for (const std::string& path : files_beside_weights(tokenizer)) versions.add(path);
+  for (const std::string& path : files_beside_weights(tokenizer, section.path)) versions.add(path);
   return versions;
 }
 
@@ -290,7 +290,7 @@ void check_trained(const Communicator& world, const std::string& folder, const c
 // sha256: of weights and config. Collective over world.
 void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
                           const StopPoll& poll) {
-  const std::string beside = small_files_sha256(world, [&] { return files_beside_weights(folder); }, poll);
+  const std::string beside = small_files_sha256(world, [&] { return files_beside_weights(folder, folder); }, poll);
   if (world.max(std::uint64_t{poll && poll()}) > 0) return;  // hashing ended early
   check_trained(world, folder, kModelFolderKey, sha256);
   check_trained(world, folder, kModelFolderFilesKey, beside);

@@ -92,25 +92,18 @@ Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::span<const char* const> vocabulary_files() { return kVocabularies; }
-
-std::span<const char* const> tokenizer_companions() {
-  static constexpr const char* kNames[] = {
-      "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
-      "chat_template.jinja",   "chat_template.json"};
-  return kNames;
-}
-
-std::vector<std::string> files_beside_weights(const std::string& folder) {
+std::vector<std::string> files_beside_weights(const std::string& tokenizer_folder, const std::string& model_folder) {
   std::vector<std::string> paths;
-  const auto add = [&](const char* name) {
+  const auto add = [&](const std::string& folder, const char* name) {
     std::error_code error;
     const std::filesystem::path path = std::filesystem::path(folder) / name;
-    if (std::filesystem::is_regular_file(path, error)) paths.push_back(path.string());
+    if (!folder.empty() && std::filesystem::is_regular_file(path, error)) paths.push_back(path.string());
   };
-  for (const char* name : vocabulary_files()) add(name);
-  for (const char* name : tokenizer_companions()) add(name);
-  add(kGenerationConfig);
+  for (const char* name : kVocabularies) add(tokenizer_folder, name);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+                           "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json"})
+    add(tokenizer_folder, name);
+  add(model_folder, "generation_config.json");
   return paths;
 }
 

@@ -115,6 +115,10 @@ class Messages(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIsNone(CONTROL.search(done.stdout + done.stderr), done.stdout)
 
+    def test_a_folder_of_data_that_is_not_there(self):
+        said = self.refused(74, ["teacher_logits", "max_length: 64"], data=self.folder / "typo_folder")
+        self.assertIn("No such file or directory", said[0])
+
     def test_a_name_of_the_hugging_face_hub(self):
         home = self.folder / "hf"
         task = ["teacher_logits", "max_length: 64"]

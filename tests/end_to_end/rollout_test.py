@@ -212,6 +212,9 @@ class Rollout(unittest.TestCase):
         self.assertEqual(done.returncode, 70, done.stderr[-3000:])
         self.assertIn("has been in phase reward texts for ", done.stderr)
         self.run_it("hung", task, 2, head, MAGISTER_FAIL_POINT=",".join(["rollout.reward:slow"] * 10))
+        # Two groups of a rank have one judge: the second waits as long.
+        two = {**task, "dataset": {**task["dataset"], "limit": 2}, "max_sequences": 1}
+        self.run_it("two-groups", two, 0, head.replace("gpus_per_group: 2", "gpus_per_group: 1, shards_per_rank: 2"), MAGISTER_FAIL_POINT=",".join(["rollout.reward:slow"] * 10))
 
     def test_a_judge_that_an_earlier_task_trains(self):
         """By one command where nothing stands yet, with the rewards that a copy of the trained folder gives; of rollouts and of GRPO."""

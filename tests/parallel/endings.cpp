@@ -85,6 +85,15 @@ void stop_a_peer(const Communicator& world) {
   world.wait_for_all();
 }
 
+// The same where the stopped one is whom the others ask for signs of life.
+void stop_who_is_asked(const Communicator& world) {
+  UnitTickets tickets(world, UnitSet::all(1), Schedule::kDynamic, world.rank(), world.size());
+  Watchdog watchdog(500ms, world.rank() == 0);
+  if (world.rank() == 0) raise(SIGSTOP);
+  watchdog.wait_for_others("waiting for the other ranks", -1, [&] { return tickets.heartbeat(); });
+  world.wait_for_all();
+}
+
 // The scheduler suspends the job and wakes it up: no fault of its own. The time asleep counts as one look, a second at most.
 void suspend_all(const Communicator& world) {
   Watchdog watchdog(20s, false);
@@ -131,6 +140,7 @@ int live(int argc, char** argv) {
                                                                                    {"die", die},
                                                                                    {"stall", stall},
                                                                                    {"stop", stop_a_peer},
+                                                                                   {"stop-asked", stop_who_is_asked},
                                                                                    {"suspend", suspend_all},
                                                                                    {"tickets", draw_tickets}};
   if (std::strcmp(argv[1], "abort-before") == 0) abort_job(78);

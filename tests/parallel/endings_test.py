@@ -63,6 +63,14 @@ class Endings(unittest.TestCase):
         self.assertRegex(err, r"rank 0 on \S+ has been in phase waiting for the other ranks")
         self.assertLess(seconds, 150)
 
+    def test_a_stopped_rank_that_answers_for_the_others_is_noticed(self):
+        over_tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "osc", "pt2pt"]  # counters by messages
+        for mca in ([], over_tcp):
+            code, _, err, seconds = job("stop-asked", 2, mca)
+            self.assertEqual(code, 70, err)
+            self.assertRegex(err, r"rank 1 on \S+ has been in phase waiting for the other ranks for .* and nobody has shown a sign of life in the last 0\.5 s")
+            self.assertLess(seconds, 150)
+
     def test_a_suspended_job_goes_on(self):
         code, out, err, _ = job("suspend", launcher=False)
         self.assertEqual((code, out), (0, "awake\n"), err)

@@ -14,7 +14,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from check_layers import MODULES  # noqa: E402
 
 
-
 def docs_below(folder):
     """Not in what builds and runs make, where folders come and go while other tests run."""
     for path in folder.iterdir():

@@ -2,7 +2,6 @@
 // The bridge between text (vocabularies) and io (files), which do not know each other.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,13 +14,9 @@ namespace magister {
 Tokenizer load_tokenizer(const std::string& model_path);
 // The same where the model's tensors are open already.
 Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file);
-// Names of the files in a model's folder that a tokenizer is read from, in the order in which they are looked for.
-std::span<const char* const> vocabulary_files();
-// Of what belongs to a tokenizer beside its vocabulary: special tokens and chat template.
-std::span<const char* const> tokenizer_companions();
-constexpr const char* kGenerationConfig = "generation_config.json";
-// Those of a folder's files that stand beside weights and config and are used with them: all of the above that are there.
-std::vector<std::string> files_beside_weights(const std::string& folder);
+// What stands beside a model's weights and config and is used with them, as far as it is there: vocabulary, special tokens and chat template of
+// the tokenizer's folder, and generation_config.json of the model's. An empty path: nothing of it.
+std::vector<std::string> files_beside_weights(const std::string& tokenizer_folder, const std::string& model_folder);
 // The vocabulary in an open GGUF file's metadata.
 GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source);
 

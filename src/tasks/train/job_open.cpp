@@ -240,12 +240,7 @@ void TrainJob::open_rollouts(const TaskInputs& inputs) {
 Attributes TrainJob::identity() {
   Attributes attributes = added_identity();
   const auto copied = [this] {
-    std::vector<std::string> paths = files_beside_weights(checkpoint_.tokenizer_path());
-    std::erase_if(paths, [](const std::string& path) { return path.ends_with(kGenerationConfig); });
-    const fs::path generation = fs::path(checkpoint_.path()) / kGenerationConfig;
-    std::error_code error;
-    if (!lora_ && fs::is_regular_file(generation, error)) paths.push_back(generation.string());
-    return paths;
+    return files_beside_weights(checkpoint_.tokenizer_path(), lora_ ? "" : checkpoint_.path());
   };
   attributes.emplace_back("copied_files_sha256", small_files_sha256(context_.world, copied, context_.stop_poll()));
   leave_if_stopped(context_.world, context_.stop);

@@ -81,20 +81,15 @@ struct Contents {
   TextPairs metadata = {{"format", "pt"}};  // of the weights' file
 };
 
-// The files that a tokenizer is read from, and what belongs to it.
-void write_tokenizer(const std::string& folder, const ModelOrigin& origin) {
-  const auto put = [&](const char* name, const std::string& text) {
+// Tokenizer and, of a whole model, what its texts are written with.
+void write_beside_weights(const std::string& folder, const ModelOrigin& origin, bool is_model) {
+  const auto put = [&](const std::string& name, const std::string& text) {
     write_whole_file(fmt::format("{}/{}", folder, name), text);
   };
+  for (const fs::path path : files_beside_weights(origin.tokenizer, is_model ? origin.folder : ""))
+    put(path.filename().string(), content_of(path));
   std::error_code error;
-  if (fs::is_directory(origin.tokenizer, error)) {
-    const auto copied = [&](const char* name) {
-      const fs::path from = fs::path(origin.tokenizer) / name;
-      if (fs::is_regular_file(from, error)) put(name, content_of(from));
-    };
-    for (const char* const name : tokenizer_companions()) copied(name);
-    for (const char* const name : vocabulary_files()) copied(name);
-  } else {
+  if (!fs::is_directory(origin.tokenizer, error)) {
     put("tokenizer.gguf", gguf_vocabulary_file(TensorFile::open(origin.tokenizer)->metadata()));
     put("tokenizer_config.json", origin.tokenizer_config);
   }
@@ -112,10 +107,7 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, contents.metadata);
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
-  const fs::path generation = fs::path(origin.folder) / kGenerationConfig;
-  if (contents.is_model && fs::is_regular_file(generation, error))
-    write_whole_file(fmt::format("{}/{}", creating, kGenerationConfig), content_of(generation));
-  write_tokenizer(creating, origin);
+  write_beside_weights(creating, origin, contents.is_model);
   fail_point("train.folder.written");
   if (has_same_files(folder, creating)) return;  // of a run that was killed before its results file was whole
   put_path_aside(folder);

@@ -121,7 +121,7 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
 // False: the job was asked to stop.
 bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
   const auto alive = [&] {
-    run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));  // its own: a judge that is stuck
+    run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
     run_.work.tickets.beat();
   };
   for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
