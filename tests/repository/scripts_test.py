@@ -114,7 +114,7 @@ class Setup(unittest.TestCase):
 
 class Shell(unittest.TestCase):
     def test_every_script_parses(self):
-        scripts = [*ROOT.glob("scripts/*.sh"), ROOT / "scripts/bundle/magister", ROOT / "scripts/bundle/mpirun", *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
+        scripts = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("findings/*.sh"), ROOT / "scripts/bundle/magister", ROOT / "scripts/bundle/mpirun", *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
         self.assertGreater(len(scripts), 4)
         for script in scripts:
             result = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
