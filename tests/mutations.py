@@ -427,6 +427,7 @@ MUTATIONS = [
     Mutation("any-size-takes-any-unit", "src/parallel/group_shares.cpp", "if (size_of(next) == size) flags", "if (size >= 1) flags", "test_parallel_group_shares"),
     Mutation("shares-of-a-round-in-blocks", "src/parallel/group_shares.cpp", "behind[next] -= all;", "behind[next] -= 1;", "test_parallel_group_shares"),
     Mutation("one-counter-for-all-sizes", "src/parallel/unit_tickets.cpp", "kNextTicket + queue), 1)", "kNextTicket + 0 * queue), 1)", "test_parallel_unit_tickets"),
+    Mutation("few-records-to-the-first-group", "src/run/generator_shard.cpp", "units_held_ == 0 || units_held_ < most", "true", "tests/end_to_end/shares_test.py Shares.test_every_group_has_its_part"),
     Mutation("static-among-groups-of-all-sizes", "src/parallel/unit_tickets.cpp", "of_size ? of_size->count : num_groups", "num_groups", "test_parallel_unit_tickets"),
     Mutation("units-of-a-size-by-their-place-among-those-left", "src/parallel/group_shares.cpp", "if (size_of(next) == size) flags[next - first] = 0;", "{ static std::uint64_t place = 0; if (size_of(place++) == size) flags[next - first] = 0; }", MIXED + "test_kills_and_other_numbers_of_groups"),
     Mutation("small-groups-on-small-gpus", "src/parallel/layout_mixed.cpp", "if (of(*rank).free_bytes >= needed) ranks", "if (needed < ~std::uint64_t{0}) ranks", "test_parallel_layout_solver MixedLayout.*"),

@@ -1,4 +1,4 @@
-// Counters on world rank 0: the next ticket, units and tokens done, tokens written, the stop sign, the heartbeat, and every group's tokens.
+// Counters on world rank 0: the next ticket, units computed, units and tokens done, tokens written, the stop sign, the heartbeat, and every group's tokens.
 #include "magister/parallel/unit_tickets.h"
 
 #include <algorithm>
@@ -14,10 +14,11 @@ namespace magister {
 namespace {
 
 constexpr int kMostSizes = static_cast<int>(GroupShares::kMostSizes);
-// kNextTicket: one for each size of groups.
+// kNextTicket and kUnitsComputed: one for each size of groups.
 enum Counter : int {
   kNextTicket,
-  kUnitsDone = kMostSizes,
+  kUnitsComputed = kMostSizes,
+  kUnitsDone = 2 * kMostSizes,
   kTokensDone,
   kTokensWritten,
   kStop,
@@ -41,6 +42,7 @@ struct UnitTickets::Window {
   int group_index, num_groups, groups_here;
   int queue, first_of_queue, groups_of_queue;  // of the groups that claim from one counter
   std::atomic<std::uint64_t> num_static{0};    // claims of this rank so far
+  std::atomic<std::uint64_t> num_computed{0};  // of this rank's units
   std::atomic<bool> given_up{false};
   std::unique_ptr<SharedCounters> counters;
   // After free(): what the counters said last.
@@ -52,6 +54,14 @@ struct UnitTickets::Window {
     const std::uint64_t n = num_static.fetch_add(1), here = static_cast<std::uint64_t>(groups_here);
     return n / here * static_cast<std::uint64_t>(groups_of_queue) + static_cast<std::uint64_t>(first_of_queue) +
            n % here;
+  }
+
+  // Of a static schedule.
+  std::uint64_t units_of_this_rank() const {
+    const std::uint64_t groups = static_cast<std::uint64_t>(groups_of_queue),
+                        here = static_cast<std::uint64_t>(groups_here),
+                        first = static_cast<std::uint64_t>(first_of_queue), last_round = pending.size() % groups;
+    return pending.size() / groups * here + std::clamp(last_round, first, first + here) - first;
   }
 
   std::uint64_t next_ticket() {
@@ -94,6 +104,7 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
                                                of_size ? of_size->count : num_groups,
                                                {},
                                                {},
+                                               {},
                                                make_shared_counters(world, kNumCounters + num_groups),
                                                {},
                                                false,
@@ -123,6 +134,22 @@ std::vector<std::uint64_t> UnitTickets::claim_several(std::uint64_t most,
     if (is_last(units.back())) break;
   }
   return units;
+}
+
+std::uint64_t UnitTickets::fair_share() {
+  Window& window = *window_;
+  const bool shares = window.schedule == Schedule::kDynamic;
+  const std::uint64_t all = shares ? window.pending.size() : window.units_of_this_rank(),
+                      groups = static_cast<std::uint64_t>(shares ? window.groups_of_queue : window.groups_here),
+                      computed = shares ? window.fetch_add(static_cast<Counter>(kUnitsComputed + window.queue), 0)
+                                        : window.num_computed.load();
+  return (all - std::min(all, computed) + groups - 1) / groups;
+}
+
+void UnitTickets::report_computed() {
+  Window& window = *window_;
+  ++window.num_computed;
+  if (window.schedule == Schedule::kDynamic) window.fetch_add(static_cast<Counter>(kUnitsComputed + window.queue), 1);
 }
 
 void UnitTickets::report_done(std::uint64_t num_tokens, int group_here) {

@@ -72,6 +72,7 @@ void GeneratorShard::run_units() {
     for (Generation& answer : generator_->take_finished()) {
       const std::uint64_t done = take(std::move(answer));
       under_way_ -= done;
+      if (done > 0) holds_its_share_ = false;
       in_flight_.texts_done += done;
     }
     in_flight_.tokens = generator_->counts().computed_tokens;
@@ -97,15 +98,22 @@ void GeneratorShard::tell_written(bool last) {
 // False when nothing is left. Collective over the group.
 bool GeneratorShard::fill() {
   const PhaseTimes::Span span(times_, "claim");
-  while (!exhausted_ && under_way_ < room_) {
-    if (const auto index = claim_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
-      const std::uint64_t begun = begin_unit(base_.file.unit(*index));
-      under_way_ += begun;
-      in_flight_.texts_begun += begun;
-      ++in_flight_.units_begun;
-    } else {
-      exhausted_ = true;
+  const auto claims = [this] { return !exhausted_ && !holds_its_share_ && under_way_ < room_; };
+  if (!claims()) return under_way_ > 0;
+  UnitTickets& tickets = base_.work.tickets;
+  const std::uint64_t most = group_.tp_rank() == 0 ? tickets.fair_share() : 0;
+  while (claims()) {
+    const bool may_hold_more = units_held_ == 0 || units_held_ < most;
+    const GroupClaim claim = claim_beside_others(group_, tickets, base_.stop_wanted, may_hold_more);
+    if (!claim.unit) {
+      (claim.none_left ? exhausted_ : holds_its_share_) = true;
+      break;
     }
+    const std::uint64_t begun = begin_unit(base_.file.unit(*claim.unit));
+    ++units_held_;
+    under_way_ += begun;
+    in_flight_.texts_begun += begun;
+    ++in_flight_.units_begun;
   }
   return under_way_ > 0;
 }
@@ -120,6 +128,7 @@ GeneratorShard::RecordPrompt GeneratorShard::prompt_of(const Unit& unit) const {
 }
 
 void GeneratorShard::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
+  --units_held_;
   writer_->submit(unit, std::move(columns));
   base_.work.tell();
 }

@@ -44,6 +44,7 @@ SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, cons
       unit_samples_(rules.unit_samples),
       group_samples_(rules.group_samples),
       item_samples_(rules.item_samples),
+      least_units_(rules.least_units),
       takes_part_(rules.takes_part),
       last_rank_(world.rank() + 1 == world.size()) {
   if (!keeps_rows) return;
@@ -194,8 +195,7 @@ void SamplePlan::agree(const Communicator& world) {
     lengths_digest = (lengths_digest + part) % kPrime;
   }
 
-  // A unit holds a sixteenth of the samples at most, in whole groups: small data sets keep several groups busy, too.
-  const std::uint64_t groups = (num_samples + 16 * group_samples_ - 1) / (16 * group_samples_);
+  const std::uint64_t most = least_units_ * group_samples_, groups = (num_samples + most - 1) / most;
   unit_samples_ = std::min(unit_samples_, std::max<std::uint64_t>(1, groups) * group_samples_);
   if (world.rank() > 0) world.receive(&units_before_, sizeof units_before_, world.rank() - 1, kUnitStateTag);
   UnitPacker packer(unit_tokens_, units_before_, unit_samples_);

@@ -63,6 +63,11 @@ std::vector<std::uint64_t> ShardModel::next_units(std::uint64_t tokens) {
   });
 }
 
+bool ShardModel::may_hold_more(std::uint64_t held) const {
+  const bool may = group_.tp_rank() == 0 && held < base_.work.tickets.fair_share();
+  return group_.tp_size() == 1 ? may : group_.broadcast_number(may ? 1 : 0, 0) != 0;
+}
+
 void ShardModel::drain() {
   if (group_.device().is_cuda() && group_.tp_size() > 1) times_.add("GPU waits for sums", group_.exposed_seconds());
   if (writer_) {

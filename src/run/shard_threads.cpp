@@ -72,16 +72,26 @@ void run_shards(const GpuGroup& group, UnitTickets& tickets,
   });
 }
 
-std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
-                                             const std::function<bool()>& stop_wanted) {
-  std::int64_t index = -1;
+GroupClaim claim_beside_others(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted,
+                               bool may_hold_more) {
+  constexpr std::int64_t kNoneLeft = -1, kLater = -2;
+  std::int64_t index = kNoneLeft;
   if (group.tp_rank() == 0) {
     if (stop_wanted()) tickets.request_stop();
-    if (const auto claimed = tickets.claim()) index = static_cast<std::int64_t>(*claimed);
+    if (!may_hold_more) {
+      index = kLater;
+    } else if (const auto claimed = tickets.claim()) {
+      index = static_cast<std::int64_t>(*claimed);
+    }
   }
   if (group.tp_size() > 1) index = group.broadcast_number(index, 0);
-  if (index < 0) return std::nullopt;
-  return static_cast<std::uint64_t>(index);
+  if (index < 0) return {{}, index == kNoneLeft};
+  return {static_cast<std::uint64_t>(index)};
+}
+
+std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
+                                             const std::function<bool()>& stop_wanted) {
+  return claim_beside_others(group, tickets, stop_wanted, true).unit;
 }
 
 }  // namespace magister

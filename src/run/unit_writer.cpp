@@ -32,6 +32,7 @@ void UnitWriter::write(const Unit& unit, const std::vector<ColumnBytes>& columns
 }
 
 void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
+  tickets_.report_computed();
   drain();
   if (!file_.any_thread()) {  // MPI-IO: this thread is the one that talks to MPI, and HDF5 knows no threads
     write(unit, columns);

@@ -216,6 +216,62 @@ TEST(StaticTickets, GroupsOfARankShareTheirUnits) {
   tickets.free();
 }
 
+// All groups together may hold all that is left, none of them more than its part, and the last unit is somebody's.
+TEST(FairShare, IsAnEqualPartOfWhatIsNotComputed) {
+  const auto world = Communicator::world();
+  const auto ranks = static_cast<std::uint64_t>(world.size());
+  constexpr std::uint64_t kUnits = 24;
+  UnitTickets tickets(world, multiples_of_three(kUnits), Schedule::kDynamic, world.rank(), world.size());
+  EXPECT_EQ(tickets.fair_share(), (kUnits + ranks - 1) / ranks);
+  std::uint64_t held = 0;
+  while (held < tickets.fair_share() && tickets.claim()) ++held;
+  EXPECT_LE(held, (kUnits + ranks - 1) / ranks);
+  const std::uint64_t claimed = world.sum(held);
+  EXPECT_EQ(claimed, kUnits) << "each took its part, though others may have come later";
+  for (std::uint64_t left = kUnits; left > 0; --left) {
+    EXPECT_EQ(tickets.fair_share(), (left + ranks - 1) / ranks);
+    world.wait_for_all();
+    if (world.rank() == 0) tickets.report_computed();
+    world.wait_for_all();
+  }
+  EXPECT_EQ(tickets.fair_share(), 0u);
+  tickets.free();
+}
+
+// What others have computed is no matter of a rank whose units are its own: groups of one rank share those alone.
+TEST(FairShare, OfAStaticScheduleIsOfTheRanksOwnUnits) {
+  const auto world = Communicator::world();
+  constexpr std::uint64_t kUnits = 51;
+  UnitTickets tickets(world, UnitSet::all(kUnits), Schedule::kStatic, 2 * world.rank(), 2 * world.size(), 2);
+  const std::uint64_t share = tickets.fair_share();
+  std::uint64_t own = 0;
+  while (tickets.claim()) ++own;
+  EXPECT_EQ(share, (own + 1) / 2);
+  EXPECT_EQ(world.sum(own), kUnits);
+  for (std::uint64_t i = 0; i < own; ++i) tickets.report_computed();
+  EXPECT_EQ(tickets.fair_share(), 0u);
+  tickets.free();
+}
+
+// Each size by itself.
+TEST(FairShare, OfASizeIsOfItsUnits) {
+  const auto world = Communicator::world();
+  if (world.size() == 1) return;
+  const GroupShares shares({{2, 3}, {1, 1}});
+  const int size = world.rank() % 2 == 0 ? 2 : 1, of_two = (world.size() + 1) / 2;
+  const int groups = size == 2 ? of_two : world.size() - of_two;
+  const GroupsOfSize of_size{shares, size, world.rank() / 2, groups};
+  UnitTickets tickets(world, UnitSet::all(40), Schedule::kDynamic, world.rank(), world.size(), 1, of_size);
+  const auto count = static_cast<std::uint64_t>(groups);
+  const std::uint64_t units = size == 2 ? 30 : 10;
+  EXPECT_EQ(tickets.fair_share(), (units + count - 1) / count);
+  world.wait_for_all();
+  if (world.rank() == 1) tickets.report_computed();
+  world.wait_for_all();
+  EXPECT_EQ(tickets.fair_share(), (units - (size == 1 ? 1 : 0) + count - 1) / count);
+  tickets.free();
+}
+
 // Even ranks are groups of 2 and odd ones groups of 1, of which the first has three quarters of the units, the others what is left.
 TEST_P(Tickets, OfASizeAreClaimedByItsGroups) {
   const auto world = Communicator::world();

@@ -46,6 +46,12 @@ class UnitTickets {
   // Up to `most` of them at once, in the order of the units, and no more behind one of which is_last() is true. But for the first no more than half of
   // this group's equal part of what is left, so that groups end together. Empty as claim().
   std::vector<std::uint64_t> claim_several(std::uint64_t most, const std::function<bool(std::uint64_t unit)>& is_last);
+  // How many units a group may hold at a time: its equal part, rounded up, of those that no group has computed yet. Who holds more would leave
+  // others without work; who holds less may always claim. It becomes smaller as units are computed, so who has asked asks again when one of
+  // its own units is. 0: all are computed.
+  std::uint64_t fair_share();
+  // One more unit of this rank is computed, whether or not it is committed yet.
+  void report_computed();
   // One more unit is committed, by this group of those of the rank; adds its tokens to the shared progress.
   void report_done(std::uint64_t num_tokens, int group_here = 0);
   // So many more tokens of texts are written, whether or not their units are committed yet.

@@ -1,5 +1,6 @@
 // The loop of tasks that work with the generator: units are claimed as long as there is room for their sequences, so the batch
-// stays full over the borders of units, and a unit is written when its last sequence is done, in whatever order.
+// stays full over the borders of units, and a unit is written when its last sequence is done, in whatever order. Where fewer are left than
+// all groups have room for, each holds its equal part at most.
 #pragma once
 
 #include <chrono>
@@ -70,8 +71,10 @@ class GeneratorShard : public ShardModel {
   void tell_written(bool last);
 
   std::uint64_t room_ = 0;
-  std::uint64_t under_way_ = 0;  // sequences
-  bool exhausted_ = false;       // no unit is left to draw
+  std::uint64_t under_way_ = 0;   // sequences
+  std::uint64_t units_held_ = 0;  // on the leader: claimed and not computed yet
+  bool holds_its_share_ = false;  // until one of its texts is done
+  bool exhausted_ = false;        // no unit is left to draw
   InFlight in_flight_;
   std::uint64_t told_written_ = 0;  // tokens
   std::chrono::steady_clock::time_point next_told_{};

@@ -62,6 +62,9 @@ class ShardModel {
   // (SequencePasses::tokens_together); in groups of several shards one. The same on every shard; empty when none is left or the job is asked
   // to stop. Collective over the group.
   std::vector<std::uint64_t> next_units(std::uint64_t tokens);
+  // Whether the group may claim beside `held` units that it works on: not where these are its equal part of what is left. The same on every
+  // shard. Collective over the group.
+  bool may_hold_more(std::uint64_t held) const;
   // Waits until everything is committed. Local.
   void drain();
 

@@ -29,4 +29,13 @@ void run_shards(const GpuGroup& group, UnitTickets& tickets,
 std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
                                              const std::function<bool()>& stop_wanted);
 
+// Likewise for a group that works on several units at a time. may_hold_more: whether it holds fewer than UnitTickets::fair_share(), as the leader
+// says; false claims nothing.
+struct GroupClaim {
+  std::optional<std::uint64_t> unit;
+  bool none_left = false;  // or the job is asked to stop; else the group holds as many as it may
+};
+GroupClaim claim_beside_others(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted,
+                               bool may_hold_more);
+
 }  // namespace magister

@@ -148,6 +148,7 @@ SampleRules JudgeJob::rules() {
   // All prompts about one text are in one unit, where their verdicts are combined.
   rules.unit_samples = prompts_.group() * std::max<std::uint64_t>(1, kUnitPrompts / prompts_.group());
   rules.unit_tokens = rules.unit_samples * config_.max_prompt_length;
+  rules.least_units = 64;  // a pass holds many units: small ones cost no more than their commits
   rules.min_length = 1;
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;

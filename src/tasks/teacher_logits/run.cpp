@@ -162,7 +162,7 @@ class Shard final : public ShardModel {
   }
 
   void run_units() {
-    for (auto units = next_units(tokens_together_); !units.empty(); units = next_units(tokens_together_)) {
+    for (auto units = units_of_pass(); !units.empty(); units = units_of_pass()) {
       if (!start_pass(units)) break;
     }
     finish_pass();
@@ -181,6 +181,12 @@ class Shard final : public ShardModel {
     std::vector<UnitOfPass> units;
     std::vector<Started> parts;
   };
+
+  // Towards the end a pass that is under way is finished first: its units may be all that this group should have.
+  std::vector<std::uint64_t> units_of_pass() {
+    if (pending_ && !may_hold_more(pending_->units.size())) finish_pass();
+    return next_units(tokens_together_);
+  }
 
   // False when the job wants to stop before the pass is finished: its units are dropped, nothing of them was written.
   bool start_pass(const std::vector<std::uint64_t>& units) {
