@@ -2,6 +2,7 @@
 // And bench, which like it needs one rank and a function of tasks.
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "app/bench/bench.h"
@@ -33,7 +34,8 @@ bool read_line(std::string& line, std::uint64_t number) {
   return !line.empty();
 }
 
-std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number, std::int64_t vocab_size) {
+// Ids that no token has are ids all the same: a model has more rows than its vocabulary has tokens, and draws them now and then.
+std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_array()) {
     fail(ExitCode::kData,
@@ -43,11 +45,11 @@ std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number, st
   }
   std::vector<TokenId> ids;
   for (const nlohmann::json& entry : json) {
-    const bool fits =
-        entry.is_number_integer() && entry.get<std::int64_t>() >= 0 && entry.get<std::int64_t>() < vocab_size;
+    constexpr std::int64_t kHighest = std::numeric_limits<TokenId>::max();
+    const bool fits = entry.is_number_unsigned() && entry.get<std::uint64_t>() <= std::uint64_t{kHighest};
     if (!fits) {
-      fail(ExitCode::kData, "standard input:{}: {} is not a token id (the vocabulary has ids 0 to {}); fix this line",
-           number, printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40), vocab_size - 1);
+      fail(ExitCode::kData, "standard input:{}: {} is not a token id (ids go from 0 to {}); fix this line", number,
+           printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40), kHighest);
     }
     ids.push_back(static_cast<TokenId>(entry.get<std::int64_t>()));
   }
@@ -74,7 +76,7 @@ ExitCode tokenize_command(Invocation& call) {
     std::string line;
     for (std::uint64_t number = 1; read_line(line, number); ++number) {
       if (call.line.has("--decode")) {
-        say(tokenizer.decode(parse_ids(line, number, tokenizer.vocab_size()), !special) + "\n");
+        say(tokenizer.decode(parse_ids(line, number), !special) + "\n");
         continue;
       }
       std::vector<TokenId> ids;

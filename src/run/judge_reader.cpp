@@ -49,8 +49,10 @@ bool VerdictReader::ends_text(TokenId id) const {
 bool VerdictReader::ends(const std::vector<TokenId>& reply) const {
   if (ends_text(reply.back())) return true;
   if (source_.rules.read != JudgeRead::kScore) return false;
-  constexpr std::size_t kTail = 12;  // tokens; the cue has at most one a byte, and the last of them is new
-  const std::size_t begin = reply.size() > kTail ? reply.size() - kTail : 0;
+  constexpr std::size_t kTail = 12;  // tokens with a text; the cue has at most one a byte, and the last of them is new
+  std::size_t begin = reply.size();
+  for (std::size_t seen = 0; begin > 0 && seen < kTail; --begin)
+    seen += source_.tokenizer.token_bytes(reply[begin - 1]).empty() ? 0 : 1;
   return source_.tokenizer.decode(std::span(reply).subspan(begin)).find(kCue) != std::string::npos;
 }
 

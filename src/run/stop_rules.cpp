@@ -8,13 +8,15 @@ namespace magister {
 bool ends_text(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens, const StopRules& rules) {
   if (std::find(rules.tokens.begin(), rules.tokens.end(), tokens.back()) != rules.tokens.end()) return true;
   if (rules.texts.empty()) return false;
-  // A stop text ends in the newest token, so the last tokens are enough: every token that is not left out has a byte at least, and a few
-  // more make up for characters that begin before them.
+  // A stop text ends in the newest token, so the last tokens are enough: every token that is not left out and has a text has a byte at least,
+  // and a few more make up for characters that begin before them.
   std::size_t longest = 0;
   for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
   std::size_t count = 0;
-  for (std::size_t seen = 0; count < tokens.size() && seen < longest + 8; ++count)
-    seen += tokenizer.is_special(tokens[tokens.size() - 1 - count]) ? 0 : 1;
+  for (std::size_t seen = 0; count < tokens.size() && seen < longest + 8; ++count) {
+    const TokenId id = tokens[tokens.size() - 1 - count];
+    seen += tokenizer.is_special(id) || tokenizer.token_bytes(id).empty() ? 0 : 1;
+  }
   const std::string text = tokenizer.decode(std::span(tokens).last(count), true);
   return std::any_of(rules.texts.begin(), rules.texts.end(),
                      [&](const std::string& stop) { return text.find(stop) != text.npos; });

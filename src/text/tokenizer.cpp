@@ -250,12 +250,8 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
   std::string bytes;
   std::vector<std::string> tokens;
   for (const TokenId id : ids) {
-    MAGISTER_CHECK(id >= 0 && id < vocab_size(), ExitCode::kData,
-                   "token id {} stands outside the vocabulary of {} (it has no "
-                   "text); use the tokenizer that made the ids",
-                   id, vocab_size());
     const auto at = static_cast<std::size_t>(id);
-    if (!model.known_id[at] || (skip_special_tokens && model.special_id[at])) continue;
+    if (!model.has(id) || (skip_special_tokens && model.special_id[at])) continue;
     if (model.decoding == Model::Decoding::kBytes) {
       bytes += model.bytes_of_id[at];
     } else {
@@ -271,8 +267,12 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
   return bytes;
 }
 
-std::string_view Tokenizer::token_bytes(TokenId id) const { return model_->bytes_of_id[static_cast<std::size_t>(id)]; }
-bool Tokenizer::is_special(TokenId id) const { return model_->special_id[static_cast<std::size_t>(id)]; }
+std::string_view Tokenizer::token_bytes(TokenId id) const {
+  return model_->has(id) ? model_->bytes_of_id[static_cast<std::size_t>(id)] : std::string_view();
+}
+bool Tokenizer::is_special(TokenId id) const {
+  return model_->has(id) && model_->special_id[static_cast<std::size_t>(id)];
+}
 
 std::int64_t Tokenizer::vocab_size() const { return static_cast<std::int64_t>(model_->bytes_of_id.size()); }
 const std::string& Tokenizer::sha256() const { return model_->sha256; }

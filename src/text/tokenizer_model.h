@@ -41,6 +41,9 @@ struct Tokenizer::Model {
   std::vector<std::string> text_of_id;   // as the file writes it
   std::vector<std::string> bytes_of_id;  // what a token adds in the middle of a text
   std::vector<bool> known_id;            // some token has it
+  bool has(TokenId id) const {
+    return id >= 0 && static_cast<std::size_t>(id) < known_id.size() && known_id[static_cast<std::size_t>(id)];
+  }
   std::unordered_map<std::string, TokenId> id_of_text;
   std::vector<bool> special_id;
   std::vector<std::vector<std::size_t>> added_by_first_byte[2];  // [normalized][byte] -> indices, longest first

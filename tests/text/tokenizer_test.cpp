@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -179,11 +180,20 @@ TEST(TokenizerJson, RefusesDamagedFiles) {
   EXPECT_THROW(Tokenizer::from_json("[]", "t"), Error);
 }
 
-TEST(Tokenizer, RefusesTextAndIdsThatAreNone) {
+TEST(Tokenizer, RefusesTextThatIsNone) {
   const Tokenizer tokenizer = Tokenizer::from_json(working_file(), "t");
   EXPECT_THROW(tokenizer.encode("a\xC3"), Error);
-  EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{97}), Error);
-  EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{-1}), Error);
+}
+
+// As the package tokenizers: models have more rows than tokens.
+TEST(Tokenizer, AnIdThatNoTokenHasIsAnEmptyText) {
+  const Tokenizer tokenizer = Tokenizer::from_json(working_file(), "t");
+  for (const TokenId id : {97, 4096, std::numeric_limits<TokenId>::max(), -1}) {
+    EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{id}), "") << id;
+    EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{95, id, 96, id}, true), "ab") << id;
+    EXPECT_EQ(tokenizer.token_bytes(id), "") << id;
+    EXPECT_FALSE(tokenizer.is_special(id)) << id;
+  }
 }
 
 TEST(TokenizerGguf, RefusesByName) {

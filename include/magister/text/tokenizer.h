@@ -68,9 +68,10 @@ class Tokenizer {
   // For each of the ids that `text` (without guards) became the byte where it ends in it; a token begins where the one before it ends. Nothing
   // where the tokens do not spell the text: a normalizer has changed it, or a character has no token.
   std::optional<std::vector<std::size_t>> token_ends(std::string_view text, std::span<const TokenId> ids) const;
+  // An id that no token has adds nothing, whatever it is: models have more rows than their vocabularies have tokens, and draw them now and then.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
 
-  // What a token adds to a text before invalid UTF-8 is replaced; empty where no token has the id. id in [0, vocab_size()).
+  // What a token adds to a text before invalid UTF-8 is replaced; empty where no token has the id.
   std::string_view token_bytes(TokenId id) const;
   // One that decode() leaves out on demand.
   bool is_special(TokenId id) const;
