@@ -360,6 +360,25 @@ class Evaluate(unittest.TestCase):
             self.world.text = text
         print(f"{faults + 1} faults refused")
 
+    def test_no_records_at_all(self):
+        """Data that are empty, or a slice that has none: every task ends, the last of them too, and tells no figures."""
+        records = self.world.data.read_bytes()
+        try:
+            self.world.data.write_text("")
+            self.world.text, self.world.names = HEAD + TEXTS + SCORES + EVALUATE, FILES
+            done = self.world.run("none", 2)
+            again = self.world.run("none", 1)  # what stands beside the results is what they say
+        finally:
+            self.world.data.write_bytes(records)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        found = json.loads(self.world.results("none").with_name("evaluation.json").read_text())
+        self.assertEqual(found["records"], 0)
+        for method in found["methods"].values():
+            self.assertEqual(method["accuracy"], {"count": 0.0, "of": 0, "share": None, "wilson95": [0.0, 1.0]})
+            self.assertIsNone(method["tokens"])
+        with open(self.world.results("none").with_name("evaluation.csv"), newline="", encoding="utf-8") as file:
+            self.assertEqual({row["value"] for row in csv.DictReader(file) if row["measure"].endswith("accuracy")}, {""})
+        self.assertEqual(again.returncode, 0, again.stderr[-2000:])
 
 if __name__ == "__main__":
     sys.exit(unittest.main(verbosity=2))

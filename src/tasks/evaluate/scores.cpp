@@ -1,6 +1,7 @@
 // See scores.h.
 #include "tasks/evaluate/scores.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "magister/core/error.h"
@@ -27,11 +28,12 @@ MethodScores::MethodScores(const std::string& path, const Dataset& dataset) : fi
       "same data, limit and slice",
       printable(path), file_.text("dataset_sha256").substr(0, 12), dataset.sha256().substr(0, 12),
       file_.number("slice_begin"), file_.number("slice_end"), slice.begin, slice.end);
-  MAGISTER_CHECK(slice.size() > 0 && file_.num_samples() > 0 && file_.num_samples() % slice.size() == 0,
-                 ExitCode::kData,
+  const bool whole =
+      slice.size() == 0 ? file_.num_samples() == 0 : file_.num_samples() > 0 && file_.num_samples() % slice.size() == 0;
+  MAGISTER_CHECK(whole, ExitCode::kData,
                  "{}: has {} scores for {} records (each must have as many as another); score whole records",
                  printable(path), file_.num_samples(), slice.size());
-  texts_ = file_.num_samples() / slice.size();
+  texts_ = file_.num_samples() / std::max<std::uint64_t>(1, slice.size());
   classes_ = file_.find("/score/answer_class") != nullptr;
   if (classes_) file_.column("/score/answer_class", ColumnType::kI32);
   of_model_ = file_.attribute("labels") != nullptr;

@@ -13,10 +13,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// Of no records there is none.
+ordered_json mean(double sum, std::uint64_t records) {
+  return records == 0 ? ordered_json() : ordered_json(sum / static_cast<double>(records));
+}
+
 // {share, count, of, wilson95}; count is the sum of the records' shares.
 ordered_json interval(double sum, std::uint64_t records) {
   const auto [low, high] = wilson_interval(sum, static_cast<double>(records));
-  return {{"count", sum}, {"of", records}, {"share", sum / static_cast<double>(records)}, {"wilson95", {low, high}}};
+  return {{"count", sum}, {"of", records}, {"share", mean(sum, records)}, {"wilson95", {low, high}}};
 }
 
 CurvePoint point_of(double cost, const ordered_json& share) {
@@ -95,9 +100,9 @@ std::optional<ordered_json> evaluation_summary(const EvaluateConfig& config, con
       one["majority_at"][std::to_string(config.majority_at[k])] = interval(majority[m * votes + k], num_records);
     for (const auto& [name, sum] :
          {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m]), std::pair("flops", flops[m])})
-      one[name] = sum < -0.5 ? ordered_json() : ordered_json(sum / static_cast<double>(num_records));
+      one[name] = sum < -0.5 ? ordered_json() : mean(sum, num_records);
   }
-  if (!config.curves.empty()) {
+  if (!config.curves.empty() && num_records > 0) {
     summary["matched"] = {{"guide_kl", matched_shares(curves_over_kl(config, summary["methods"]), "guide_kl")},
                           {"flops", matched_shares(curves_over_flops(config, summary["methods"]), "flops")}};
   }

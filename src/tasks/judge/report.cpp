@@ -46,7 +46,9 @@ class RowReader {
     row_.verdict = verdict_[at_];
     row_.parse = parse_[at_];
     row_.swapped = order_[at_] != 0;
-    row_.probability_first = 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds_[at_])));
+    // A verdict that was read from a reply has no odds.
+    row_.probability_first = std::isnan(log_odds_[at_]) ? (row_.verdict == 0 ? 1.0 : 0.0)
+                                                        : 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds_[at_])));
     row_.expected = expected_[at_];
     ++at_;
   }
