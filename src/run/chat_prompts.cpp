@@ -33,6 +33,8 @@ void check_messages(const ordered_json& messages, const std::string& where) {
                  "{}: messages is not a list (a chat is a list of objects with role and "
                  "content); fix this line",
                  where);
+  MAGISTER_CHECK(!messages.empty(), ExitCode::kData,
+                 "{}: messages is an empty list (there is no chat to write); remove this record", where);
   for (const ordered_json& message : messages) {
     MAGISTER_CHECK(message.is_object() && message.contains("role") && message.at("role").is_string(), ExitCode::kData,
                    "{}: a message has no role (a chat is a list of objects with role and content); fix this line",

@@ -73,19 +73,24 @@ Value value_of(const jinja::Runtime& runtime, const Json& json, int depth) {
   }
 }
 
-// A message's reasoning goes by three names; the reference gives every message that has one the names `thinking` (first
-// place) and `reasoning_content`.
-Json with_reasoning_names(const Json& message) {
+// What the reference does with a message before the template sees it. A key that is null is none (tables have every key in
+// every message; templates would write "None"); deeper ones stay. Its reasoning goes by three names, and every message that
+// has one gets the names `thinking` (first place) and `reasoning_content`.
+Json as_the_template_sees(const Json& message) {
   if (!message.is_object()) return message;
+  Json kept = Json::object();
+  for (const auto& [key, value] : message.items()) {
+    if (!value.is_null()) kept[key] = value;
+  }
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    if (!message.contains(name) || message[name].is_null()) continue;
+    if (!kept.contains(name)) continue;
     Json named = Json::object();
-    named["thinking"] = message[name];
-    for (const auto& [key, value] : message.items()) named[key] = value;
-    named["reasoning_content"] = message[name];
+    named["thinking"] = kept[name];
+    for (const auto& [key, value] : kept.items()) named[key] = value;
+    named["reasoning_content"] = kept[name];
     return named;
   }
-  return message;
+  return kept;
 }
 
 }  // namespace
@@ -134,7 +139,7 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const
       continue;
     }
     Json messages = Json::array();
-    for (const Json& message : value) messages.push_back(with_reasoning_names(message));
+    for (const Json& message : value) messages.push_back(as_the_template_sees(message));
     scope->names.emplace_back(name, value_of(runtime, messages, 1));
   }
   return jinja::Renderer(runtime, program_->names).run(program_->block, scope);

@@ -57,6 +57,11 @@ def conversations():
     yield "tool call", dict(messages=tool_talk({"city": "Zürich"}, ""), tools=TOOLS, add_generation_prompt=True)
     yield "tool call, arguments as text", dict(messages=tool_talk("{\"city\": \"Zürich\"}", "Let me see."), tools=TOOLS, add_generation_prompt=True)
     yield "tool call, null content", dict(messages=tool_talk({"city": "Zürich"}, None), tools=TOOLS)
+    every = ("name", "tool_calls", "tool_call_id", "reasoning_content", "thinking", "content")
+    table = [dict.fromkeys(every) | message for message in tool_talk({"city": "Zürich", "day": None}, None)]
+    yield "a table's chat: all keys in all messages", dict(messages=table, tools=TOOLS, add_generation_prompt=True)
+    yield "reasoning null beside another name", dict(messages=[say(U, "a"), say(A, "b", reasoning_content=None, reasoning="r"), say(U, "c")])
+    yield "null inside parts", dict(messages=[say(U, [{"type": "text", "text": "x", "image": None}])])
     yield "two tool calls", dict(messages=two_calls, tools=TOOLS, add_generation_prompt=True)
     yield "tool call, not offered", dict(messages=two_calls, add_generation_prompt=True)
     yield "tool result as object", dict(messages=tool_talk({"city": "Bern"}, "", {"temperature": 3, "text": "a \"b\""}), tools=TOOLS)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Chat templates against Jinja in the environment of transformers' apply_chat_template, byte for byte: real templates (of the
-wheel that scripts/setup.sh fetches) times conversations, and a table of small ones. Where Jinja throws, magister throws, with
+"""Chat templates against transformers' apply_chat_template, byte for byte: real templates (of the wheel that scripts/setup.sh
+fetches) times conversations; and a table of small ones against Jinja in its environment. Where Jinja throws, magister throws, with
 the same words where the template itself refuses. Then what Jinja has no bounds for, refusals by name, and cut-off templates.
 
 usage: chat_templates_test.py [FOLDER]      with the *.jinja of a folder alone, such as llama.cpp's models/templates (not part of CI; the result is in
 tests/README.md)"""
 import datetime, glob, json, os, random, subprocess, sys, zipfile
+import tokenizers
+from transformers import PreTrainedTokenizerFast, tokenization_utils_base
 from transformers.utils import chat_template_utils
 from jinja2.exceptions import TemplateError
 from chat_cases import cases
@@ -84,6 +86,25 @@ def real_templates():
                 yield os.path.basename(name), wheel.read(name).decode()
 
 
+TOKENIZER = PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()), **TOKENS)
+render_jinja_template = tokenization_utils_base.render_jinja_template
+
+
+def apply_chat_template(given, template, indices):
+    """The text; the spans of generation blocks, which the method keeps to itself, go to indices."""
+    def noting_spans(**arguments):
+        texts, found = render_jinja_template(**arguments | {"return_assistant_tokens_mask": "{% generation" in template})
+        indices.extend(found[0] if found else [])
+        return texts, found
+
+    more = {key: value for key, value in given.items() if key not in ("messages", "tools", "documents")}
+    arguments = dict(tools=given.get("tools"), documents=given.get("documents"), chat_template=template, **more)
+    if not given["messages"]:  # refused there, and by the program before it asks for a text
+        return render_jinja_template([[]], **TOKENS, **arguments)[0][0]
+    tokenization_utils_base.render_jinja_template = noting_spans
+    return TOKENIZER.apply_chat_template(given["messages"], tokenize=False, **arguments)
+
+
 def compare_real():
     talks = list(conversations())
     templates = list(real_templates())
@@ -92,16 +113,8 @@ def compare_real():
     for name, template in templates:
         for talk, arguments in talks:
             given = {**TOKENS, **arguments}
-            chat, more = given["messages"], {key: value for key, value in given.items() if key not in ("messages", "tools", "documents")}
             indices = []
-
-            def render():
-                texts, found = chat_template_utils.render_jinja_template([chat], tools=given.get("tools"), documents=given.get("documents"),
-                                                                         chat_template=template, return_assistant_tokens_mask="{% generation" in template, **more)
-                indices.extend(found[0] if found else [])
-                return texts[0]
-
-            want = reference(render)
+            want = reference(lambda: apply_chat_template({**arguments}, template, indices))
             got = probe.ask(template=template, variables=given, now=STAMP, source=name)
             counts += 1
             kinds[want[0]] += 1

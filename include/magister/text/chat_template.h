@@ -79,8 +79,9 @@ class ChatTemplate {
 
   // variables: an object with messages, and as the caller has them tools, documents, add_generation_prompt, bos_token,
   // eos_token and whatever else the template reads. An absent name and null differ, except that (as in the reference)
-  // absent tools and documents are null and an absent add_generation_prompt is false; and a message's reasoning under one
-  // of the names reasoning_content, thinking, reasoning is also given under the first two. Object keys keep their order.
+  // absent tools and documents are null and an absent add_generation_prompt is false; a message's keys that are null are left
+  // out; and its reasoning under one of the names reasoning_content, thinking, reasoning is also given under the first two.
+  // Object keys keep their order.
   // Whole numbers beyond 64 bits are refused, or are floats already if a JSON reader made them so.
   // Throws TemplateRefusal or Error(kData).
   RenderedChat render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
