@@ -4,7 +4,7 @@
 # usage: scripts/fuzz.sh [TARGET|all [SECONDS]]    (default: all, 60 s each). Not part of CI, which replays the kept corpus (fuzz/*).
 # A finding ends with status 70 and stands in build-fuzz/findings/TARGET/; tests/fuzz/README.md has the results of the last long run.
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
-targets=(gguf safetensors config_json tokenizer_json sentencepiece chat_template jsonl experiment results)
+targets=(gguf safetensors config_json tokenizer_json tokens_beside sentencepiece chat_template jsonl experiment results)
 wanted=${1:-all} seconds=${2:-60}
 if [ "$wanted" != all ]; then
   [[ " ${targets[*]} " == *" $wanted "* ]] || die 64 "unknown target \"$wanted\" (nothing was built); write all or one of: ${targets[*]}"

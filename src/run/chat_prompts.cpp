@@ -52,7 +52,7 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
                  "trained on them); use a chat model, or name a template with model.chat_template",
                  printable(checkpoint.path()));
   template_ = ChatTemplate::parse(source->text, source->name);
-  variables_ = {{"bos_token", source->bos_token}, {"eos_token", source->eos_token}};
+  for (const auto& [name, text] : source->tokens) variables_[name] = text;
   add_variables(checkpoint.section());
   const auto& names = template_->names();
   MAGISTER_CHECK(

@@ -17,13 +17,12 @@
 #include "magister/model/random_weights.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
-#include "magister/text/chat_template.h"
+#include "run/chat_source.h"
 
 namespace magister {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 constexpr std::uintmax_t kMaxTemplateBytes = 16 << 20;
 
 // The file's bytes; nothing where no regular file stands there.
@@ -31,71 +30,6 @@ std::optional<std::string> read_text(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
   return read_whole_file(path, kMaxTemplateBytes, "it decides what the model is given");
-}
-
-// A token of tokenizer_config.json: a text, or an object with its content.
-std::string token_text(const ordered_json& config, const char* name) {
-  if (!config.is_object() || !config.contains(name)) return "";
-  const ordered_json& token = config.at(name);
-  if (token.is_string()) return token.get<std::string>();
-  return token.is_object() && token.contains("content") && token.at("content").is_string()
-             ? token.at("content").get<std::string>()
-             : "";
-}
-
-// Metadata of a GGUF file: a token id's text.
-std::string gguf_token(const Metadata& metadata, const char* name, const Tokenizer& tokenizer) {
-  const auto found = metadata.find(name);
-  if (found == metadata.end()) return "";
-  const auto* id = std::get_if<std::int64_t>(&found->second);
-  if (id == nullptr || *id < 0 || *id >= tokenizer.vocab_size()) return "";
-  const TokenId token = static_cast<TokenId>(*id);
-  return tokenizer.decode(std::span(&token, 1));
-}
-
-// bos_token and eos_token are there whether or not the folder has a template: one of the user's own may write them.
-ChatSource source_in_folder(const fs::path& folder) {
-  ChatSource source;
-  const auto config_text = read_text(folder / "tokenizer_config.json");
-  const ordered_json config = config_text ? ordered_json::parse(*config_text, nullptr, false) : ordered_json();
-  source.bos_token = token_text(config, "bos_token");
-  source.eos_token = token_text(config, "eos_token");
-  if (auto text = read_text(folder / "chat_template.jinja")) {
-    source.text = std::move(*text);
-    source.name = (folder / "chat_template.jinja").string();
-  } else if (config_text) {
-    const std::string name = (folder / "tokenizer_config.json").string();
-    if (auto inside = chat_template_from_config(*config_text, name)) {
-      source.text = std::move(*inside);
-      source.name = name;
-    }
-  }
-  return source;
-}
-
-ChatSource source_in_gguf(const std::string& path, const Metadata& metadata, const Tokenizer& tokenizer) {
-  ChatSource source;
-  source.bos_token = gguf_token(metadata, "tokenizer.ggml.bos_token_id", tokenizer);
-  source.eos_token = gguf_token(metadata, "tokenizer.ggml.eos_token_id", tokenizer);
-  const auto found = metadata.find("tokenizer.chat_template");
-  const auto* text = found == metadata.end() ? nullptr : std::get_if<std::string>(&found->second);
-  if (text == nullptr) return source;
-  source.text = *text;
-  source.name = path + ": tokenizer.chat_template";
-  return source;
-}
-
-// model.chat_template: a file, or the template itself (a text with {{ or {%).
-void take_override(const std::string& given, ChatSource& source) {
-  if (given.empty()) return;
-  source.name = "model.chat_template";
-  source.text = given;
-  if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) return;
-  auto text = read_text(given);
-  MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput,
-                 "{}: there is no such file (model.chat_template names it); check the path", printable(given));
-  source.text = std::move(*text);
-  source.name = given;
 }
 
 std::vector<TokenId> ids_of(const nlohmann::json& value, std::int64_t vocab_size) {
@@ -127,12 +61,6 @@ std::vector<TokenId> read_end_tokens(const std::string& model_path, const ModelC
   return config.eos_token_id >= 0 ? std::vector<TokenId>{static_cast<TokenId>(config.eos_token_id)}
                                   : std::vector<TokenId>{};
 }
-
-}  // namespace
-
-std::string ChatSource::sha256() const { return sha256_hex(text + '\0' + bos_token + '\0' + eos_token); }
-
-namespace {
 
 // A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
 ModelSection with_its_base(ModelSection section) {
@@ -237,6 +165,14 @@ const Tokenizer& Checkpoint::tokenizer() {
                  "model.tokenizer: {} has {} tokens, and {}/config.json a vocabulary of {} (some would have no row); "
                  "raise vocab_size",
                  printable(tokenizer_path()), tokenizer->vocab_size(), printable(path()), config().vocab_size);
+  // Beyond the model's rows only where its file has them, too: models are published with a padding token that no text has.
+  MAGISTER_CHECK(
+      tokenizer->vocab_size() <= std::max(tokenizer->own_size(), config().vocab_size), ExitCode::kData,
+      "{}: the files beside the vocabulary name \"{}\", which would be token {} of a model with {} rows (there is no "
+      "embedding for it); remove it from tokenizer_config.json, special_tokens_map.json or added_tokens.json, or name "
+      "the model that has it",
+      printable(tokenizer_path()), printable(tokenizer->token_bytes(static_cast<TokenId>(tokenizer->vocab_size() - 1))),
+      tokenizer->vocab_size() - 1, config().vocab_size);
   tokenizer_ = std::move(tokenizer);
   return *tokenizer_;
 }
@@ -244,15 +180,8 @@ const Tokenizer& Checkpoint::tokenizer() {
 const ChatSource* Checkpoint::chat_source() {
   if (!chat_) {
     const std::string& from = tokenizer_path();
-    ChatSource source;
-    if (fs::is_directory(from)) {
-      source = source_in_folder(from);
-    } else if (from == path()) {
-      source = source_in_gguf(from, file_->metadata(), tokenizer());
-    } else if (from.ends_with(".gguf")) {
-      source = source_in_gguf(from, TensorFile::open(from)->metadata(), tokenizer());
-    }
-    take_override(section_.chat_template, source);
+    const TensorFile* const file = from == path() ? file_.get() : nullptr;
+    ChatSource source = find_chat_source(from, file, tokenizer(), section_.chat_template);
     chat_.emplace();
     if (!source.name.empty()) *chat_ = std::move(source);
   }

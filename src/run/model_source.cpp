@@ -3,7 +3,6 @@
 #include "magister/run/model_source.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
@@ -46,12 +45,23 @@ void read_id(const Metadata& metadata, const char* key, const std::string& sourc
 // Larger tokenizer.json files than this are not known; the largest vocabularies take 20-35 MB.
 constexpr std::uintmax_t kMaxTokenizerBytes = 256u << 20;
 
+FilesBeside files_beside(const std::filesystem::path& vocabulary) {
+  constexpr std::uintmax_t kMost = 64u << 20;
+  const std::filesystem::path folder = vocabulary.parent_path();
+  const auto read = [&](const char* name) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(folder / name, error)
+               ? read_whole_file(folder / name, kMost, "it names tokens of the vocabulary")
+               : std::string();
+  };
+  return {read("tokenizer_config.json"), read("special_tokens_map.json"), read("added_tokens.json"),
+          folder.empty() ? "." : folder.string()};
+}
+
 // add_bos_token and add_eos_token of tokenizer_config.json, where it stands beside a SentencePiece model.
-SentencePieceEnds ends_beside(const std::filesystem::path& model) {
+SentencePieceEnds ends_beside(const FilesBeside& files) {
   SentencePieceEnds ends;
-  std::ifstream file(model.parent_path() / "tokenizer_config.json", std::ios::binary);
-  if (!file.is_open()) return ends;
-  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  const nlohmann::json config = nlohmann::json::parse(files.config, nullptr, false);
   const auto read = [&](const char* key, std::optional<bool>& value) {
     if (config.is_object() && config.contains(key) && config.at(key).is_boolean()) value = config.at(key).get<bool>();
   };
@@ -62,18 +72,20 @@ SentencePieceEnds ends_beside(const std::filesystem::path& model) {
 
 // What kind of file it is is told from its name; tokenizer.model is SentencePiece's or, of Llama 3, a tiktoken list.
 Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
+  const FilesBeside beside = files_beside(path);
   if (path.extension() == ".gguf")
     return Tokenizer::from_gguf(gguf_vocabulary(TensorFile::open(path.string())->metadata(), path.string()),
-                                path.string());
+                                path.string(), beside);
   const std::string content = read_whole_file(path, kMaxTokenizerBytes, "text is turned into tokens by it"),
                     name = path.filename().string();
-  if (name.starts_with("tekken") && name.ends_with(".json")) return Tokenizer::from_tekken(content, path.string());
-  if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string());
+  if (name.starts_with("tekken") && name.ends_with(".json"))
+    return Tokenizer::from_tekken(content, path.string(), beside);
+  if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string(), beside);
   // A list begins with "IQ== 0"; a SentencePiece model with the byte 0x0A.
   const bool list = name.ends_with(".tiktoken") ||
                     (!content.empty() && content[0] > ' ' && content.substr(0, 64).find(' ') != std::string::npos);
-  return list ? Tokenizer::from_tiktoken(content, path.string())
-              : Tokenizer::from_sentencepiece(content, path.string(), ends_beside(path));
+  return list ? Tokenizer::from_tiktoken(content, path.string(), beside)
+              : Tokenizer::from_sentencepiece(content, path.string(), ends_beside(beside), beside);
 }
 
 constexpr const char* kVocabularies[] = {"tokenizer.json",          "tekken.json",   "tokenizer.model", "spiece.model",

@@ -1,6 +1,8 @@
 // The parts of a tokenizer.json, each read or refused by name.
 #pragma once
 
+#include <optional>
+
 #include "text/json_node.h"
 #include "text/tokenizer_model.h"
 
@@ -11,6 +13,8 @@ NormalizerPtr read_json_normalizer(const JsonNode& node);
 struct JsonPreTokenizer {
   std::vector<PreTokenizerPtr> steps;
   bool byte_level = false;
+  std::optional<bool> add_prefix_space;  // of ByteLevel, whatever the file says
+  bool overruled = false;                // the file says otherwise
 };
 void read_json_pre_tokenizer(const JsonNode& node, JsonPreTokenizer& into);
 

@@ -140,7 +140,9 @@ MetaspaceKeys read_metaspace(const JsonNode& node) {
 void read_byte_level(const JsonNode& node, JsonPreTokenizer& into) {
   node.only({"add_prefix_space", "trim_offsets", "use_regex"});
   into.byte_level = true;
-  if (node.flag("add_prefix_space", true)) into.steps.push_back(make_prefix_space());
+  const bool own = node.flag("add_prefix_space", true), taken = into.add_prefix_space.value_or(own);
+  into.overruled = own != taken;
+  if (taken) into.steps.push_back(make_prefix_space());
   if (node.flag("use_regex", true))
     into.steps.push_back(make_split(kGpt2Pattern, SplitBehavior::kIsolated, false, node.source()));
 }

@@ -109,6 +109,7 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
   return is_word(code_point_at(text, before).value);
 }
 
+constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581, SentencePiece's
 constexpr std::string_view kGuard = "\xEF\xB7\x90";  // U+FDD0: no character, so no text has it
 
 // Calls rest(text) for what lies between added tokens and token(index) for each of them.
@@ -200,6 +201,9 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std:
       model.normalizer->apply(normal);
       part = normal;
     }
+    using Blank = Model::Blank;
+    if ((model.blank == Blank::kAlways || (model.blank == Blank::kFirst && at_start)) && !part.starts_with(kBlank))
+      part = normal = std::string(kBlank) + std::string(part);
     const auto merge = [&](std::string_view rest) {
       pieces.clear();
       encode_pieces(model, {rest, at_start && rest.data() == part.data()}, pieces, ids);
@@ -275,6 +279,10 @@ bool Tokenizer::is_special(TokenId id) const {
 }
 
 std::int64_t Tokenizer::vocab_size() const { return static_cast<std::int64_t>(model_->bytes_of_id.size()); }
+std::int64_t Tokenizer::own_size() const { return model_->own_size < 0 ? vocab_size() : model_->own_size; }
+const std::vector<std::pair<std::string, std::string>>& Tokenizer::special_tokens() const {
+  return model_->special_tokens;
+}
 const std::string& Tokenizer::sha256() const { return model_->sha256; }
 
 TokenId Tokenizer::token_to_id(std::string_view token) const {

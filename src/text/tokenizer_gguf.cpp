@@ -13,6 +13,7 @@
 #include "text/gguf_pre.h"
 #include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
+#include "text/tokens_beside.h"
 #include "text/unigram.h"
 #include "text/wordpiece.h"
 
@@ -288,9 +289,10 @@ class GgufReader {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::string& path) {
+Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::string& path, const FilesBeside& beside) {
   auto model = std::make_unique<Model>();
   GgufReader(vocabulary, path, *model).run();
+  take_named_tokens(beside, *model);
   model->finish();
   return Tokenizer(std::move(model));
 }

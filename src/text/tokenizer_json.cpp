@@ -2,7 +2,9 @@
 // Source: huggingface/tokenizers serialisation of normalizers, pre_tokenizers, models, processors, decoders.
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
+#include "text/added_vocabulary.h"
 #include "text/json_parts.h"
+#include "text/tokens_beside.h"
 
 namespace magister {
 
@@ -98,9 +100,30 @@ void read_post_processor(const JsonNode& node, Affixes& affixes) {
   affixes.suffix.insert(affixes.suffix.end(), own.suffix.begin(), own.suffix.end());
 }
 
+// The file's own, then those that the files beside it name. Returns what changes by these, as a part of the tokenizer's identity.
+std::string read_added_tokens(const JsonNode& root, const TokensBeside& beside, Tokenizer::Model& model) {
+  std::vector<AddedToken> own;
+  if (root.has("added_tokens")) {
+    for (const JsonNode& node : root.at("added_tokens").list()) {
+      AddedToken token = read_added_token(node);
+      const auto known = model.vocab.find(token.content);
+      if (known != model.vocab.end() && known->second != token.id)
+        node.refuse("\"{}\" is {} here and {} in the vocabulary (which one is meant?); fetch the file again",
+                    printable(token.content), token.id, known->second);
+      own.push_back(std::move(token));
+    }
+  }
+  AddedVocabulary added(model.vocab, model.source);
+  added.add(own);
+  model.own_size = added.size();
+  const bool changed = added.add(beside.added);
+  model.added = added.list();
+  return changed ? identity_of(model.added) : "";
+}
+
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::string& path) {
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::string& path, const FilesBeside& files) {
   const std::string source = printable(path);
   const json content = parse_tokenizer_file(tokenizer_json, source);
   const JsonNode root(content, "", source);
@@ -110,26 +133,21 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::strin
   auto model = std::make_unique<Model>();
   model->source = source;
   if (root.has("normalizer")) model->normalizer = read_json_normalizer(root.at("normalizer"));
+  TokensBeside beside = read_tokens_beside(files, &content);
   JsonPreTokenizer pre_tokenizer;
+  pre_tokenizer.add_prefix_space = beside.add_prefix_space;
   if (root.has("pre_tokenizer")) read_json_pre_tokenizer(root.at("pre_tokenizer"), pre_tokenizer);
   if (!pre_tokenizer.steps.empty()) model->pre_tokenizer = make_sequence(std::move(pre_tokenizer.steps));
   if (root.has("decoder")) read_json_decoder(root.at("decoder"), *model);
   read_json_model(root.at("model"), pre_tokenizer.byte_level, *model);
-  if (root.has("added_tokens")) {
-    for (const JsonNode& node : root.at("added_tokens").list()) {
-      AddedToken token = read_added_token(node);
-      const auto known = model->vocab.find(token.content);
-      if (known != model->vocab.end() && known->second != token.id)
-        node.refuse("\"{}\" is {} here and {} in the vocabulary (which one is meant?); fetch the file again",
-                    printable(token.content), token.id, known->second);
-      model->added.push_back(std::move(token));
-    }
-  }
+  std::string changes = read_added_tokens(root, beside, *model);
+  if (pre_tokenizer.overruled) changes += fmt::format("\nadd_prefix_space {}", *beside.add_prefix_space);
   Affixes affixes;
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"), affixes);
   model->prefix = affixes.prefix;
   model->suffix = affixes.suffix;
-  model->sha256 = sha256_hex(tokenizer_json);
+  model->special_tokens = std::move(beside.special);
+  model->sha256 = changes.empty() ? sha256_hex(tokenizer_json) : sha256_hex(std::string(tokenizer_json) + changes);
   model->finish();
   return Tokenizer(std::move(model));
 }

@@ -28,7 +28,10 @@ struct Tokenizer::Model {
   std::string sha256;
   Vocabulary vocab;  // without the added tokens
   std::unique_ptr<TokenModel> words;
-  NormalizerPtr normalizer;          // null: texts stay as they are
+  NormalizerPtr normalizer;  // null: texts stay as they are
+  // The blank before a text, where the normalizer puts none: in front of the text, or of every part between added tokens, unless
+  // it begins with one.
+  enum class Blank { kNone, kFirst, kAlways } blank = Blank::kNone;
   PreTokenizerPtr pre_tokenizer;     // null: a text is one piece
   bool pieces_in_stand_ins = false;  // the model reads byte stand-ins: pieces are written in them first
   // How tokens become text. kBytes: the tokens' bytes, one after the other. kSteps: the decoder's; null: spaces between.
@@ -36,7 +39,9 @@ struct Tokenizer::Model {
   bool tokens_are_bytes = false;  // with kBytes: tokens are written as raw bytes (tiktoken), otherwise in stand-ins
   DecodeStepPtr decoder;
   std::vector<AddedToken> added;
-  std::vector<TokenId> prefix, suffix;  // of the post-processor
+  std::vector<TokenId> prefix, suffix;                              // of the post-processor
+  std::vector<std::pair<std::string, std::string>> special_tokens;  // see Tokenizer::special_tokens()
+  std::int64_t own_size = -1;  // see Tokenizer::own_size(); -1: no file beside the vocabulary names a token
   // Built by finish():
   std::vector<std::string> text_of_id;   // as the file writes it
   std::vector<std::string> bytes_of_id;  // what a token adds in the middle of a text

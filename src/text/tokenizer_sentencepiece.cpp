@@ -6,10 +6,12 @@
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
+#include "text/added_vocabulary.h"
 #include "text/bpe.h"
 #include "text/protobuf.h"
 #include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
+#include "text/tokens_beside.h"
 #include "text/unigram.h"
 
 namespace magister {
@@ -219,10 +221,49 @@ void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& 
   model.words = std::make_unique<Unigram>(entries, rules, model.source);
 }
 
+void refuse_other_pieces(const TokensBeside& beside, const Tokenizer::Model& model) {
+  std::unordered_map<TokenId, std::string_view> piece_of;
+  for (const auto& [text, id] : model.vocab) piece_of[id] = text;
+  for (const auto& [id, text] : beside.by_id) {
+    const auto piece = piece_of.find(id);
+    MAGISTER_CHECK(
+        piece == piece_of.end() || piece->second == text || model.vocab.contains(text), ExitCode::kData,
+        "{}: token {} is \"{}\", and \"{}\" by added_tokens_decoder of tokenizer_config.json (transformers' classes do "
+        "not agree on what it is then); save the tokenizer as tokenizer.json with the class that it is of",
+        model.source, id, printable(piece->second), printable(text));
+  }
+}
+
+// Behind the pieces come the tokens that the files beside the model name. With new ones texts are read as transformers' class of
+// Llama does: no blank of their own for the parts behind a token, unless the class's `legacy` asks for one. Returns what changes.
+std::string add_beside(const FilesBeside& files, SentencePieceModel& file, Tokenizer::Model& model) {
+  TokensBeside beside = read_tokens_beside(files, nullptr);
+  refuse_other_pieces(beside, model);
+  for (AddedToken& token : beside.added) token.normalized = false;  // that class has no normalizer
+  AddedVocabulary added(model.vocab, model.source);
+  added.add(model.added);
+  model.own_size = added.size();
+  const bool changed = added.add(beside.added);
+  model.added = added.list();
+  model.special_tokens = std::move(beside.special);
+  if (!changed) return "";
+  if (added.size() == model.own_size) return identity_of(model.added);
+  SentencePieceRules& rules = file.normal;
+  MAGISTER_CHECK(beside.tokenizer_class == "LlamaTokenizer" && file.model_type == 2 && rules.charsmap.empty() &&
+                     !rules.remove_extra_whitespaces && rules.escape_whitespaces && rules.add_dummy_prefix,
+                 ExitCode::kData,
+                 "{}: the files beside it name \"{}\", which it does not have (how such tokens cut a text is known of "
+                 "LlamaTokenizer's models alone); save the tokenizer as tokenizer.json",
+                 model.source, printable(model.added.back().content));
+  rules.add_dummy_prefix = false;
+  model.blank = beside.legacy ? Tokenizer::Model::Blank::kAlways : Tokenizer::Model::Blank::kFirst;
+  return identity_of(model.added) + fmt::format("\nlegacy {}", beside.legacy);
+}
+
 }  // namespace
 
-Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::string& path,
-                                        const SentencePieceEnds& ends) {
+Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::string& path, const SentencePieceEnds& ends,
+                                        const FilesBeside& files) {
   auto model = std::make_unique<Model>();
   model->source = printable(path);
   SentencePieceModel file = read_model(bytes, model->source);
@@ -268,8 +309,10 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::strin
                                              file.normal.remove_extra_whitespaces, file.byte_fallback);
   if (ends.add_bos.value_or(file.model_type == 2) && bos >= 0) model->prefix.push_back(bos);
   if (ends.add_eos.value_or(file.model_type == 1) && eos >= 0) model->suffix.push_back(eos);
+  const std::string changes = add_beside(files, file, *model);
   model->normalizer = make_sentencepiece_normalizer(std::move(file.normal), model->source);
-  model->sha256 = sha256_hex(std::string(bytes) + fmt::format("\n{} {}", model->prefix.size(), model->suffix.size()));
+  model->sha256 =
+      sha256_hex(std::string(bytes) + fmt::format("\n{} {}", model->prefix.size(), model->suffix.size()) + changes);
   model->finish();
   return Tokenizer(std::move(model));
 }

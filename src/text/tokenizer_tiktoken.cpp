@@ -10,6 +10,7 @@
 #include "text/json_node.h"
 #include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
+#include "text/tokens_beside.h"
 
 namespace magister {
 namespace {
@@ -170,7 +171,7 @@ void add_tekken_special(const JsonNode& root, std::size_t count, Tokenizer::Mode
 
 }  // namespace
 
-Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& path) {
+Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& path, const FilesBeside& beside) {
   auto model = std::make_unique<Model>();
   model->source = printable(path);
   std::vector<RankedToken> tokens = read_list(text, model->source);
@@ -178,6 +179,7 @@ Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& pat
     if (known.tokens != tokens.size()) continue;
     make_words(std::move(tokens), 0, known.pattern, *model);
     known.add(*model);
+    take_named_tokens(beside, *model);
     model->sha256 = sha256_hex(text);
     model->finish();
     return Tokenizer(std::move(model));
@@ -188,7 +190,7 @@ Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& pat
        model->source, tokens.size());
 }
 
-Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path) {
+Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path, const FilesBeside& beside) {
   auto model = std::make_unique<Model>();
   model->source = printable(path);
   const nlohmann::json content = parse_tokenizer_file(text, model->source);
@@ -212,6 +214,7 @@ Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path)
   }
   make_words(std::move(tokens), static_cast<TokenId>(special), config.at("pattern").text().c_str(), *model);
   add_tekken_special(root, special, *model);
+  take_named_tokens(beside, *model);
   model->sha256 = sha256_hex(text);
   model->finish();
   return Tokenizer(std::move(model));

@@ -133,6 +133,15 @@ def tokenizers():
     keep("tokenizer_json", "wordlevel", Tokenizer(models.WordLevel(letters, "<unk>")).to_str())
 
 
+def named_tokens():
+    token = {"content": "<x>", "lstrip": True, "rstrip": False, "normalized": True, "single_word": True, "special": False}
+    files = {"decoder": ({"added_tokens_decoder": {"7": token, "5": {"content": "the"}}, "eos_token": "<s>", "extra_special_tokens": {"image_token": "<i>"}}, {}, {}),
+             "legacy": ({"pad_token": {"__type": "AddedToken"} | token, "additional_special_tokens": ["<y>", token], "tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": True},
+                        {"unk_token": "a", "extra_special_tokens": [{"content": "<z>"}]}, {"<x>": 9, "<w>": 4}),
+             "refused": ({"fast_tokenizer_files": ["tokenizer.4.json"], "split_special_tokens": True}, {}, {})}
+    for name, contents in files.items(): keep("tokens_beside", name, "\0".join(map(json.dumps, contents)))
+
+
 def sentencepiece_files(folder):
     """By the package `sentencepiece`, which scripts/setup.sh does not install: without it these files stay as they are."""
     try:
@@ -193,6 +202,7 @@ if __name__ == "__main__":
     safetensors_files()
     configs()
     tokenizers()
+    named_tokens()
     templates()
     lines()
     experiments()

@@ -1,4 +1,5 @@
 // Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|speed]`.
+// `text_probe folder FOLDER ...`: tokenizer.json or tokenizer.model there, with the files beside it that name tokens.
 // Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
 // JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of the text, the
 // text without special tokens, and the parts that a streaming decoder gives.
@@ -25,6 +26,14 @@ std::string read_file(const std::string& path) {
 }
 
 magister::Tokenizer load(const std::string& kind, const std::string& path) {
+  if (kind == "folder") {
+    const magister::FilesBeside beside = {read_file(path + "/tokenizer_config.json"),
+                                          read_file(path + "/special_tokens_map.json"),
+                                          read_file(path + "/added_tokens.json"), path};
+    const std::string model = read_file(path + "/tokenizer.model");
+    return model.empty() ? magister::Tokenizer::from_json(read_file(path + "/tokenizer.json"), path, beside)
+                         : magister::Tokenizer::from_sentencepiece(model, path, {}, beside);
+  }
   if (kind == "json") return magister::Tokenizer::from_json(read_file(path), path);
   if (kind == "sentencepiece") return magister::Tokenizer::from_sentencepiece(read_file(path), path, {});
   if (kind == "tiktoken") return magister::Tokenizer::from_tiktoken(read_file(path), path);

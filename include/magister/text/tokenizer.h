@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "magister/core/types.h"
@@ -32,6 +33,13 @@ struct GgufVocabulary {
   std::optional<bool> lowercase, strip_accents;  // of bert
 };
 
+// The JSON texts beside a vocabulary that name further tokens; empty: there is no such file.
+struct FilesBeside {
+  std::string config, special_tokens_map,
+      added_tokens;    // tokenizer_config.json, special_tokens_map.json, added_tokens.json
+  std::string folder;  // for messages
+};
+
 // Whether texts get a BOS and an EOS token; absent: as models of the kind do (BPE a BOS, Unigram an EOS).
 struct SentencePieceEnds {
   std::optional<bool> add_bos, add_eos;
@@ -47,12 +55,18 @@ struct EncodeOptions {
 // Immutable after construction; encode() and decode() may be called from several threads at once.
 class Tokenizer {
  public:
-  // All throw Error(kData) with `source` (the file's name) in the message.
-  static Tokenizer from_json(std::string_view tokenizer_json, const std::string& source);
-  static Tokenizer from_gguf(const GgufVocabulary& vocabulary, const std::string& source);
-  static Tokenizer from_sentencepiece(std::string_view model, const std::string& source, const SentencePieceEnds& ends);
-  static Tokenizer from_tiktoken(std::string_view list, const std::string& source);  // lines "base64 rank"
-  static Tokenizer from_tekken(std::string_view tekken_json, const std::string& source);
+  // All throw Error(kData) with `source` (the file's name) in the message. Tokens that files beside a vocabulary name get the
+  // ids that transformers gives them.
+  static Tokenizer from_json(std::string_view tokenizer_json, const std::string& source,
+                             const FilesBeside& beside = {});
+  // The files beside may name no token that is not there already; the same goes for the two lists below.
+  static Tokenizer from_gguf(const GgufVocabulary& vocabulary, const std::string& source,
+                             const FilesBeside& beside = {});
+  static Tokenizer from_sentencepiece(std::string_view model, const std::string& source, const SentencePieceEnds& ends,
+                                      const FilesBeside& beside = {});
+  // Lines "base64 rank".
+  static Tokenizer from_tiktoken(std::string_view list, const std::string& source, const FilesBeside& beside = {});
+  static Tokenizer from_tekken(std::string_view tekken_json, const std::string& source, const FilesBeside& beside = {});
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -78,6 +92,10 @@ class Tokenizer {
 
   // Highest id + 1, added tokens included.
   std::int64_t vocab_size() const;
+  // The same without what the files beside the vocabulary name.
+  std::int64_t own_size() const;
+  // Named tokens as the files beside the vocabulary give them to a chat template: names such as pad_token and their texts.
+  const std::vector<std::pair<std::string, std::string>>& special_tokens() const;
   // sha256 in hex of what determines the ids (the JSON text, or a canonical form of the GGUF vocabulary).
   const std::string& sha256() const;
   // Id of a token by its exact text, -1 if there is none.

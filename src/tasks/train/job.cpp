@@ -118,8 +118,9 @@ ModelOrigin TrainJob::origin() const {
   const ChatSource* const source = own_template || from_gguf ? checkpoint_.chat_source() : nullptr;
   if (source == nullptr) return origin;
   origin.chat_template = source->text;
-  origin.tokenizer_config =
-      nlohmann::json{{"bos_token", source->bos_token}, {"eos_token", source->eos_token}}.dump(2) + "\n";
+  nlohmann::json tokens = nlohmann::json::object();
+  for (const auto& [name, text] : source->tokens) tokens[name] = text;
+  origin.tokenizer_config = tokens.dump(2) + "\n";
   return origin;
 }
 
