@@ -134,10 +134,7 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Samp
 void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                              std::span<const std::uint8_t> assistant, const SampleRules& rules) {
   MAGISTER_ASSERT(!rules.marks_assistant || assistant.size() == ids.size());
-  const auto add = [&](std::uint64_t begin, std::uint64_t count) {
-    add_sample(record, ids.subspan(begin, count), rules.marks_assistant ? assistant.subspan(begin, count) : assistant);
-  };
-  const std::uint64_t stride = rules.stride == 0 ? rules.max_length : rules.stride, length = ids.size();
+  const std::uint64_t length = ids.size();
   for (const TokenId id : ids) {
     MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
                    "{}: token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use "
@@ -156,17 +153,33 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
     return add_sample(record, cut, assistant);
   }
   if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
-    add(0, std::min(length, rules.max_length));
-    return;
+    const std::uint64_t kept = std::min(length, rules.max_length);
+    return add_sample(record, ids.first(kept), rules.marks_assistant ? assistant.first(kept) : assistant);
   }
   MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
                  "{}: the record has {} tokens, more than {} {} ({}); shorten it{} {}{}", record.where, length,
                  rules.length_key, rules.max_length, rules.may_cut ? "overflow is \"error\"" : "a prompt is never cut",
                  rules.may_cut ? ", raise" : " or raise", rules.length_key,
                  rules.may_cut ? " or choose overflow: truncate or window" : "");
-  for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
-    const std::uint64_t begin = window * stride;
-    add(begin, std::min(rules.max_length, length - begin));
+  add_windows(record, ids, assistant, rules);
+}
+
+// The text's own tokens are cut, and what the tokenizer adds stands around each part, as transformers' stride has it.
+void SamplePlan::add_windows(const Record& record, std::span<const TokenId> ids,
+                             std::span<const std::uint8_t> assistant, const SampleRules& rules) {
+  const auto& [before, behind] = rules.window_ends;
+  const std::uint64_t added = before.size() + behind.size(), room = rules.max_length - added;
+  MAGISTER_ASSERT(added < rules.max_length && (added == 0 || !rules.marks_assistant));
+  const std::span<const TokenId> own = ids.subspan(before.size(), ids.size() - added);
+  const std::uint64_t stride = rules.stride == 0 ? room : std::min(rules.stride, room);
+  std::vector<TokenId> sample;
+  for (std::uint64_t window = 0; window < num_windows(own.size(), room, stride); ++window) {
+    const std::uint64_t begin = window * stride, count = std::min<std::uint64_t>(room, own.size() - begin);
+    sample = before;
+    sample.insert(sample.end(), own.begin() + static_cast<std::ptrdiff_t>(begin),
+                  own.begin() + static_cast<std::ptrdiff_t>(begin + count));
+    sample.insert(sample.end(), behind.begin(), behind.end());
+    add_sample(record, sample, rules.marks_assistant ? assistant.subspan(begin, count) : assistant);
   }
 }
 

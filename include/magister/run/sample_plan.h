@@ -14,6 +14,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/added_ends.h"
 #include "magister/run/run_context.h"
 #include "magister/run/spool.h"
 #include "magister/text/tokenizer.h"
@@ -31,7 +32,7 @@ struct SampleTokens {
 
 struct SampleRules {
   std::uint64_t max_length = 2048;
-  std::uint64_t stride = 0;  // windows start every `stride` tokens; 0: max_length
+  std::uint64_t stride = 0;  // windows start every `stride` tokens; 0, and at most: as many as they hold
   Overflow overflow = Overflow::kTruncate;
   std::uint64_t unit_tokens = 2048;
   std::int64_t vocab_size = 0;                           // of the model: ids outside are refused by record
@@ -45,8 +46,10 @@ struct SampleRules {
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
   std::function<std::vector<SampleTokens>(const Record&)> encode{};
-  std::uint64_t kept_tail =
-      0;  // tokens at the end of every text that stay when it is truncated: those that the tokenizer adds
+  // Tokens at the end of every text that stay when it is truncated: those that the tokenizer adds.
+  std::uint64_t kept_tail = 0;
+  // What the tokenizer adds to every text, and so to every window; without it windows are the tokens as they follow each other.
+  AddedEnds window_ends{};
   bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
   // Whether there is anything to do with a sample, and how many samples of a record stand or fall together. Empty: with all.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
@@ -84,6 +87,8 @@ class SamplePlan {
   void read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
   void tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop);
   void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant,
+                   const SampleRules& rules);
+  void add_windows(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant,
                    const SampleRules& rules);
   void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
   void count_item(bool takes_part);

@@ -96,13 +96,7 @@ TaskResults ScoreJob::results(const PlanNumbers& plan) const {
 // The head reads the last token: of a text that is cut, the tokens that the tokenizer adds behind it stay, as transformers' truncation has it.
 std::uint64_t ScoreJob::added_tail() const {
   if (tokenizer_ == nullptr || chat_) return 0;
-  EncodeOptions plain;
-  plain.add_special_tokens = false;
-  std::vector<TokenId> text, whole;
-  tokenizer_->encode("a", plain, text);
-  tokenizer_->encode("a", EncodeOptions{}, whole);
-  const auto found = std::search(whole.begin(), whole.end(), text.begin(), text.end());
-  const std::uint64_t tail = found == whole.end() ? 0 : static_cast<std::uint64_t>(whole.end() - found) - text.size();
+  const std::uint64_t tail = added_ends(*tokenizer_).behind.size();
   MAGISTER_CHECK(
       config_.max_length > tail, ExitCode::kConfig,
       "{} is {}, and the tokenizer adds {} tokens behind every text (nothing of the text would be left); raise it",

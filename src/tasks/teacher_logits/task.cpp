@@ -2,7 +2,10 @@
 // The columns and the compute loop have files of their own beside this one.
 #include "magister/run/task.h"
 
+#include <fmt/ranges.h>
+
 #include "magister/core/error.h"
+#include "magister/run/added_ends.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/shard_model.h"
 #include "tasks/teacher_logits/columns.h"
@@ -23,6 +26,9 @@ class TeacherJob final : public TaskJob {
     Attributes all = {{"vocab_size", static_cast<std::uint64_t>(model_.vocab_size)}};
     const Attributes stored = encoding().attributes();
     all.insert(all.end(), stored.begin(), stored.end());
+    const auto& [before, behind] = window_ends_;  // windows of an earlier version had none
+    if (!before.empty() || !behind.empty())
+      all.emplace_back("window_tokens", fmt::format("{} text {}", fmt::join(before, " "), fmt::join(behind, " ")));
     return all;
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override {
@@ -41,6 +47,7 @@ class TeacherJob final : public TaskJob {
   const ModelConfig& model_;
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;       // where the records hold chats
+  AddedEnds window_ends_;                 // of texts that are cut into windows; a chat's template writes its own
 };
 
 TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs)
@@ -62,6 +69,13 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
                  config_.top_k_place, config_.top_k);
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (config_.overflow != Overflow::kWindow || tokenizer_ == nullptr || chat_) return;
+  window_ends_ = added_ends(*tokenizer_);
+  const std::size_t added = window_ends_.before.size() + window_ends_.behind.size();
+  MAGISTER_CHECK(
+      config_.max_length > added, ExitCode::kConfig,
+      "{} is {}, and the tokenizer adds {} tokens to every window (nothing of the text would be left); raise it",
+      config_.length_place, config_.max_length, added);
 }
 
 std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
@@ -79,6 +93,7 @@ SampleRules TeacherJob::rules() {
   rules.unit_tokens = config_.unit_tokens;
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = tokenizer_;
+  rules.window_ends = window_ends_;
   if (chat_) {
     rules.marks_assistant = config_.assistant_only;
     rules.encode = [this](const Record& record) { return encode_chat(record); };
