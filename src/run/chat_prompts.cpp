@@ -52,9 +52,10 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
                  "trained on them); use a chat model, or name a template with model.chat_template",
                  printable(checkpoint.path()));
   template_ = ChatTemplate::parse(source->text, source->name);
-  for (const auto& [name, text] : source->tokens) variables_[name] = text;
+  if (!source->tool_text.empty()) tool_template_ = ChatTemplate::parse(source->tool_text, source->name + " (tool_use)");
+  variables_ = {{"bos_token", source->bos_token}, {"eos_token", source->eos_token}};
   add_variables(checkpoint.section());
-  const auto& names = template_->names();
+  const auto& names = (tool_template_ ? tool_template_ : template_)->names();
   MAGISTER_CHECK(
       dataset.tools_field.empty() ||
           std::any_of(names.begin(), names.end(), [](const TemplateName& name) { return name.name == "tools"; }),
@@ -67,8 +68,11 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
 void ChatPrompts::add_variables(const ModelSection& section) {
   const std::vector<std::string> own = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
   std::vector<std::string> read;
-  for (const TemplateName& name : template_->names()) {
-    if (std::find(own.begin(), own.end(), name.name) == own.end()) read.push_back(name.name);
+  for (const auto* one : {&template_, &tool_template_}) {
+    if (!one->has_value()) continue;
+    for (const TemplateName& name : (*one)->names()) {
+      if (std::find(own.begin(), own.end(), name.name) == own.end()) read.push_back(name.name);
+    }
   }
   for (const auto& [name, value] : section.chat_template_kwargs) {
     MAGISTER_CHECK(std::find(own.begin(), own.end(), name) == own.end(), ExitCode::kConfig,
@@ -109,7 +113,7 @@ RenderedChat ChatPrompts::render(const Chat& guarded, bool answer_follows) const
   ordered_json variables = {{"messages", guarded.messages}, {"add_generation_prompt", answer_follows}};
   if (!guarded.tools.is_null()) variables["tools"] = guarded.tools;
   variables.update(variables_);
-  return template_->render(variables);
+  return (tool_template_ && !guarded.tools.is_null() ? tool_template_ : template_)->render(variables);
 }
 
 // The template writes BOS where the model wants one.

@@ -15,6 +15,7 @@
 #include "magister/io/whole_file.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/random_weights.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
 #include "run/chat_source.h"
@@ -32,35 +33,84 @@ std::optional<std::string> read_text(const fs::path& path) {
   return read_whole_file(path, kMaxTemplateBytes, "it decides what the model is given");
 }
 
-std::vector<TokenId> ids_of(const nlohmann::json& value, std::int64_t vocab_size) {
-  std::vector<TokenId> ids;
-  const auto add = [&](const nlohmann::json& one) {
-    if (!one.is_number_integer()) return;
-    const auto id = one.get<std::int64_t>();
-    if (id >= 0 && id < vocab_size) ids.push_back(static_cast<TokenId>(id));
-  };
-  if (value.is_array()) {
-    for (const nlohmann::json& one : value) add(one);
-  } else {
-    add(value);
-  }
-  return ids;
+// A token of tokenizer_config.json: a text, or an object with its content.
+std::string token_text(const ordered_json& config, const char* name) {
+  if (!config.is_object() || !config.contains(name)) return "";
+  const ordered_json& token = config.at(name);
+  if (token.is_string()) return token.get<std::string>();
+  return token.is_object() && token.contains("content") && token.at("content").is_string()
+             ? token.at("content").get<std::string>()
+             : "";
 }
 
-std::vector<TokenId> read_end_tokens(const std::string& model_path, const ModelConfig& config) {
-  for (const char* name : {"generation_config.json", "config.json"}) {
-    const auto text = fs::is_directory(model_path) ? read_text(fs::path(model_path) / name) : std::nullopt;
-    const nlohmann::json object = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-    MAGISTER_CHECK(!object.is_discarded(), ExitCode::kData,
-                   "{}: is not JSON (it names the tokens that end a text); fetch the file again",
-                   printable((fs::path(model_path) / name).string()));
-    if (!object.is_object() || !object.contains("eos_token_id")) continue;
-    std::vector<TokenId> ids = ids_of(object.at("eos_token_id"), config.vocab_size);
-    if (!ids.empty()) return ids;
-  }
-  return config.eos_token_id >= 0 ? std::vector<TokenId>{static_cast<TokenId>(config.eos_token_id)}
-                                  : std::vector<TokenId>{};
+// Metadata of a GGUF file: a token id's text.
+std::string gguf_token(const Metadata& metadata, const char* name, const Tokenizer& tokenizer) {
+  const auto found = metadata.find(name);
+  if (found == metadata.end()) return "";
+  const auto* id = std::get_if<std::int64_t>(&found->second);
+  if (id == nullptr || *id < 0 || *id >= tokenizer.vocab_size()) return "";
+  const TokenId token = static_cast<TokenId>(*id);
+  return tokenizer.decode(std::span(&token, 1));
 }
+
+// bos_token and eos_token are there whether or not the folder has a template: one of the user's own may write them.
+ChatSource source_in_folder(const fs::path& folder) {
+  ChatSource source;
+  const auto config_text = read_text(folder / "tokenizer_config.json");
+  const ordered_json config = config_text ? ordered_json::parse(*config_text, nullptr, false) : ordered_json();
+  source.bos_token = token_text(config, "bos_token");
+  source.eos_token = token_text(config, "eos_token");
+  if (auto text = read_text(folder / "chat_template.jinja")) {
+    source.text = std::move(*text);
+    source.name = (folder / "chat_template.jinja").string();
+    source.tool_text = read_text(folder / kToolTemplate).value_or("");
+  } else if (config_text) {
+    const std::string name = (folder / "tokenizer_config.json").string();
+    if (auto inside = chat_template_from_config(*config_text, name)) {
+      source.text = std::move(*inside);
+      source.name = name;
+      source.tool_text = chat_template_from_config(*config_text, name, "tool_use").value_or("");
+    }
+  }
+  return source;
+}
+
+ChatSource source_in_gguf(const std::string& path, const Metadata& metadata, const Tokenizer& tokenizer) {
+  ChatSource source;
+  source.bos_token = gguf_token(metadata, "tokenizer.ggml.bos_token_id", tokenizer);
+  source.eos_token = gguf_token(metadata, "tokenizer.ggml.eos_token_id", tokenizer);
+  const auto found = metadata.find("tokenizer.chat_template");
+  const auto* text = found == metadata.end() ? nullptr : std::get_if<std::string>(&found->second);
+  if (text == nullptr) return source;
+  source.text = *text;
+  source.name = path + ": tokenizer.chat_template";
+  const auto tools = metadata.find("tokenizer.chat_template.tool_use");
+  if (tools != metadata.end() && std::holds_alternative<std::string>(tools->second))
+    source.tool_text = std::get<std::string>(tools->second);
+  return source;
+}
+
+// model.chat_template: a file, or the template itself (a text with {{ or {%).
+void take_override(const std::string& given, ChatSource& source) {
+  if (given.empty()) return;
+  source.name = "model.chat_template";
+  source.text = given;
+  source.tool_text.clear();
+  if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) return;
+  auto text = read_text(given);
+  MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput,
+                 "{}: there is no such file (model.chat_template names it); check the path", printable(given));
+  source.text = std::move(*text);
+  source.name = given;
+}
+
+}  // namespace
+
+std::string ChatSource::sha256() const {
+  return sha256_hex(text + '\0' + bos_token + '\0' + eos_token + (tool_text.empty() ? "" : '\0' + tool_text));
+}
+
+namespace {
 
 // A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
 ModelSection with_its_base(ModelSection section) {
@@ -103,7 +153,8 @@ FileVersions versions_of(const ModelSection& section) {
   };
   if (!fs::is_directory(section.path)) versions.add(section.path);
   add(section.path, {"config.json", "model.safetensors", "model.safetensors.index.json"});
-  if (!section.adapter.empty()) add(section.adapter, {"adapter_config.json", "adapter_model.safetensors"});
+  if (!section.adapter.empty())
+    add(section.adapter, {"adapter_config.json", "adapter_model.safetensors", "generation_config.json"});
   const bool is_another = section.random && !section.random->tokenizer.empty();
   const std::string& tokenizer = is_another ? section.random->tokenizer : section.path;
   if (!fs::is_directory(tokenizer)) versions.add(tokenizer);
@@ -189,7 +240,7 @@ const ChatSource* Checkpoint::chat_source() {
 }
 
 const std::vector<TokenId>& Checkpoint::end_tokens() {
-  if (!end_tokens_) end_tokens_ = read_end_tokens(path(), config());
+  if (!end_tokens_) end_tokens_ = read_end_tokens(path(), section_.adapter, config(), file_.get());
   return *end_tokens_;
 }
 

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/earlier_tasks.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 
 namespace magister {
@@ -92,6 +93,7 @@ JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& cont
       ends_(config.max_new_tokens > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
       reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
   check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
+  if (config_.max_new_tokens > 0 && config_.use_chat_template) warn_of_unended_turn(checkpoint_, config_.name, ends_);
 }
 
 void JudgeReward::check_head() const {

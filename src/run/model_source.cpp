@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/io/whole_file.h"
+#include "magister/text/gguf_ends.h"
 
 namespace magister {
 
@@ -113,7 +114,7 @@ std::vector<std::string> files_beside_weights(const std::string& tokenizer_folde
   };
   for (const char* name : kVocabularies) add(tokenizer_folder, name);
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-                           "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json"})
+                           "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json", kToolTemplate})
     add(tokenizer_folder, name);
   add(model_folder, "generation_config.json");
   return paths;
@@ -166,6 +167,16 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
     if (const bool* given = find<bool>(metadata, key, source)) *flag = *given;
   }
   return vocabulary;
+}
+
+std::vector<TokenId> gguf_end_tokens(const Metadata& metadata, const std::string& source) {
+  GgufEndKeys keys;
+  read_id(metadata, "tokenizer.ggml.eot_token_id", source, keys.eot);
+  read_id(metadata, "tokenizer.ggml.eom_token_id", source, keys.eom);
+  read_id(metadata, "tokenizer.ggml.fim_pad_token_id", source, keys.fim_pad);
+  read_id(metadata, "tokenizer.ggml.fim_rep_token_id", source, keys.fim_repository);
+  read_id(metadata, "tokenizer.ggml.fim_sep_token_id", source, keys.fim_separator);
+  return gguf_end_tokens(gguf_vocabulary(metadata, source), keys);
 }
 
 Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file) {

@@ -58,14 +58,15 @@ bool has_same_bytes(const fs::path& one, const fs::path& other) {
   return first.eof() && second.eof();
 }
 
-// Names and sizes in order; nothing where the folder cannot be read, or holds more than regular files.
+// Names and sizes in order, those in folders inside with theirs; nothing where the folder cannot be read, or holds more than regular files.
 std::optional<std::map<std::string, std::uintmax_t>> files_in(const std::string& folder) {
   std::map<std::string, std::uintmax_t> files;
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return std::nullopt;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, error)) {
+    if (fs::is_directory(entry.symlink_status(error))) continue;
     if (!fs::is_regular_file(entry.symlink_status(error))) return std::nullopt;
-    files[entry.path().filename().string()] = entry.file_size(error);
+    files[entry.path().lexically_relative(folder).string()] = entry.file_size(error);
   }
   return error ? std::nullopt : std::optional(std::move(files));
 }

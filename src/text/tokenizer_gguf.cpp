@@ -9,6 +9,7 @@
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
+#include "magister/text/gguf_ends.h"
 #include "text/bpe.h"
 #include "text/gguf_pre.h"
 #include "text/score_bpe.h"
@@ -107,11 +108,12 @@ class GgufReader {
                      "{}: token \"{}\" is there twice, as {} and {} (which one is "
                      "meant?); fetch the file again",
                      source_, printable(text), model_.vocab.at(text), i);
-      if (type_of(i) != kControl && type_of(i) != kUserDefined && type_of(i) != kUnknown) continue;
+      const bool ends = controls_.contains(id);
+      if (!ends && type_of(i) != kControl && type_of(i) != kUserDefined && type_of(i) != kUnknown) continue;
       AddedToken token;
       token.id = id;
       token.content = text;
-      token.special = type_of(i) != kUserDefined;
+      token.special = ends || type_of(i) != kUserDefined;
       token.literal = true;
       token.rstrip = is_phi_3_ && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
       model_.added.push_back(std::move(token));
@@ -259,6 +261,15 @@ class GgufReader {
     if (add_eos_ && !bert) model_.suffix.push_back(special(file_.eos_id, default_eos_, "an EOS token"));
   }
 
+  // Tokens that llama.cpp takes for control tokens whatever type the file gives them.
+  static std::set<TokenId> controls_by_text(const GgufVocabulary& vocabulary) {
+    std::set<TokenId> ids;
+    for (const TokenId id : gguf_end_tokens(vocabulary, {})) {
+      if (is_gguf_end_text(vocabulary.tokens[static_cast<std::size_t>(id)])) ids.insert(id);
+    }
+    return ids;
+  }
+
   std::string digest() const {
     Sha256 hash;
     hash.update(file_.model + "\n" + file_.pre + "\n");
@@ -267,6 +278,9 @@ class GgufReader {
     for (std::size_t i = 0; i < file_.tokens.size(); ++i) {
       hash.update(fmt::format("{} ", type_of(i)));
       hash.update(file_.tokens[i]).update("\n");
+    }
+    for (const TokenId id : controls_) {
+      if (type_of(static_cast<std::size_t>(id)) != kControl) hash.update(fmt::format("control {}\n", id));
     }
     for (const std::string& merge : file_.merges) hash.update(merge).update("\n");
     if (is_phi_3_) hash.update("phi-3\n");
@@ -282,6 +296,7 @@ class GgufReader {
   const GgufVocabulary& file_;
   const std::string source_;
   Tokenizer::Model& model_;
+  const std::set<TokenId> controls_ = controls_by_text(file_);
   const bool is_phi_3_ = names_phi_3(file_.name);
   bool add_bos_ = false, add_eos_ = false;
   std::int64_t default_bos_ = -1, default_eos_ = -1, default_sep_ = -1;

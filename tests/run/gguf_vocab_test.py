@@ -13,6 +13,8 @@ import tempfile
 import unicodedata
 import unittest
 
+import small_vocabulary
+
 HERE = pathlib.Path(__file__).parent
 VOCABULARIES = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/vocabularies"
 PROGRAM = os.environ["MAGISTER"]
@@ -22,6 +24,7 @@ LISTED = ["llama-bpe", "gpt-2", "qwen2", "qwen35", "starcoder", "refact", "comma
 NAMELESS = ("aquila", "gpt-neox")  # BPE by merges without the name of a pre-tokenizer
 BY_SCORE = ("llama-spm", "phi-3", "baichuan", "gemma-4", "bert-bge", "nomic-bert-moe")  # no pre-tokenizer is needed
 EXPECTED = json.loads((HERE / "llama_cpp_ids.json").read_text(encoding="utf-8"))
+ENDS = json.loads((HERE / "llama_cpp_ends.json").read_text(encoding="utf-8"))
 
 
 def text(value):
@@ -85,6 +88,34 @@ class GgufVocabularies(unittest.TestCase):
                 self.same(*(list(itertools.compress(of, alike)) for of in (EXPECTED["texts"], got, case["ids"])))
                 nameless = case["vocabulary"] in NAMELESS or ("tokenizer.ggml.pre" in case["without"] and case["vocabulary"] not in BY_SCORE)
                 self.assertEqual(said.count("NO PRE-TOKENIZER IS NAMED"), 1 if nameless else 0, said)
+
+    def test_what_ends_a_text_is_what_llama_cpp_ends_it_with(self):
+        """Whatever eos_token_id says, and in small vocabularies whatever the types of the tokens are."""
+        def ends():
+            found = json.loads(subprocess.run([PROBE, self.path, "ends"], capture_output=True, text=True, check=True).stdout)
+            self.assertEqual(len(set(found)), len(found))
+            return found
+        self.assertGreaterEqual(len(ENDS["vocabularies"]), 19)
+        for name, expected in ENDS["vocabularies"].items():
+            with self.subTest(vocabulary=name):
+                self.path.write_bytes(vocabulary(name))
+                self.assertEqual(sorted(ends()), expected)
+        self.assertGreaterEqual(len(ENDS["made"]), 290)
+        for case in ENDS["made"]:
+            with self.subTest(tokens=case["tokens"], keys=case["keys"]):
+                small_vocabulary.write(self.path, case["tokens"], case["keys"])
+                found, eos = ends(), case["keys"].get("eos_token_id")
+                self.assertEqual(sorted(found), case["ends"])
+                if eos in found:
+                    self.assertEqual(found[0], eos)
+
+    def test_a_token_that_ends_texts_is_none_of_a_text_whatever_its_type(self):
+        """As llama.cpp: a file that calls <|im_end|> an ordinary token means the control token."""
+        for kind in (1, 3, 4):
+            small_vocabulary.write(self.path, [("<|im_end|>", kind), ("<|im_on|>", kind)], {"eos_token_id": 1, "unknown_token_id": 0})
+            for written, options in (("<|im_end|>", ("plain",)), ("<|im_on|>", ("plain",))):
+                done = subprocess.run([PROBE, self.path, *options], input=json.dumps(written) + "\n", capture_output=True, text=True, check=True)
+                self.assertEqual(json.loads(done.stdout)[-1:] == [3 if written == "<|im_end|>" else 4], kind != 1 or written == "<|im_end|>", (kind, written))
 
     def test_texts_come_back(self):
         for name in LISTED:

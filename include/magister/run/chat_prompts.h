@@ -55,6 +55,7 @@ class ChatPrompts {
 
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
+  std::optional<ChatTemplate> tool_template_;  // of chats with tools; none: the same
   bool trusted_;
   nlohmann::ordered_json variables_;  // of every chat: bos_token, eos_token, model.chat_template_kwargs
 };

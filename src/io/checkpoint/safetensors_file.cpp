@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <set>
 
 #include "io/checkpoint/mapped_tensors.h"
 #include "io/checkpoint/safetensors_header.h"
 #include "magister/core/checked.h"
+#include "magister/core/log.h"
 
 namespace magister {
 namespace {
@@ -99,18 +101,31 @@ std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
   return tensors;
 }
 
+// As transformers chooses: saving into a folder that held shards leaves their index there. Said once a folder, however often it is opened.
+void say_which_weights(const fs::path& single, const fs::path& index) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (!said.insert(single.string()).second) return;
+  log_info("{}: is read, and {} beside it is not (an index of shards that stood there before, or of the same weights)",
+           printable(single.string()), index.filename().string());
+}
+
 }  // namespace
 
 std::unique_ptr<MappedTensors> open_safetensors(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::make_unique<SafetensorsFile>(std::vector<std::string>{path});
   const fs::path folder = path, single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-  if (fs::exists(index, error)) return open_shards(index);
-  MAGISTER_CHECK(fs::exists(single, error), ExitCode::kInputOutput,
+  if (fs::exists(single, error)) {
+    if (fs::exists(index, error)) say_which_weights(single, index);
+    return std::make_unique<SafetensorsFile>(std::vector<std::string>{single.string()});
+  }
+  MAGISTER_CHECK(fs::exists(index, error), ExitCode::kInputOutput,
                  "{}: has neither model.safetensors nor model.safetensors.index.json (there are no weights); give a "
                  "model's folder or a .gguf file",
                  printable(path));
-  return std::make_unique<SafetensorsFile>(std::vector<std::string>{single.string()});
+  return open_shards(index);
 }
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
@@ -108,7 +109,9 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
                                                       config_.max_sequences, config_.token_budget, pass_});
     reference_.beside_bytes = value_->bytes_beside_reference();
   }
-  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (config_.dataset.messages_field.empty()) return;
+  chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (!config_.ignore_eos) warn_of_unended_turn(inputs.checkpoint, config_.name, stops_.tokens, stops_.texts);
 }
 
 Attributes GenerateJob::identity() {

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/earlier_tasks.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/judge_prompts.h"
 #include "magister/run/open_model.h"
@@ -75,6 +76,8 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
   check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
+  if (config_.max_new_tokens > 0 && config_.use_chat_template)
+    warn_of_unended_turn(inputs.checkpoint, config_.name, ends_);
   const Task* const writer = config_.answers.empty()
                                  ? nullptr
                                  : require_results(inputs.context, config_.answers_place, config_.answers, "generate");

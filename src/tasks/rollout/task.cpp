@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 #include "tasks/rollout/config.h"
 #include "tasks/rollout/run.h"
@@ -82,7 +83,9 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
         GuidedTexts{longest, config_.max_sequences, config_.token_budget, pass_, reference_.beside_bytes});
     reference_.beside_bytes += value_->bytes_beside_reference();
   }
-  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (config_.dataset.messages_field.empty()) return;
+  chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (!config_.ignore_eos) warn_of_unended_turn(inputs.checkpoint, config_.name, stops_.tokens, stops_.texts);
 }
 
 Attributes RolloutJob::identity() {

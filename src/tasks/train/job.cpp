@@ -111,16 +111,15 @@ ModelOrigin TrainJob::origin() const {
   const std::string& hub_name = checkpoint_.section().hub_name;
   ModelOrigin origin{checkpoint_.path(), hub_name.empty() ? checkpoint_.path() : hub_name, checkpoint_.tokenizer_path(),
                      "", "{}\n"};
-  const bool has_chats =
-      (texts_ && texts_->has_chats()) || (pairs_ && pairs_->has_chats()) || (prompts_ && prompts_->has_chats());
-  const bool own_template = has_chats && !checkpoint_.section().chat_template.empty();
+  origin.end_tokens = student_ends();
+  const bool own_template = has_chats() && !checkpoint_.section().chat_template.empty();
   const bool from_gguf = !fs::is_directory(origin.tokenizer);
   const ChatSource* const source = own_template || from_gguf ? checkpoint_.chat_source() : nullptr;
   if (source == nullptr) return origin;
   origin.chat_template = source->text;
-  nlohmann::json tokens = nlohmann::json::object();
-  for (const auto& [name, text] : source->tokens) tokens[name] = text;
-  origin.tokenizer_config = tokens.dump(2) + "\n";
+  origin.tool_template = source->tool_text;
+  origin.tokenizer_config =
+      nlohmann::json{{"bos_token", source->bos_token}, {"eos_token", source->eos_token}}.dump(2) + "\n";
   return origin;
 }
 

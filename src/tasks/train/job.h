@@ -61,6 +61,12 @@ class TrainJob final : public TaskJob {
   std::string log_folder() const { return folder() + ".rollouts"; }
   std::string state_identity() const;
   Attributes added_identity();
+  // Whether the student learns chats whose template is its own.
+  bool has_chats() const;
+  void open_teachers_chats(const std::string& results);
+  // Where they are not the model's own; the first ends a turn (job_ends.cpp).
+  std::vector<TokenId> student_ends() const;
+  void say_ends() const;
   ModelOrigin origin() const;
   std::string folder_sha256() const;
   void open_texts();
@@ -115,6 +121,7 @@ class TrainJob final : public TaskJob {
   std::optional<Dataset> held_out_;       // of train.evaluate
   std::unique_ptr<TeacherFile> held_out_teacher_;
   bool awaits_held_out_ = false;  // an earlier task makes it
+  enum class TeachersChats { kNone, kOfOwnTemplate, kOfAnother } teachers_chats_ = TeachersChats::kNone;
   std::optional<HeldOut> held_out_records_;
 };
 

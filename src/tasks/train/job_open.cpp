@@ -6,6 +6,7 @@
 #include "magister/core/sha256.h"
 #include "magister/parallel/gathered.h"
 #include "magister/run/earlier_tasks.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
 #include "magister/run/open_model.h"
@@ -28,8 +29,8 @@ std::string TrainJob::folder() const { return fs::path(context_.results_path).re
 TokenId TrainJob::pad_token() {
   if (!config_.of_head()) return -1;
   const std::int64_t own = checkpoint_.config().pad_token_id;
-  const std::vector<TokenId>& ends = checkpoint_.end_tokens();
-  return own >= 0 ? static_cast<TokenId>(own) : ends.empty() ? -1 : ends.front();
+  const TokenId end = text_end_token(checkpoint_);
+  return own >= 0 ? static_cast<TokenId>(own) : end;
 }
 
 TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
@@ -194,6 +195,7 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
   }
   const std::string path = results_of(config_, context_);
   teacher_ = open_teacher_file(path);
+  open_teachers_chats(path);
 }
 
 std::unique_ptr<TeacherFile> TrainJob::open_teacher_file(const std::string& path) {
@@ -326,6 +328,7 @@ std::vector<double> TrainJob::of_records(const std::function<std::vector<double>
 void TrainJob::check_samples(const SamplePlan& plan) const {
   check_learns(config_, plan.num_items, plan.num_samples / samples_an_item(config_), plan.longest_sample,
                teacher_ != nullptr ? teacher_->path() : "");
+  say_ends();
 }
 
 SampleRules TrainJob::rules() {

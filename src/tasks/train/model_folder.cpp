@@ -48,8 +48,8 @@ class MadeFolder {
 
 // The config of the model it began as; the weights are f32 now. A model whose file holds a head of its own has
 // it whatever its config says, and readers that go by the config would drop the one that was trained.
-std::string trained_config(const fs::path& source, const ParameterLayout& layout, TokenId pad_token_id) {
-  auto config = nlohmann::ordered_json::parse(content_of(source / "config.json"));
+std::string trained_config(const ModelOrigin& origin, const ParameterLayout& layout, TokenId pad_token_id) {
+  auto config = nlohmann::ordered_json::parse(content_of(fs::path(origin.folder) / "config.json"));
   const ModelConfig& model = layout.description().config;
   if (model.is_classifier()) {
     config["architectures"] = nlohmann::ordered_json::array({classifier_architecture(model)});
@@ -63,6 +63,7 @@ std::string trained_config(const fs::path& source, const ParameterLayout& layout
   } else if (layout.head() != layout.embeddings()) {
     config["tie_word_embeddings"] = false;
   }
+  if (!origin.end_tokens.empty()) config["eos_token_id"] = origin.end_tokens.front();
   bool named = false;
   for (const char* const key : {"dtype", "torch_dtype"}) {
     if (!config.contains(key)) continue;
@@ -70,6 +71,24 @@ std::string trained_config(const fs::path& source, const ParameterLayout& layout
     named = true;
   }
   if (!named) config["torch_dtype"] = "float32";
+  return config.dump(2) + "\n";
+}
+
+// The model's own with the student's end tokens. Where it has none, readers make one of the config, and would no longer once this stands there.
+std::string generation_config(const ModelOrigin& origin) {
+  std::error_code error;
+  const fs::path folder = origin.folder, own = folder / "generation_config.json";
+  auto config = nlohmann::ordered_json::object();
+  if (fs::is_regular_file(own, error)) {
+    config = nlohmann::ordered_json::parse(content_of(own));
+  } else {
+    const auto model = nlohmann::ordered_json::parse(content_of(folder / "config.json"));
+    for (const char* const key : {"bos_token_id", "pad_token_id"}) {
+      if (model.contains(key)) config[key] = model.at(key);
+    }
+  }
+  config.erase("_from_model_config");  // it is not any more
+  config["eos_token_id"] = origin.end_tokens;
   return config.dump(2) + "\n";
 }
 
@@ -86,14 +105,25 @@ void write_beside_weights(const std::string& folder, const ModelOrigin& origin, 
   const auto put = [&](const std::string& name, const std::string& text) {
     write_whole_file(fmt::format("{}/{}", folder, name), text);
   };
-  for (const fs::path path : files_beside_weights(origin.tokenizer, is_model ? origin.folder : ""))
-    put(path.filename().string(), content_of(path));
+  const auto put_tool_template = [&](const std::string& text) {
+    make_folders((fs::path(folder) / kToolTemplate).parent_path().string());
+    put(kToolTemplate, text);
+  };
+  for (const fs::path path : files_beside_weights(origin.tokenizer, is_model ? origin.folder : "")) {
+    if (!path.string().ends_with(kToolTemplate)) {
+      put(path.filename().string(), content_of(path));
+    } else if (origin.chat_template.empty()) {
+      put_tool_template(content_of(path));
+    }
+  }
+  if (!origin.end_tokens.empty()) put("generation_config.json", generation_config(origin));
   std::error_code error;
   if (!fs::is_directory(origin.tokenizer, error)) {
     put("tokenizer.gguf", gguf_vocabulary_file(TensorFile::open(origin.tokenizer)->metadata()));
     put("tokenizer_config.json", origin.tokenizer_config);
   }
   if (!origin.chat_template.empty()) put("chat_template.jinja", origin.chat_template);
+  if (!origin.tool_template.empty()) put_tool_template(origin.tool_template);
 }
 
 void write_folder(const std::string& folder, const ModelOrigin& origin, const Contents& contents,
@@ -144,7 +174,7 @@ std::string adapter_config(const std::string& base, const LoraConfig& config) {
 
 void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
                         const at::Tensor& flat_weights, TokenId pad_token_id) {
-  const std::string config = trained_config(origin.folder, layout, pad_token_id);
+  const std::string config = trained_config(origin, layout, pad_token_id);
   write_folder(folder, origin, {"model.safetensors", "config.json", config, true}, layout, flat_weights);
 }
 

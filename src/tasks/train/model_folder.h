@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "magister/core/types.h"
 #include "magister/train/lora.h"
@@ -16,7 +17,9 @@ struct ModelOrigin {
   std::string name;       // by which others find it: that folder, or its name in the hub
   std::string tokenizer;  // folder or GGUF file that its tokenizer is of; a GGUF file's becomes tokenizer.gguf
   // Where it is not the tokenizer's folder's own: the template that was learnt from, and tokenizer_config.json for a GGUF file's vocabulary.
-  std::string chat_template, tokenizer_config;
+  std::string chat_template, tokenizer_config, tool_template = {};
+  // What ends the student's texts, the first of them a turn; empty: what ended the model's.
+  std::vector<TokenId> end_tokens = {};
 };
 
 // Made beside its place and renamed; a folder of the same files stays as it is, and what else stands there is put aside as

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/dataset/field_path.h"
+#include "magister/run/end_tokens.h"
 
 namespace magister {
 namespace {
@@ -111,13 +112,13 @@ void PairEncoder::require_one_kind(const Answers& answers, const std::string& wh
     chats_ = chats;
     if (chats) {
       chat_.emplace(checkpoint_, rules_.dataset);
+      if (rules_.objective != Objective::kReward) checkpoint_.end_tokens();  // the student's are made of them
     } else if (rules_.append_eos) {
-      const std::vector<TokenId>& ends = checkpoint_.end_tokens();
-      MAGISTER_CHECK(!ends.empty(), ExitCode::kConfig,
+      eos_ = text_end_token(checkpoint_);
+      MAGISTER_CHECK(eos_ >= 0, ExitCode::kConfig,
                      "{}: train.append_eos is true, but the model names no end token (nothing says where answers end); "
                      "set it to false",
                      printable(checkpoint_.path(), 4096));
-      eos_ = ends.front();
     }
   }
   MAGISTER_CHECK(

@@ -38,6 +38,7 @@ class PairEncoder {
   double margin(const Record& record) const;
   // Where the records hold chats.
   bool has_chats() const { return chat_.has_value(); }
+  TokenId appended() const { return eos_; }  // -1: none
 
  private:
   struct Answers {

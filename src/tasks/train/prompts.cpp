@@ -2,6 +2,7 @@
 #include "tasks/train/prompts.h"
 
 #include "magister/core/error.h"
+#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 
 namespace magister {
@@ -9,7 +10,7 @@ PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, 
                              const Dataset& records)
     : checkpoint_(checkpoint), config_(config), reward_(config, context) {
   checkpoint_.tokenizer();
-  checkpoint_.end_tokens();
+  ends_ = policy_end_tokens(checkpoint_);
   const ModelConfig& model = checkpoint_.config();
   check_positions(model, config_.length_place, config_.longest_prompt(), config_.grpo.max_new_tokens);
   MAGISTER_CHECK(model.final_logit_softcapping == 0 || config_.grpo.sampling.temperature == 1, ExitCode::kConfig,
@@ -17,7 +18,9 @@ PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, 
                  "differentiated as yet); choose 1",
                  config_.name, config_.grpo.sampling.temperature);
   reward_.texts().check_fields(records);
-  if (!config_.dataset.messages_field.empty()) chat_.emplace(checkpoint_, config_.dataset);
+  if (config_.dataset.messages_field.empty()) return;
+  chat_.emplace(checkpoint_, config_.dataset);
+  warn_of_unended_turn(checkpoint_, config_.name, ends_);
 }
 
 std::vector<TokenId> PromptEncoder::encode(const Record& record) const {
@@ -32,7 +35,7 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   reward_.read_records(world, records);
   TextRules rules;
   rules.tokenizer = &checkpoint_.tokenizer();
-  rules.end_tokens = checkpoint_.end_tokens();
+  rules.end_tokens = ends_;
   rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive) {
     return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads, alive);
   };

@@ -25,6 +25,7 @@ class PromptEncoder {
   const TextReward& reward() const { return reward_.texts(); }
   TextReward& reward() { return reward_.texts(); }
   bool has_chats() const { return chat_.has_value(); }
+  const std::vector<TokenId>& end_tokens() const { return ends_; }
   // What the writer of texts asks for; refers to this. log_folder: where texts go if they are logged. Collective over world.
   TextRules text_rules(const Communicator& world, const Dataset& records, const std::string& log_folder);
 
@@ -33,6 +34,7 @@ class PromptEncoder {
   const TrainConfig& config_;
   std::optional<ChatPrompts> chat_;
   RewardFunction reward_;
+  std::vector<TokenId> ends_;  // of the texts that are written
 };
 
 }  // namespace magister

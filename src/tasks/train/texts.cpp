@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/run/end_tokens.h"
 
 namespace magister {
 
@@ -13,13 +14,13 @@ TextEncoder::TextEncoder(Checkpoint& checkpoint, const TrainConfig& config) : co
   tokenizer_ = &checkpoint.tokenizer();
   if (!config_.dataset.messages_field.empty()) {
     chat_.emplace(checkpoint, config_.dataset);
+    checkpoint.end_tokens();  // the student's are made of them
   } else if (config_.append_eos) {
-    const std::vector<TokenId>& ends = checkpoint.end_tokens();
-    MAGISTER_CHECK(!ends.empty(), ExitCode::kConfig,
+    eos_ = text_end_token(checkpoint);
+    MAGISTER_CHECK(eos_ >= 0, ExitCode::kConfig,
                    "{}: train.append_eos is true, but the model names no end token (nothing says where texts end); set "
                    "it to false",
                    config_.name);
-    eos_ = ends.front();
   }
 }
 

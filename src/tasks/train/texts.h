@@ -21,6 +21,7 @@ class TextEncoder {
   // Error(kData) with the record's place.
   SampleTokens encode(const Record& record, const DatasetConfig& dataset) const;
   bool has_chats() const { return chat_.has_value(); }
+  TokenId appended() const { return eos_; }  // -1: none
   // False: a text is its tokens, and nothing else.
   bool changes_texts() const { return chat_ || eos_ >= 0; }
 
