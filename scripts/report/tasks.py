@@ -7,7 +7,7 @@ from . import DATA, ReportError, json_of, printable
 from .histogram import histogram, share_of
 from .results_file import task_of
 
-PARSES = ("ok", "low_mass", "unparsed", "truncated")
+PARSES = ("ok", "low_mass", "unparsed", "truncated", "tie")
 FINISH_REASONS = ("stop", "length")  # vLLM's words: an end token or a stop text; max_new_tokens
 
 
@@ -76,7 +76,8 @@ def judge(results):
     edges = numbers["log_odds"]["edges"]
     numbers["log_odds_ok"] = histogram(lambda: sound("/judge/log_odds"), limits=(edges[0], edges[-1]) if edges else None)
     if results.complete and (summary := summary_of(results)) is not None:
-        if summary["parse"] != parses or {name: one["count"] for name, one in summary["verdicts"].items()} != counts:
+        # A summary of an earlier version does not name ties.
+        if dict.fromkeys(PARSES, 0) | summary["parse"] != parses or {name: one["count"] for name, one in summary["verdicts"].items()} != counts:
             raise ReportError(DATA, f"{printable(summary_path(results))}: its counts are not those of {printable(results.path)} (one of the "
                                     "two is of another run); make it again with magister summarize")
         numbers.update(verdicts=summary["verdicts"], verdicts_from="summary", labels=summary.get("labels"),

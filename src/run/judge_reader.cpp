@@ -7,17 +7,21 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log_sum_exp.h"
 
 namespace magister {
 namespace {
 
 constexpr const char* kCue = "Verdict:";
+// A blank that is less probable (nats: 1e-6) adds nothing that a verdict's numbers show, and another row would be computed for it.
+constexpr double kLeastBlank = -13.8;
 using Stage = JudgedPrompt::Stage;
 
 }  // namespace
 
 VerdictReader::VerdictReader(const VerdictSource& source) : source_(source), verdict_ids_(source.tokens.all()) {
   if (source_.tokens.zero) zero_ = {*source_.tokens.zero};
+  if (source_.tokens.blank) verdict_ids_.push_back(*source_.tokens.blank);
 }
 
 JudgedPrompt VerdictReader::begin(std::vector<TokenId> prompt) const {
@@ -61,9 +65,10 @@ void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const 
     case Stage::kReply:
       return take_reply(prompt, answer);
     case Stage::kVerdict: {
-      prompt.logprobs = class_logprobs(answer.wanted_logits, answer.logsumexp, source_.tokens);
-      prompt.stage = Stage::kDone;
-      if (!source_.tokens.zero) return;
+      prompt.way = class_logprobs(answer.wanted_logits, answer.logsumexp, source_.tokens);
+      if (source_.tokens.blank && !prompt.behind_blank)
+        prompt.blank_logprob = static_cast<double>(answer.wanted_logits.back()) - answer.logsumexp;
+      if (!source_.tokens.zero) return end_way(prompt);
       const std::vector<TokenId>& ones = source_.tokens.first.front();  // the first of all wanted tokens
       const auto begin = answer.wanted_logits.begin(), end = begin + static_cast<std::ptrdiff_t>(ones.size());
       prompt.context.push_back(ones[static_cast<std::size_t>(std::max_element(begin, end) - begin)]);
@@ -71,12 +76,31 @@ void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const 
       return;
     }
     case Stage::kTen:
-      split_ten(prompt.logprobs, static_cast<double>(answer.wanted_logits.front()) - answer.logsumexp);
-      prompt.stage = Stage::kDone;
-      return;
+      split_ten(prompt.way, static_cast<double>(answer.wanted_logits.front()) - answer.logsumexp);
+      prompt.context.pop_back();
+      return end_way(prompt);
     case Stage::kDone:
       return;
   }
+}
+
+// A verdict is as probable as all ways to it together: directly, and behind a blank.
+void VerdictReader::end_way(JudgedPrompt& prompt) const {
+  if (!prompt.behind_blank) {
+    prompt.logprobs = prompt.way;
+  } else {
+    for (std::size_t c = 0; c < prompt.way.size(); ++c) {
+      const double both[] = {prompt.logprobs[c], prompt.blank_logprob + prompt.way[c]};
+      prompt.logprobs[c] = log_sum_exp<double>(both);
+    }
+  }
+  if (prompt.behind_blank || !source_.tokens.blank || prompt.blank_logprob < kLeastBlank) {
+    prompt.stage = Stage::kDone;
+    return;
+  }
+  prompt.context.push_back(*source_.tokens.blank);
+  prompt.behind_blank = true;
+  prompt.stage = Stage::kVerdict;
 }
 
 void VerdictReader::take_reply(JudgedPrompt& prompt, const Generation& answer) const {
@@ -94,8 +118,7 @@ void VerdictReader::take_reply(JudgedPrompt& prompt, const Generation& answer) c
   }
   prompt.context.insert(prompt.context.end(), words.begin(), words.end());
   if (text.find(kCue) == std::string::npos) {
-    const std::vector<TokenId> cue = source_.tokenizer.encode(
-        std::string("\n") + kCue, {.add_special_tokens = false, .special_tokens_in_text = false});
+    const std::vector<TokenId> cue = ids_behind(source_.tokenizer, std::string("\n") + kCue).front();
     prompt.context.insert(prompt.context.end(), cue.begin(), cue.end());
   } else {
     prompt.truncated = false;

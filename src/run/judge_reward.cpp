@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
@@ -105,6 +106,7 @@ void JudgeReward::check_head() const {
 
 Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll) const {
   Attributes attributes = {{"judge_prompt_sha256", prompts_.sha256()}};
+  if (const std::string ids = tokens_.identity(); !ids.empty()) attributes.emplace_back("judge_verdict_token_ids", ids);
   for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("judge_" + name, value);
   return attributes;
 }
@@ -171,11 +173,24 @@ std::vector<double> JudgeReward::grades(const std::string& needed, const std::ve
       if (!prompt.done()) judge.generator.add(reader_.request(0, answer.sample, prompt));
     }
   }
+  for (const JudgedPrompt& prompt : prompts) watch_mass(prompt.verdict);
   const std::size_t each = prompts_.group();
   std::vector<double> grades(texts.size(), 0.0);
   for (std::size_t i = 0; i < prompts.size(); ++i)
     grades[i / each] += grade_of(prompts[i].verdict, config_.mode) / static_cast<double>(each);
   return grades;
+}
+
+void JudgeReward::watch_mass(const Verdict& verdict) {
+  constexpr std::uint64_t kFirst = 16;
+  ++num_graded_;
+  num_low_mass_ += verdict.parse == ParseClass::kLowMass;
+  if (num_graded_ != kFirst || 2 * num_low_mass_ <= kFirst) return;
+  log_warning(
+      "{}: {} of the judge's first {} prompts leave its verdicts together less than {} of the probability (it wants to "
+      "write something else there, so its grades mean little); look at what it writes with `task: judge` and `method: "
+      "decode`, at its chat template, and at how the prompt ends",
+      config_.name, num_low_mass_, kFirst, config_.low_mass);
 }
 
 }  // namespace magister

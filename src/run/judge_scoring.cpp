@@ -4,46 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "magister/core/error.h"
 #include "magister/core/log_sum_exp.h"
 #include "magister/text/words.h"
+#include "run/verdict_tokens.h"
 
 namespace magister {
 namespace {
-
-// As written, capitalised, in capitals and small, each with and without the space before it.
-std::set<std::string> spellings(const std::string& word) {
-  std::string small = word, capital = word;
-  std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return std::tolower(c); });
-  std::transform(capital.begin(), capital.end(), capital.begin(), [](unsigned char c) { return std::toupper(c); });
-  std::string first = small;
-  first[0] = capital[0];
-  std::set<std::string> words;
-  // One letter is a name ("A"), its small form another word ("a").
-  if (word.size() == 1) {
-    words = {word};
-  } else {
-    words = {word, small, capital, first};
-  }
-  std::set<std::string> all = words;
-  for (const std::string& spelling : words) all.insert(" " + spelling);
-  return all;
-}
-
-std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdict) {
-  std::set<TokenId> found;
-  for (const std::string& word : verdict.words) {
-    for (const std::string& spelling : spellings(word)) {
-      const std::vector<TokenId> ids =
-          tokenizer.encode(spelling, {.add_special_tokens = false, .special_tokens_in_text = false});
-      // A space that is a token of its own says nothing about the word behind it.
-      if (!ids.empty() && tokenizer.token_bytes(ids.front()) != " ") found.insert(ids.front());
-    }
-  }
-  return found;
-}
 
 double log_normaliser(std::span<const float> logits_V) {
   const double top = *std::max_element(logits_V.begin(), logits_V.end());
@@ -62,37 +30,6 @@ std::string lower(std::string text) {
 }
 
 }  // namespace
-
-VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes) {
-  std::vector<std::set<TokenId>> sets;
-  sets.reserve(classes.size());
-  for (const VerdictClass& one : classes) sets.push_back(first_of(tokenizer, one));
-  VerdictTokens tokens;
-  const std::vector<TokenId> ten =
-      tokenizer.encode("10", {.add_special_tokens = false, .special_tokens_in_text = false});
-  if (classes.size() == 10 && classes.back().name == "10" && ten.size() == 2 && sets.front().contains(ten.front())) {
-    tokens.zero = ten.back();
-    sets.back().clear();
-  }
-  for (std::size_t c = 0; c < classes.size(); ++c) {
-    for (std::size_t other = 0; other < c; ++other) {
-      std::vector<TokenId> shared;
-      std::set_intersection(sets[c].begin(), sets[c].end(), sets[other].begin(), sets[other].end(),
-                            std::back_inserter(shared));
-      MAGISTER_CHECK(shared.empty(), ExitCode::kConfig,
-                     "the verdicts \"{}\" and \"{}\" begin with the same token \"{}\" of this "
-                     "tokenizer (one row of logits cannot tell them apart); choose fewer classes or other words",
-                     classes[other].name, classes[c].name,
-                     shared.empty() ? "" : printable(tokenizer.decode(std::span(shared).first(1))));
-    }
-    MAGISTER_CHECK(
-        !sets[c].empty() || (tokens.zero && c + 1 == classes.size()), ExitCode::kConfig,
-        "the verdict \"{}\" has no token of its own in this tokenizer (it could never be given); choose other words",
-        classes[c].name);
-    tokens.first.emplace_back(sets[c].begin(), sets[c].end());
-  }
-  return tokens;
-}
 
 std::vector<TokenId> VerdictTokens::all() const {
   std::vector<TokenId> ids;
@@ -123,23 +60,35 @@ void split_ten(std::vector<double>& logprobs, double zero_logprob) {
   logprobs.front() += std::log1p(-std::min(1.0, std::exp(zero_logprob)));
 }
 
+std::int32_t single_largest(std::span<const double> numbers) {
+  constexpr double kEqual = 1e-9;
+  const auto best = std::max_element(numbers.begin(), numbers.end());
+  const auto is_equal = [&](double number) { return number >= *best - kEqual; };
+  return std::count_if(numbers.begin(), numbers.end(), is_equal) == 1
+             ? static_cast<std::int32_t>(best - numbers.begin())
+             : -1;
+}
+
 Verdict verdict_from(const std::vector<double>& logprobs, double low_mass) {
   const double together = log_sum_exp<double>(logprobs);
   Verdict result;
-  result.verdict = static_cast<std::int32_t>(std::max_element(logprobs.begin(), logprobs.end()) - logprobs.begin());
+  const auto best = static_cast<std::size_t>(std::max_element(logprobs.begin(), logprobs.end()) - logprobs.begin());
+  result.verdict = single_largest(logprobs);
   std::vector<double> others(logprobs.begin() + 1, logprobs.end());
   double second = -std::numeric_limits<double>::infinity(), expected = 0;
   for (std::size_t c = 0; c < logprobs.size(); ++c) {
-    if (static_cast<std::int32_t>(c) != result.verdict) second = std::max(second, logprobs[c]);
+    if (c != best) second = std::max(second, logprobs[c]);
     expected += static_cast<double>(c + 1) * std::exp(logprobs[c] - together);
     result.class_logprobs.push_back(static_cast<float>(logprobs[c]));
   }
-  result.probability = static_cast<float>(std::exp(logprobs[static_cast<std::size_t>(result.verdict)] - together));
+  result.probability = static_cast<float>(std::exp(logprobs[best] - together));
   result.log_odds = static_cast<float>(logprobs[0] - log_sum_exp<double>(others));
-  result.margin = static_cast<float>(logprobs[static_cast<std::size_t>(result.verdict)] - second);
+  result.margin = static_cast<float>(logprobs[best] - second);
   result.mass = static_cast<float>(std::exp(together));
   result.expected = static_cast<float>(expected);
-  result.parse = std::exp(together) < low_mass ? ParseClass::kLowMass : ParseClass::kOk;
+  result.parse = std::exp(together) < low_mass ? ParseClass::kLowMass
+                 : result.verdict < 0          ? ParseClass::kTie
+                                               : ParseClass::kOk;
   return result;
 }
 
@@ -155,7 +104,7 @@ std::int32_t first_word(const std::string& text, const std::vector<VerdictClass>
   std::size_t best_at = std::string::npos, best_size = 0;
   for (std::size_t c = 0; c < classes.size(); ++c) {
     for (const std::string& word : classes[c].words) {
-      for (const std::string& spelling : spellings(word)) {
+      for (const std::string& spelling : verdict_spellings(word)) {
         if (spelling.front() == ' ') continue;
         for (std::size_t at = text.find(spelling); at != std::string::npos && at <= best_at;
              at = text.find(spelling, at + 1)) {

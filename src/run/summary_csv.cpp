@@ -31,7 +31,8 @@ void add_rows(const ordered_json& node, const std::string& measure, std::string&
       add_rows(part, measure.empty() ? last : measure + "." + last, out);
     }
   } else {
-    out += fmt::format("{},{},,,,\n", quoted(measure), number(node));
+    const std::string value = node.is_string() ? quoted(node.get<std::string>()) : number(node);
+    out += fmt::format("{},{},,,,\n", quoted(measure), value);
   }
 }
 

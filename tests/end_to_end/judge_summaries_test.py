@@ -15,6 +15,7 @@ import unittest
 
 import h5py
 import numpy
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders
 
 import tiny_world
@@ -99,7 +100,7 @@ class Summaries(unittest.TestCase):
             half = float(numpy.median(file["judge/mass"][:]))
         found = self.compare(self.run_it("half", [self.task("simpleqa", label="label_simpleqa", low_mass=half)]) / "verdicts.h5", "simpleqa",
                              labels=self.labels["simpleqa"])
-        self.assertEqual(found["parse"], {"ok": RECORDS // 2, "low_mass": RECORDS // 2, "unparsed": 0, "truncated": 0})
+        self.assertEqual(found["parse"], {"ok": RECORDS // 2, "low_mass": RECORDS // 2, "unparsed": 0, "truncated": 0, "tie": 0})
 
     def test_replies_have_a_share_of_the_old_rule(self):
         folder = self.run_it("replies", [self.task("reference", method="decode", read="substring", max_new_tokens=40, max_prompt_length=1024)])
@@ -131,23 +132,48 @@ class Summaries(unittest.TestCase):
         found = self.compare(folder / "verdicts.h5", "simpleqa", labels=self.labels["simpleqa"], answers=folder / "answers.h5")
         self.assertIsNotNone(found["auroc_of_likelihood"])
 
-    def test_pairs_by_replies(self):
-        """Verdicts that are read from replies have no odds: a pair's preference is that of its two replies. This judge writes the letter of the first answer
-        behind " plan" and of the second behind " shard"."""
-        tokenizer = Tokenizer.from_file(str(self.world.model / "tokenizer.json"))
-        last = lambda text: tokenizer.encode(text).ids[-1]
-        after = {last("a plan"): tokenizer.token_to_id("A"), last("a shard"): tokenizer.token_to_id("B")}
-        end = tokenizer.token_to_id("<|end|>")
-        model = make_chain_model(self.world.folder / "letters", self.world.model, 320, {**after, **{letter: end for letter in after.values()}})
-        (model / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
-        data = self.world.folder / "pairs.jsonl"
-        answers = [("a shard", "a plan")] * 5 + [("a plan", "a shard")] * 2
-        data.write_text("".join(json.dumps({"id": str(i), "answer_a": a, "answer_b": b}) + "\n" for i, (a, b) in enumerate(answers)))
-        self.run_it("letters", [self.task("pairwise", method="decode", read="word", max_new_tokens=4, max_prompt_length=512, model={"path": str(model), "dtype": "f32"}, prompt={"user": PROMPTS["pairwise"]},
-                                          dataset={"path": str(data), "key": "id"})])
-        found = json.loads((self.world.folder / "runs/letters/verdicts.summary.json").read_text())["pairs"]
-        self.assertEqual([(found[key]["count"], found[key]["of"]) for key in ("consistent", "prefers_a")], [(7, 7), (5, 7)])
-        self.assertAlmostEqual(found["mean_preference_a"], 5 / 7)
+    def test_exact_ties_are_undecided(self):
+        """Pairs of one text twice: a judge cannot tell them apart, whatever it prefers, under every rule and over several prompts and judges."""
+        records = [json.loads(line) for line in self.world.data.read_text().splitlines()]
+        data = self.world.folder / "ties.jsonl"
+        for i, record in enumerate(records):
+            if i % 2 == 0:
+                record["answer_b"] = record["answer_a"]
+        data.write_text("".join(json.dumps(record) + "\n" for record in records))
+        prompts = [{"user": PROMPTS["pairwise"]}, {"user": "{{ answer_a }}, {{ answer_b }}"}, {"user": "{{ answer_b }}: {{ answer_a }}"}]
+        task = lambda name, **keys: {**self.task("pairwise", name=name, **keys), "dataset": {"path": str(data), "key": "id"}}
+        tasks = [task("one", prompt=prompts[0]), task("three", prompts=prompts), task("panel", prompts=prompts, panel=["one"]),
+                 task("majority", prompt=prompts[0], combine="majority"), task("unanimous", prompt=prompts[0], combine="unanimous")]
+        folder = self.run_it("ties", tasks)
+        for one in tasks:
+            voices = 2 * len(one.get("prompts", [0]))
+            found = self.compare(folder / f"{one['name']}.h5", "pairwise", voices=voices)
+            with h5py.File(folder / f"{one['name']}.h5") as file:
+                combined = file["judge/combined"][::voices]
+                self.assertTrue((file["judge/verdict"][:] >= 0).all(), "each order by itself has a verdict")
+            self.assertEqual(set(combined[::2].tolist()), {-1}, one["name"])
+            if one["name"] in ("one", "three", "panel"):
+                self.assertEqual((combined < 0).sum(), RECORDS // 2, "only the ties")
+                self.assertEqual((found["combined"]["undecided"], found["combined"]["verdicts"]["A"]["of"]), (RECORDS // 2, RECORDS // 2))
+                self.assertEqual((found["pairs"]["undecided"], found["pairs"]["prefers_a"]["of"]), (voices // 2 * RECORDS // 2, voices // 2 * RECORDS // 2))
+
+    def test_a_row_of_equal_verdicts_is_a_tie(self):
+        """A judge whose logits are all the same: no letter is the verdict, and none has a share."""
+        model = tiny_world.make_model(self.world.folder / "flat")
+        weights = load_file(model / "model.safetensors")
+        save_file({**weights, "lm_head.weight": 0 * weights["lm_head.weight"]}, model / "model.safetensors", metadata={"format": "pt"})
+        own = {"path": str(model), "dtype": "f32"}
+        folder = self.run_it("flat", [{**self.task(mode, name=mode), "model": own} for mode in ("choice", "pairwise")]
+                             + [{**self.task("choice", name="panel", combine=rule, panel=["choice"]), "model": own, "name": rule}
+                                for rule in ("mean_log_odds", "majority", "unanimous")])
+        for name, mode in (("choice", "choice"), ("pairwise", "pairwise"), *((rule, "choice") for rule in ("mean_log_odds", "majority", "unanimous"))):
+            with h5py.File(folder / f"{name}.h5") as file:
+                for column, want in (("verdict", -1), ("parse", 4), ("combined", -1), ("margin", 0)):
+                    self.assertEqual(set(file[f"judge/{column}"][:].tolist()), {want}, (name, column))
+            summary = json.loads((folder / f"{name}.summary.json").read_text())
+            self.assertEqual((summary["parse"]["tie"], summary["verdicts"]["A"]["count"], summary["verdicts"]["A"]["of"]), (RECORDS * (1 + (mode == "pairwise")), 0, 0))
+            subprocess.run([tiny_world.PROGRAM, "check", str(folder / f"{name}.h5")], check=True, capture_output=True)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -164,7 +164,8 @@ class Judge(unittest.TestCase):
         if not sound:
             return -1
         if rule == "mean_log_odds":
-            return int(numpy.mean([logprobs for _, logprobs in sound], axis=0).argmax())
+            mean = numpy.mean([logprobs for _, logprobs in sound], axis=0)
+            return -1 if numpy.isclose(mean, mean.max(), rtol=0, atol=1e-9).sum() > 1 else int(mean.argmax())
         counts = numpy.bincount([verdict for verdict, _ in sound])
         tie = (counts == counts.max()).sum() > 1
         return -1 if tie or (rule == "unanimous" and counts.max() != len(votes)) else int(counts.argmax())

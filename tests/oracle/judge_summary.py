@@ -42,8 +42,9 @@ def pairs(verdict, log_odds, parse):
     both = (parse[first] == 0) & (parse[second] == 0)
     probability = 1 / (1 + numpy.exp(-log_odds.astype(float)))
     preference = ((probability[first] + 1 - probability[second]) / 2)[both]
+    decided = ~numpy.isclose(probability[first], probability[second], rtol=0, atol=1e-9)[both]  # a tie is a win of neither
     return {"consistent": share((verdict[first] != verdict[second])[both]), "first_position": share(verdict[parse == 0] == 0),
-            "prefers_a": share(preference > 0.5), "mean_preference_a": number(preference.mean()) if len(preference) else None}
+            "prefers_a": share((preference > 0.5)[decided]), "undecided": int((~decided).sum()), "mean_preference_a": number(preference.mean()) if len(preference) else None}
 
 
 def three_way(verdict):
@@ -56,7 +57,7 @@ def three_way(verdict):
 
 def rates(verdict, expected, parse, label, likelihood, names, mode, log_odds=None):
     ok = parse == 0
-    wanted = {"rows": len(verdict), "parse": {name: int((parse == code).sum()) for code, name in enumerate(("ok", "low_mass", "unparsed", "truncated"))},
+    wanted = {"rows": len(verdict), "parse": {name: int((parse == code).sum()) for code, name in enumerate(("ok", "low_mass", "unparsed", "truncated", "tie"))},
               "verdicts": {name: share(verdict[ok] == code) for code, name in enumerate(names)}}
     if mode == "rubric" and expected is not None:
         wanted["mean_expected_score"] = number(expected[ok].astype(float).mean()) if ok.any() else None

@@ -1,5 +1,6 @@
 // VerdictReader: a judge's prompt on its way to a verdict, request by request of a generator: the reply (`method: decode`), the row of the verdict,
-// and the row after a "1" that may be a 10. What task `judge` and a judge as a reward do alike.
+// the row after a "1" that may be a 10, and both once more behind a blank that is a token of its own. What task `judge` and a judge as a reward do
+// alike.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,10 @@ struct JudgedPrompt {
   Stage stage = Stage::kVerdict;
   std::vector<TokenId> context;  // what the next request begins with
   std::vector<TokenId> reply;
-  std::vector<double> logprobs;
+  std::vector<double> logprobs;  // of the classes, by all ways to them that have been looked at
+  std::vector<double> way;       // of the classes where the context ends now
+  double blank_logprob = 0;      // of a blank where the verdict may stand
+  bool behind_blank = false;     // that is where the context ends
   bool truncated = false;
   Verdict verdict;
 
@@ -50,11 +54,12 @@ class VerdictReader {
  private:
   bool ends_text(TokenId id) const;
   void go_on(JudgedPrompt& prompt, const Generation& answer) const;
+  void end_way(JudgedPrompt& prompt) const;
   void take_reply(JudgedPrompt& prompt, const Generation& answer) const;
   void finish(JudgedPrompt& prompt) const;
 
   VerdictSource source_;
-  std::vector<TokenId> verdict_ids_, zero_;  // what is wanted of a row
+  std::vector<TokenId> verdict_ids_, zero_;  // what is wanted of a row; the blank comes last
 };
 
 }  // namespace magister

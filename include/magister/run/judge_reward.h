@@ -55,13 +55,15 @@ class JudgeReward {
   // Of each text, as the field `answer`: the expected score of a rubric, else the probability of the mode's first verdict among all of them; the mean
   // over several prompts. A reply without a verdict has the worst grade. needed: of the record; where: the record, for messages; the
   // judge is loaded with the first ones; alive: called before every pass. Throws Error(kData) for a prompt that is too long. Local, one thread
-  // at a time; a grade has the same bits whatever is graded with it.
+  // at a time; a grade has the same bits whatever is graded with it. Once, when most of the first prompts leave their verdicts less than low_mass of
+  // the probability, a warning says so: such a grade means little, and no summary counts it.
   std::vector<double> grades(const std::string& needed, const std::vector<std::string>& texts, const std::string& where,
                              int num_threads, const std::function<void()>& alive);
 
  private:
   // Loaded, and asked; defined with its functions.
   struct Loaded;
+  void watch_mass(const Verdict& verdict);
   void check_head() const;
   PassShape pass() const;
   std::int64_t num_pages() const;
@@ -79,7 +81,8 @@ class JudgeReward {
   const VerdictTokens tokens_;
   std::vector<TokenId> ends_;  // that end a reply, ascending
   const VerdictReader reader_;
-  std::shared_ptr<Loaded> loaded_;  // once it has been asked
+  std::shared_ptr<Loaded> loaded_;                   // once it has been asked
+  std::uint64_t num_graded_ = 0, num_low_mass_ = 0;  // prompts
 };
 
 // The number of a verdict that is a reward; finite.

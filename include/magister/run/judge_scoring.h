@@ -20,24 +20,39 @@ struct VerdictClass {
   std::vector<std::string> words;  // what the model would write, each in several spellings
 };
 
-// The tokens with which each verdict may begin. Where digits are tokens of their own "10" begins as "1" does: its list is
-// empty then, and `zero` is the token that makes a 10 of a 1.
+// The tokens with which each verdict may begin behind a prompt, with a blank before it and without. Where digits are tokens of their own "10"
+// begins as "1" does: its list is empty then, and `zero` is the token that makes a 10 of a 1.
 struct VerdictTokens {
   std::vector<std::vector<TokenId>> first;  // by class, ids ascending
   std::optional<TokenId> zero;              // of the last class
+  // SentencePiece vocabularies: a blank that is a token of its own, where a verdict has no token that begins with one ("_", "1").
+  std::optional<TokenId> blank;
+  bool behind_text = false;  // some are others than those of the words alone
 
+  // For the identity of results: what was taken behind text; empty where the words alone say it.
+  std::string identity() const;
   // Class by class.
   std::vector<TokenId> all() const;
 };
 
+// Of `text` as it goes on behind another one, without special tokens. A vocabulary that puts a blank before every text (SentencePiece's) has other
+// tokens for it there than alone: how it goes on behind each end that prompts have (a line end, a colon, brackets), without those that grow
+// together with that end, for a prompt's own tokens stay. Each way once; of other vocabularies the one of the text alone.
+std::vector<std::vector<TokenId>> ids_behind(const Tokenizer& tokenizer, const std::string& text);
+
 // Throws Error(kConfig) when two classes share a token (this tokenizer cannot tell them apart), other than 1 and 10.
 VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes);
 
-// low_mass: the model wanted to write something else; unparsed: its reply holds no verdict; truncated: the reply was cut off.
-enum class ParseClass : std::uint8_t { kOk = 0, kLowMass = 1, kUnparsed = 2, kTruncated = 3 };
+// low_mass: the model wanted to write something else; unparsed: its reply holds no verdict; truncated: the reply was cut off; tie: several
+// classes are the most probable ones, and none is the verdict.
+enum class ParseClass : std::uint8_t { kOk = 0, kLowMass = 1, kUnparsed = 2, kTruncated = 3, kTie = 4 };
+
+// The place of the largest number; -1 where another one is as large. Numbers that differ by no more than the order of a sum can make of equal
+// ones (1e-9) are equal.
+std::int32_t single_largest(std::span<const double> numbers);
 
 struct Verdict {
-  std::int32_t verdict = -1;  // the most probable class, of equal ones the first; -1: unparsed
+  std::int32_t verdict = -1;  // the most probable class; -1: unparsed, or several are
   float probability = 0;      // of it among the classes
   float log_odds = 0;         // nats: the first class against all others together
   float margin = 0;           // nats: the best class over the second

@@ -18,22 +18,27 @@ void normalise(std::vector<double>& logprobs) {
 
 CombinedVerdict most_votes(const std::vector<const Vote*>& sound, std::size_t num_votes, std::size_t num_classes,
                            bool unanimous) {
-  std::vector<std::size_t> counts(num_classes, 0);
-  for (const Vote* vote : sound) ++counts[static_cast<std::size_t>(vote->verdict)];
-  const auto best = std::max_element(counts.begin(), counts.end());
-  const bool tie = std::count(counts.begin(), counts.end(), *best) > 1;
-  if (tie || (unanimous && *best != num_votes)) return {};
-  return {static_cast<std::int32_t>(best - counts.begin()), static_cast<float>(*best) / static_cast<float>(num_votes)};
+  std::vector<double> counts(num_classes, 0);
+  for (const Vote* vote : sound) {
+    if (vote->verdict >= 0) ++counts[static_cast<std::size_t>(vote->verdict)];
+  }
+  const std::int32_t best = single_largest(counts);
+  if (best < 0) return {};
+  const double votes = counts[static_cast<std::size_t>(best)];
+  if (unanimous && votes != static_cast<double>(num_votes)) return {};
+  return {best, static_cast<float>(votes) / static_cast<float>(num_votes)};
 }
 
 }  // namespace
 
 Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseClass parse, bool exchanged) {
-  if (parse != ParseClass::kOk || verdict < 0) return {};
-  Vote vote{exchanged ? 1 - verdict : verdict, {}};
+  const bool is_tie = parse == ParseClass::kTie;
+  if (!is_tie && (parse != ParseClass::kOk || verdict < 0)) return {};
+  Vote vote{true, is_tie ? -1 : exchanged ? 1 - verdict : verdict, {}};
   if (class_logprobs.empty() || std::isnan(class_logprobs[0])) return vote;
   vote.logprobs.assign(class_logprobs.begin(), class_logprobs.end());
   if (exchanged) std::swap(vote.logprobs[0], vote.logprobs[1]);
+  if (single_largest(vote.logprobs) < 0) vote.verdict = -1;  // of a file that calls the first of equal ones the verdict
   normalise(vote.logprobs);
   return vote;
 }
@@ -41,7 +46,7 @@ Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseC
 CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes, JudgeCombine rule) {
   std::vector<const Vote*> sound;
   for (const Vote& vote : votes) {
-    if (vote.verdict >= 0) sound.push_back(&vote);
+    if (vote.sound) sound.push_back(&vote);
   }
   if (sound.empty()) return {};
   const bool all_scored =
@@ -55,8 +60,9 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
     for (std::size_t c = 0; c < num_classes; ++c) mean[c] += vote->logprobs[c] / static_cast<double>(sound.size());
   }
   normalise(mean);
-  const auto best = std::max_element(mean.begin(), mean.end());
-  return {static_cast<std::int32_t>(best - mean.begin()), static_cast<float>(std::exp(*best))};
+  const std::int32_t best = single_largest(mean);
+  if (best < 0) return {};
+  return {best, static_cast<float>(std::exp(mean[static_cast<std::size_t>(best)]))};
 }
 
 void check_panel_judge(const std::string& path, const std::string& verdict_names,

@@ -16,7 +16,8 @@ namespace magister {
 
 // One voice as it is combined. A pair's second order speaks of exchanged answers: its classes are exchanged back.
 struct Vote {
-  std::int32_t verdict = -1;     // -1: none
+  bool sound = false;            // whether it is a voice at all
+  std::int32_t verdict = -1;     // -1: none, it holds several classes for equally good
   std::vector<double> logprobs;  // of the classes among themselves; empty: known by its verdict alone
 };
 
@@ -25,12 +26,13 @@ struct CombinedVerdict {
   float probability = 0;      // mean_log_odds: of it among the classes; else the share of voices that say it
 };
 
-// class_logprobs as stored (NaN: none). Rows that are not sound (parse is not ok) have no vote.
+// class_logprobs as stored (NaN: none). Rows that are not sound (parse is neither ok nor a tie) have no vote.
 Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseClass parse, bool exchanged);
 
 // votes: of one text, one a row, with those that have no vote. mean_log_odds: the classes' normalised log-probabilities are
-// averaged over the sound voices (of two classes that is the mean of the log-odds); a voice that is a verdict alone counts
-// as majority would count it, so with any of these the rule is majority. Local, pure.
+// averaged over the sound voices (of two classes that is the mean of the log-odds), and equal means at the top are a tie (single_largest());
+// a voice that is a verdict alone counts as majority would count it, so with any of these the rule is majority. majority: a voice that is a tie
+// itself is for nobody, and equally many voices at the top are a tie. unanimous: every row says it. Local, pure.
 CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes, JudgeCombine rule);
 
 // Whether the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in `expected`, the

@@ -1,4 +1,4 @@
-// Columns and labels -> rows -> summarize(); see judge_report.h.
+// Columns and labels -> rows -> summary; see report.h.
 #include "tasks/judge/report.h"
 
 #include <algorithm>
@@ -134,6 +134,8 @@ bool write_judge_summary(const JudgeReport& report) {
     texts.add(text);
   });
   if (report.poll()) return false;
+  if (const std::string warning = all.low_mass_warning(); !warning.empty())
+    log_warning("{}: {}", report.config.name, warning);
   ordered_json summary = all.json();
   if (combines) {
     summary["combined"] = texts.json();

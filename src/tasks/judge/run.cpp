@@ -161,7 +161,7 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
       columns.end(),
       {
           {"/judge/verdict", ColumnType::kI32, n, 0,
-           "number of the most probable verdict; names: root attribute verdicts", "", Extent::kSamples},
+           "number of the most probable verdict; names: root attribute verdicts; -1: none, or several", "", Extent::kSamples},
           {"/judge/probability", ColumnType::kF32, n, 0, "of that verdict among all verdicts", "", Extent::kSamples},
           {"/judge/log_odds", ColumnType::kF32, n, 0, "of the first verdict against all others", "nat",
            Extent::kSamples},
@@ -175,7 +175,7 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
            "nat", Extent::kSamples},
           {"/judge/parse", ColumnType::kU8, n, 0,
            "0: ok; 1: low_mass, the model wanted to write something else; 2: unparsed, its reply holds no verdict; 3: "
-           "truncated, its reply was cut off",
+           "truncated, its reply was cut off; 4: tie, several verdicts are the most probable ones",
            "", Extent::kSamples},
           {"/judge/order", ColumnType::kU8, n, 0, "of a pair: 0 as given, 1 with the answers exchanged", "",
            Extent::kSamples},

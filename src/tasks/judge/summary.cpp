@@ -1,5 +1,7 @@
-// Statistics of verdicts; see judge_summary.h. Rows whose parse is not ok are counted apart and are in no share.
+// Statistics of verdicts; see summary.h. Rows whose parse is not ok are counted apart and are in no share.
 #include "tasks/judge/summary.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -96,15 +98,19 @@ void JudgeSummary::OrderEffects::add(const JudgedRow& row) {
   if (!pair) return;
   ++both;
   consistent += last.verdict != row.verdict;
-  const double p = (last.probability_first + 1 - row.probability_first) / 2;
-  preference += p;
-  prefers_a += p > 0.5;
+  // A is first as given and second when exchanged, so a judge that looks at the place alone prefers neither.
+  const double for_a = last.probability_first - row.probability_first;
+  constexpr double kEqual = 1e-9;
+  preference += (for_a + 1) / 2;
+  prefers_a += for_a > kEqual;
+  undecided += std::abs(for_a) <= kEqual;
 }
 
 nlohmann::ordered_json JudgeSummary::OrderEffects::json() const {
   return {{"consistent", interval(consistent, both)},
           {"first_position", interval(first_position, sound)},
-          {"prefers_a", interval(prefers_a, both)},
+          {"prefers_a", interval(prefers_a, both - undecided)},
+          {"undecided", undecided},
           {"mean_preference_a", number_or_null(both == 0 ? kNone : preference / static_cast<double>(both))}};
 }
 
@@ -113,7 +119,7 @@ JudgeSummary::JudgeSummary(std::vector<std::string> classes, const SummaryKind& 
       kind_(kind),
       counts_(classes_.size(), 0),
       verdicts_(classes_.size(), 0),
-      parses_(4, 0),
+      parses_(5, 0),
       labels_(classes_.size(), std::vector<std::uint64_t>(classes_.size(), 0)),
       likelihoods_(std::move(directory)) {}
 
@@ -123,7 +129,7 @@ std::uint64_t JudgeSummary::rows_with_verdict(std::int32_t verdict) const {
 
 void JudgeSummary::add(const JudgedRow& row) {
   ++num_rows_;
-  ++parses_[std::min<std::size_t>(row.parse, 3)];
+  ++parses_[std::min<std::size_t>(row.parse, parses_.size() - 1)];
   const auto verdict = static_cast<std::size_t>(row.verdict);
   if (row.verdict >= 0) ++verdicts_.at(verdict);
   if (kind_.pairs) orders_.add(row);
@@ -137,14 +143,27 @@ void JudgeSummary::add(const JudgedRow& row) {
   agreeing_ += row.label == row.verdict;
 }
 
+std::string JudgeSummary::low_mass_warning() const {
+  if (2 * parses_[1] <= num_rows_) return "";
+  return fmt::format(
+      "{} of {} prompts leave the verdicts together less than low_mass of the probability (the judge wants to write "
+      "something else there, so these rows are in no share and have no vote); look at what it writes with `method: "
+      "decode`, at its chat template, and at how the prompt ends",
+      parses_[1], num_rows_);
+}
+
 nlohmann::ordered_json JudgeSummary::json() {
   const std::uint64_t sound = parses_[0];
   nlohmann::ordered_json verdicts = nlohmann::ordered_json::object();
   for (std::size_t c = 0; c < classes_.size(); ++c) verdicts[classes_[c]] = interval(counts_[c], sound);
-  nlohmann::ordered_json summary = {
-      {"rows", num_rows_},
-      {"parse", {{"ok", parses_[0]}, {"low_mass", parses_[1]}, {"unparsed", parses_[2]}, {"truncated", parses_[3]}}},
-      {"verdicts", verdicts}};
+  nlohmann::ordered_json summary = {{"rows", num_rows_},
+                                    {"parse",
+                                     {{"ok", parses_[0]},
+                                      {"low_mass", parses_[1]},
+                                      {"unparsed", parses_[2]},
+                                      {"truncated", parses_[3]},
+                                      {"tie", parses_[4]}}},
+                                    {"verdicts", verdicts}};
   if (kind_.scores)
     summary["mean_expected_score"] = number_or_null(sound == 0 ? kNone : scores_ / static_cast<double>(sound));
   if (classes_.size() == 3 && classes_.back() == "not_attempted") summary["three_way"] = three_way(counts_);
@@ -155,6 +174,7 @@ nlohmann::ordered_json JudgeSummary::json() {
                          {"cohens_kappa", number_or_null(cohens_kappa(labels_))},
                          {"scotts_pi", number_or_null(scotts_pi(labels_))}};
   }
+  if (const std::string warning = low_mass_warning(); !warning.empty()) summary["warning"] = warning;
   if (likelihoods_.num_scores() > 0) summary["auroc_of_likelihood"] = number_or_null(likelihoods_.value());
   return summary;
 }

@@ -22,7 +22,7 @@ struct JudgedRow {
   std::uint64_t sample = 0, record = 0;   // its number in the file, and its record's in the data set
   std::uint64_t pair = 0;                 // of pairs: number of what both orders are about
   std::int32_t verdict = -1, label = -1;  // -1: none
-  std::uint8_t parse = 0;                 // 0: ok; others are in no share
+  std::uint8_t parse = 0;                 // ParseClass; all but ok are in no share
   bool swapped = false;
   double probability_first = 0;  // of class 0 among the classes
   double expected = 0;           // score of a rubric
@@ -45,6 +45,8 @@ class JudgeSummary {
   // Rows with this verdict, sound or not.
   std::uint64_t rows_with_verdict(std::int32_t verdict) const;
   std::uint64_t num_rows() const { return num_rows_; }
+  // What is wrong when most rows have no verdict for want of probability; empty: nothing.
+  std::string low_mass_warning() const;
   // For summary.json and the log. Nothing may be added after it.
   nlohmann::ordered_json json();
 
@@ -53,7 +55,7 @@ class JudgeSummary {
   struct OrderEffects {
     JudgedRow last;  // the row before, when it may be the first of a pair
     bool waiting = false;
-    std::uint64_t first_position = 0, sound = 0, consistent = 0, both = 0, prefers_a = 0;
+    std::uint64_t first_position = 0, sound = 0, consistent = 0, both = 0, prefers_a = 0, undecided = 0;
     double preference = 0;
     void add(const JudgedRow& row);
     nlohmann::ordered_json json() const;
