@@ -181,6 +181,40 @@ std::vector<std::vector<TokenId>> JudgePrompts::encode(const Record& record,
   return samples;
 }
 
+bool is_list_field(const std::string& name) { return name == "references" || name == "options"; }
+
+std::vector<std::string> JudgePrompts::field_names() const {
+  std::set<std::string> names;
+  for (const Prompt& prompt : prompts_) {
+    for (const ChatTemplate* const part : {&prompt.system, &prompt.user})
+      for (const TemplateName& name : part->names()) names.insert(name.name);
+  }
+  for (const char* const computed : {"classes", "reply_rule"}) names.erase(computed);
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::vector<std::string>> JudgePrompts::field_values(const Record& record,
+                                                                 const std::vector<std::string>& answers) const {
+  const std::vector<std::string> names = field_names();
+  ordered_json fields = fields_of(record, answers);
+  std::vector<std::vector<std::string>> texts;
+  for (std::size_t i = 0; i < std::max<std::size_t>(1, answers.size()); ++i) {
+    if (!answers.empty()) fields["answer"] = answers[i];
+    std::vector<std::string>& values = texts.emplace_back();
+    for (const std::string& name : names) {
+      const ordered_json value = fields.contains(name) ? fields[name] : ordered_json();
+      if (value.is_string() && !is_list_field(name)) {
+        values.push_back(value.get<std::string>());
+      } else if (value.is_null() && !is_list_field(name)) {
+        values.emplace_back();
+      } else {
+        values.push_back(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+      }
+    }
+  }
+  return texts;
+}
+
 std::string JudgePrompts::sha256() const {
   return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? "chat" : "plain"));
 }

@@ -2,6 +2,9 @@
 #include "magister/run/stop_rules.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "magister/run/packed_results.h"
 
 namespace magister {
 
@@ -31,8 +34,7 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
   std::size_t end = text.size();
   for (const std::string& stop : rules.texts) end = std::min(end, text.find(stop));
   text.resize(std::min(end, text.size()));
-  for (std::size_t at = text.find('\0'); at != text.npos; at = text.find('\0', at)) text.replace(at, 1, "\xEF\xBF\xBD");
-  return text;
+  return without_nul(std::move(text));
 }
 
 }  // namespace magister

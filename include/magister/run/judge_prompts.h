@@ -17,6 +17,9 @@ namespace magister {
 // The verdicts of the mode in the order of their numbers.
 std::vector<VerdictClass> verdict_classes(const JudgeRules& config);
 
+// Of a field: always a list, or nothing.
+bool is_list_field(const std::string& name);
+
 class JudgePrompts {
  public:
   // Both are kept by reference. Errors as of ChatPrompts and ChatTemplate.
@@ -30,6 +33,12 @@ class JudgePrompts {
   // The prompts of one record, whose text is its JSON line. answers: texts of a generate task for this record; without
   // them the record's own field `answer` counts. Throws Error(kData) with the record's place.
   std::vector<std::vector<TokenId>> encode(const Record& record, const std::vector<std::string>& answers) const;
+  // Fields of the records that the prompts read, by name, each once. What the program adds (`classes`, `reply_rule`) is none.
+  std::vector<std::string> field_names() const;
+  // Their values as the prompts of each text see them (a pair: as given), in the order of field_names(): texts as they are, lists and other values as
+  // JSON, nothing as "" (of a list: "null"). Errors as of encode().
+  std::vector<std::vector<std::string>> field_values(const Record& record,
+                                                     const std::vector<std::string>& answers) const;
   // Every name that a template reads is a field of the first records, or is tested for. Throws Error(kConfig) with the template's
   // line and column. answers: `answer` is a generate task's. Local: reads some records.
   void check_fields(const Dataset& dataset, bool answers) const;

@@ -1,5 +1,6 @@
 // `export` as text: a JSON line or a row of CSV a sample, streamed column by column, written beside its final name and renamed at
-// the end. JSON: RFC 8259; CSV: RFC 4180, where lists stand as JSON in their cell and a number that is not finite is empty.
+// the end. JSON: RFC 8259; CSV: RFC 4180, where lists stand as JSON in their cell and a number that is not finite is empty. Numbers that stand for
+// something have its name beside them (export_names.h).
 // Floats by std::to_chars: the shortest decimal that reads back to the same float.
 #include <cerrno>
 #include <charconv>
@@ -12,6 +13,7 @@
 #include <optional>
 
 #include "io/results/columns.h"
+#include "io/results/export_names.h"
 #include "io/results/foreign.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
@@ -81,13 +83,18 @@ class SampleWriter {
   SampleWriter(const ResultsReader& file, TextExport format, Sink sink)
       : file_(file), packed_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
     key_ = &placed("/samples/key", ColumnType::kUtf8);
+    for (const char* const first : {"key", "source_index", "token_ids"}) names_.name_of("", first);
     add("source_index", placed("/samples/source_index", ColumnType::kU64));
     if (file_.columns().has_rows()) add("token_ids", placed("/tokens/id", ColumnType::kI32));
     for (const PlacedColumn* column : file_.columns().unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
       const std::string shown = packed_.count(path) > 0 ? PackedColumns::plain_path(path) : path;
-      add(shown.substr(shown.rfind('/') + 1), *column);
+      add(names_.name_of(path, shown.substr(shown.rfind('/') + 1)), *column);
+      const std::optional<NamedColumn> named = names_beside(file_, column->spec);
+      if (!named) continue;
+      add(names_.name_of("", named->name), *column);
+      members_.back().named = named;
     }
   }
 
@@ -112,7 +119,8 @@ class SampleWriter {
   struct Member {
     std::string name, prefix;  // prefix: ,"name":
     const PlacedColumn* column;
-    std::unique_ptr<TextHeap> text;  // of strings of any length
+    std::unique_ptr<TextHeap> text;    // of strings of any length
+    std::optional<NamedColumn> named;  // its names are written, not its numbers
   };
 
   const PlacedColumn& placed(const std::string& path, ColumnType type) const {
@@ -121,7 +129,7 @@ class SampleWriter {
   }
 
   void add(const std::string& name, const PlacedColumn& column) {
-    members_.push_back({name, csv_ ? "," : "," + json_text(name) + ":", &column, nullptr});
+    members_.push_back({name, csv_ ? "," : "," + json_text(name) + ":", &column, nullptr, std::nullopt});
     if (column.spec.type == ColumnType::kText)
       members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
   }
@@ -140,7 +148,8 @@ class SampleWriter {
       cell = line_.size();
       write_member(member, sample, rows);
       const ColumnType type = member.column->spec.type;
-      if (csv_) quote_cell(line_, cell, type == ColumnType::kText || type == ColumnType::kUtf8), flush_if_long();
+      const bool is_text = !member.named && (type == ColumnType::kText || type == ColumnType::kUtf8);
+      if (csv_) quote_cell(line_, cell, is_text), flush_if_long();
     }
     line_ += csv_ ? "\r\n" : "}\n";
     flush_if_long();
@@ -154,10 +163,13 @@ class SampleWriter {
 
   // A cell of CSV is quoted as a whole, so it is held as a whole.
   void write_member(const Member& member, std::uint64_t sample, IndexRange rows) {
+    if (member.named) return write_names(*member.named, sample);
     const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
     if (!of_samples) line_ += '[';
     if (member.text) {
-      line_ += csv_ ? member.text->text(sample) : json_text(member.text->text(sample));
+      const std::string text = member.text->text(sample);
+      const bool as_it_is = csv_ || (holds_json(member.column->spec) && nlohmann::json::accept(text));
+      line_ += as_it_is ? text : json_text(text);
       if (!csv_) flush_if_long();
       return;
     }
@@ -172,6 +184,13 @@ class SampleWriter {
       line_ += csv_ && of_samples ? without_padding(text) : json_text(text);
     }
     if (!of_samples) line_ += ']';
+  }
+
+  // A cell of CSV holds a name as it is.
+  void write_names(const NamedColumn& named, std::uint64_t sample) {
+    const nlohmann::json names = names_in_row(file_, named, sample);
+    line_ += csv_ && names.is_string() ? names.get<std::string>()
+                                       : names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
@@ -211,6 +230,7 @@ class SampleWriter {
   const ResultsReader& file_;
   const PackedColumns packed_;
   const bool csv_;
+  ExportedNames names_;
   Sink sink_;
   const PlacedColumn* key_;
   std::vector<Member> members_;

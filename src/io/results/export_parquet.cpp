@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "io/dataset/arrow_plugin.h"
 #include "io/results/columns.h"
+#include "io/results/export_names.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results/reader.h"
@@ -88,7 +92,15 @@ class ParquetExport {
     ArrowFault fault;
     std::vector<ArrowColumn> columns;
     columns.reserve(placed_.size());
-    for (const PlacedColumn* column : placed_) columns.push_back(described(column->spec, packed_));
+    ExportedNames names;
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      columns.push_back(described(placed_[i]->spec, packed_));
+      columns.back().name = names.name_of(placed_[i]->spec.path, columns.back().name);
+      if (!named_[i]) continue;
+      const bool list = placed_[i]->spec.width > 0;
+      columns.back() = {names.name_of("", named_[i]->name), ArrowColumn::Type::kText,
+                        list ? ArrowColumn::Shape::kList : ArrowColumn::Shape::kValue, 0};
+    }
     require(write(columns, sink, writer_, fault), fault);
   }
 
@@ -119,7 +131,15 @@ class ParquetExport {
   }
 
  private:
-  void add(const PlacedColumn& column) { placed_.push_back(&column); }
+  // And its names beside it, where its numbers stand for something; "" where a number has none.
+  void add(const PlacedColumn& column) {
+    placed_.push_back(&column);
+    named_.emplace_back();
+    std::optional<NamedColumn> named = names_beside(file_, column.spec);
+    if (!named) return;
+    placed_.push_back(&column);
+    named_.push_back(std::move(named));
+  }
 
   void require(bool done, const ArrowFault& fault) const {
     if (error_ != nullptr) std::rethrow_exception(error_);
@@ -132,7 +152,10 @@ class ParquetExport {
     const bool of_rows = column.spec.extent == ColumnSpec::Extent::kRows;
     std::vector<std::string> texts;
     std::string values;
-    if (is_text(column.spec.type)) {
+    std::vector<std::uint64_t> widths;  // of columns of samples: values of each
+    if (named_[index]) {
+      for (std::uint64_t i = samples.begin; i < samples.end; ++i) add_names(*named_[index], i, texts, widths);
+    } else if (is_text(column.spec.type)) {
       ResultsTextColumn text(file_, column.spec.path);
       for (std::uint64_t i = samples.begin; i < samples.end; ++i) texts.push_back(text.text(i));
     } else {
@@ -149,8 +172,17 @@ class ParquetExport {
       });
     }
     ArrowFault fault;
-    const std::vector<std::uint64_t> widths(of_rows ? 0 : samples.size(), column.spec.width);
+    if (!of_rows && !named_[index]) widths.assign(samples.size(), column.spec.width);
     require(writer_->add(index, of_rows ? lengths : widths, values, texts, fault), fault);
+  }
+
+  void add_names(const NamedColumn& named, std::uint64_t sample, std::vector<std::string>& texts,
+                 std::vector<std::uint64_t>& widths) const {
+    const auto text_of = [](const nlohmann::json& name) { return name.is_null() ? "" : name.get<std::string>(); };
+    const nlohmann::json names = names_in_row(file_, named, sample);
+    if (!names.is_array()) return texts.push_back(text_of(names));
+    for (const nlohmann::json& name : names) texts.push_back(text_of(name));
+    widths.push_back(names.size());
   }
 
   const ResultsReader& file_;
@@ -159,6 +191,7 @@ class ParquetExport {
   const std::string out_;
   WholeFile target_;
   std::vector<const PlacedColumn*> placed_;
+  std::vector<std::optional<NamedColumn>> named_;  // of placed_: its names are written, not its numbers
   std::exception_ptr error_;
   std::unique_ptr<ArrowWriter> writer_;
   std::vector<float> floats_;

@@ -10,6 +10,7 @@
 #include "magister/core/log.h"
 #include "magister/core/utf8.h"
 #include "magister/io/results/text_heap_bytes.h"
+#include "magister/run/packed_results.h"
 #include "magister/run/unit_samples.h"
 #include "tasks/generate/columns.h"
 
@@ -245,18 +246,6 @@ class Packer {
   std::uint64_t sample_ = 0, row_ = 0;  // of the packed file: what comes next
   double sum_of_kl_ = 0;
 };
-
-void commit_all(ResultsFile& file) {
-  constexpr std::size_t kUnitsACommit = 1024;
-  std::vector<Unit> units;
-  for (const std::uint64_t index : file.pending_units()) {
-    units.push_back(file.unit(index));
-    if (units.size() < kUnitsACommit) continue;
-    file.commit(units);
-    units.clear();
-  }
-  file.commit(units);
-}
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Task judge: records (and completions of a generate task) -> prompts -> one prefill each -> verdicts and their summary.
+// Task judge: records (and completions of a generate task) -> prompts -> one prefill each -> verdicts and their summary -> one packed file.
 // Prompts, scoring, the loop and the summary have files of their own beside this one.
 #include "magister/run/task.h"
 
@@ -17,6 +17,7 @@
 #include "tasks/judge/combine.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/labels.h"
+#include "tasks/judge/pack.h"
 #include "tasks/judge/report.h"
 #include "tasks/judge/run.h"
 #include "tasks/judge/summarize.h"
@@ -46,12 +47,18 @@ class JudgeJob final : public TaskJob {
   std::function<RowDecision(std::span<const float>)> decision() const override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
+  bool packs() const override { return true; }
+  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+            const Attributes& root) override;
   void check_complete() const override;
 
  private:
   std::string path_of(const std::string& task) const { return results_path_of(inputs_.context, task); }
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
+  JudgeShape shape(const PlanNumbers& plan) const {
+    return {plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens};
+  }
 
   const JudgeConfig config_;  // with limits where it says auto
   const PassShape pass_;
@@ -127,6 +134,7 @@ Attributes JudgeJob::identity() {
   Attributes attributes = {{"prompt_sha256", prompts_.sha256()},
                            {"verdicts", verdict_names(classes_)},
                            {"samples_a_text", prompts_.group()}};
+  if (const std::string ids = tokens_.identity(); !ids.empty()) attributes.emplace_back("verdict_token_ids", ids);
   if (!config_.answers.empty()) add_results_digests(inputs_.context, "answers", "", config_.answers, attributes);
   Attributes texts = attributes;
   const IndexRange slice = inputs_.dataset.records();
@@ -165,8 +173,8 @@ SampleRules JudgeJob::rules() {
 
 TaskResults JudgeJob::results(const PlanNumbers& plan) const {
   TaskResults results;
-  results.columns =
-      judge_columns({plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens});
+  results.columns = judge_columns(shape(plan));
+  results.packed_bytes = packed_judge_bytes(shape(plan), plan.num_units);
   results.default_plot_column = "/judge/log_odds";
   if (config_.max_new_tokens > 0) results.made_smaller_by = "max_new_tokens";
   return results;
@@ -207,6 +215,14 @@ bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples,
                               answers_ ? &*answers_ : nullptr, inputs_.context.results_path, inputs_.context.log,
                               inputs_.context.stop_poll()});
+}
+
+bool JudgeJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                    const Attributes& root) {
+  const JudgeShape size = shape(plan);
+  return pack_verdicts({running, size, prompts_, inputs_.dataset, answers_ ? &*answers_ : nullptr, tokenizer_,
+                        inputs_.context.stop_poll()},
+                       path, root);
 }
 
 void JudgeJob::check_complete() const {

@@ -1,0 +1,21 @@
+// What jobs that pack (TaskJob::pack) do alike.
+#pragma once
+
+#include <string>
+
+#include "magister/io/results/results_file.h"
+#include "magister/run/run_context.h"
+
+namespace magister {
+
+// Rows [0, num_rows) of a column to the same place of another file. False: poll said that the job should stop. Local.
+bool copy_column(const ResultsFile& from, ResultsFile& to, const std::string& column, std::uint64_t num_rows,
+                 const StopPoll& poll);
+
+// Commits the units of a frozen file whose rows are all there. Local.
+void commit_all(ResultsFile& file);
+
+// HDF5's strings end at a NUL: U+FFFD stands for it.
+std::string without_nul(std::string text);
+
+}  // namespace magister

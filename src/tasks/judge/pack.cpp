@@ -1,0 +1,186 @@
+// Texts of one column after the other, each read twice: once for its size, so that a full disk shows before anything is written, and once for its
+// place. Memory is bounded whatever the number of verdicts.
+#include "tasks/judge/pack.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/io/results/text_heap_bytes.h"
+#include "magister/run/packed_results.h"
+
+namespace magister {
+namespace {
+
+using Extent = ColumnSpec::Extent;
+using Visit = std::function<void(std::string text)>;
+constexpr std::uint64_t kTextBytesAToken = 8;
+constexpr std::uint64_t kBlockTokens = 1 << 20, kBlockTexts = 4096, kBlockBytes = 16 << 20;
+
+struct TextColumn {
+  ColumnSpec spec;
+  std::function<bool(const Visit&)> for_each;  // the text of every sample, in order; false: the job should stop
+};
+
+// Samples whose rows are sound, in blocks of about a million tokens.
+bool for_each_prompt(const JudgePack& pack, const Visit& visit) {
+  const std::uint64_t n = pack.shape.num_samples;
+  for (std::uint64_t first = 0; first < n;) {
+    fail_point("task.pack.block");
+    if (pack.poll()) return false;
+    std::vector<std::uint64_t> offset(std::min(kBlockTexts, n - first) + 1);
+    pack.running.read("/samples/offset", first, std::as_writable_bytes(std::span(offset)));
+    std::size_t count = 1;
+    while (count + 1 < offset.size() && offset[count + 1] - offset[0] <= kBlockTokens) ++count;
+    for (std::size_t i = 0; i < count; ++i) {
+      MAGISTER_CHECK(offset[i] <= offset[i + 1] && offset[i + 1] <= pack.shape.num_tokens, ExitCode::kData,
+                     "sample {} has rows {} to {} of {} (the running file is damaged); start over with --fresh",
+                     first + i, offset[i], offset[i + 1], pack.shape.num_tokens);
+    }
+    std::vector<TokenId> ids(offset[count] - offset[0]);
+    if (!ids.empty()) pack.running.read("/tokens/id", offset[0], std::as_writable_bytes(std::span(ids)));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto prompt = std::span(ids).subspan(offset[i] - offset[0], offset[i + 1] - offset[i]);
+      visit(pack.tokenizer.decode(prompt));
+    }
+    first += count;
+  }
+  return true;
+}
+
+bool for_each_reply(const JudgePack& pack, const Visit& visit) {
+  const std::uint64_t n = pack.shape.num_samples, slots = pack.shape.reply_tokens;
+  const std::uint64_t at_once = std::clamp<std::uint64_t>(kBlockTokens / slots, 1, kBlockTexts);
+  for (std::uint64_t first = 0; first < n; first += at_once) {
+    if (pack.poll()) return false;
+    const std::uint64_t count = std::min(at_once, n - first);
+    std::vector<TokenId> ids(count * slots);
+    pack.running.read("/judge/reply_id", first, std::as_writable_bytes(std::span(ids)));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(i * slots);
+      const auto end = std::find(begin, begin + static_cast<std::ptrdiff_t>(slots), -1);
+      visit(pack.tokenizer.decode(std::span(begin, end), /*skip_special_tokens=*/true));
+    }
+  }
+  return true;
+}
+
+bool for_each_value(const JudgePack& pack, std::size_t field, const Visit& visit) {
+  std::uint64_t sample = 0;
+  pack.dataset.for_each(
+      pack.dataset.records(),
+      [&](Record&& record) {
+        const std::vector<std::string> answers =
+            pack.answers == nullptr ? std::vector<std::string>() : pack.answers->of(record);
+        for (const std::vector<std::string>& text : pack.prompts.field_values(record, answers)) {
+          for (std::uint64_t i = 0; i < pack.prompts.group(); ++i, ++sample) visit(text[field]);
+        }
+      },
+      pack.poll);
+  if (pack.poll()) return false;
+  MAGISTER_CHECK(
+      sample == pack.shape.num_samples, ExitCode::kData,
+      "the data set gives {} prompts, {} were judged (it has changed meanwhile); put it back and run the same "
+      "command again",
+      sample, pack.shape.num_samples);
+  return true;
+}
+
+std::vector<TextColumn> text_columns(const JudgePack& pack) {
+  const std::uint64_t n = pack.shape.num_samples;
+  const auto spec = [n](const std::string& path, const std::string& comment, const char* units) {
+    return ColumnSpec{path, ColumnType::kText, n, 0, comment, units, Extent::kSamples, 0};
+  };
+  std::vector<TextColumn> columns = {
+      {spec("/judge/prompt_text", "/tokens as text, special tokens included; U+FFFD stands for U+0000", ""),
+       [&pack](const Visit& visit) { return for_each_prompt(pack, visit); }}};
+  if (pack.shape.reply_tokens > 0) {
+    columns.push_back({spec("/judge/reply", "reply_id as text, without special tokens", ""),
+                       [&pack](const Visit& visit) { return for_each_reply(pack, visit); }});
+  }
+  const std::vector<std::string> names = pack.prompts.field_names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const bool list = is_list_field(names[i]);
+    columns.push_back({spec("/record/" + names[i],
+                            list ? "field that the prompts read: a list as JSON, or null"
+                                 : "field that the prompts read, of a pair as given; JSON where it is no text",
+                            list ? "JSON" : ""),
+                       [&pack, i](const Visit& visit) { return for_each_value(pack, i, visit); }});
+  }
+  return columns;
+}
+
+bool write_texts(const TextColumn& column, ResultsFile& file) {
+  std::vector<std::string> block;
+  std::uint64_t row = 0, bytes = 0;
+  const auto flush = [&] {
+    file.write_texts(column.spec.path, row, block);
+    row += block.size();
+    block.clear();
+    bytes = 0;
+  };
+  const bool all = column.for_each([&](std::string text) {
+    bytes += text.size();
+    block.push_back(without_nul(std::move(text)));
+    if (block.size() == kBlockTexts || bytes >= kBlockBytes) flush();
+  });
+  flush();
+  return all;
+}
+
+ResultsSpec spec_of(const std::vector<ColumnSpec>& columns, std::uint64_t num_units) {
+  ResultsSpec spec;
+  spec.columns = columns;
+  spec.num_units = num_units;
+  spec.default_plot_column = "/judge/log_odds";
+  spec.checks_inputs = true;
+  return spec;
+}
+
+}  // namespace
+
+std::uint64_t packed_judge_bytes(const JudgeShape& shape, std::uint64_t num_units) {
+  TextHeapBytes heap;
+  const std::uint64_t n = std::max<std::uint64_t>(1, shape.num_samples);
+  heap.add(shape.num_tokens / n * kTextBytesAToken, n);
+  if (shape.reply_tokens > 0) heap.add(shape.reply_tokens * kTextBytesAToken / 2, n);
+  return results_bytes(spec_of(judge_columns(shape), num_units)) + heap.bytes();
+}
+
+bool pack_verdicts(const JudgePack& pack, const std::string& results_path, const Attributes& root) {
+  std::vector<TextColumn> texts = text_columns(pack);
+  for (TextColumn& column : texts) {
+    TextHeapBytes heap;
+    if (!column.for_each([&heap](const std::string& text) { heap.add(without_nul(text).size()); })) return false;
+    column.spec.heap_bytes = heap.bytes();
+  }
+  const std::vector<ColumnSpec> copied = judge_columns(pack.shape);
+  ResultsSpec spec = spec_of(copied, pack.running.num_units());
+  for (const TextColumn& column : texts) spec.columns.push_back(column.spec);
+  spec.attributes = root;
+  spec.attributes.emplace_back("num_samples", pack.shape.num_samples);
+  spec.attributes.emplace_back("num_tokens", pack.shape.num_tokens);
+  // Of an attempt that was killed: everything in it comes from the running file and the data.
+  ::unlink((results_path + ".partial").c_str());
+  const Communicator alone;
+  ResultsFile file = ResultsFile::create(alone, results_path, spec);
+  for (const ColumnSpec& column : copied) {
+    if (!copy_column(pack.running, file, column.path, column.num_rows, pack.poll)) return false;
+  }
+  copy_column(pack.running, file, "/commit/unit_begin", spec.num_units + 1, [] { return false; });
+  for (const TextColumn& column : texts) {
+    if (!write_texts(column, file)) return false;
+  }
+  file.freeze();
+  commit_all(file);
+  file.complete(alone);
+  return true;
+}
+
+}  // namespace magister
