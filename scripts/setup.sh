@@ -191,19 +191,43 @@ place_vocabularies() {
   printf '   %s\n' "$target"
 }
 
-# Two faults that tests/end_to_end/constraint_test.py found: strings with a minLength or maxLength may hold control
-# characters, which JSON forbids; and a pattern that its automata cannot take is expanded without JSON's escapes, silently
-# (its warning is our error).
+# Its bounds remove values that keep to them: a text with a minLength or maxLength may hold no quote, backslash or line end (and may hold control
+# characters, which JSON forbids), a number with a minimum or maximum no exponent and six decimals at most, a pattern none of what JSON escapes. What
+# they look like is asked of the program instead (src/engine/constraint.cpp), which writes patterns with JSON's escapes itself.
 fix_xgrammar() {
-  .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings could not be fixed); report it"
+  .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings and numbers could not be fixed); report it"
 import sys
 text = open(sys.argv[1], encoding="utf-8").read()
 for wrong, right in (
-        (r"""AddCharacterClass({{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);""",
-         r"""AddCharacterClass({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}, true);"""),
-        ("  return AddSubGrammar(Grammar::FromEBNF(RegexToEBNF(regex)));",
-         """  if (json_string) XGRAMMAR_LOG(WARNING) << "pattern " << regex << " is not plain ASCII or matches only what JSON escapes";
-  return AddSubGrammar(Grammar::FromEBNF(RegexToEBNF(regex)));""")):
+        ('#include "json_schema_converter.h"\n',
+         """#include "json_schema_converter.h"
+
+namespace xgrammar {
+std::string BoundedTextGrammar(int least, int most);
+std::string NumberRangeGrammar(std::optional<double> least, std::optional<double> most, bool excludes_least, bool excludes_most);
+}  // namespace xgrammar
+"""),
+        (r"""      int32_t character =
+          builder_.AddCharacterClass({{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);
+      int32_t body = Repeat(rule_name + "_characters", character, spec.min_length, spec.max_length);
+      return Sequence({ByteString("\""), body, ByteString("\"")});
+""",
+         r"""      return Sequence(
+          {ByteString("\""),
+           AddSubGrammar(Grammar::FromEBNF(BoundedTextGrammar(spec.min_length, spec.max_length)))}
+      );
+"""),
+        ("""    return RegexExpression(
+        GenerateFloatRangeRegex(start, end, /*precision=*/6, exclusive_start, exclusive_end),
+        false,
+        /*force_cfg_expansion=*/true
+    );
+""",
+         """    return AddSubGrammar(
+        Grammar::FromEBNF(NumberRangeGrammar(start, end, exclusive_start, exclusive_end))
+    );
+"""),
+        ("RegexExpression(*spec.pattern, /*json_string=*/true)", "RegexExpression(*spec.pattern)")):
     assert text.count(wrong) == 1
     text = text.replace(wrong, right)
 open(sys.argv[1], "w", encoding="utf-8").write(text)
@@ -234,7 +258,7 @@ compile_xgrammar() {
 # The stamp is written last: what was interrupted half-way has none and is made again.
 place_xgrammar() {
   local target=.deps/xgrammar wanted
-  wanted="$xgrammar_version $xgrammar_sha256 fixed-2 -O2 $xgrammar_flags"
+  wanted="$xgrammar_version $xgrammar_sha256 fixed-3 -O2 $xgrammar_flags"
   if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
     compile_xgrammar
     rm -rf "$target"

@@ -8,24 +8,44 @@
 #include <array>
 #include <stdexcept>
 
+#include "engine/counted_texts.h"
+#include "engine/json_escapes.h"
+#include "engine/number_range.h"
 #include "magister/core/error.h"
 #include "magister/engine/regex_syntax.h"
 
 namespace {
 
+struct Compilation {
+  std::vector<std::string> warnings;
+  bool counts_texts = false;
+  std::vector<magister::TextBounds> bounds;  // of counted texts, each once
+};
 // Set while this thread compiles. The library compiles on the calling thread (max_threads = 1).
-thread_local std::vector<std::string>* warnings_of_compilation = nullptr;
+thread_local Compilation* compilation = nullptr;
 
 }  // namespace
 
 namespace xgrammar {
 
-// Both are asked for by the library. Level 2 is a warning; what is below is for its makers.
+// All of these are asked for by the library, the last two since scripts/setup.sh has changed it. Level 2 is a warning; what is below is for its
+// makers.
 void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
-  if (level >= 2 && warnings_of_compilation != nullptr) warnings_of_compilation->push_back(message);
+  if (level >= 2 && compilation != nullptr) compilation->warnings.push_back(message);
 }
 [[noreturn]] void LogFatalImpl(const std::string&, int, const std::string& message) {
   throw std::runtime_error(message);
+}
+std::string NumberRangeGrammar(std::optional<double> least, std::optional<double> most, bool excludes_least,
+                               bool excludes_most) {
+  return magister::number_range_grammar(least, most, excludes_least, excludes_most);
+}
+std::string BoundedTextGrammar(int least, int most) {
+  const magister::TextBounds bounds{least, most};
+  const bool counts = compilation != nullptr && compilation->counts_texts;
+  if (counts && std::find(compilation->bounds.begin(), compilation->bounds.end(), bounds) == compilation->bounds.end())
+    compilation->bounds.push_back(bounds);
+  return magister::counted_text_grammar(bounds, counts);
 }
 
 }  // namespace xgrammar
@@ -103,53 +123,6 @@ bool is_in_no_text(const std::string& bytes) {
   return false;
 }
 
-// Where a JSON text stands in an escape. Only those that json.dumps writes are let through: the short ones, and \u00XX for the other
-// control characters. So every text has one spelling: no name twice under two spellings, and no half of a surrogate pair.
-enum Escape : std::uint8_t {
-  kPlain,
-  kBackslash,
-  kU,
-  kU0,
-  kU00,
-  kU000,
-  kU001,
-  kU007,
-  kNumEscapes,
-  kBarred = kNumEscapes
-};
-
-Escape after(Escape state, char c) {
-  const auto one_of = [c](std::string_view chars) { return chars.find(c) != std::string_view::npos; };
-  switch (state) {
-    case kPlain:
-      return c == '\\' ? kBackslash : kPlain;
-    case kBackslash:
-      return c == 'u' ? kU : one_of("\"\\bfnrt") ? kPlain : kBarred;
-    case kU:
-      return c == '0' ? kU0 : kBarred;
-    case kU0:
-      return c == '0' ? kU00 : kBarred;
-    case kU00:
-      return c == '0' ? kU000 : c == '1' ? kU001 : c == '7' ? kU007 : kBarred;
-    case kU000:
-      return one_of("01234567be") ? kPlain : kBarred;
-    case kU001:
-      return one_of("0123456789abcdef") ? kPlain : kBarred;
-    case kU007:
-      return c == 'f' ? kPlain : kBarred;
-    default:
-      return kBarred;
-  }
-}
-
-Escape after(Escape state, const std::string& bytes) {
-  for (const char c : bytes) {
-    state = after(state, c);
-    if (state == kBarred) break;
-  }
-  return state;
-}
-
 // The library's messages may show whole schemas over many lines.
 std::string one_line(std::string words) {
   while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
@@ -167,6 +140,9 @@ struct Constraint::Compiled {
   // JSON: the tokens' bytes, and those that may not follow in each state of an escape; else empty.
   std::vector<std::string> tokens;
   std::array<std::vector<std::uint64_t>, kNumEscapes> barred_escapes;
+  // Where texts are counted: the bounds that there are.
+  std::vector<TextBounds> bounds;
+  std::optional<CountedTokens> counted;
 
   static bool holds(const std::vector<std::uint64_t>& bits, std::size_t i) {
     return (bits[i / 64] >> (i % 64) & 1) != 0;
@@ -188,21 +164,64 @@ struct ConstraintState::Matcher {
   explicit Matcher(const Constraint::Compiled& made)
       : compiled(made),
         state(compiled.grammar),
+        ends(state.GetStopTokenIds()),
         words(static_cast<std::size_t>((compiled.vocab_size + 63) / 64)),
         half_words((compiled.vocab_size + 31) / 32) {}
   const Constraint::Compiled& compiled;
   xgrammar::GrammarMatcher state;
+  std::vector<int> ends;
   std::vector<std::uint64_t> words;
   std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
   int lead = kNoLead;       // that the text ends with
-  std::uint8_t escape = kPlain;  // an Escape
+  TextPlace place;          // where texts are counted; else its escape alone means something
 
   // What may not follow, whatever the grammar says.
   std::vector<const std::vector<std::uint64_t>*> barred() const {
     std::vector<const std::vector<std::uint64_t>*> all;
     if (lead != kNoLead) all.push_back(&compiled.barred[static_cast<std::size_t>(lead)]);
-    if (!compiled.tokens.empty()) all.push_back(&compiled.barred_escapes[escape]);
+    if (!compiled.tokens.empty()) all.push_back(&compiled.barred_escapes[place.escape]);
     return all;
+  }
+
+  // Of the text that the grammar has just begun.
+  TextBounds bounds_here() {
+    for (const TextBounds& bounds : compiled.bounds) {
+      if (!state.AcceptString(bounds_mark(bounds))) continue;
+      state.Rollback(1);
+      return bounds;
+    }
+    return {};
+  }
+  TextBounds bounds_behind(std::string_view bytes) {
+    if (!state.AcceptString(std::string(bytes))) return {};
+    const TextBounds bounds = bounds_here();
+    state.Rollback(1);
+    return bounds;
+  }
+
+  // A token of counted texts, in pieces that end where a text begins: only there the grammar can be asked for its bounds.
+  bool accept_counted(const std::string& bytes) {
+    int pieces = 0;
+    std::size_t taken = 0;
+    bool fits = true;
+    const auto take = [&](std::size_t end) {
+      if (!fits || end == taken) return;
+      fits = state.AcceptString(bytes.substr(taken, end - taken));
+      pieces += fits ? 1 : 0;
+      taken = end;
+    };
+    TextPlace next = place;
+    const bool counts = go_on(next, bytes, [&](std::size_t end) {
+      take(end);
+      return fits ? bounds_here() : TextBounds{};
+    });
+    take(bytes.size());
+    if (counts && fits) {
+      place = next;
+      return true;
+    }
+    if (pieces > 0) state.Rollback(pieces);
+    return false;
   }
 };
 
@@ -223,11 +242,13 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     // The library takes only tokens that it was given for end tokens, and padding is none.
     tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
   }
-  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}, {}, {}};
+  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}, {}, {}, {}, {}};
   compiled.lead.assign(static_cast<std::size_t>(vocab_size), kNoLead);
   for (auto& bits : compiled.barred) bits.assign(static_cast<std::size_t>((vocab_size + 63) / 64), 0);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (is_in_no_text(tokens[i])) tokens[i].clear();
+    if (is_in_no_text(tokens[i]) ||
+        (rule.kind == Kind::kJsonSchema && tokens[i].find(kBoundsMark) != std::string::npos))
+      tokens[i].clear();
     if (tokens[i].empty()) continue;
     compiled.lead[i] = static_cast<std::int16_t>(narrow_lead(tokens[i].back()));
     for (std::size_t lead = 0; lead < kNarrowLeads.size(); ++lead) {
@@ -236,8 +257,8 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     }
   }
   if (rule.kind == Kind::kJsonSchema) compiled.bar_escapes(tokens);
-  std::vector<std::string> ignored;
-  warnings_of_compilation = &ignored;
+  Compilation made{{}, rule.counts_texts, {}};
+  compilation = &made;
   std::string problem;
   try {
     const xgrammar::TokenizerInfo info(tokens, xgrammar::VocabType::RAW, static_cast<int>(vocab_size),
@@ -248,13 +269,16 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
   } catch (const std::exception& error) {
     problem = one_line(error.what());
   }
-  warnings_of_compilation = nullptr;
+  compilation = nullptr;
   MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); fix it", rule.name,
                  problem);
-  MAGISTER_CHECK(ignored.empty(), ExitCode::kConfig,
+  MAGISTER_CHECK(made.warnings.empty(), ExitCode::kConfig,
                  "{}: {} (texts that do not match would come out); write it without that", rule.name,
-                 one_line(ignored.front()));
-  compiled_ = std::make_unique<const Compiled>(std::move(compiled));
+                 one_line(made.warnings.front()));
+  compiled.bounds = std::move(made.bounds);
+  auto whole = std::make_unique<Compiled>(std::move(compiled));
+  if (!whole->bounds.empty()) whole->counted.emplace(whole->tokens);
+  compiled_ = std::move(whole);
   MAGISTER_CHECK(!ConstraintState(*this).allowed().empty(), ExitCode::kConfig,
                  "{}: no token may begin a text (nothing matches "
                  "it); fix it",
@@ -280,6 +304,9 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
   for (const auto* barred : matcher_->barred()) {
     for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~(*barred)[i];
   }
+  if (matcher_->compiled.counted)
+    matcher_->compiled.counted->bar(matcher_->words, matcher_->place,
+                                    [this](std::string_view bytes) { return matcher_->bounds_behind(bytes); });
   const bool any =
       std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
   return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();
@@ -292,9 +319,11 @@ bool ConstraintState::accept(TokenId token) {
   for (const auto* barred : matcher_->barred()) {
     if (Constraint::Compiled::holds(*barred, i)) return false;
   }
-  if (!matcher_->state.AcceptToken(token)) return false;
+  const bool counts = compiled.counted && i < compiled.tokens.size() && !compiled.tokens[i].empty() &&
+                      std::find(matcher_->ends.begin(), matcher_->ends.end(), token) == matcher_->ends.end();
+  if (!(counts ? matcher_->accept_counted(compiled.tokens[i]) : matcher_->state.AcceptToken(token))) return false;
   matcher_->lead = compiled.lead[i];
-  if (i < compiled.tokens.size()) matcher_->escape = after(static_cast<Escape>(matcher_->escape), compiled.tokens[i]);
+  if (!counts && i < compiled.tokens.size()) matcher_->place.escape = after(matcher_->place.escape, compiled.tokens[i]);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <stdexcept>
+#include <string_view>
 
 #include "engine/regex_tree.h"
 
@@ -85,7 +86,7 @@ class Writer {
     }
   }
 
-  // Without NUL and surrogates, which stand in no text. "^" goes last: the library unescapes it before it looks for a negation.
+  // Without surrogates, which stand in no text, nor NUL, which JSON has as an escape alone. "^" goes last: the library unescapes it before it looks for a negation.
   void write_set(const Set& given) {
     Set set;
     bool caret = false;
@@ -93,7 +94,7 @@ class Writer {
       if (first <= last) set.push_back({first, last});
     };
     for (Range range : given) {
-      range.first = std::max<char32_t>(range.first, 1);
+      if (place_ == RegexPlace::kText) range.first = std::max<char32_t>(range.first, 1);
       if (range.first <= '^' && range.last >= '^') {
         caret = true;
         add(range.first, '^' - 1);
@@ -102,6 +103,55 @@ class Writer {
       add(range.first, std::min<char32_t>(range.last, 0xD7FF));
       add(std::max<char32_t>(range.first, 0xE000), range.last);
     }
+    if (place_ == RegexPlace::kJsonString) return write_json_set(set, caret);
+    write_class(set, caret);
+  }
+
+  // What JSON writes with an escape stands here as its escape, in the spelling of json.dumps.
+  void write_json_set(const Set& set, bool caret) {
+    static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
+    const auto has = [&](char32_t c) {
+      return std::any_of(set.begin(), set.end(),
+                         [c](const Range& range) { return range.first <= c && c <= range.last; });
+    };
+    Set plain, letters, digits[2];  // the last: of \u000X and \u001X
+    for (const Range& range : set) {
+      char32_t first = std::max<char32_t>(range.first, 0x20);
+      for (const char32_t escaped : {U'"', U'\\'}) {
+        if (first > escaped || range.last < escaped) continue;
+        if (first < escaped) plain.push_back({first, escaped - 1});
+        first = escaped + 1;
+      }
+      if (first <= range.last) plain.push_back({first, range.last});
+    }
+    for (std::size_t i = 0; i < kShort.size(); ++i) {
+      const auto letter = static_cast<char32_t>(kLetters[i]);
+      if (has(static_cast<char32_t>(kShort[i]))) letters.push_back({letter, letter});
+    }
+    for (char32_t c = 0; c < 0x20; ++c) {
+      if (!has(c) || kShort.find(static_cast<char>(c)) != kShort.npos) continue;
+      const auto digit = static_cast<char32_t>("0123456789abcdef"[c % 16]);
+      digits[c / 16].push_back({digit, digit});
+    }
+    if (letters.empty() && digits[0].empty() && digits[1].empty()) return write_class(plain, caret);
+    out += "(?:";
+    if (!plain.empty() || caret) {
+      write_class(plain, caret);
+      out += '|';
+    }
+    const auto escape = [&](const char* begin, const Set& ends, bool last) {
+      if (ends.empty()) return;
+      out += begin;
+      write_class(ends, false);
+      if (!last) out += '|';
+    };
+    escape("\\u005c", letters, digits[0].empty() && digits[1].empty());
+    escape("\\u005cu000", digits[0], digits[1].empty());
+    escape("\\u005cu001", digits[1], true);
+    out += ')';
+  }
+
+  void write_class(const Set& set, bool caret) {
     if (set.empty() && !caret) throw std::runtime_error("a class without a character (nothing could match)");
     if (set.empty()) {
       out += "\\^";

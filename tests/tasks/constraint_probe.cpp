@@ -1,5 +1,5 @@
 // Texts under a constraint for the Python test: one JSON request a line on standard input, one answer a line. Tokens are the 256
-// bytes and some longer ones. {"kind": "regex" | "json_schema", "text": rule, "samples": n, "seed": s, "accepts": [texts]} ->
+// bytes and some longer ones. {"kind": "regex" | "json_schema", "text": rule, "samples": n, "seed": s, "accepts": [texts], "counts": bool} ->
 // {"samples": [texts that ended], "accepts": [bools]}, or {"refused": message}.
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@
 #include "magister/engine/constraint.h"
 #include "tasks/generate/plain_schema.h"
 #include "tasks/generate/schema_keywords.h"
+#include "tasks/generate/text_readings.h"
 
 namespace magister {
 namespace {
@@ -71,6 +72,7 @@ Json answer(const Json& request) {
   try {
     if (rule.kind == ConstraintRule::Kind::kJsonSchema) {
       check_schema_keywords(rule.text, rule.name);
+      rule.counts_texts = request.value("counts", has_one_reading(rule.text));
       rule.text = plain_schema(rule.text, rule.name);
     }
     const Constraint constraint(rule, tokens, ends, kVocab);

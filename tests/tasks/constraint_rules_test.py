@@ -2,6 +2,7 @@
 alternatives and classes, as `regex` and as a schema's `pattern`; and what JSON may look like.
 """
 import json
+import math
 import os
 import pathlib
 import random
@@ -180,6 +181,102 @@ class Json(unittest.TestCase):
         for more in ({"uniqueItems": True}, {"y-order": 3}, {"uniqueItems": 0}):
             answer = answers([{"kind": "json_schema", "text": json.dumps({"type": "array", "items": {"type": "null"}, **more})}])[0]
             self.assertIn(next(iter(more)), answer.get("refused", "accepted"))
+
+
+# Characters that JSON escapes, that UTF-8 writes with one to four bytes, and both.
+TEXTS = ["", "a", "\"", "\\", "\n", "é", "😀", "数据", "a\"b", "ab\\cd", "\t\b\f\r\n", "\x01\x1f", "\x7f", "\"" * 5, "say \"you\"\n", "\\" * 8, "😀😀😀", "é\"é\"é\"é", "abcde", "abcdef",
+         *("x" * count for count in (62, 63, 64, 65, 99, 100, 129, 130, 131, 189, 190, 191, 299, 300, 301)), "\n" * 130, "\n" * 131, "😀\"" * 50, "😀\"" * 50 + "\\"]
+
+
+class Bounds(unittest.TestCase):
+    """A bound lets every value through that keeps to it: jsonschema says the same of each text, and validates what is drawn."""
+
+    def compare(self, cases):
+        """cases: (schema, values, more of the request)"""
+        requests = [{"kind": "json_schema", "text": json.dumps(schema), "samples": 8, "seed": number, "accepts": [json.dumps(one, ensure_ascii=False) for one in values], **more}
+                    for number, (schema, values, more) in enumerate(cases)]
+        for (schema, values, more), answer in zip(cases, answers(requests), strict=True):
+            self.assertNotIn("refused", answer, schema)
+            valid = Draft202012Validator(schema)
+            for value_, accepted in zip(values, answer["accepts"], strict=True):
+                self.assertEqual(accepted, valid.is_valid(value_), (schema, value_, more))
+            for text in answer["samples"]:
+                valid.validate(json.loads(text))
+
+    def test_lengths_count_characters_with_their_escapes(self):
+        cases = []
+        for least, most in ((None, 0), (None, 1), (None, 5), (0, 6), (2, 5), (3, None), (1, None), (5, 5), (None, 130), (100, 300), (64, 64), (63, 190), (130, None)):
+            text = {"type": "string", **({} if least is None else {"minLength": least}), **({} if most is None else {"maxLength": most})}
+            both = {"type": "object", "properties": {"a": text, "b": {"type": ["null", "string"], "maxLength": 4}}, "required": ["a", "b"]}
+            for counts in ({"counts": True}, {"counts": False}):  # outside of the grammar, and in it
+                cases += [(text, TEXTS, counts), (both, [{"a": one, "b": one[:3]} for one in TEXTS] + [{"a": "a\n", "b": b} for b in ("abcd\"", "ab\"\n", None)], counts),
+                          ({"type": "array", "items": text}, [[one, "\"\""] for one in TEXTS], counts),
+                          ({"type": "object", "propertyNames": text, "additionalProperties": {"type": "null"}}, [{one: None} for one in TEXTS], counts)]
+        self.compare(cases)
+
+    def test_lengths_where_the_schema_has_two_readings(self):
+        """Which of two parts a text belongs to is known at its end only; only where one reading is left lengths are counted outside of the grammar."""
+        short, named = {"type": "string", "maxLength": 3}, lambda kind, most: {"type": "object", "properties": {"name": {"type": "string", "maxLength": most}, "kind": {"const": kind}},
+                                                                                 "required": ["name", "kind"]}
+        texts = ["", "abc", "a\"b", "abcd", "long enough", "long enougH", "\"" * 10, "\"" * 9]
+        self.compare([({"anyOf": [short, {"enum": ["long enough", "abcd"]}]}, texts, {}), ({"anyOf": [short, {"type": "string", "minLength": 10}]}, texts, {}),
+                      ({"anyOf": [short, {"type": "null"}, {"type": "array", "items": short}]}, [*texts, None, ["abc"], ["abcd"]], {}),
+                      ({"anyOf": [named("a", 3), named("b", 9)]}, [{"name": text, "kind": kind} for text in texts for kind in "ab"], {}),
+                      ({"type": "object", "patternProperties": {"^a+$": short, "^[^a]+b$": {"type": "string", "minLength": 2}}, "additionalProperties": False}, [{"a": "\"\"\"\""}, {"xb": "\"\"\"\""}, {"aa": "\"\""}], {}),
+                      ({"$defs": {"s": short}, "type": "array", "items": {"anyOf": [{"$ref": "#/$defs/s"}, {"type": "object", "properties": {"n": {"$ref": "#/$defs/s"}}, "required": ["n"]}]}},
+                       [[text, {"n": text}] for text in texts], {})])
+
+    def test_patterns_match_what_json_escapes(self):
+        texts = [text for text in TEXTS if text.isascii() or len(text) < 9] + ["\"a\"", "x\n", "\n\n", "\\n", "\x00", "a\x00"]
+        cases = []
+        for regex in ("^.{1,3}$", "^[^a]*$", "^[^ x]+$", r"^\s+$", r'^"[a-z]"$', r"^\\+$", r"^[\x00-\x1f]*$", r"^[\n\t]{2,}$", r"^\W{1,4}$", "^(?:\n|x)+$", r"^\D?$"):
+            cases += [(schema_of(place, regex), [text if place == "pattern" else {text: None} for text in texts], {}) for place in PLACES[1:]]
+        requests = [{"kind": "json_schema", "text": json.dumps(schema), "samples": 8, "accepts": [json.dumps(one, ensure_ascii=False) for one in values]} for schema, values, _ in cases]
+        for (schema, values, _), answer in zip(cases, answers(requests), strict=True):
+            self.assertNotIn("refused", answer, schema)
+            regex = schema.get("pattern") or next(iter(schema.get("patternProperties", {})), None) or schema["propertyNames"]["pattern"]
+            matches = lambda one: re.fullmatch(regex, one if isinstance(one, str) else next(iter(one)), re.ASCII) is not None  # noqa: B023
+            self.assertEqual(answer["accepts"], [matches(one) for one in values], schema)
+            self.assertTrue(all(matches(json.loads(text)) for text in answer["samples"]), answer["samples"])
+
+    def test_numbers_have_any_decimals_and_exponents(self):
+        """Every number in its plain form, and with one digit but 0 before the point and an exponent; nothing outside of the bounds, as Python reads it."""
+        source = random.Random(5)
+        bounds = [{"minimum": 0}, {"minimum": 0, "maximum": 1}, {"exclusiveMinimum": 0}, {"exclusiveMaximum": 0}, {"maximum": 0}, {"minimum": -1.5, "maximum": 2.25},
+                  {"exclusiveMinimum": 0, "exclusiveMaximum": 1}, {"minimum": 0.1, "maximum": 0.3}, {"minimum": 5, "maximum": 5}, {"minimum": 0, "maximum": 0},
+                  {"minimum": 1e-7, "maximum": 1e7}, {"minimum": 1e30}, {"maximum": -1e-30}, {"minimum": 1e-300, "maximum": 1e300}, {"minimum": 99.5, "maximum": 100.5},
+                  {"minimum": 9.99, "maximum": 10.01}, {"minimum": 123456789, "maximum": 123456790}, {"minimum": 5e-324, "maximum": 1e-323}, {"exclusiveMinimum": -1, "exclusiveMaximum": -0.999}]
+        for _ in range(40):
+            low, high = sorted(round(source.uniform(-1, 1) * 10 ** source.randint(-6, 6), source.randint(0, 6)) for _ in range(2))
+            one = {**({source.choice(["minimum", "exclusiveMinimum"]): low} if source.random() < 0.8 else {}), **({source.choice(["maximum", "exclusiveMaximum"]): high} if source.random() < 0.8 else {})}
+            bounds += [one] if one and low < high else []
+        cases = []
+        for one in bounds:
+            near = [bound * factor for bound in (*one.values(), 1, -1e5, 1e-5) for factor in (0, 1, 1.0000001, 0.9999999, 2, 0.5, -1, 10, 1e-3)]
+            near += [step for bound in one.values() for step in (math.nextafter(bound, 9e99), math.nextafter(bound, -9e99), bound + 1, bound - 1e-9)]
+            near += [source.uniform(-2, 2) * 10 ** source.randint(-20, 20) for _ in range(20)]
+            texts = {form % number for number in near for form in ("%r", "%.3f", "%.12f", "%.15e", "%.2E")} | {str(int(number)) for number in near if abs(number) < 1e20}
+            cases.append(({"type": "number", **one}, sorted(texts | {"-0", "0.000", "1E+05", "1e-07", "9e-400", "1e400", "00", "1.", "01", "-", "1e", ".5", "+1"})))
+        found = answers([{"kind": "json_schema", "text": json.dumps(schema), "samples": 40, "seed": number, "accepts": texts} for number, (schema, texts) in enumerate(cases)])
+        reached = 0
+        for (schema, texts), answer in zip(cases, found, strict=True):
+            self.assertNotIn("refused", answer, schema)
+            valid = Draft202012Validator(schema)
+            for text in answer["samples"]:
+                valid.validate(json.loads(text))
+            for text, accepted in zip(texts, answer["accepts"], strict=True):
+                right = re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", text) is not None and valid.is_valid(json.loads(text))
+                self.assertTrue(right or not accepted, (schema, text))
+                plain = re.fullmatch(r"-?((0|[1-9]\d{0,23})(\.\d+)?|[1-9](\.\d+)?[eE][+-]?\d+)", text)
+                # A text may be read as the bound though its digits are beyond it; and the next doubles beside an excluded one have few.
+                edge = plain and (text == "1e400" or text == "9e-400" or any(abs(float(text) - bound) <= max(5e-324, abs(bound) * 2 ** -52) for key, bound in schema.items() if key != "type") and float(text) not in
+                                  [float(repr(bound)) for key, bound in schema.items() if key in ("minimum", "maximum") and repr(float(text)) == text])
+                if right and plain and not edge:
+                    self.assertTrue(accepted, (schema, text))
+                    reached += 1
+        self.assertGreater(reached, 5000)
+        refused = answers([{"kind": "json_schema", "text": json.dumps({"type": "number", **one})} for one in ({"minimum": 2, "maximum": 1}, {"minimum": 1, "exclusiveMaximum": 1}, {"minimum": 9007199254740993})])
+        self.assertTrue(all("refused" in one for one in refused), refused)
 
 
 if __name__ == "__main__":

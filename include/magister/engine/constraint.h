@@ -21,6 +21,9 @@ struct ConstraintRule {
   std::string text;                  // the schema as JSON, the expression, or the grammar (EBNF, rule "root")
   std::vector<std::string> choices;  // kChoice only: the whole text is one of them
   std::string name;                  // for messages: "constraint.regex"
+  // kJsonSchema only: at no place of a text two parts of the schema allow different texts, so that their lengths can be counted outside of the
+  // grammar; else the grammar counts, which takes a thousand times as long where lengths are in the hundreds.
+  bool counts_texts = false;
 };
 
 class ConstraintState;

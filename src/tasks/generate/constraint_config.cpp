@@ -10,6 +10,7 @@
 #include "magister/core/utf8.h"
 #include "tasks/generate/plain_schema.h"
 #include "tasks/generate/schema_keywords.h"
+#include "tasks/generate/text_readings.h"
 
 namespace magister {
 namespace {
@@ -123,7 +124,10 @@ std::unique_ptr<const Constraint> compile_constraint(const ConstraintRule& rule,
     if (!tokenizer.is_special(token)) bytes[id] = tokenizer.token_bytes(token);
   }
   ConstraintRule plain = rule;
-  if (rule.kind == Kind::kJsonSchema) plain.text = plain_schema(rule.text, rule.name);
+  if (rule.kind == Kind::kJsonSchema) {
+    plain.text = plain_schema(rule.text, rule.name);
+    plain.counts_texts = has_one_reading(rule.text);
+  }
   return std::make_unique<const Constraint>(plain, bytes, end_tokens, vocab_size);
 }
 

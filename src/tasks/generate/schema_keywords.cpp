@@ -110,6 +110,9 @@ class Walk {
                      "beside it",
                      name_, printable(key), shown(place));
     }
+    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+      if (value.contains(key)) check_bound(value.at(key), place + "/" + key);
+    }
     if (value.contains("pattern") && value.contains("format"))
       refuse("pattern beside format", "only one would be kept to");
     const bool free_names = value.contains("patternProperties") || value.contains("propertyNames") ||
@@ -155,6 +158,15 @@ class Walk {
                      "{}: the number {} at {} is beyond 64 bits (it would be written as another); write it as a text",
                      name_, printable(one.dump()), shown(place));
     }
+  }
+
+  // The library reads bounds as doubles.
+  void check_bound(const json& value, const std::string& place) const {
+    const bool rounded = value.is_number_integer() && fmt::format("{:.0f}", value.get<double>()) != value.dump();
+    MAGISTER_CHECK(!rounded, ExitCode::kConfig,
+                   "{}: the bound {} at {} is no double (it would be kept to as the nearest one); write one that is, "
+                   "such as {:.0f}",
+                   name_, printable(value.dump()), shown(place), value.get<double>());
   }
 
   // enum and const beside a type: the library writes their values whatever the type says.
