@@ -254,7 +254,9 @@ std::optional<Generator::InFlight> Generator::begin_ahead(const InFlight& now) {
     }
     ids_R = ids_R.index_select(0, upload(at::tensor(rows, at::kLong), ids_R.device()));
   }
-  const at::Tensor logits_RV = parts_->runner.run_ahead(texts, ids_R);
+  // A rule of the model may begin to say something with the token behind the one that is not known.
+  const bool draws = parts_->sampler.draws_all_on_device(texts, 1);
+  const at::Tensor logits_RV = draws ? parts_->runner.run_ahead(texts, ids_R) : at::Tensor();
   if (!logits_RV.defined()) {
     for (Sequence* text : texts) text->scheduled = 0;
     return {};

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "magister/engine/model_rules.h"
+
 namespace magister {
 namespace {
 
@@ -15,6 +17,34 @@ class LogitBias final : public LogitsProcessor {
 
  private:
   std::vector<std::pair<TokenId, float>> bias_;
+};
+
+class SequenceBias final : public LogitsProcessor {
+ public:
+  explicit SequenceBias(std::shared_ptr<const ModelRules> rules) : rules_(std::move(rules)) {}
+  void apply(std::span<float> logits_V, const DecodingState& state) const override {
+    for (const auto& [id, bias] : biases_by_rules(*rules_, state.history))
+      logits_V[static_cast<std::size_t>(id)] += bias;
+  }
+
+ private:
+  std::shared_ptr<const ModelRules> rules_;
+};
+
+// Of several forced tokens none is likelier than another. The mask leaves no others, but where they give way to it.
+class ForcedTokens final : public LogitsProcessor {
+ public:
+  explicit ForcedTokens(std::shared_ptr<const ModelRules> rules) : rules_(std::move(rules)) {}
+  bool applies_to(const DecodingState& state) const override { return !forced_by_rules(*rules_, state).empty(); }
+  void apply(std::span<float> logits_V, const DecodingState& state) const override {
+    for (const TokenId id : forced_by_rules(*rules_, state)) {
+      float& logit = logits_V[static_cast<std::size_t>(id)];
+      if (logit != kExcluded) logit = 0;
+    }
+  }
+
+ private:
+  std::shared_ptr<const ModelRules> rules_;
 };
 
 class RepetitionPenalty final : public LogitsProcessor {
@@ -61,9 +91,12 @@ class GuidedTokens final : public LogitsProcessor {
 }  // namespace
 
 LogitsChain::LogitsChain(const SamplingParams& params) {
+  const auto& rules = params.rules;
+  if (rules && !rules->sequence_bias.empty()) append(std::make_unique<SequenceBias>(rules));
   if (!params.logit_bias.empty()) append(std::make_unique<LogitBias>(params.logit_bias));
   if (params.repetition_penalty != 1.0) append(std::make_unique<RepetitionPenalty>(params.repetition_penalty));
   append(std::make_unique<AllowedTokens>());
+  if (rules && (rules->forced_first || !rules->forced_last.empty())) append(std::make_unique<ForcedTokens>(rules));
   append(std::make_unique<GuidedTokens>());
 }
 

@@ -10,6 +10,7 @@
 #include "engine/gpu_sampler.h"
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
+#include "magister/engine/model_rules.h"
 
 namespace magister {
 
@@ -37,14 +38,26 @@ DrawKey RowSampler::key_of(const Sequence& sequence, int later) const {
           static_cast<std::uint64_t>(sequence.num_tokens() - sequence.num_prompt_tokens() + later)};
 }
 
-bool RowSampler::draws_on_device(const Sequence& sequence) const {
+DecodingState RowSampler::state_of(const Sequence& sequence) {
+  DecodingState state{sequence.tokens, {}};
+  const GenerationRequest& request = sequence.request;
+  state.num_prompt = request.prompt.size() - request.begun;
+  state.max_length = request.prompt.size() + static_cast<std::size_t>(request.max_new_tokens);
+  return state;
+}
+
+bool RowSampler::draws_on_device(const Sequence& sequence, int later) const {
+  const DecodingState state = state_of(sequence);
   return model_.queue() != nullptr && sequence.request.max_new_tokens > 0 && !sequence.constraint &&
          !sequence.request.greedy && top_logprobs_ == 0 && !(reads_guided_rows_ && sequence.request.guided) &&
-         !chain_.applies_to({sequence.tokens, {}});
+         !(params_.rules && rules_apply(*params_.rules, state, static_cast<std::size_t>(later))) &&
+         !chain_.applies_to(state);
 }
 
 bool RowSampler::finds_candidates_on_device(const Sequence& sequence) const {
-  return model_.queue() != nullptr && reads_guided_rows_ && sequence.request.guided &&
+  const bool changes_logits = params_.rules && (!params_.rules->sequence_bias.empty() ||
+                                                !forced_by_rules(*params_.rules, state_of(sequence)).empty());
+  return model_.queue() != nullptr && reads_guided_rows_ && !changes_logits && sequence.request.guided &&
          sequence.request.max_new_tokens > 0 && std::max(candidates_, top_logprobs_) <= kMostGpuCandidates;
 }
 
@@ -59,10 +72,11 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
   Found guided, constrained;  // on the device
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const bool draws = draws_on_device(*sequences[i]), finds = finds_candidates_on_device(*sequences[i]);
-    Found& found = sequences[i]->constraint ? constrained : guided;
+    const std::span<const std::uint64_t> bits = finds ? allowed(*sequences[i]) : std::span<const std::uint64_t>();
+    Found& found = bits.empty() ? guided : constrained;
     (draws ? drawn : finds ? found.rows : copied).push_back(static_cast<std::int64_t>(i));
     if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
-    if (finds) found.histories.push_back({sequences[i]->tokens, allowed(*sequences[i])});
+    if (finds) found.histories.push_back({sequences[i]->tokens, bits});
   }
   const auto selected = [&](const std::vector<std::int64_t>& of) {
     return of.size() == sequences.size()
@@ -95,8 +109,9 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
   return result;
 }
 
-bool RowSampler::draws_all_on_device(const std::vector<Sequence*>& sequences) const {
-  return std::all_of(sequences.begin(), sequences.end(), [&](const Sequence* one) { return draws_on_device(*one); });
+bool RowSampler::draws_all_on_device(const std::vector<Sequence*>& sequences, int later) const {
+  return std::all_of(sequences.begin(), sequences.end(),
+                     [&](const Sequence* one) { return draws_on_device(*one, later); });
 }
 
 DrawnRows RowSampler::begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV,
@@ -114,20 +129,23 @@ RowSampler::Rows RowSampler::finish_drawing(const DrawnRows& drawn) const {
   return result;
 }
 
-// Empty: all tokens are.
 std::span<const std::uint64_t> RowSampler::allowed(Sequence& sequence) const {
-  if (!sequence.constraint) return {};
-  const std::span<const std::uint64_t> allowed = sequence.constraint->allowed();
-  MAGISTER_CHECK(!allowed.empty(), ExitCode::kData,
+  DecodingState state = state_of(sequence);
+  if (sequence.constraint) state.allowed = sequence.constraint->allowed();
+  MAGISTER_CHECK(!sequence.constraint || !state.allowed.empty(), ExitCode::kData,
                  "record {}, text {}: after {} tokens no token continues the constraint "
                  "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
                  sequence.request.record, sequence.request.sample, sequence.logprobs.size());
-  return allowed;
+  if (!params_.rules || !rules_apply(*params_.rules, state)) return state.allowed;
+  sequence.allowed = tokens_by_rules(*params_.rules, state, model_.config().vocab_size);
+  return sequence.allowed;
 }
 
 std::vector<float> RowSampler::processed(Sequence& sequence, std::span<const float> logits_V) const {
   std::vector<float> row_V(logits_V.begin(), logits_V.end());
-  chain_.apply(row_V, {sequence.tokens, allowed(sequence)});
+  DecodingState state = state_of(sequence);
+  state.allowed = allowed(sequence);
+  chain_.apply(row_V, state);
   return row_V;
 }
 
@@ -142,7 +160,9 @@ void RowSampler::sample(Sequence& sequence, const Row& row, std::span<const Guid
   if (top_logprobs_ > 0) {
     append_most_probable(row.logits_V, top_logprobs_, sequence.top_ids, sequence.top_logprobs);
   }
-  const DecodingState state{sequence.tokens, allowed(sequence), guided};
+  DecodingState state = state_of(sequence);
+  state.guided = guided;
+  if (!row.drawn) state.allowed = allowed(sequence);
   append(sequence,
          row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_of(sequence), key_of(sequence)));
 }

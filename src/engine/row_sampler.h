@@ -44,7 +44,7 @@ class RowSampler {
 
   // The same in two steps where the device draws all of them, so that another pass is queued before the host has the tokens. later: tokens that
   // are drawn of each sequence and not yet appended.
-  bool draws_all_on_device(const std::vector<Sequence*>& sequences) const;
+  bool draws_all_on_device(const std::vector<Sequence*>& sequences, int later = 0) const;
   DrawnRows begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, int later) const;
   // Waits for the device.
   Rows finish_drawing(const DrawnRows& drawn) const;
@@ -57,9 +57,11 @@ class RowSampler {
   std::vector<float> processed(Sequence& sequence, std::span<const float> logits_V) const;
 
  private:
+  // By the constraint and the model's rules; empty: all tokens are. Valid until the sequence's next call.
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
+  static DecodingState state_of(const Sequence& sequence);
   void append(Sequence& sequence, const SampledToken& token) const;
-  bool draws_on_device(const Sequence& sequence) const;
+  bool draws_on_device(const Sequence& sequence, int later = 0) const;
   bool finds_candidates_on_device(const Sequence& sequence) const;
   const SamplingParams& params_of(const Sequence& sequence) const {
     return sequence.request.greedy ? greedy_ : params_;

@@ -34,6 +34,7 @@ struct Sequence {
   std::vector<TokenId> top_ids;
   std::vector<float> top_logprobs;
   std::vector<float> guide_kl;
+  std::vector<std::uint64_t> allowed;         // by the constraint and the model's rules, of the row that is read now
   std::optional<ConstraintState> constraint;  // stands after the last token, also while its pages are gone
   std::vector<std::int32_t> pages;
   std::int64_t computed = 0;   // tokens whose keys and values stand in the pages

@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -244,6 +245,29 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
   return *end_tokens_;
 }
 
+std::shared_ptr<const ModelRules> Checkpoint::rules(bool ends_count) {
+  if (generation_) return rules_;
+  generation_ = read_generation_config(path(), config().vocab_size);
+  if (!generation_->not_computed.empty())
+    log_warning(
+        "{}: {} (transformers would write other texts with it, and here nothing reads it; of stop_strings the task's "
+        "key `stop` does the "
+        "same)",
+        printable((fs::path(path()) / "generation_config.json").string(), 4096),
+        fmt::join(generation_->not_computed, ", "));
+  ModelRules rules = generation_->rules;
+  const std::vector<TokenId> ends = ends_count && !rules.empty() ? end_tokens() : std::vector<TokenId>();
+  std::erase_if(rules.bad_words,
+                [&](const std::vector<TokenId>& word) {  // as in transformers: a text must be able to end
+                  return word.size() == 1 && std::find(ends.begin(), ends.end(), word.front()) != ends.end();
+                });
+  if (rules.min_length > 0 || rules.min_new_tokens > 0) rules.end_tokens = ends;
+  if (!rules.empty()) rules_ = std::make_shared<const ModelRules>(std::move(rules));
+  return rules_;
+}
+
+std::string Checkpoint::rules_sha256() const { return rules_ ? sha256_hex(rules_->words()) : ""; }
+
 namespace {
 
 // What the training's complete file says of the folder beside it; empty where there is none, or one of an earlier version.
@@ -306,6 +330,7 @@ Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll)
                     {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
                     {"end_tokens", ends.empty() ? std::string("none") : ends}};
+  if (rules_) all.emplace_back("generation_rules_sha256", rules_sha256());
   // The model's hash covers it, too: nothing that compares models can take two adapters for one.
   if (!section_.adapter.empty()) {
     all.emplace_back("adapter_sha256", files_sha256(world, lora_paths(section_.adapter), poll));

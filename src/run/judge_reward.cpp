@@ -61,11 +61,12 @@ struct JudgeReward::Loaded {
   std::string where;  // of what is graded now
 
   Loaded(const OpenModel& source, int num_threads, std::int64_t pages, const VerdictReader& reader,
-         const LoadHook& hook)
+         std::shared_ptr<const ModelRules> rules, const LoadHook& hook)
       : pool(num_threads),
         model(source.load(*group, pool, hook)),
-        generator(model, {static_cast<std::int64_t>(kSequences), static_cast<std::int64_t>(kTokens), pages}, greedy(),
-                  0, [&reader](auto, auto, const std::vector<TokenId>& reply) { return reader.ends(reply); }) {
+        generator(model, {static_cast<std::int64_t>(kSequences), static_cast<std::int64_t>(kTokens), pages},
+                  greedy(std::move(rules)), 0,
+                  [&reader](auto, auto, const std::vector<TokenId>& reply) { return reader.ends(reply); }) {
     model.self_test();
     generator.on_not_finite([this](auto, auto, const std::vector<TokenId>&) {
       fail(ExitCode::kData,
@@ -76,9 +77,10 @@ struct JudgeReward::Loaded {
   }
 
  private:
-  static SamplingParams greedy() {
+  static SamplingParams greedy(std::shared_ptr<const ModelRules> rules) {
     SamplingParams params;
     params.temperature = 0;
+    params.rules = std::move(rules);
     return params;
   }
 };
@@ -92,6 +94,7 @@ JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& cont
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)),
       ends_(config.max_new_tokens > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
+      rules_(config.max_new_tokens > 0 ? checkpoint_.rules() : nullptr),
       reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
   check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   if (config_.max_new_tokens > 0 && config_.use_chat_template) warn_of_unended_turn(checkpoint_, config_.name, ends_);
@@ -149,7 +152,8 @@ std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const std::string& nee
 
 JudgeReward::Loaded& JudgeReward::loaded(int num_threads, const std::function<void()>& alive) {
   if (!loaded_) {
-    loaded_ = std::make_shared<Loaded>(model_, num_threads, num_pages(), reader_, alive ? LoadHook(alive) : LoadHook());
+    loaded_ = std::make_shared<Loaded>(model_, num_threads, num_pages(), reader_, rules_,
+                                       alive ? LoadHook(alive) : LoadHook());
   }
   return *loaded_;
 }

@@ -135,6 +135,8 @@ ExitCode TaskRunner::run() {
              context_.results_path);
     return ExitCode::kDone;
   }
+  if (const std::string words = checkpoint_.generation_words(); !words.empty())
+    log_info("{}: generation_config.json: {}", task_.name(), words);
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));

@@ -91,6 +91,8 @@ PlanReport TaskRunner::plan() {
   if (model_stands_in_) {
     for (auto& note : stand_in_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
   }
+  if (const std::string words = checkpoint_.generation_words(); !words.empty())
+    report.notes.emplace_back("generation_config.json", words);
   const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
   plan_sizes(report, numbers);
   const MemoryParts on_host = job_->host_memory(numbers);

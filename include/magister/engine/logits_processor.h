@@ -20,6 +20,8 @@ struct DecodingState {
   std::span<const std::uint64_t>
       allowed;                            // empty, or a bit per token (bit i of word i / 64): nothing else may come out
   std::span<const GuidedToken> guided{};  // empty, or what is added to these tokens' logits: nothing else may come out
+  std::size_t num_prompt = 0;             // of the history, that are no text yet
+  std::size_t max_length = 0;             // that the history has when the text has all tokens that it may have
 };
 
 // The logit of a token that may not come out.
@@ -34,7 +36,8 @@ class LogitsProcessor {
   virtual void apply(std::span<float> logits_V, const DecodingState& state) const = 0;
 };
 
-// Processors in their order: that of transformers, bias, repetition penalty, mask; then what a guide adds.
+// Processors in their order: that of transformers, biases (the model's own, then the task's), repetition penalty, mask, forced tokens; then what a
+// guide adds. What the model's rules ban is in the mask (tokens_by_rules).
 class LogitsChain {
  public:
   // Those that the parameters ask for, the mask of allowed tokens, and the guide.

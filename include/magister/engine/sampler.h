@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 
 namespace magister {
 
+struct ModelRules;  // model_rules.h
+
 struct SamplingParams {
   double temperature = 1.0;         // 0: greedy, the highest logit, of equal ones the lowest id
   std::int64_t top_k = 0;           // 0: off
@@ -20,6 +23,7 @@ struct SamplingParams {
   double min_p = 0.0;               // tokens below min_p * the most probable one's probability are out
   double repetition_penalty = 1.0;  // logits of seen tokens (prompt and text): divided when positive, else multiplied
   std::vector<std::pair<TokenId, float>> logit_bias{};
+  std::shared_ptr<const ModelRules> rules{};  // the model's own; null: none
 };
 
 // What a draw depends on besides the distribution.

@@ -16,6 +16,7 @@
 #include "magister/model/model_config.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/generation_config.h"
 #include "magister/run/run_context.h"
 #include "magister/text/tokenizer.h"
 
@@ -56,9 +57,15 @@ class Checkpoint {
   // Tokens that end a text: eos_token_id of generation_config.json, else of config.json (a number or a list), else of the GGUF
   // file; empty when the model names none.
   const std::vector<TokenId>& end_tokens();
+  // What else generation_config.json says of the texts that the model writes (generation_config.h); null: nothing. Says in a warning what of it
+  // is not computed. ends_count: end tokens end the text, so those that it bars are barred.
+  std::shared_ptr<const ModelRules> rules(bool ends_count = true);
+  // What of the file was read by rules(): a line for people, and the hash of the rules; empty where there is nothing.
+  std::string generation_words() const { return generation_ ? generation_->words() : ""; }
+  std::string rules_sha256() const;
 
   // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
-  // not; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
+  // not; generation_rules_sha256 where rules() gave some; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
   // leaves (leave_if_stopped). Equal on every rank. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
   // Throws Error(kInputOutput) where a file of the model, its tokenizer or its adapter is no longer the one that was opened: what is read of
@@ -76,6 +83,8 @@ class Checkpoint {
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::optional<std::optional<ChatSource>> chat_;  // outer: asked for
   std::optional<std::vector<TokenId>> end_tokens_;
+  std::optional<GenerationConfig> generation_;
+  std::shared_ptr<const ModelRules> rules_;  // as they were asked for first
 };
 
 }  // namespace magister

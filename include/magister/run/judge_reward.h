@@ -79,7 +79,8 @@ class JudgeReward {
   const JudgePrompts prompts_;
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
-  std::vector<TokenId> ends_;  // that end a reply, ascending
+  std::vector<TokenId> ends_;                // that end a reply, ascending
+  std::shared_ptr<const ModelRules> rules_;  // of replies; null: none
   const VerdictReader reader_;
   std::shared_ptr<Loaded> loaded_;                   // once it has been asked
   std::uint64_t num_graded_ = 0, num_low_mass_ = 0;  // prompts

@@ -140,6 +140,7 @@ void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
                    "them",
                    config_.stop_tokens_place, id, model_.vocab_size);
   }
+  sampling_.rules = checkpoint.rules(!config_.ignore_eos);
   if (config_.ignore_eos) return;
   const std::vector<TokenId>& ends = checkpoint.end_tokens();
   stops_.tokens.insert(stops_.tokens.end(), ends.begin(), ends.end());

@@ -80,6 +80,7 @@ class JudgeShard final : public GeneratorShard {
                                  run_.config.share_prefixes};
     SamplingParams greedy;
     greedy.temperature = 0;
+    greedy.rules = run_.rules;
     // More prompts than one pass takes.
     start(
         limits, greedy, 0, [this](auto, auto, const auto& reply) { return reader_.ends(reply); },

@@ -24,9 +24,10 @@ struct JudgeRun {
   const std::vector<VerdictClass>& classes;
   const VerdictTokens& tokens;  // of the classes
   const Tokenizer& tokenizer;
-  const std::vector<TokenId>& ends;  // tokens that end a reply, ascending
-  const JudgePanel* panel;           // null: this task's own verdicts alone
-  std::int64_t num_pages;            // of the cache, equal on every rank
+  const std::vector<TokenId>& ends;         // tokens that end a reply, ascending
+  const JudgePanel* panel;                  // null: this task's own verdicts alone
+  std::int64_t num_pages;                   // of the cache, equal on every rank
+  std::shared_ptr<const ModelRules> rules;  // of replies; null: none
 };
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.

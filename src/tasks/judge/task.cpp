@@ -67,8 +67,9 @@ class JudgeJob final : public TaskJob {
   const JudgePrompts prompts_;
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
-  std::vector<TokenId> ends_;             // that end a reply, ascending; none are asked for where none is written
-  std::optional<RecordAnswers> answers_;  // of the generate task, once it has run
+  std::vector<TokenId> ends_;                // that end a reply, ascending; none are asked for where none is written
+  std::shared_ptr<const ModelRules> rules_;  // of its replies; null: none
+  std::optional<RecordAnswers> answers_;     // of the generate task, once it has run
 };
 
 JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& inputs)
@@ -81,7 +82,10 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
       tokens_(verdict_tokens(tokenizer_, classes_)) {
   const ModelConfig& model = inputs.checkpoint.config();
   check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
-  if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
+  if (config_.max_new_tokens > 0) {
+    ends_ = inputs.checkpoint.end_tokens();
+    rules_ = inputs.checkpoint.rules();
+  }
   std::sort(ends_.begin(), ends_.end());
   if (config_.max_new_tokens > 0 && config_.use_chat_template)
     warn_of_unended_turn(inputs.checkpoint, config_.name, ends_);
@@ -204,7 +208,7 @@ void JudgeJob::work(const ModelRun& run, const PlanNumbers& plan) {
   if (!config_.panel.empty())
     panel.emplace(panel_paths(), verdict_names(classes_), plan.num_samples / prompts_.group());
   run_judge_units({run, config_, prompts_.orders(), prompts_.group(), classes_, tokens_, tokenizer_, ends_,
-                   panel ? &*panel : nullptr, run.cache_pages});
+                   panel ? &*panel : nullptr, run.cache_pages, rules_});
 }
 
 // The summary first: a complete file whose summary failed would never get one.

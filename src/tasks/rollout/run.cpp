@@ -110,6 +110,7 @@ class Roller final : public GeneratorShard {
                                 static_cast<std::int64_t>(config.max_new_tokens - cut)};
       const auto begin = record.rollouts.roll_in.begin();
       request.prompt.insert(request.prompt.end(), begin, begin + static_cast<std::ptrdiff_t>(cut));
+      request.begun = cut;
       request.greedy = config.first_greedy;
       request.guided = config.continue_guided;
       generator_->add(std::move(request), config.n);

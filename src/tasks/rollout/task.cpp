@@ -185,6 +185,7 @@ class Rollout final : public Task {
     RolloutConfig config = config_;
     config.max_sequences = chosen.sequences;
     config.token_budget = chosen.tokens;
+    config.sampling.rules = inputs.checkpoint.rules(!config.ignore_eos);
     return std::make_unique<RolloutJob>(std::move(config), pass_shape(device), inputs);
   }
 

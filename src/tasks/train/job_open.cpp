@@ -288,6 +288,7 @@ std::string TrainJob::state_identity() const {
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
+  if (const std::string rules = checkpoint_.rules_sha256(); !rules.empty()) all += rules + "\n";
   // Two slices of texts of one length have one plan.
   const IndexRange records = dataset_.records();
   all += fmt::format("records {} to {} of {}\n", records.begin, records.end, dataset_.num_source_records());

@@ -10,7 +10,8 @@ PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, 
                              const Dataset& records)
     : checkpoint_(checkpoint), config_(config), reward_(config, context) {
   checkpoint_.tokenizer();
-  ends_ = policy_end_tokens(checkpoint_);
+  checkpoint_.end_tokens();
+  checkpoint_.rules();
   const ModelConfig& model = checkpoint_.config();
   check_positions(model, config_.length_place, config_.longest_prompt(), config_.grpo.max_new_tokens);
   MAGISTER_CHECK(model.final_logit_softcapping == 0 || config_.grpo.sampling.temperature == 1, ExitCode::kConfig,
@@ -35,7 +36,8 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   reward_.read_records(world, records);
   TextRules rules;
   rules.tokenizer = &checkpoint_.tokenizer();
-  rules.end_tokens = ends_;
+  rules.end_tokens = checkpoint_.end_tokens();
+  rules.rules = checkpoint_.rules();
   rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive) {
     return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads, alive);
   };

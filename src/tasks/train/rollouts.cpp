@@ -84,10 +84,12 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
   Transformer model = source.load(*group, pool_, alive);
   if (!std::exchange(tested_, true)) model.self_test();
   const std::vector<TokenId>& ends = rules_.end_tokens;
+  SamplingParams sampling = config_.grpo.sampling;
+  sampling.rules = rules_.rules;
   Generator generator(model,
                       {static_cast<std::int64_t>(source_.limits.sequences),
                        static_cast<std::int64_t>(source_.limits.tokens), source_.num_pages},
-                      config_.grpo.sampling, seed_of(config_.batches.seed, step),
+                      sampling, seed_of(config_.batches.seed, step),
                       [&](std::uint64_t, std::uint64_t, const std::vector<TokenId>& tokens) {
                         return std::find(ends.begin(), ends.end(), tokens.back()) != ends.end();
                       });

@@ -32,6 +32,7 @@ struct RolloutText {
 struct TextRules {
   const Tokenizer* tokenizer = nullptr;
   std::vector<TokenId> end_tokens;
+  std::shared_ptr<const ModelRules> rules;  // the model's own; null: none
   // Of texts of one prompt, finite; alive: called between passes. Local, one thread.
   std::function<std::vector<double>(std::span<const RolloutText>, int num_threads, const std::function<void()>& alive)>
       rewards;
