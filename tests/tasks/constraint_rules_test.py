@@ -226,6 +226,24 @@ class Bounds(unittest.TestCase):
                       ({"$defs": {"s": short}, "type": "array", "items": {"anyOf": [{"$ref": "#/$defs/s"}, {"type": "object", "properties": {"n": {"$ref": "#/$defs/s"}}, "required": ["n"]}]}},
                        [[text, {"n": text}] for text in texts], {})])
 
+    def test_a_name_that_two_patterns_match_is_refused(self):
+        """It would be held to one of their schemas."""
+        source, texts = Expressions(7), Expressions(8).texts(300)
+        pairs = [("^a.*$", "^.*b$"), ("^[a-c]+$", "^c{2,3}$"), ("a", "b"), ("^a{3}$", "^a{4,}$"), ("^(ab)*$", "^b(ab)*$"), ("^x?$", "^y?$"), (r"^\\d$", r"^\\D$"), ("^[^a]$", "^a$"),
+                 *((source.expression(), source.expression()) for _ in range(60))]
+        made = [{"type": "object", "patternProperties": {one: {"type": "null"}, other: {"type": "integer"}}, "additionalProperties": False} for one, other in pairs if one != other]
+        found = answers([{"kind": "json_schema", "text": json.dumps(schema)} for schema in made])
+        refused = 0
+        for schema, answer in zip(made, found, strict=True):
+            one, other = schema["patternProperties"]
+            both = [text for text in texts if re.fullmatch(one, text, re.ASCII) and re.fullmatch(other, text, re.ASCII)]
+            said = "can match both" in answer.get("refused", "") or "says the same" in answer.get("refused", "")
+            self.assertTrue(said or not both, (one, other, both[:3], answer))
+            refused += said
+        told = ["can match both" in answer.get("refused", "") for answer in found[:8]]
+        self.assertEqual(told, [True, True, False, False, False, True, False, False])
+        self.assertTrue(8 < refused < len(made), refused)
+
     def test_patterns_match_what_json_escapes(self):
         texts = [text for text in TEXTS if text.isascii() or len(text) < 9] + ["\"a\"", "x\n", "\n\n", "\\n", "\x00", "a\x00"]
         cases = []

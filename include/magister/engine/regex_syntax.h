@@ -15,4 +15,7 @@ enum class RegexPlace { kText, kJsonString };
 // Throws std::runtime_error naming the position for what is not an expression or is not known: look-around, back references, \b, \p, flags.
 std::string plain_regex(const std::string& regex, RegexPlace place);
 
+// Whether some whole text matches both expressions; true also where they are too large to tell. Throws likewise. Local.
+bool may_share_a_text(const std::string& one, const std::string& other);
+
 }  // namespace magister

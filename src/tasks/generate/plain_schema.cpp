@@ -39,6 +39,7 @@ class Rewriter {
   Json part(const std::string& key, const Json& value, const std::string& place) const {
     if (key == "pattern" && value.is_string()) return pattern(value.get<std::string>(), place);
     if (key == "patternProperties" && value.is_object()) {
+      check_patterns(value, place);
       Json made = Json::object();
       for (const auto& [name, inner] : value.items()) {
         const std::string plain = pattern(name, place + "/" + name);
@@ -60,6 +61,19 @@ class Rewriter {
       return made;
     }
     return value;
+  }
+
+  // A name that two patterns match would be held to one of their schemas, and has to match both.
+  void check_patterns(const Json& patterns, const std::string& place) const {
+    for (auto one = patterns.begin(); one != patterns.end(); ++one) {
+      pattern(one.key(), place + "/" + one.key());  // refuses what is none
+      for (auto other = patterns.begin(); other != one; ++other) {
+        MAGISTER_CHECK(one.value() == other.value() || !may_share_a_text(one.key(), other.key()), ExitCode::kConfig,
+                       "{}: a name can match both {} and {} at {} (only one of their schemas would be kept to); write "
+                       "patterns that no name matches both",
+                       name_, printable(other.key()), printable(one.key()), printable(place));
+      }
+    }
   }
 
   std::string pattern(const std::string& regex, const std::string& place) const {

@@ -47,10 +47,6 @@ class Walk {
         seen |= kinds;
       }
     }
-    if (schema.contains("patternProperties")) {
-      const bool others = !schema.contains("additionalProperties") || schema.at("additionalProperties") != false;
-      if (schema.at("patternProperties").size() + (others ? 1 : 0) > 1) return false;
-    }
     for (const auto& [key, inner] : schema.items()) {
       if (key != "const" && key != "enum" && key != "default" && key != "examples" && !all_of(inner, depth))
         return false;
