@@ -12,8 +12,8 @@ namespace {
 bool may_hold(const TextPlace& place) { return place.bounds.most < 0 || place.count <= place.bounds.most; }
 bool may_close(const TextPlace& place) { return place.count >= place.bounds.least && may_hold(place); }
 
-bool holds(const std::vector<std::uint64_t>& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
-void clear(std::vector<std::uint64_t>& bits, std::size_t i) { bits[i / 64] &= ~(std::uint64_t{1} << (i % 64)); }
+bool has_bit(const std::vector<std::uint64_t>& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
+void drop_bit(std::vector<std::uint64_t>& bits, std::size_t i) { bits[i / 64] &= ~(std::uint64_t{1} << (i % 64)); }
 
 constexpr std::string_view kPlainCharacter = R"([^\0-\x1f\"\\])",
                            kEscape = R"(escape ::= [\"\\bfnrt] | "u00" [017] [0-9a-f])";
@@ -116,7 +116,7 @@ void CountedTokens::bar(std::vector<std::uint64_t>& allowed, const TextPlace& pl
                         const std::function<TextBounds(std::string_view)>& bounds_behind) const {
   std::map<std::string_view, TextBounds> known;
   const auto check = [&](std::uint32_t id) {
-    if (!holds(allowed, id)) return;
+    if (!has_bit(allowed, id)) return;
     const std::string_view bytes = tokens_[id];
     TextPlace copy = place;
     const bool fits = go_on(copy, bytes, [&](std::size_t n) {
@@ -125,7 +125,7 @@ void CountedTokens::bar(std::vector<std::uint64_t>& allowed, const TextPlace& pl
       const auto found = known.find(begin);
       return found != known.end() ? found->second : known.emplace(begin, bounds_behind(begin)).first->second;
     });
-    if (!fits) clear(allowed, id);
+    if (!fits) drop_bit(allowed, id);
   };
   if (!place.inside) {
     for (const std::uint32_t id : opening_) check(id);
@@ -138,11 +138,11 @@ void CountedTokens::bar(std::vector<std::uint64_t>& allowed, const TextPlace& pl
   const std::int64_t least = place.bounds.least, most = place.bounds.most;
   if (most >= 0 && place.count + most_chars_ > most) {
     for (std::size_t i = 0; i < chars_.size(); ++i) {
-      if (place.count + chars_[i] > most) clear(allowed, i);
+      if (place.count + chars_[i] > most) drop_bit(allowed, i);
     }
   }
   for (const std::uint32_t id : closing_) {
-    if (place.count + chars_[id] < least) clear(allowed, id);
+    if (place.count + chars_[id] < least) drop_bit(allowed, id);
   }
   for (const std::uint32_t id : reopening_) check(id);
 }

@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::vector<std::uint64_t>;
 
-void clear(Words& words, TokenId id) {
+void bar(Words& words, TokenId id) {
   const auto i = static_cast<std::size_t>(id);
   if (i / 64 < words.size()) words[i / 64] &= ~(std::uint64_t{1} << (i % 64));
 }
@@ -32,7 +32,7 @@ void bar_repeated(Words& words, std::span<const TokenId> history, std::size_t n)
   const std::span<const TokenId> newest = history.last(n - 1);
   for (std::size_t i = 0; i + n <= history.size(); ++i) {
     if (std::equal(newest.begin(), newest.end(), history.begin() + static_cast<std::ptrdiff_t>(i)))
-      clear(words, history[i + n - 1]);
+      bar(words, history[i + n - 1]);
   }
 }
 
@@ -49,7 +49,7 @@ std::size_t first_written(const ModelRules& rules, const DecodingState& state) {
   return rules.forced_first && state.num_prompt <= 1 ? 1 : 0;
 }
 
-bool any(const Words& words) {
+bool leaves_any(const Words& words) {
   return std::any_of(words.begin(), words.end(), [](std::uint64_t word) { return word != 0; });
 }
 
@@ -98,21 +98,21 @@ std::vector<std::uint64_t> tokens_by_rules(const ModelRules& rules, const Decodi
     if (rules.no_repeat_ngram_size > 0)
       bar_repeated(words, state.history, static_cast<std::size_t>(rules.no_repeat_ngram_size));
     for (const std::vector<TokenId>& ids : rules.bad_words) {
-      if (ends_with(state.history, all_but_last(ids))) clear(words, ids.back());
+      if (ends_with(state.history, all_but_last(ids))) bar(words, ids.back());
     }
     if (is_too_short(rules, state.history.size(), num_written(state))) {
-      for (const TokenId id : rules.end_tokens) clear(words, id);
+      for (const TokenId id : rules.end_tokens) bar(words, id);
     }
   } else {
     Words only(words.size());
     for (const TokenId id : forced) only[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
     for (std::size_t i = 0; i < words.size(); ++i) words[i] &= only[i];
   }
-  for (const TokenId id : rules.suppressed) clear(words, id);
+  for (const TokenId id : rules.suppressed) bar(words, id);
   if (num_written(state) == first_written(rules, state)) {
-    for (const TokenId id : rules.suppressed_first) clear(words, id);
+    for (const TokenId id : rules.suppressed_first) bar(words, id);
   }
-  return any(words) ? words : before;
+  return leaves_any(words) ? words : before;
 }
 
 std::vector<std::pair<TokenId, float>> biases_by_rules(const ModelRules& rules, std::span<const TokenId> history) {

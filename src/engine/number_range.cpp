@@ -18,7 +18,7 @@
 namespace magister {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 // 0.d1 d2 d3 ... times 10^point; no digits: 0.
 struct Decimal {
@@ -56,7 +56,7 @@ Decimal decimal_of(double value) {
   return decimal;
 }
 
-class Writer {
+class RangeWriter {
  public:
   // least <= most, of which the last may be infinite.
   std::string write(double least, double most) {
@@ -140,19 +140,19 @@ class Writer {
   }
 
   std::string plain(double from, double to) {
-    Decimal low = decimal_of(from), high = to == kInfinity ? Decimal{} : decimal_of(to);
+    Decimal low = decimal_of(from), high = to == kNoLimit ? Decimal{} : decimal_of(to);
     cut(low, true);
     cut(high, false);
-    const int shortest = std::max(1, low.point), longest = to == kInfinity ? kPlainDigits + 1 : std::max(1, high.point);
+    const int shortest = std::max(1, low.point), longest = to == kNoLimit ? kPlainDigits + 1 : std::max(1, high.point);
     if (shortest > kPlainDigits) return "";
-    if (to != kInfinity && is_less(high, low)) return "";
+    if (to != kNoLimit && is_less(high, low)) return "";
     between(low, high);
     std::string all;
     const auto add = [&](const std::string& part) { all += (all.empty() ? "" : " | ") + part; };
-    const int last_free = to == kInfinity ? kPlainDigits : std::min(kPlainDigits, longest - 1);
+    const int last_free = to == kNoLimit ? kPlainDigits : std::min(kPlainDigits, longest - 1);
     add(before(shortest - 1, true, shortest == longest, true));
     if (shortest < last_free) add(fmt::format("[1-9] [0-9]{{{},{}}} more", shortest, last_free - 1));
-    if (to == kInfinity) add(fmt::format("[1-9] [0-9]{{{}}} digits more", kPlainDigits));
+    if (to == kNoLimit) add(fmt::format("[1-9] [0-9]{{{}}} digits more", kPlainDigits));
     if (shortest < longest && longest <= kPlainDigits) add(before(longest - 1, false, true, true));
     return all;
   }
@@ -265,11 +265,11 @@ class Writer {
 
 std::string number_range_grammar(std::optional<double> least, std::optional<double> most, bool excludes_least,
                                  bool excludes_most) {
-  double from = least.value_or(-kInfinity), to = most.value_or(kInfinity);
-  if (excludes_least) from = std::nextafter(from, kInfinity);
-  if (excludes_most) to = std::nextafter(to, -kInfinity);
+  double from = least.value_or(-kNoLimit), to = most.value_or(kNoLimit);
+  if (excludes_least) from = std::nextafter(from, kNoLimit);
+  if (excludes_most) to = std::nextafter(to, -kNoLimit);
   if (from > to) throw std::runtime_error("no number lies between the bounds");
-  return Writer().write(from, to);
+  return RangeWriter().write(from, to);
 }
 
 }  // namespace magister

@@ -16,7 +16,7 @@ using regex::Set;
 
 constexpr std::size_t kMostStates = 4000, kMostPairs = 4'000'000;
 
-struct State {
+struct NfaState {
   Set set;                        // of the character that leads to the next state; empty: none does
   std::vector<std::size_t> free;  // states that are reached without one
 };
@@ -24,7 +24,7 @@ struct State {
 class Automaton {
  public:
   explicit Automaton(const Node& node) : states_(1) { last_ = add(node, 0); }
-  const State& state(std::size_t i) const { return states_[i]; }
+  const NfaState& state(std::size_t i) const { return states_[i]; }
   std::size_t size() const { return states_.size(); }
   std::size_t last() const { return last_; }  // the first is 0; a character leads from state i to i + 1
   bool is_whole() const { return states_.size() <= kMostStates; }
@@ -84,7 +84,7 @@ class Automaton {
     return end;
   }
 
-  std::vector<State> states_;
+  std::vector<NfaState> states_;
   std::size_t last_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-constexpr std::uintmax_t kMaxBytes = 16 << 20;
+constexpr std::uintmax_t kMaxConfigBytes = 16 << 20;
 
 // Values with which a key says nothing; null never does.
 struct Neutral {
@@ -60,9 +60,9 @@ const std::vector<Neutral>& foreign_keys() {
   return keys;
 }
 
-class Reader {
+class KeysReader {
  public:
-  Reader(const ordered_json& object, std::string file, std::int64_t vocab_size)
+  KeysReader(const ordered_json& object, std::string file, std::int64_t vocab_size)
       : object_(object), file_(std::move(file)), vocab_size_(vocab_size) {}
 
   GenerationConfig read() {
@@ -203,11 +203,11 @@ GenerationConfig read_generation_config(const std::string& model_folder, std::in
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return {};
   const std::string name = printable(path.string(), 4096);
-  const ordered_json object =
-      ordered_json::parse(read_whole_file(path, kMaxBytes, "it says which tokens a text may have"), nullptr, false);
+  const ordered_json object = ordered_json::parse(
+      read_whole_file(path, kMaxConfigBytes, "it says which tokens a text may have"), nullptr, false);
   MAGISTER_CHECK(object.is_object(), ExitCode::kData,
                  "{}: is no JSON object (it says which tokens a text may have); fetch the file again", name);
-  return Reader(object, name, vocab_size).read();
+  return KeysReader(object, name, vocab_size).read();
 }
 
 }  // namespace magister

@@ -10,29 +10,37 @@ namespace {
 
 using nlohmann::json;
 
-enum Kind : unsigned { kText = 1, kNumber = 2, kObject = 4, kArray = 8, kTruth = 16, kNull = 32, kAny = 63 };
-constexpr unsigned kHoldsTexts = kText | kObject | kArray;
+enum FirstKind : unsigned {
+  kTextKind = 1,
+  kNumberKind = 2,
+  kObjectKind = 4,
+  kArrayKind = 8,
+  kTruthKind = 16,
+  kNullKind = 32,
+  kAnyKind = 63
+};
+constexpr unsigned kHoldsTexts = kTextKind | kObjectKind | kArrayKind;
 
 unsigned kind_of_value(const json& value) {
-  if (value.is_string()) return kText;
-  if (value.is_number()) return kNumber;
-  if (value.is_object()) return kObject;
-  if (value.is_array()) return kArray;
-  return value.is_boolean() ? kTruth : kNull;
+  if (value.is_string()) return kTextKind;
+  if (value.is_number()) return kNumberKind;
+  if (value.is_object()) return kObjectKind;
+  if (value.is_array()) return kArrayKind;
+  return value.is_boolean() ? kTruthKind : kNullKind;
 }
 
 unsigned kind_of_type(const json& type) {
-  if (type == "string") return kText;
-  if (type == "number" || type == "integer") return kNumber;
-  if (type == "object") return kObject;
-  if (type == "array") return kArray;
-  if (type == "boolean") return kTruth;
-  return type == "null" ? kNull : kAny;
+  if (type == "string") return kTextKind;
+  if (type == "number" || type == "integer") return kNumberKind;
+  if (type == "object") return kObjectKind;
+  if (type == "array") return kArrayKind;
+  if (type == "boolean") return kTruthKind;
+  return type == "null" ? kNullKind : kAnyKind;
 }
 
-class Walk {
+class Readings {
  public:
-  explicit Walk(const json& root) : root_(root) {}
+  explicit Readings(const json& root) : root_(root) {}
 
   bool one_reading(const json& schema, int depth = 0) const {
     if (depth > kMaxSchemaDepth) return false;
@@ -65,8 +73,8 @@ class Walk {
   }
 
   unsigned kinds_of(const json& schema, int depth) const {
-    if (schema.is_boolean()) return schema.get<bool>() ? unsigned{kAny} : 0;
-    if (!schema.is_object() || depth > kMaxSchemaDepth) return kAny;
+    if (schema.is_boolean()) return schema.get<bool>() ? unsigned{kAnyKind} : 0;
+    if (!schema.is_object() || depth > kMaxSchemaDepth) return kAnyKind;
     const auto any_of = [&](const json& all, const auto& kind) {
       unsigned kinds = 0;
       for (const json& one : all) kinds |= kind(one);
@@ -79,17 +87,17 @@ class Walk {
     for (const char* key : {"anyOf", "oneOf", "allOf"}) {
       if (schema.contains(key)) return any_of(schema.at(key), of_schema);
     }
-    if (!schema.contains("type")) return kAny;
+    if (!schema.contains("type")) return kAnyKind;
     const json& type = schema.at("type");
     return type.is_array() ? any_of(type, kind_of_type) : kind_of_type(type);
   }
 
   unsigned kinds_of_reference(const json& reference, int depth) const {
-    if (!reference.is_string() || !reference.get<std::string>().starts_with("#")) return kAny;
+    if (!reference.is_string() || !reference.get<std::string>().starts_with("#")) return kAnyKind;
     try {
       return kinds_of(root_.at(json::json_pointer(reference.get<std::string>().substr(1))), depth + 1);
     } catch (const json::exception&) {
-      return kAny;
+      return kAnyKind;
     }
   }
 
@@ -100,7 +108,7 @@ class Walk {
 
 bool has_one_reading(const std::string& schema) {
   const json parsed = json::parse(schema);
-  return Walk(parsed).one_reading(parsed);
+  return Readings(parsed).one_reading(parsed);
 }
 
 }  // namespace magister
