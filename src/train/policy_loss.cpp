@@ -35,9 +35,12 @@ PolicyToken policy_token(const PolicyOptions& options, double advantage, double 
   if (std::isnan(ratio)) token.loss = token.gradient = ratio;
   if (above_policy) {
     const double e = std::exp(*above_policy);
-    token.kl = e - *above_policy - 1;
+    const double k3 = e - *above_policy - 1;
+    // The ratio is 1 where the texts are the policy's own, and its derivative is not: the expected gradient of k3 alone is the other divergence's.
+    const double part = options.use_bias_correction_kl ? ratio : 1;
+    token.kl = part * k3;
     token.loss += options.beta * token.kl;
-    token.gradient += options.beta * (1 - e);
+    token.gradient += options.beta * (part * (1 - e) + (options.use_bias_correction_kl ? token.kl : 0));
   }
   return token;
 }

@@ -36,10 +36,10 @@ ENDS = list(range(3, 320, 9))  # many tokens end a text, so that lengths differ
 
 
 def per_token_loss(logprobs, old, advantages, epsilon_low, epsilon_high, beta, reference):
-    """TRL's GRPOTrainer, written from its definitions. -> losses, k3, which are clipped."""
+    """TRL's GRPOTrainer, written from its definitions (the real one: trl_test.py). -> losses, k3 with its ratio, which are clipped."""
     ratio = torch.exp(logprobs - old)
     losses = -torch.min(ratio * advantages, torch.clamp(ratio, 1 - epsilon_low, 1 + epsilon_high) * advantages)
-    kl = torch.exp(reference - logprobs) - (reference - logprobs) - 1 if beta else torch.zeros_like(logprobs)
+    kl = (torch.exp(reference - logprobs) - (reference - logprobs) - 1) * ratio if beta else torch.zeros_like(logprobs)
     clipped = ((ratio < 1 - epsilon_low) & (advantages < 0)) | ((ratio > 1 + epsilon_high) & (advantages > 0))
     return losses + beta * kl, kl.detach(), clipped
 

@@ -13,6 +13,12 @@ TEST(PolicyLoss, GoldenValues) {
   options.beta = 1;
   const double k3[][2] = {{0.3, .04986}, {-0.2, .01873}, {0, 0}};
   for (const auto& [above, value] : k3) EXPECT_NEAR(policy_token(options, 0, 0, above).kl, value, 1e-5);
+  // The same loss where the texts are the policy's own, and the gradient of the divergence itself: k3 more.
+  EXPECT_NEAR(policy_token(options, 0, 0, 0.3).gradient, 1 - std::exp(0.3) + .04986, 1e-5);
+  EXPECT_NEAR(policy_token(options, 0, 0.5, 0.3).kl, std::exp(0.5) * .04986, 1e-5);
+  options.use_bias_correction_kl = false;
+  for (const auto& [above, value] : k3) EXPECT_NEAR(policy_token(options, 0, 0.5, above).kl, value, 1e-5);
+  EXPECT_NEAR(policy_token(options, 0, 0.5, 0.3).gradient, 1 - std::exp(0.3), 1e-12);
   const std::vector<double> advantages = group_advantages(std::vector<double>{1, 0, 0, 1}, 4, RewardScale::kGroup);
   EXPECT_NEAR(advantages[0], 0.8659, 5e-5);
   EXPECT_NEAR(advantages[1], -0.8659, 5e-5);
@@ -31,6 +37,7 @@ TEST(PolicyLoss, DerivativesByFiniteDifferences) {
   int clipped = 0;
   for (const double advantage : {1.7, -0.6, 0.0}) {
     for (const double log_ratio : {-1.5, -0.2, -0.05, 0.0, 0.2, 0.4, 2.0}) {
+      options.use_bias_correction_kl = !options.use_bias_correction_kl;  // both of every advantage
       for (const double above : {-0.7, 0.0, 1.2}) {
         const PolicyToken token = policy_token(options, advantage, log_ratio, above);
         constexpr double kStep = 1e-6;  // the reference stays where it is when the policy moves

@@ -15,17 +15,18 @@ struct PolicyOptions {
   double epsilon = 0.2,
          epsilon_high = 0.2;  // the ratio of new to old probability counts between 1 - epsilon and 1 + epsilon_high
   double beta = 0;            // of k3 against the weights that the training began with; 0: they are not kept
-  double temperature = 1;     // that the texts were drawn with: divides the logits of every log-probability
+  bool use_bias_correction_kl = true;  // k3 counts times the ratio, with which its gradient is the divergence's own
+  double temperature = 1;              // that the texts were drawn with: divides the logits of every log-probability
 };
 
 struct PolicyToken {
   double loss = 0, gradient = 0;  // by the log-probability; without the token's part in the step
-  double kl = 0;                  // k3, nats; 0 without a reference
+  double kl = 0;                  // k3, nats, times the ratio where it is corrected; 0 without a reference
   bool clipped =
       false;  // the ratio is where it has no gradient: a better text gained enough, or a worse one lost enough
 };
 // log_ratio: log-probability now less that when the text was written. above_policy: the reference's less that now; nothing: no
-// reference. -min(r A, clip(r) A) + beta k3 with r = exp(log_ratio) and k3 = exp(x) - x - 1, x = above_policy.
+// reference. -min(r A, clip(r) A) + beta r k3 with r = exp(log_ratio) and k3 = exp(x) - x - 1, x = above_policy; without the correction beta k3.
 PolicyToken policy_token(const PolicyOptions& options, double advantage, double log_ratio,
                          std::optional<double> above_policy);
 

@@ -36,6 +36,7 @@ void read_loss(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy) {
                      : loss == "dr_grpo" ? PolicyReduction::kDrGrpo
                                          : PolicyReduction::kDapo;
   policy.beta = node.number("beta", 0.0, 0, 1e6);
+  policy.use_bias_correction_kl = node.boolean("use_bias_correction_kl", true);
   policy.epsilon = node.number("epsilon", 0.2, 0, 1);
   policy.epsilon_high = node.number("epsilon_high", policy.epsilon, 0, 1e6);
   const std::string scale = node.choice("scale_rewards", {"group", "batch", "none"}, "group");
