@@ -35,6 +35,7 @@ GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_uni
                  printable(path));
   columns_->texts.emplace(file, "/generate/text");
   file.column("/generate/logprob", ColumnType::kF32);
+  file.column("/tokens/id", ColumnType::kI32);
   if (has_flops()) file.column("/generate/prompt_tokens", ColumnType::kU32);
   if (file.find("/generate/guide_kl") != nullptr) file.column("/generate/guide_kl", ColumnType::kF32);
   const std::uint64_t n = num_texts();
@@ -98,6 +99,11 @@ std::vector<std::uint64_t> GeneratedTexts::rows_of(std::uint64_t i) const {
 std::uint64_t GeneratedTexts::num_tokens(std::uint64_t i) const {
   const std::vector<std::uint64_t> offset = rows_of(i);
   return offset[1] - offset[0];
+}
+
+std::vector<TokenId> GeneratedTexts::tokens(std::uint64_t i) const {
+  const std::vector<std::uint64_t> offset = rows_of(i);
+  return columns_->file.rows<TokenId>("/tokens/id", offset[0], offset[1] - offset[0]);
 }
 
 bool GeneratedTexts::guided() const { return columns_->file.find("/generate/guide_kl") != nullptr; }

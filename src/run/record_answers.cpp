@@ -147,6 +147,13 @@ std::vector<std::string> RecordAnswers::of(const Record& record) const {
   return answers;
 }
 
+std::vector<std::vector<TokenId>> RecordAnswers::tokens_of(const Record& record) const {
+  const std::uint64_t n = texts_.texts_a_record(), first = require(record) * n;
+  std::vector<std::vector<TokenId>> tokens;
+  for (std::uint64_t i = 0; i < n; ++i) tokens.push_back(texts_.tokens(first + i));
+  return tokens;
+}
+
 double RecordAnswers::mean_logprob(const Record& record, std::uint64_t i) const {
   return texts_.mean_logprob(require(record) * texts_.texts_a_record() + i);
 }

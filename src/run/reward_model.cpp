@@ -44,6 +44,7 @@ std::string RewardModel::prompt_of(const Record& record) const {
 RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context,
                          const std::optional<gpu::Queue>& gpu)
     : dataset_(texts.dataset),
+      writer_tokenizer_(texts.tokenizer_sha256),
       max_length_(texts.max_length),
       checkpoint_(section_of(section, context, stands_in_)),
       model_(
@@ -86,13 +87,13 @@ SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length)
   return second;
 }
 
-std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const std::string& text,
+std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const WrittenText& text,
                                          const std::string& where) const {
   std::vector<TokenId> ids;
   if (chat_) {
-    ids = chat_->encode_answered(stored_chat(prompt), text, "a text of the model");
+    ids = chat_->encode_answered(stored_chat(prompt), text.text, "a text of the model");
   } else {
-    tokenizer_->encode(prompt + text, EncodeOptions{}, ids);
+    ids = encode_written(*tokenizer_, prompt, text, writer_tokenizer_);
   }
   MAGISTER_CHECK(!ids.empty(), ExitCode::kData,
                  "{}: a text and its prompt have no token of the reward model {} (nothing says what it is worth); look "
@@ -125,12 +126,12 @@ Rewarder::Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& po
 }
 
 // Texts of one prompt share its tokens, and a row has the same bits whatever it is computed with.
-std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vector<std::string>& texts,
+std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vector<WrittenText>& texts,
                                       const std::string& where, const std::function<void()>& alive) {
   const c10::InferenceMode no_gradients;
   std::vector<std::vector<TokenId>> sequences;
   std::vector<std::int64_t> lengths;
-  for (const std::string& text : texts) {
+  for (const WrittenText& text : texts) {
     sequences.push_back(source_.tokens(prompt, text, where));
     lengths.push_back(static_cast<std::int64_t>(sequences.back().size()));
   }

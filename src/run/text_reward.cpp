@@ -77,7 +77,7 @@ std::vector<std::string> TextReward::needed(const Record& record) const {
   return right_answers(record, config_.rule.answer_field);
 }
 
-std::vector<double> TextReward::rewards(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
+std::vector<double> TextReward::rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
                                         const std::string& where, int num_threads, const std::function<void()>& alive) {
   if (model_) {
     if (!alone_) {
@@ -87,9 +87,13 @@ std::vector<double> TextReward::rewards(const std::vector<std::string>& needed, 
     }
     return alone_->rewards(needed.at(0), texts, where, alive);
   }
-  if (judge_) return judge_->grades(needed.at(0), texts, where, num_threads, alive);
+  if (judge_) {
+    std::vector<std::string> answers;
+    for (const WrittenText& text : texts) answers.push_back(text.text);
+    return judge_->grades(needed.at(0), answers, where, num_threads, alive);
+  }
   std::vector<double> rewards;
-  for (const std::string& text : texts) rewards.push_back(verified(*verifier_, text, needed));
+  for (const WrittenText& text : texts) rewards.push_back(verified(*verifier_, text.text, needed));
   return rewards;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every kind of tokenizer.json against the Python package `tokenizers`: the families of models (Llama 2, Mistral, Gemma, T5, BERT,
-RoBERTa, CLIP ...), and every normalizer, pre-tokenizer, decoder and post-processor by itself. Ids, and texts decoded back, must be
-equal on every line.
+RoBERTa, CLIP ...), and every normalizer, pre-tokenizer, decoder and post-processor by itself. Ids, texts decoded back, and the text of
+a line's last tokens behind its first ones must be equal on every line.
 
 usage: families_test.py [--lines N] [--corpus FOLDER ...] [--wide N] [--only NAME]    without arguments: what CI runs
 --wide N: N lines of what installed packages have, instead (tests/README.md has the table of 100,000).
@@ -201,6 +201,53 @@ def probe(path, lines, what):
     return [json.loads(line) for line in done.stdout.split("\n") if line]
 
 
+def behind(tokenizer, before, ids, skip):
+    """The text of the whole, less that of what stands before; None where bytes of a whole character became none by those that follow."""
+    def decode(some):
+        return tokenizer.decode(some, skip_special_tokens=skip)
+    if isinstance(tokenizer.decoder, decoders.ByteLevel):
+        return decode(ids)
+    start, whole = decode(before), decode(before + ids)
+    if whole.startswith(start):
+        return whole[len(start):]
+    return whole[len(os.path.commonprefix([start, whole])):] if start.endswith("\ufffd") else None
+
+
+def compare_behind(name, tokenizer, lines, path):
+    """Each line cut at three places."""
+    pairs = [(ids[:cut], ids[cut:]) for ids in lines for cut in sorted({1, len(ids) // 2, len(ids) - 1}) if 0 < cut < len(ids)]
+    wrong = poisoned = moved = 0
+    for (before, ids), got in zip(pairs, probe(path, pairs, "behind"), strict=True):
+        want = [behind(tokenizer, before, ids, skip) for skip in (False, True)]
+        poisoned += want[0] is None
+        moved += want[0] != tokenizer.decode(ids, skip_special_tokens=False)
+        if any(b is not None and a != b for a, b in zip(got, want)):
+            wrong += 1
+            if wrong < 4: print(f"FAILS {name} behind: {got[0][:60]!r}, {got[1][:60]!r}, not {(want[0] or '')[:60]!r}, {(want[1] or '')[:60]!r} behind {tokenizer.decode(before)[-30:]!r}")
+    return wrong, f"{len(pairs)} texts stand behind others, {moved} otherwise than alone, {poisoned} beside broken bytes"
+
+
+def borders(folder):
+    """Characters of bytes on the border: half of one before, and a whole one that a byte behind it would break."""
+    state = json.loads(llama_2().to_str())
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in BYTES]  # as real files have them: no special ones
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    path = os.path.join(folder, "borders.json")
+    tokenizer.save(path)
+    word, byte = tokenizer.encode("word", add_special_tokens=False).ids, [tokenizer.token_to_id(name) for name in BYTES]
+    blank = [tokenizer.token_to_id(SPACE + "there")]
+    end = tokenizer.token_to_id("<|im_end|>")
+    cases = [(word + [byte[0xE2], byte[0x82]], [byte[0xAC], *blank], "€ " + tokenizer.decode(blank)), (word + [byte[0xC3], byte[0xA9]], [byte[0xE2], *blank], "\ufffd " + tokenizer.decode(blank)),
+             (word + [byte[0x0A]], [byte[0xF0]], "\ufffd"), (word + [byte[0x0A]], blank, " " + tokenizer.decode(blank)), (word + [end, byte[0x0A]], blank, " " + tokenizer.decode(blank)),
+             (word + [end], blank, " " + tokenizer.decode(blank)), ([end], blank, tokenizer.decode(blank)), ([], blank, tokenizer.decode(blank)), (word, [], "")]
+    bad = 0
+    for (before, ids, want), (_, got) in zip(cases, probe(path, [case[:2] for case in cases], "behind"), strict=True):
+        if got != want:
+            bad += 1
+            print(f"FAILS borders: {got!r}, not {want!r}")
+    return bad
+
+
 def compare(name, tokenizer, lines, folder):
     path = os.path.join(folder, "tokenizer.json")
     tokenizer.save(path)
@@ -217,7 +264,8 @@ def compare(name, tokenizer, lines, folder):
         if (got, without, "".join(parts)) != (text, shorter, text) or halves:
             wrong += 1
             if wrong < 4: print(f"FAILS {name} decoding: {got[:60]!r}, {without[:60]!r}, {parts[:8]}, not {text[:60]!r}, {shorter[:60]!r}")
-    return len(bad), wrong
+    wrong_behind, note = compare_behind(name, tokenizer, want, path)
+    return len(bad), wrong + wrong_behind, note
 
 
 def main():
@@ -233,9 +281,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         cases = [*((name, make()) for name, make in FAMILIES.items() if arguments.only in name), *((name, t) for name, t in parts() if arguments.only in name)]
         for name, tokenizer in cases:
-            bad, wrong = compare(name, tokenizer, lines, folder)
+            bad, wrong, note = compare(name, tokenizer, lines, folder)
             failures += bad + wrong
-            print(f"{name}: {bad} lines encode differently, {wrong} decode differently", flush=True)
+            print(f"{name}: {bad} lines encode differently, {wrong} decode differently; {note}", flush=True)
+        failures += borders(folder)
     print(f"{len(cases)} tokenizers")
     sys.exit(1 if failures else 0)
 

@@ -1,8 +1,8 @@
-// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|speed]`.
-// `text_probe folder FOLDER ...`: tokenizer.json or tokenizer.model there, with the files beside it that name tokens.
+// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|behind|speed]`.
 // Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
 // JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of the text, the
-// text without special tokens, and the parts that a streaming decoder gives.
+// text without special tokens, and the parts that a streaming decoder gives. behind: of two lists of ids the second's text behind the first, with special
+// tokens and without.
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "magister/core/error.h"
+#include "magister/text/decode_behind.h"
 #include "magister/text/streaming_decoder.h"
 #include "magister/text/tokenizer.h"
 
@@ -86,6 +87,14 @@ int run(int argc, char** argv) {
       for (const magister::TokenId id : ids) parts.push_back(decoder.push(id));
       parts.push_back(decoder.finish());
       std::cout << json::array({tokenizer.decode(ids), tokenizer.decode(ids, true), parts}).dump() << "\n";
+      continue;
+    }
+    if (what == "behind") {
+      const auto both = value.get<std::vector<std::vector<magister::TokenId>>>();
+      std::cout << json::array(
+                       {decode_behind(tokenizer, both[0], both[1]), decode_behind(tokenizer, both[0], both[1], true)})
+                       .dump()
+                << "\n";
       continue;
     }
     if (what == "decode") {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "magister/core/types.h"
+
 namespace magister {
 
 class GeneratedTexts {
@@ -29,6 +31,7 @@ class GeneratedTexts {
   // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
   const std::string& attribute(const std::string& name) const;
   std::uint64_t num_tokens(std::uint64_t i) const;
+  std::vector<TokenId> tokens(std::uint64_t i) const;  // as the model wrote them
   // Whether a value model has guided them. If so, KL(guided || reference) summed over the tokens of one, nats.
   bool guided() const;
   double guide_kl(std::uint64_t i) const;

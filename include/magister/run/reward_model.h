@@ -19,6 +19,7 @@
 #include "magister/run/open_model.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sequence_passes.h"
+#include "magister/run/written_text.h"
 
 namespace magister {
 
@@ -28,6 +29,7 @@ struct RewardedTexts {
   const DatasetConfig& dataset;
   std::uint64_t max_length = 0;  // tokens of prompt and text
   std::string length_place;      // file:line:column and key that says so
+  std::string tokenizer_sha256;  // of the model that writes them
 };
 
 class RewardModel {
@@ -58,10 +60,11 @@ class RewardModel {
   friend class Rewarder;
   // prompt: of prompt_of(). Cut in its prompt where prompt and text are longer than the model's positions. Throws Error(kData) where there is
   // no token; where: the record.
-  std::vector<TokenId> tokens(const std::string& prompt, const std::string& text, const std::string& where) const;
+  std::vector<TokenId> tokens(const std::string& prompt, const WrittenText& text, const std::string& where) const;
   void cut(std::vector<TokenId>& ids, const std::string& where) const;
 
   const DatasetConfig& dataset_;
+  std::string writer_tokenizer_;  // sha256
   std::uint64_t max_length_;
   bool stands_in_ = false;
   Checkpoint checkpoint_;
@@ -82,7 +85,7 @@ class Rewarder {
 
   // Of each text behind the prompt (RewardModel::prompt_of): what task `score` says of both together. Throws Error(kData) where one is
   // not finite; where: the record, for messages; alive: called before every pass. Collective over the group.
-  std::vector<double> rewards(const std::string& prompt, const std::vector<std::string>& texts,
+  std::vector<double> rewards(const std::string& prompt, const std::vector<WrittenText>& texts,
                               const std::string& where, const std::function<void()>& alive = {});
 
  private:

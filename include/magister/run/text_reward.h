@@ -52,7 +52,7 @@ class TextReward {
   void check_fields(const Dataset& dataset) const;
   // Of texts of one record, finite. needed: of the record; where: the record, for messages; a reward model is loaded with the first ones. Not
   // of a model on GPUs, which a Rewarder of the group computes; alive as there. Local, one thread at a time.
-  std::vector<double> rewards(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
+  std::vector<double> rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
                               const std::string& where, int num_threads, const std::function<void()>& alive = {});
 
  private:

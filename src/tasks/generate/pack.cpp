@@ -12,6 +12,7 @@
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/run/packed_results.h"
 #include "magister/run/unit_samples.h"
+#include "magister/text/decode_behind.h"
 #include "tasks/generate/columns.h"
 
 namespace magister {
@@ -66,6 +67,24 @@ bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const St
   return true;
 }
 
+// What the texts of the block's records stand behind: the ends of their prompts, as far as a token's text hangs on them.
+std::vector<std::vector<TokenId>> contexts_of(const ResultsFile& running, const Tokenizer& tokenizer,
+                                              std::uint64_t first, std::uint64_t records) {
+  const auto offset = read_column<std::uint64_t>(running, "/samples/offset", first, records + 1, 1);
+  std::vector<std::vector<TokenId>> contexts;
+  for (std::uint64_t record = 0; record < records; ++record) {
+    const std::uint64_t length = offset[record + 1] - offset[record];
+    for (std::uint64_t count = 64;; count *= 8) {
+      count = std::min(count, length);
+      const auto end = read_column<TokenId>(running, "/tokens/id", offset[record + 1] - count, count, 1);
+      if (count < length && !settled_at(tokenizer, end)) continue;
+      contexts.push_back(decode_context(tokenizer, end));
+      break;
+    }
+  }
+  return contexts;
+}
+
 struct Totals {
   std::uint64_t tokens = 0;
   TextHeapBytes heap;
@@ -113,10 +132,11 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
 std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer,
                                 const StopRules& rules, const StopPoll& poll) {
   Totals totals;
-  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t, const Block& block) {
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) {
+    const auto contexts = contexts_of(running, tokenizer, first, block.records);
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
       totals.tokens += block.lengths[i];
-      totals.heap.add(text_of(tokenizer, block.text(i, shape), rules).size());
+      totals.heap.add(text_of(tokenizer, contexts[i / shape.texts], block.text(i, shape), rules).size());
     }
   });
   return all ? std::optional(totals) : std::nullopt;
@@ -158,10 +178,11 @@ class Packer {
   void add(std::uint64_t first, const Block& block) {
     write_samples(first, block);
     write_rows(first, block);
+    const auto contexts = contexts_of(running_, tokenizer_, first, block.records);
     std::vector<std::string> texts;
     texts.reserve(block.lengths.size());
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i)
-      texts.push_back(text_of(tokenizer_, block.text(i, shape_), rules_));
+      texts.push_back(text_of(tokenizer_, contexts[i / shape_.texts], block.text(i, shape_), rules_));
     file_.write_texts("/generate/text", sample_, texts);
     sample_ += block.lengths.size();
   }

@@ -12,6 +12,7 @@
 #include "magister/run/generator_shard.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/shard_threads.h"
+#include "magister/text/decode_behind.h"
 
 namespace magister {
 namespace {
@@ -43,7 +44,9 @@ class Writer final : public GeneratorShard {
                                  .top_logprobs = static_cast<std::int64_t>(config.top_logprobs)};
     start(
         limits, run_.sampling, config.seed,
-        [this](auto, auto, const auto& tokens) { return ends_text(run_.tokenizer, tokens, run_.rules); },
+        [this](std::uint64_t record, auto, const auto& tokens) {
+          return ends_text(run_.tokenizer, records_.at(record).before, tokens, run_.rules);
+        },
         config.max_sequences);
     if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
   }
@@ -51,6 +54,7 @@ class Writer final : public GeneratorShard {
  private:
   struct Record {
     Unit unit;
+    std::vector<TokenId> before;  // decode_context() of its prompt
     std::vector<Generation> texts;
     std::uint64_t missing = 0;
   };
@@ -58,7 +62,7 @@ class Writer final : public GeneratorShard {
   std::uint64_t begin_unit(const Unit& unit) override {
     auto [source, prompt] = prompt_of(unit);
     const std::uint64_t count = run_.config.best_of;
-    records_[source] = {unit, std::vector<Generation>(count), count};
+    records_[source] = {unit, decode_context(run_.tokenizer, prompt), std::vector<Generation>(count), count};
     generator_->add(
         {source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
     return count;

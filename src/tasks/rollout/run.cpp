@@ -35,8 +35,9 @@ class Roller final : public GeneratorShard {
     start(
         limits, config.sampling, config.seed,
         [this](std::uint64_t record, std::uint64_t text, const std::vector<TokenId>& tokens) {
-          return ends_text(run_.tokenizer,
-                           text == 0 ? tokens : whole_text(records_.at(record).rollouts, text - 1, tokens), run_.rules);
+          const Record& of = records_.at(record);
+          return ends_text(run_.tokenizer, of.prompt, text == 0 ? tokens : whole_text(of.rollouts, text - 1, tokens),
+                           run_.rules);
         },
         config.max_sequences * config.texts());
     if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
@@ -139,9 +140,10 @@ class Roller final : public GeneratorShard {
       watch("reward texts");
       fail_point("rollout.reward");
     };
-    std::vector<std::string> texts;
+    std::vector<WrittenText> texts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {
-      texts.push_back(text_of(run_.tokenizer, whole_text(all, i, all.continuations[i].tokens), run_.rules));
+      const std::vector<TokenId> whole = whole_text(all, i, all.continuations[i].tokens);
+      texts.push_back({text_of(run_.tokenizer, record.prompt, whole, run_.rules), whole});
     }
     const std::vector<double> rewards = rewards_of(needed, texts, where, alive);
     for (std::size_t i = 0; i < rewards.size(); ++i)
@@ -149,7 +151,7 @@ class Roller final : public GeneratorShard {
   }
 
   // All shards of a group compute a reward model on GPUs together, each with its own part: none may wait for another with a lock.
-  std::vector<double> rewards_of(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
+  std::vector<double> rewards_of(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
                                  const std::string& where, const std::function<void()>& alive) {
     if (rewarder_) return rewarder_->rewards(needed.at(0), texts, where, alive);
     wait_for_others("wait for another group's rewards");

@@ -73,7 +73,8 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
   if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   reward_ = std::make_unique<TextReward>(
-      config_.reward, RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place},
+      config_.reward,
+      RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place, tokenizer_.sha256()},
       inputs.context, inputs.model.gpu);
   if (!inputs.data_stands_in) reward_->check_fields(inputs.dataset);
   if (rewards_on_gpus()) reference_.beside_bytes = sum_of(reward_->model()->memory(inputs.tp_size));

@@ -35,6 +35,15 @@ std::vector<std::string> ScoredAnswers::of(const Record& record) const {
   return texts_ ? texts_->of(record) : std::vector<std::string>{""};
 }
 
+std::vector<WrittenText> ScoredAnswers::written(const Record& record) const {
+  std::vector<WrittenText> texts;
+  for (std::string& text : of(record)) texts.push_back({std::move(text), {}});
+  if (!texts_) return texts;
+  std::vector<std::vector<TokenId>> ids = texts_->tokens_of(record);
+  for (std::size_t i = 0; i < texts.size(); ++i) texts[i].ids = std::move(ids[i]);
+  return texts;
+}
+
 std::vector<ColumnSpec> ScoredAnswers::specs(std::uint64_t num_samples) const {
   return answer_columns(num_samples, texts_ && texts_->guided(), texts_ && texts_->has_flops());
 }

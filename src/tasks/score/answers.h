@@ -10,6 +10,7 @@
 #include "magister/run/record_answers.h"
 #include "magister/run/task.h"
 #include "magister/run/unit_writer.h"
+#include "magister/run/written_text.h"
 #include "tasks/score/config.h"
 
 namespace magister {
@@ -33,6 +34,8 @@ class ScoredAnswers {
   // Before the task has run a record has one text without a letter: then records are only checked.
   std::uint64_t texts_a_record() const { return texts_ ? texts_->texts_a_record() : 1; }
   std::vector<std::string> of(const Record& record) const;
+  std::vector<WrittenText> written(const Record& record) const;
+  std::string tokenizer_sha256() const { return texts_ ? texts_->tokenizer_sha256() : ""; }
   std::vector<ColumnSpec> specs(std::uint64_t num_samples) const;
   // texts: which of the record's.
   void add(const Record& record, IndexRange texts, Columns& columns) const;

@@ -139,14 +139,10 @@ std::vector<SampleTokens> ScoreJob::encode(const Record& record) const {
     add(chat_->encode(ChatPrompts::chat_of(record, config_.dataset), false, record.where));
     return samples;
   }
-  for (const std::string& answer : answers_->of(record)) {
-    if (chat_) {
-      add(chat_->encode_answered(ChatPrompts::chat_of(record, config_.dataset), answer, record.where));
-      continue;
-    }
-    std::vector<TokenId> ids;
-    tokenizer_->encode(prompt_text(record, config_.dataset) + answer, EncodeOptions{}, ids);
-    add(std::move(ids));
+  for (const WrittenText& answer : answers_->written(record)) {
+    add(chat_
+            ? chat_->encode_answered(ChatPrompts::chat_of(record, config_.dataset), answer.text, record.where)
+            : encode_written(*tokenizer_, prompt_text(record, config_.dataset), answer, answers_->tokenizer_sha256()));
   }
   return samples;
 }

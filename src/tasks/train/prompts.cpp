@@ -8,8 +8,7 @@
 namespace magister {
 PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context,
                              const Dataset& records)
-    : checkpoint_(checkpoint), config_(config), reward_(config, context) {
-  checkpoint_.tokenizer();
+    : checkpoint_(checkpoint), config_(config), reward_(config, checkpoint.tokenizer().sha256(), context) {
   checkpoint_.end_tokens();
   checkpoint_.rules();
   const ModelConfig& model = checkpoint_.config();
@@ -39,7 +38,7 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   rules.end_tokens = checkpoint_.end_tokens();
   rules.rules = checkpoint_.rules();
   rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive) {
-    return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads, alive);
+    return reward_.rewards(texts, num_threads, alive);
   };
   if (config_.grpo.log_completions) rules.log_folder = log_folder;
   return rules;

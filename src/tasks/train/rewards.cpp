@@ -8,9 +8,12 @@
 
 namespace magister {
 
-RewardFunction::RewardFunction(const TrainConfig& config, const RunContext& context)
+RewardFunction::RewardFunction(const TrainConfig& config, const std::string& tokenizer_sha256,
+                               const RunContext& context)
     : config_(config.grpo.reward),
-      reward_(config_, {config.name, "grpo.reward", config.dataset, config.batches.max_length, config.length_place},
+      reward_(config_,
+              {config.name, "grpo.reward", config.dataset, config.batches.max_length, config.length_place,
+               tokenizer_sha256},
               context) {}
 
 void RewardFunction::read_records(const Communicator& world, const Dataset& records) {
@@ -41,10 +44,10 @@ void RewardFunction::read_records(const Communicator& world, const Dataset& reco
   }
 }
 
-std::vector<double> RewardFunction::rewards(std::span<const RolloutText> texts, const Tokenizer& tokenizer,
-                                            int num_threads, const std::function<void()>& alive) {
-  std::vector<std::string> written;
-  for (const RolloutText& text : texts) written.push_back(tokenizer.decode(text.tokens, true));
+std::vector<double> RewardFunction::rewards(std::span<const RolloutText> texts, int num_threads,
+                                            const std::function<void()>& alive) {
+  std::vector<WrittenText> written;
+  for (const RolloutText& text : texts) written.push_back({text.text, text.tokens});
   const RolloutText& first = texts.front();
   return reward_.rewards(needed_.empty() ? std::vector<std::string>() : needed_.at(first.prompt), written, first.where,
                          num_threads, alive);

@@ -21,7 +21,7 @@ class RewardFunction {
  public:
   // Both are kept by reference. Throws Error(kConfig) for a model that cannot be used. Collective over the context's
   // world.
-  RewardFunction(const TrainConfig& config, const RunContext& context);
+  RewardFunction(const TrainConfig& config, const std::string& tokenizer_sha256, const RunContext& context);
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const { return reward_.needed(record); }
@@ -30,8 +30,7 @@ class RewardFunction {
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
   // Of texts of one prompt, finite; alive as of TextReward. Local.
-  std::vector<double> rewards(std::span<const RolloutText> texts, const Tokenizer& tokenizer, int num_threads,
-                              const std::function<void()>& alive);
+  std::vector<double> rewards(std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive);
 
  private:
   const RewardConfig& config_;

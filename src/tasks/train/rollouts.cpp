@@ -17,6 +17,7 @@
 #include "magister/parallel/gathered.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/not_finite.h"
+#include "magister/text/decode_behind.h"
 #include "magister/train/gradient_tree.h"
 
 namespace magister {
@@ -120,6 +121,10 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
   return written;
 }
 
+std::string RolloutWriter::text_of(const RolloutText& text) const {
+  return decode_behind(*rules_.tokenizer, data_.tokens(text.prompt), text.tokens, true);
+}
+
 // False: the job was asked to stop.
 bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
   const auto alive = [&] {
@@ -131,6 +136,7 @@ bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) 
     if (run_.stop_wanted()) return false;
     alive();
     texts[begin].where = record_words(run_.file, texts[begin].prompt);
+    for (std::size_t i = begin; i < end; ++i) texts[i].text = text_of(texts[i]);
     const std::vector<double> rewards =
         rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), alive);
     for (std::size_t i = begin; i < end; ++i) texts[i].reward = rewards[i - begin];
@@ -167,7 +173,7 @@ void RolloutWriter::log(std::uint64_t step, const std::vector<RolloutText>& text
   std::string lines;
   for (const RolloutText& text : texts) {
     const nlohmann::ordered_json line = {{"step", step + 1},      {"key", data_.key(text.prompt)},
-                                         {"sample", text.sample}, {"text", rules_.tokenizer->decode(text.tokens, true)},
+                                         {"sample", text.sample}, {"text", text_of(text)},
                                          {"tokens", text.tokens}, {"finish_reason", text.truncated ? "length" : "stop"},
                                          {"reward", text.reward}, {"advantage", text.advantage}};
     lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

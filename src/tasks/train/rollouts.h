@@ -25,7 +25,7 @@ struct RolloutText {
   std::vector<TokenId> tokens;           // the end token included
   bool truncated = false;                // by grpo.max_new_tokens
   double reward = 0, advantage = 0;
-  std::string where{};  // the record, for messages, where it was written
+  std::string where{}, text{};  // the record, for messages, and the text behind its prompt: where it was written
 };
 
 // What the task knows of texts.
@@ -60,6 +60,7 @@ class RolloutWriter {
   std::optional<std::vector<RolloutText>> write(std::uint64_t step, const Samples& prompts);
 
  private:
+  std::string text_of(const RolloutText& text) const;
   bool reward(std::uint64_t step, std::vector<RolloutText>& texts);
   std::vector<RolloutText> write_own(std::uint64_t step, const Samples& prompts, IndexRange texts);
   std::vector<RolloutText> gathered_texts(const std::vector<RolloutText>& own, const Samples& prompts) const;
