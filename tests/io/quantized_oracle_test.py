@@ -56,10 +56,12 @@ class Formats:
         return {"quant_method": "mxfp4"}, {"m.weight_blocks": torch.from_numpy(self.codes(256, 1, 144, 5, 16).astype(np.uint8)),
                                            "m.weight_scales": torch.from_numpy(self.codes(256, 1, 144, 5).astype(np.uint8))}, None
 
-    def gptq(self, bits=4, group=32, version="gptq", act_order=False, symmetric=False, stored=None):
+    def gptq(self, bits=4, group=32, version="gptq", act_order=False, symmetric=False, stored=None, says=None, first_zero=None):
         groups = -(-self.inputs // group)
         codes = self.codes(2**bits, self.out, self.inputs)
         zeros = np.full((self.out, groups), 2 ** (bits - 1)) if symmetric else self.codes(2**bits, self.out, groups)
+        if first_zero is not None:
+            zeros[0, 0] = first_zero
         scales = self.scales(self.out, groups)
         index = np.arange(self.inputs) // group
         if act_order:
@@ -68,7 +70,7 @@ class Formats:
         tensors = {"m.qweight": pack(codes, bits, 1).T.contiguous(), "m.qzeros": pack((zeros - less) % 2**bits, bits, 0).T.contiguous(),
                    "m.scales": scales.T.contiguous(), "m.g_idx": torch.from_numpy(index.astype(np.int32))}
         config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order, "sym": symmetric,
-                  "checkpoint_format": version, "damp_percent": 0.01}
+                  "checkpoint_format": version, "damp_percent": 0.01, **(says or {})}
         return config, tensors, self.grouped(codes, zeros, scales, index)
 
     def awq(self, group=32):
@@ -160,6 +162,13 @@ def all_formats():
     yield "GPTQ symmetric", lambda f: f.gptq(symmetric=True)
     yield "GPTQ says v1, holds v2", lambda f: f.gptq(symmetric=True, stored="gptq_v2")
     yield "GPTQ one group", lambda f: f.gptq(group=144)
+    # Modules of a mixed checkpoint (GPTQModel's `dynamic`): the config's first numbers are not theirs.
+    for bits, group in ((8, 32), (2, 48), (4, 16)):
+        own = {"bits": 4, "group_size": 32, "dynamic": {"-:.*lm_head.*": {}, "+:.*m.*": {"bits": bits, "group_size": group}}}
+        yield f"GPTQ dynamic {bits} bits, groups of {group}", lambda f, b=bits, g=group, s=own: f.gptq(b, g, symmetric=True, says=s)
+    for version, first in (("gptq", 9), ("gptq", 8), ("gptq_v2", 7), ("gptq_v2", 8)):
+        yield (f"GPTQ asymmetric by dynamic, {version}, first zero {first}", lambda f, v=version, z=first:
+               f.gptq(version=v, first_zero=z, says={"sym": True, "dynamic": {".*m.*": {"sym": False}}}))
     yield "AWQ", lambda f: f.awq()
     yield "AWQ one group", lambda f: f.awq(144)
     for bits in (4, 8):

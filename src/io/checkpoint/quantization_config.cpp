@@ -102,6 +102,7 @@ class Reader {
   void read_gptq() {
     out_.method = QuantMethod::kGptq;
     add_sizes(root_, "bits");
+    read_dynamic();
     refuse_bits({2, 4, 8});
     out_.symmetric = boolean(root_, "sym", false);
     const std::string format = text(root_, "checkpoint_format", "gptq");
@@ -111,6 +112,16 @@ class Reader {
         "(only gptq and gptq_v2 are interchange formats; marlin and others are a kernel's own); use such a checkpoint",
         printable(out_.path), printable(format, 60));
     out_.stored_zero_is_true = format == "gptq_v2";
+  }
+
+  // GPTQModel's map of expressions to what their modules have of their own; "-:" stands before modules that are no codes. Which
+  // module has which is told by its tensors.
+  void read_dynamic() {
+    const auto dynamic = root_.find("dynamic");
+    if (dynamic == root_.end() || !dynamic->is_object()) return;
+    for (const auto& [expression, own] : dynamic->items()) {
+      if (own.is_object() && !expression.starts_with("-:")) add_sizes(own, "bits");
+    }
   }
 
   void read_awq() {

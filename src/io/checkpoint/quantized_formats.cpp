@@ -138,9 +138,9 @@ class Finder {
     w.group_index = part(name, ".g_idx", false);
     expect_rank(w.codes, 2);
     expect_rank(w.scales, 2);
-    w.bits = config_.bits.empty() ? 4 : config_.bits.front();
-    w.in = w.codes.info->shape[0] * (32 / w.bits);
     w.out = w.codes.info->shape[1];
+    w.bits = gptq_bits(w);
+    w.in = w.codes.info->shape[0] * (32 / w.bits);
     w.groups = w.scales.info->shape[0];
     w.scales_by_group = true;
     w.group = group_size(name, w.in, w.groups);
@@ -153,14 +153,28 @@ class Finder {
     return w;
   }
 
-  // Zeros of a symmetric checkpoint are the middle: what stands in the file tells v1 (one less) from v2, whatever the config
-  // says, and files that say v1 but hold v2 exist.
+  // The module's own: with `dynamic` some have other bits than the config's first. Zeros are a code an output, which tells them.
+  std::int64_t gptq_bits(const QuantizedWeight& w) const {
+    for (const std::int64_t bits : config_.bits) {
+      if (w.zeros.info->shape.size() == 2 && w.zeros.info->shape[1] == ceil_div(w.out, 32 / bits)) return bits;
+    }
+    return config_.bits.empty() ? 4 : config_.bits.front();
+  }
+
+  // Zeros of a symmetric module are the middle: what stands in the file tells v1 (one less) from v2, whatever the config
+  // says, and files that say v1 but hold v2 exist. `dynamic` makes modules asymmetric though the config says sym: their zeros
+  // differ, and one of them alone would say nothing.
   std::int64_t zero_added(const QuantizedWeight& w) const {
-    const std::int64_t declared = config_.stored_zero_is_true ? 0 : 1;
+    const std::int64_t declared = config_.stored_zero_is_true ? 0 : 1, per_word = 32 / w.bits;
     if (!config_.symmetric) return declared;
-    const std::int64_t stored = code_of(static_cast<std::uint32_t>(int_at(w.zeros, 0)), 0, w.bits),
-                       middle = std::int64_t{1} << (w.bits - 1);
-    return stored == middle ? 0 : stored == middle - 1 ? 1 : declared;
+    const auto stored = [&](std::int64_t output) {
+      return code_of(static_cast<std::uint32_t>(int_at(w.zeros, output / per_word)), output % per_word, w.bits);
+    };
+    const std::int64_t first = stored(0), middle = std::int64_t{1} << (w.bits - 1);
+    for (std::int64_t output = 1; output < w.out; ++output) {
+      if (stored(output) != first) return declared;
+    }
+    return first == middle ? 0 : first == middle - 1 ? 1 : declared;
   }
 
   QuantizedWeight awq(const std::string& name) {
