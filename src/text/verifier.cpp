@@ -172,12 +172,13 @@ std::string fraction_form(std::string_view text) {
 }
 
 std::string auto_form(std::string_view answer) {
-  const std::string plain = plain_signs(stripped(answer));
-  const std::string_view text = without_unit(plain);
+  const std::string plain = plain_spaces(plain_separators(plain_signs(answer)));
+  const std::string_view text = without_unit(stripped(plain));
   std::string fraction = fraction_form(text);
   if (!fraction.empty()) return latex_form(fraction);
-  const std::string number = number_form(text);
-  return latex_form(number == "-0" ? "0" : number);
+  std::string number = number_form(text);
+  number = number_form(latex_form(number == "-0" ? "0" : number));  // "\$9,500" is a number only now
+  return number == "-0" ? "0" : number;
 }
 
 std::string auto_reference(std::string_view answer) {
@@ -232,7 +233,7 @@ std::optional<std::string> math_answer(std::string_view text, MathRule rule) {
       break;
   }
   std::optional<std::string> found = last_boxed(text);
-  return found ? found : auto_number(plain_signs(text));
+  return found ? found : auto_number(plain_separators(plain_signs(text)));
 }
 
 bool same_math(std::string_view found, std::string_view answer, MathRule rule) {

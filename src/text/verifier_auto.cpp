@@ -64,6 +64,74 @@ std::string plain_signs(std::string_view text) {
   return out;
 }
 
+namespace {
+
+// How many digits the text ends with, if at most three do and they begin a number or a group of its thousands; else 0.
+std::size_t digits_before(std::string_view text) {
+  std::size_t begin = text.size();
+  while (begin > 0 && is_ascii_digit(text[begin - 1])) --begin;
+  const std::size_t count = text.size() - begin;
+  const bool in_group = begin > 0 && text[begin - 1] == ',';
+  const bool is_fraction = begin > 0 && text[begin - 1] == '.';
+  const bool leads = count > 0 && text[begin] != '0';
+  return count > 3 || is_fraction || (in_group ? count < 3 : !leads) ? 0 : count;
+}
+
+bool three_digits_begin(std::string_view text) {
+  return text.size() >= 3 && std::all_of(text.begin(), text.begin() + 3, is_ascii_digit) &&
+         (text.size() == 3 || !is_ascii_digit(text[3]));
+}
+
+// The first of these that the text begins with; empty: none.
+template <std::size_t kSize>
+std::string_view begins_with(const std::array<std::string_view, kSize>& words, std::string_view text) {
+  const auto found =
+      std::find_if(words.begin(), words.end(), [&](std::string_view one) { return text.starts_with(one); });
+  return found == words.end() ? std::string_view() : *found;
+}
+
+}  // namespace
+
+std::string plain_separators(std::string_view text) {
+  static constexpr std::array kSeparators = {"{,}\\!"sv, "{,}"sv, ",\\!"sv, "\\!,\\!"sv, "\\!,"sv,   "\\,"sv,   "\\;"sv,
+                                             "\\:"sv,    "\\ "sv, "~"sv,    "\u00A0"sv,  "\u2009"sv, "\u202F"sv};
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view separator =
+        !out.empty() && is_ascii_digit(out.back()) ? begins_with(kSeparators, text.substr(at)) : std::string_view();
+    const bool parts =
+        !separator.empty() && three_digits_begin(text.substr(at + separator.size())) && digits_before(out) > 0;
+    out += parts ? ',' : text[at];
+    at += parts ? separator.size() : 1;
+  }
+  return out;
+}
+
+std::string plain_spaces(std::string_view text) {
+  static constexpr std::array kSpaces = {"\\quad"sv, "\\,"sv,    "\\;"sv,    "\\:"sv,   "\\ "sv,
+                                         "~"sv,      "\u00A0"sv, "\u2009"sv, "\u202F"sv};
+  static constexpr std::array kUpright = {"\\text{"sv, "\\mathrm{"sv, "\\textbf{"sv, "\\mathbf{"sv, "\\mbox{"sv};
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at), space = begins_with(kSpaces, rest),
+                           mark = begins_with(kUpright, rest);
+    const std::size_t end = mark.empty() ? std::string_view::npos : rest.find_first_of("{}", mark.size());
+    const bool is_word = end != std::string_view::npos && rest[end] == '}' && rest[mark.size()] != ' ';
+    if (!space.empty()) {
+      out += ' ';
+      at += space.size();
+    } else if (is_word) {
+      out.append(" ").append(rest.substr(mark.size(), end - mark.size()));
+      at += end + 1;
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
 bool joins(std::string_view text, std::size_t at) {
   std::size_t end = at;
   while (end > 0 && (text[end - 1] == '%' || text[end - 1] == '$')) --end;

@@ -9,6 +9,14 @@ namespace magister {
 // With '-' for every minus and hyphen of Unicode (a minus sign, an en dash), and '$' for the signs of euros, pounds and yen.
 std::string plain_signs(std::string_view text);
 
+// With ',' for what else parts thousands: "9{,}500", "9\,500", "9,\!500" as LaTeX has them, and the narrow and no-break spaces of
+// Unicode, where one to three digits stand before and three behind. "0{,}125" is a decimal comma and stays.
+std::string plain_separators(std::string_view text);
+
+// With a blank for LaTeX's spaces, and for the marks around a word in upright letters: "5\,\mathrm{cm}" is "5  cm". "\text{ cm}" stays:
+// MATH's rule takes it and all behind it for a unit.
+std::string plain_spaces(std::string_view text);
+
 // Whether the '-' at this place joins two words or numbers ("3-5", "10%-20%", "model-4"), and is no sign of what follows.
 bool joins(std::string_view text, std::size_t at);
 
