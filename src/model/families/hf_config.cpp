@@ -239,6 +239,15 @@ void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
   }
 }
 
+// Since transformers 5.2 any decoder looks ahead where this is not true, null included.
+void HfConfig::require_causal() const {
+  const auto found = root_->find("is_causal");
+  MAGISTER_CHECK(found == root_->end() || *found == true, ExitCode::kData,
+                 "{}: is_causal is {} (attention that looks ahead is not supported, and results without it would be "
+                 "wrong); use another model",
+                 printable(path_), json_shown(*found));
+}
+
 Activation HfConfig::activation() const {
   const std::string name = text_or("hidden_act", "silu");
   if (name == "silu" || name == "swish") return Activation::kSilu;

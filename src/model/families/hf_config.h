@@ -64,6 +64,8 @@ class HfConfig {
   // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and
   // rotary_dim() are told by this, too.
   void refuse_unsupported(std::span<const char* const> computes);
+  // Refuses a decoder whose rows see what follows them: is_causal is not true.
+  void require_causal() const;
 
   const std::string& path() const { return path_; }
 

@@ -138,6 +138,7 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   config.rotary_dim = source.rotary_dim(config.head_dim);
   config.activation = source.activation();
   family.read_hf(source, config);
+  if (!config.encoder) source.require_causal();
   config.pad_token_id = source.token_or("pad_token_id", -1);
   const std::vector<std::string> architectures = source.texts("architectures");
   if (config.encoder || (!architectures.empty() && architectures.front() != family.architecture)) {
