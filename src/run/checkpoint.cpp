@@ -204,6 +204,12 @@ Checkpoint::Checkpoint(const ModelSection& section)
   for (const std::string& path : file_->paths()) versions_.add(path);
 }
 
+bool Checkpoint::cuts_begins() const {
+  const auto text = read_text(fs::path(tokenizer_path()) / "tokenizer_config.json");
+  const ordered_json config = text ? ordered_json::parse(*text, nullptr, false) : ordered_json();
+  return config.is_object() && config.value("truncation_side", ordered_json()) == "left";
+}
+
 const std::string& Checkpoint::tokenizer_path() const {
   return section_.random && !section_.random->tokenizer.empty() ? section_.random->tokenizer : section_.path;
 }

@@ -146,10 +146,11 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                  "it); fix or remove it",
                  record.where, length, rules.min_length);
   if (length > rules.max_length) ++num_cut;
-  if (length > rules.max_length && rules.overflow == Overflow::kTruncate && rules.kept_tail > 0) {
-    std::vector<TokenId> cut(ids.begin(),
-                             ids.begin() + static_cast<std::ptrdiff_t>(rules.max_length - rules.kept_tail));
-    cut.insert(cut.end(), ids.end() - static_cast<std::ptrdiff_t>(rules.kept_tail), ids.end());
+  if (length > rules.max_length && rules.overflow == Overflow::kTruncate &&
+      (rules.kept_tail > 0 || rules.cuts_begins)) {
+    const std::uint64_t tail = rules.cuts_begins ? rules.max_length - rules.kept_head : rules.kept_tail;
+    std::vector<TokenId> cut(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(rules.max_length - tail));
+    cut.insert(cut.end(), ids.end() - static_cast<std::ptrdiff_t>(tail), ids.end());
     return add_sample(record, cut, assistant);
   }
   if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {

@@ -146,6 +146,31 @@ class Score(ScoreRuns):
         got = self.values("ended", "ended", 1, "tasks.0.max_length=16")
         numpy.testing.assert_allclose(got, self.expected(self.models["llama"], ids), atol=1e-5)
 
+    def test_a_text_is_cut_where_the_tokenizer_says(self):
+        """truncation_side of tokenizer_config.json: what stays is transformers' own, of texts with BOS and end token, and of chats."""
+        left = self.folder / "left"
+        shutil.copytree(self.folder / "llama", left)
+        tokenizer = Tokenizer.from_file(str(left / "tokenizer.json"))
+        end = tokenizer.token_to_id("<|end|>")
+        tokenizer.post_processor = processors.TemplateProcessing(single="<|end|> $A <|end|> <|end|>", special_tokens=[("<|end|>", end)])
+        tokenizer.save(str(left / "tokenizer.json"))
+        template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        chats = self.folder / "chats.jsonl"
+        chats.write_text("".join(json.dumps({"id": record["id"], "m": [{"role": "user", "content": record["text"]}]}) + "\n" for record in self.records))
+        for side in ("left", "right"):
+            (left / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "truncation_side": side, "chat_template": template}))
+            reference = transformers.AutoTokenizer.from_pretrained(left)
+            self.assertEqual(reference.truncation_side, side)
+            self.world.model = left
+            ids = [reference(record["text"], truncation=True, max_length=16).input_ids for record in self.records]
+            self.assertTrue(any(len(one) == 16 for one in ids))
+            got = self.values(f"cut-{side}", "left", 1, "tasks.0.max_length=16")
+            numpy.testing.assert_allclose(got, self.expected(self.models["llama"], ids), atol=1e-5)
+            ids = [reference.apply_chat_template([{"role": "user", "content": record["text"]}], truncation=True, max_length=16, return_dict=True)["input_ids"]
+                   for record in self.records]
+            got = self.values(f"chats-{side}", "left", 1, f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m", "tasks.0.max_length=16")
+            numpy.testing.assert_allclose(got, self.expected(self.models["llama"], ids), atol=1e-5)
+
     def test_gpu_code_in_halves(self):
         """The GPU's code on the host; a pass that finds no memory is cut in two, with the same values."""
         whole = self.values("gpu", "llama", 1, "tasks.0.max_length=24", MAGISTER_GPU_CODE_ON_HOST="1")

@@ -54,6 +54,8 @@ class Checkpoint {
   const Tokenizer& tokenizer();
   // model.chat_template, else the model's own; null where there is neither.
   const ChatSource* chat_source();
+  // Whether truncation_side of tokenizer_config.json is "left": a text that is too long loses its begin. Local.
+  bool cuts_begins() const;
   // Tokens that end a text: eos_token_id of generation_config.json, else of config.json (a number or a list), else of the GGUF
   // file; empty when the model names none.
   const std::vector<TokenId>& end_tokens();

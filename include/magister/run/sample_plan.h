@@ -51,6 +51,8 @@ struct SampleRules {
   // What the tokenizer adds to every text, and so to every window; without it windows are the tokens as they follow each other.
   AddedEnds window_ends{};
   bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
+  bool cuts_begins = false;      // a text that is truncated loses its begin instead of its end,
+  std::uint32_t kept_head = 0;   // behind so many tokens, which the tokenizer adds
   // Whether there is anything to do with a sample, and how many samples of a record stand or fall together. Empty: with all.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
   std::uint64_t item_samples = 1;

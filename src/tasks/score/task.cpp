@@ -36,7 +36,7 @@ class ScoreJob final : public TaskJob {
   }
 
  private:
-  std::uint64_t added_tail() const;
+  void keep_added(SampleRules& rules) const;
   std::vector<SampleTokens> encode(const Record& record) const;
   std::vector<ColumnBytes> of_answers(const Unit& unit) const;
   void refuse_types(const std::vector<TokenId>& ids, const std::string& where) const;
@@ -47,6 +47,7 @@ class ScoreJob final : public TaskJob {
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;       // where the records hold chats
   std::optional<ScoredAnswers> answers_;  // of a generate task, behind the records
+  bool cuts_begins_ = false;
 };
 
 ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
@@ -70,13 +71,17 @@ ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
       "{}: dataset.tokens gives ids (the texts of {} stand behind prompts that are texts or chats); name the "
       "field of the prompts' text",
       config_.name, printable(config_.answers));
-  if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
+  if (config_.dataset.tokens_field.empty()) {
+    tokenizer_ = &inputs.checkpoint.tokenizer();
+    cuts_begins_ = inputs.checkpoint.cuts_begins();
+  }
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
   if (!config_.answers.empty()) answers_.emplace(config_, inputs);
 }
 
 Attributes ScoreJob::identity() {
   Attributes attributes = {{"labels", nlohmann::json(model_.labels).dump()}};
+  if (cuts_begins_) attributes.push_back({"truncation_side", "left"});
   if (answers_) {
     for (auto& attribute : answers_->identity()) attributes.push_back(std::move(attribute));
   }
@@ -93,15 +98,24 @@ TaskResults ScoreJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-// The head reads the last token: of a text that is cut, the tokens that the tokenizer adds behind it stay, as transformers' truncation has it.
-std::uint64_t ScoreJob::added_tail() const {
-  if (tokenizer_ == nullptr || chat_) return 0;
-  const std::uint64_t tail = added_ends(*tokenizer_).behind.size();
+// The head reads the last token: of a text that is cut, the tokens that the tokenizer adds around it stay, as transformers' truncation has it.
+void ScoreJob::keep_added(SampleRules& rules) const {
+  rules.cuts_begins = cuts_begins_;
+  if (tokenizer_ == nullptr || chat_) return;
+  EncodeOptions plain;
+  plain.add_special_tokens = false;
+  std::vector<TokenId> text, whole;
+  tokenizer_->encode("a", plain, text);
+  tokenizer_->encode("a", EncodeOptions{}, whole);
+  const auto found = std::search(whole.begin(), whole.end(), text.begin(), text.end());
+  if (found == whole.end()) return;
+  rules.kept_head = static_cast<std::uint32_t>(found - whole.begin());
+  rules.kept_tail = static_cast<std::uint64_t>(whole.end() - found) - text.size();
+  const std::uint64_t added = rules.kept_tail + (cuts_begins_ ? rules.kept_head : 0);
   MAGISTER_CHECK(
-      config_.max_length > tail, ExitCode::kConfig,
-      "{} is {}, and the tokenizer adds {} tokens behind every text (nothing of the text would be left); raise it",
-      config_.length_place, config_.max_length, tail);
-  return tail;
+      config_.max_length > added, ExitCode::kConfig,
+      "{} is {}, and the tokenizer adds {} tokens {} every text (nothing of the text would be left); raise it",
+      config_.length_place, config_.max_length, added, cuts_begins_ ? "to" : "behind");
 }
 
 // The second text of a pair has tokens of type 1, which are not told apart here.
@@ -116,7 +130,7 @@ void ScoreJob::refuse_types(const std::vector<TokenId>& ids, const std::string& 
 
 SampleRules ScoreJob::rules() {
   SampleRules rules;
-  rules.kept_tail = added_tail();
+  keep_added(rules);
   rules.max_length = config_.max_length;
   rules.overflow = config_.overflow;
   rules.unit_tokens = config_.unit_tokens;
