@@ -77,7 +77,7 @@ class History(unittest.TestCase):
         self.world.complete("y", 2)
         first, tasks = self.status("y")
         self.assertRegex(first, "^y: done, start 2 of 2")
-        self.assertRegex(tasks["verdicts"], r"done +10/10 \(100\.0 %\)")
+        self.assertRegex(tasks["verdicts"], r"done +20/20 \(100\.0 %\)")
         killed, done = self.history("y")
         self.assertEqual((killed["state"], killed["tasks_done"], done["state"], done["tasks_done"], done["tasks"]), ("killed", 1, "done", 2, 2))
         computed = sum(json.loads(line)["tokens"] for line in (self.runs / "y/run.jsonl").read_text().splitlines() if '"event":"phases"' in line)
@@ -125,7 +125,7 @@ class History(unittest.TestCase):
             process.kill()
             self.ended(process)
         # Killed before it came to them: they are what they were.
-        self.assertRegex(self.status("again")[1]["verdicts"], r"^verdicts +judge +done +10/10 ")
+        self.assertRegex(self.status("again")[1]["verdicts"], r"^verdicts +judge +done +20/20 ")
         shutil.rmtree(self.runs / "again")
 
     def test_stopped_failed_and_done_in_one_table(self):
