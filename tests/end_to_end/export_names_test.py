@@ -111,7 +111,7 @@ class ExportNames(unittest.TestCase):
     def test_written_texts_and_replies(self):
         data = {"path": str(self.world.data), "key": "id"}
         tasks = [{"task": "generate", "name": "answers", "dataset": {**data, "text": "question"}, "max_new_tokens": 5, "n": 2},
-                 self.task("reference", "verdicts", answers="answers", method="decode", read="word", max_new_tokens=6)]
+                 self.task("reference", "verdicts", answers="answers", method="decode", read="word", max_new_tokens=6, max_prompt_length=2000)]
         folder = self.run_it("replies", tasks)
         answers, verdicts = self.exported(folder / "answers.h5", "jsonl"), self.exported(folder / "verdicts.h5", "jsonl")
         with h5py.File(folder / "answers.h5") as file:
@@ -122,11 +122,11 @@ class ExportNames(unittest.TestCase):
         self.assertEqual([line["answer"] for line in verdicts], [line["text"] for line in answers], "the texts that were judged")
         for line in verdicts:
             reply = [token for token in line["reply_id"] if token >= 0]
-            self.assertEqual(line["reply"], self.tokenizer.decode(reply, skip_special_tokens=True))
+            self.assertEqual(line["reply"], self.tokenizer.decode(reply, skip_special_tokens=True).replace("\0", "\ufffd"), "HDF5 has no NUL")
 
     def test_rollouts(self):
         task = {"task": "rollout", "name": "rollouts", "dataset": {"path": str(self.world.data), "key": "id", "text": "question"}, "max_prompt_length": 100,
-                "max_new_tokens": 5, "cuts": 2, "n": 3, "reward": {"verifier": "exact", "answer": "answer"}}
+                "max_new_tokens": 5, "cuts": 2, "n": 3, "reward": {"verifier": "exact", "answer": "id"}}
         path = self.run_it("rollouts", [task]) / "rollouts.h5"
         with h5py.File(path) as file:
             preferred = [[["lost", "won", "not_compared"][code] for code in row] for row in file["rollout/preferred"][:]]

@@ -153,7 +153,7 @@ class SpmJudge(unittest.TestCase):
                 self.assertEqual(file["judge/parse"][:].tolist(), [0] * 3)
             with h5py.File(folder / "read.h5") as file:
                 self.assertEqual(file["judge/verdict"][:].tolist(), [verdict] * 3, "as the model writes")
-            self.assertNotIn("low_mass", said)
+            self.assertNotIn("prompts leave the verdicts", said)
         for name, template, says in (("five", LINE_END, ((13, FIVE),)), ("blank-five", BRACKET, ((29962, BLANK), (BLANK, FIVE)))):
             for classes in (5, 10):
                 folder, _ = self.run_it("sure", self.model(name, *says), template, [self.task("rubric", classes=classes)])
@@ -198,7 +198,7 @@ class SpmJudge(unittest.TestCase):
         policy = self.random
         self.with_tokenizer(policy, "gguf")
         for name, says, want in (("line", ((13, YES),), 1), ("five", ((13, FIVE),), 5), ("other", ((13, 1724),), None)):
-            judge = {"model": {"path": str(self.model(name, *says)), "dtype": "f32", "chat_template": LINE_END}, "mode": "rubric" if want == 5 else "reference"}
+            judge = {"model": {"path": str(self.model(name, *says)), "dtype": "f32", "chat_template": LINE_END}, "mode": "rubric" if want == 5 else "reference", "max_prompt_length": 900}
             rollout = {"task": "rollout", "name": "rollouts", "dataset": {"path": str(self.data), "messages": "messages"}, "max_prompt_length": 100,
                        "max_new_tokens": 4, "cuts": 2, "n": 4, "reward": {"judge": judge}}
             folder, said = self.run_it("reward", policy, LINE_END, [rollout])
