@@ -53,7 +53,8 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
                  printable(checkpoint.path()));
   template_ = ChatTemplate::parse(source->text, source->name);
   if (!source->tool_text.empty()) tool_template_ = ChatTemplate::parse(source->tool_text, source->name + " (tool_use)");
-  variables_ = {{"bos_token", source->bos_token}, {"eos_token", source->eos_token}};
+  variables_ = ordered_json::object();
+  for (const auto& [name, text] : source->tokens) variables_[name] = text;
   add_variables(checkpoint.section());
   const auto& names = (tool_template_ ? tool_template_ : template_)->names();
   MAGISTER_CHECK(

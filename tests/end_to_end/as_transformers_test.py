@@ -55,6 +55,11 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
             offset, ids = file["samples/offset"][:].astype(int), file["tokens/id"][:]
             return [ids[begin:end].tolist() for begin, end in zip(offset, offset[1:])]
 
+    def another_experiment(self, name, *overrides):
+        done = self.world.run(name, 0, *overrides)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("another experiment", done.stderr)
+
     def chats_of(self, records, kind):
         path = self.folder / f"chats.{kind}"
         if kind == "parquet":
@@ -78,8 +83,8 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         """Whatever a task does with chats: rows are those of the chats without such keys."""
         expected = self.tokenizer(chat_template=CHATML)
         tasks = [{"task": "generate", "max_new_tokens": 3, "max_prompt_length": 400, "n": 2},
-                 {"task": "train", "name": "sft", "train": {"max_length": 400, "global_batch": 2, "save_every": 100}},
-                 *({"task": "train", "name": objective, "objective": objective, "train": {"max_length": 400, "global_batch": 2, "save_every": 100}} for objective in ("dpo", "reward"))]
+                 {"task": "train", "name": "sft", "train": {"epochs": 1, "max_length": 400, "global_batch": 2, "save_every": 100}},
+                 *({"task": "train", "name": objective, "objective": objective, "train": {"epochs": 1, "max_length": 400, "global_batch": 2, "save_every": 100}} for objective in ("dpo", "reward"))]
         found = []
         for name, chats in (("table", TABLE), ("plain", CHATS)):
             pairs = [{"id": str(i), "m": chat, "prompt": chat[:-1], "chosen": chat[-1:], "rejected": [chat[-1] | {"content": "the plan"}]} for i, chat in enumerate(chats)]
@@ -92,7 +97,7 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
             found.append({})
             for file_name in self.world.names:
                 with h5py.File(self.folder / "runs" / name / file_name) as file:
-                    file.visititems(lambda path, item, file_name=file_name: found[-1].update({f"{file_name}:{path}": item[()].tobytes()}) if isinstance(item, h5py.Dataset) else None)
+                    file.visititems(lambda path, item, file_name=file_name: found[-1].update({f"{file_name}:{path}": str(item[()].tolist())}) if isinstance(item, h5py.Dataset) else None)
             with h5py.File(self.folder / "runs" / name / "answers.h5") as file:
                 prompts = [len(expected.apply_chat_template(chat, return_dict=False, add_generation_prompt=True)) for chat in chats]
                 self.assertEqual(file["generate/prompt_tokens"][::2].tolist(), prompts)
@@ -106,7 +111,7 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         data = self.chats_of([{"id": "a", "m": CHATS[0]}], "jsonl")
         self.assertEqual(self.samples("names", *data), [expected.apply_chat_template(CHATS[0], return_dict=False)])
         (self.world.model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "TokenizersBackend", "chat_template": NAMES} | named | {"pad_token": "Ľ"}))
-        self.refused("names", 78, "another experiment", overrides=data)
+        self.another_experiment("names", *data)
 
     def test_tokens_beside_tokenizer_json(self):
         expected = self.tokenizer(rows=321, added_tokens_decoder={"320": EXTRA}, chat_template="{% for m in messages %}{{ m.content }} <|extra|>{% endfor %}")
@@ -118,7 +123,7 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         texts = f"tasks.0.dataset.path={self.folder}/texts.jsonl"
         self.assertEqual(self.samples("text", texts), [expected("the  <|extra|> unit<|extra|>").input_ids])
         (self.world.model / "tokenizer_config.json").write_text("{}")
-        self.refused("text", 78, "another experiment", overrides=[texts])
+        self.another_experiment("text", texts)
 
     def test_a_token_without_a_row_is_refused_before_any_work(self):
         self.tokenizer(added_tokens_decoder={"320": EXTRA})
@@ -159,8 +164,8 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         rules = "{{path: {data}, key: id}}, max_length: 24, overflow: window, top_k: 8"
         self.world.text = ("name: {name}\noutput: {{directory: {runs}}}\nmodel: {{path: {model}, dtype: f32}}\nlayout: {{devices: cpu}}\ntasks:\n"
                            f"  - {{{{task: teacher_logits, dataset: {rules}}}}}\n"
-                           "  - {{task: train, objective: distill, teacher: teacher, train: {{max_length: 24, global_batch: 8}}}}\n")
-        self.world.names = ("teacher.h5", "train.h5")
+                           "  - {{task: train, objective: distill, teacher: {{task: teacher}}, train: {{epochs: 1, max_length: 24, global_batch: 8}}}}\n")
+        self.world.names = ("teacher.h5", "student.h5")
         self.world.complete("student", 0)
         with h5py.File(self.world.folder / "runs/student/teacher.h5") as file:
             lengths = numpy.diff(file["samples/offset"][:].astype(int))
