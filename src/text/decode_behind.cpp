@@ -95,8 +95,8 @@ std::string decode_behind(const Tokenizer& tokenizer, std::span<const TokenId> b
 
 bool writes_first_token_otherwise(const Tokenizer& tokenizer) {
   const std::vector<TokenId> ids =
-      tokenizer.encode("a a", {.add_special_tokens = false, .special_tokens_in_text = false});
-  return !ids.empty() && tokenizer.decode(std::span(ids).last(1)) != tokenizer.token_bytes(ids.back());
+      tokenizer.encode(" a", {.add_special_tokens = false, .special_tokens_in_text = false});
+  return !ids.empty() && tokenizer.decode(std::span(ids).first(1)) != tokenizer.token_bytes(ids.front());
 }
 
 std::optional<std::vector<TokenId>> encode_behind(const Tokenizer& tokenizer, std::string_view prompt,
