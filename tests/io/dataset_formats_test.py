@@ -362,6 +362,22 @@ class TokenArrays(Formats):
         self.assertEqual(records(paths=[path], tokens="tokens")[0][5][4], f"{path}: row 5")
         self.assertEqual(self.lists(self.write_arrays("none.h5", t=numpy.zeros((0, 4), "i4")), tokens="t"), [])
 
+    def test_newer_formats(self):
+        """Files that HDF5 1.10 and newer write by libver: superblock 3, and an index of chunks for each kind of array."""
+        whole = numpy.random.default_rng(2).integers(0, 1000, (41, 6)).astype("i4")
+        kinds = {"contiguous": {}, "one_chunk": dict(chunks=(41, 6)), "fixed": dict(chunks=(5, 4)), "extensible": dict(chunks=(5, 4), maxshape=(None, 6)),
+                 "both_ways": dict(chunks=(5, 4), maxshape=(None, None)), "packed": dict(chunks=(5, 4), compression="gzip", shuffle=True, maxshape=(None, 6))}
+        for bounds in (("earliest", "v110"), "v110"):
+            path = self.folder / "newer.h5"
+            with h5py.File(path, "w", libver=bounds) as file:
+                for name, options in kinds.items():
+                    file.create_dataset(name, data=whole, **options)
+                file.create_dataset("part", (8, 12), "i4", chunks=(4, 12), maxshape=(None, 12))[:4] = 1
+            for name in kinds:
+                with self.subTest(name, bounds=bounds):
+                    self.assertEqual(self.lists(str(path), tokens=name), whole.tolist())
+            self.assert_refused(str(path), 65, "part [8, 12] is not written to its end", tokens="part")
+
     def test_refused(self):
         ids = numpy.arange(12, dtype="i4")
         good = self.write_arrays("good.h5", t=ids.reshape(3, 4), flat=ids, n=numpy.array([4, 0, 3]), at=numpy.array([0, 5, 12]), f=ids.astype("f4"),

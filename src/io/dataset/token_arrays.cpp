@@ -19,10 +19,14 @@ constexpr std::uint64_t kMostKept = 256 << 20;  // bytes of chunks in memory, of
 H5File opened(const std::string& path) {
   silence_hdf5();
   const H5Properties access = file_access();
+  // Bounds are for what is written; HDF5 below 2.0 also refuses to read newer files by them (HDFGroup/hdf5#4849).
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
   H5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
-  MAGISTER_CHECK(file.get() >= 0, ExitCode::kData,
-                 "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 file); use another file",
-                 printable(path), hdf5_reason());
+  MAGISTER_CHECK(
+      file.get() >= 0, ExitCode::kData,
+      "{}: cannot be opened as HDF5: {} (it is damaged, cut short, no HDF5 file or one of a newer HDF5's format); use "
+      "another file",
+      printable(path), hdf5_reason());
   return file;
 }
 
