@@ -162,7 +162,8 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
       columns.end(),
       {
           {"/judge/verdict", ColumnType::kI32, n, 0,
-           "number of the most probable verdict; names: root attribute verdicts; -1: none, or several", "", Extent::kSamples},
+           "number of the most probable verdict; names: root attribute verdicts; -1: none, or several", "",
+           Extent::kSamples},
           {"/judge/probability", ColumnType::kF32, n, 0, "of that verdict among all verdicts", "", Extent::kSamples},
           {"/judge/log_odds", ColumnType::kF32, n, 0, "of the first verdict against all others", "nat",
            Extent::kSamples},
