@@ -277,7 +277,6 @@ MUTATIONS = [
     Mutation("rewards-of-the-last-token", "src/tasks/train/data.cpp", "classified_token(std::span(ids + begin, ids + end), pad_token_id)", "(end - begin - 1)", REWARDS + "test_against_torch"),
     Mutation("margin-left-out", "src/train/preference_loss.cpp", "chosen - rejected - margin, sum", "chosen - rejected, sum", REWARDS + "test_against_torch"),
     # GRPO.
-    Mutation("kl-without-its-ratio", "src/train/policy_loss.cpp", "(part * (1 - e) + (options.use_bias_correction_kl ? token.kl : 0))", "(part * (1 - e))", "tests/end_to_end/trl_test.py Trl.test_the_kl_term_s_gradient"),
     Mutation("better-texts-not-clipped", "src/train/policy_loss.cpp", "token.clipped ? 0 : -ratio * advantage", "-ratio * advantage", TEXTS + "test_losses_against_torch"),
     Mutation("temperature-of-texts-alone", "src/train/trainer.cpp", "config.logit_scale / options_.policy.temperature", "config.logit_scale", TEXTS + "test_losses_against_torch"),
     Mutation("population-deviation", "src/train/policy_loss.cpp", "static_cast<double>(values.size() - 1)", "static_cast<double>(values.size())", "test_train_policy_loss"),
