@@ -91,23 +91,22 @@ class GgufVocabularies(unittest.TestCase):
 
     def test_what_ends_a_text_is_what_llama_cpp_ends_it_with(self):
         """Whatever eos_token_id says, and in small vocabularies whatever the types of the tokens are."""
-        def ends():
-            found = json.loads(subprocess.run([PROBE, self.path, "ends"], capture_output=True, text=True, check=True).stdout)
-            self.assertEqual(len(set(found)), len(found))
-            return found
+        def ends(paths):
+            done = subprocess.run([PROBE, "ends"], input="".join(f"{path}\n" for path in paths), capture_output=True, text=True, check=True)
+            return [json.loads(line) for line in done.stdout.splitlines()]
         self.assertGreaterEqual(len(ENDS["vocabularies"]), 19)
-        for name, expected in ENDS["vocabularies"].items():
-            with self.subTest(vocabulary=name):
-                self.path.write_bytes(vocabulary(name))
-                self.assertEqual(sorted(ends()), expected)
+        found = ends(VOCABULARIES / f"ggml-vocab-{name}.gguf" for name in ENDS["vocabularies"])
+        for (name, expected), got in zip(ENDS["vocabularies"].items(), found, strict=True):
+            self.assertEqual(sorted(got), expected, name)
         self.assertGreaterEqual(len(ENDS["made"]), 290)
-        for case in ENDS["made"]:
+        paths = [self.path.with_name(f"{i}.gguf") for i in range(len(ENDS["made"]))]
+        for path, case in zip(paths, ENDS["made"]):
+            small_vocabulary.write(path, case["tokens"], case["keys"])
+        for case, got in zip(ENDS["made"], ends(paths), strict=True):
             with self.subTest(tokens=case["tokens"], keys=case["keys"]):
-                small_vocabulary.write(self.path, case["tokens"], case["keys"])
-                found, eos = ends(), case["keys"].get("eos_token_id")
-                self.assertEqual(sorted(found), case["ends"])
-                if eos in found:
-                    self.assertEqual(found[0], eos)
+                self.assertEqual(sorted(got), case["ends"])
+                if case["keys"].get("eos_token_id") in got:
+                    self.assertEqual(got[0], case["keys"]["eos_token_id"])
 
     def test_a_token_that_ends_texts_is_none_of_a_text_whatever_its_type(self):
         """As llama.cpp: a file that calls <|im_end|> an ordinary token means the control token."""

@@ -1,7 +1,7 @@
-// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|text|decode|digest|ends]`. Standard input: a JSON text a line;
+// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|text|decode|digest]`. Standard input: a JSON text a line;
 // standard output: a JSON list of its ids, with the special tokens that the file asks for unless `plain`; text: and special
 // tokens written in a text are text. decode: the other way round.
-// ends: a list of the tokens that end a text.
+// `vocabulary_probe ends`: of each file, a path a line, a list of the tokens that end a text.
 // digest: what stands in a results file for the tokenizer.
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,14 +11,16 @@
 
 int main(int argc, char** argv) {
   try {
+    if (std::string(argv[1]) == "ends") {
+      for (std::string path; std::getline(std::cin, path);) {
+        const auto file = magister::TensorFile::open(path);
+        std::cout << nlohmann::json(magister::gguf_end_tokens(file->metadata(), path)).dump() << "\n";
+      }
+      return 0;
+    }
     const magister::Tokenizer tokenizer = magister::load_tokenizer(argv[1]);
     if (argc > 2 && std::string(argv[2]) == "digest") {
       std::cout << tokenizer.sha256() << "\n";
-      return 0;
-    }
-    if (argc > 2 && std::string(argv[2]) == "ends") {
-      std::cout << nlohmann::json(magister::gguf_end_tokens(magister::TensorFile::open(argv[1])->metadata(), argv[1]))
-                << "\n";
       return 0;
     }
     magister::EncodeOptions options;
