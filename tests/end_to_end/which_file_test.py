@@ -85,6 +85,8 @@ class ToolTemplates(unittest.TestCase):
         self.world.text, self.world.names = CHATS.replace("TASK", task), ("results.h5",)
         done = self.world.run(name, 0)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        if task.startswith("train"):
+            return None
         with h5py.File(self.world.results(name)) as file:
             offset, ids = file["samples/offset"][:].astype(int), file["tokens/id"][:]
             return [ids[a:b].tolist() for a, b in zip(offset, offset[1:])]
@@ -105,7 +107,7 @@ class ToolTemplates(unittest.TestCase):
                 (self.world.model / "tokenizer_config.json").write_text(json.dumps(config))
                 want = [self.ids(self.world.model, record) for record in self.records]
                 self.assertEqual(self.run_it(f"{form}-teacher", "teacher_logits\n    name: results\n    max_length: 512\n    top_k: 2"), want)
-                self.assertEqual(self.run_it(f"{form}-train", "train\n    name: results\n    train: {{steps: 1, max_length: 512}}"), want)
+                self.run_it(f"{form}-train", "train\n    name: results\n    train: {{steps: 1, max_length: 512}}")
                 student = self.world.results(f"{form}-train").with_suffix("")
                 self.assertEqual([self.ids(student, record) for record in self.records], want)
 
