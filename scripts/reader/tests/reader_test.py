@@ -146,7 +146,7 @@ class Reader(unittest.TestCase):
                 with h5py.File(path, **options) as file, magister_reader.open(path) as results:
                     self.assertEqual(results[1].key, file["samples/key"].asstr()[1])
                     if "text" in results.columns:
-                        self.assertEqual(results[1].text, file["generate/text"].asstr()[1])
+                        self.assertEqual(results[1].text, file[results.find_column("text").path].asstr()[1])
             with magister_reader.open(path) as results:
                 results[1].arrays()
                 with h5py.File(path) as file:
