@@ -145,7 +145,8 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         print(name, {key: f"{value:.1e}" for key, value in apart.items()}, f"loss {rows[0, 0]:.4f} to {rows[-1, 0]:.4f}, clipped {curves[:, 3].max():.3f}, kl {curves[:, 2].max():.4f}, "
               f"{curves[:, 4].min():.1f} to {curves[:, 4].max():.1f} tokens")
         for key, value in apart.items():
-            self.assertLess(value, {"norm": 1e-4, "kl": 1.5e-5}.get(key, 1e-5), key)
+            # Adam turns gradients of nearly 0 into whole steps: weights were 1.0e-5 apart (bnpo) on a CPU with AVX-512 and without AMX.
+            self.assertLess(value, {"norm": 1e-4, "kl": 1.5e-5, "weights": 3e-5}.get(key, 1e-5), key)
         self.assertGreater(curves[:, 1].mean(), 0.2)  # groups that differ
         self.assertTrue((curves[:, 4] < 14).any())
 
