@@ -6,6 +6,7 @@
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/io/whole_file.h"
+#include "magister/run/model_source.h"
 #include "magister/text/chat_template.h"
 
 namespace magister {
@@ -38,11 +39,13 @@ ChatSource source_in_folder(const fs::path& folder, const Tokenizer& tokenizer) 
   if (auto text = template_text(folder / "chat_template.jinja")) {
     source.text = std::move(*text);
     source.name = (folder / "chat_template.jinja").string();
+    source.tool_text = template_text(folder / kToolTemplate).value_or("");
   } else if (const auto config_text = template_text(folder / "tokenizer_config.json")) {
     const std::string name = (folder / "tokenizer_config.json").string();
     if (auto inside = chat_template_from_config(*config_text, name)) {
       source.text = std::move(*inside);
       source.name = name;
+      source.tool_text = chat_template_from_config(*config_text, name, "tool_use").value_or("");
     }
   }
   return source;
@@ -62,6 +65,9 @@ ChatSource source_in_gguf(const std::string& path, const Metadata& metadata) {
   if (text == nullptr) return source;
   source.text = *text;
   source.name = path + ": tokenizer.chat_template";
+  const auto tools = metadata.find("tokenizer.chat_template.tool_use");
+  if (tools != metadata.end() && std::holds_alternative<std::string>(tools->second))
+    source.tool_text = std::get<std::string>(tools->second);
   return source;
 }
 
@@ -70,6 +76,7 @@ void take_override(const std::string& given, ChatSource& source) {
   if (given.empty()) return;
   source.name = "model.chat_template";
   source.text = given;
+  source.tool_text.clear();
   if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) return;
   auto text = template_text(given);
   MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput,
@@ -89,9 +96,10 @@ std::string ChatSource::token(const char* name) const {
 
 std::string ChatSource::sha256() const {
   std::string all = text + '\0' + token("bos_token") + '\0' + token("eos_token");
+  if (!tool_text.empty()) all += '\0' + tool_text;
   for (const auto& [name, value] : tokens) {
-    if (name != "bos_token" && name != "eos_token" && text.find(name) != std::string::npos)
-      all += '\0' + name + '\0' + value;
+    const bool written = text.find(name) != std::string::npos || tool_text.find(name) != std::string::npos;
+    if (name != "bos_token" && name != "eos_token" && written) all += '\0' + name + '\0' + value;
   }
   return sha256_hex(all);
 }

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-constexpr std::uintmax_t kMaxConfigBytes = 16 << 20;
+constexpr std::uintmax_t kMaxRulesBytes = 16 << 20;
 
 // Values with which a key says nothing; null never does.
 struct Neutral {
@@ -204,7 +204,7 @@ GenerationConfig read_generation_config(const std::string& model_folder, std::in
   if (!fs::is_regular_file(path, error)) return {};
   const std::string name = printable(path.string(), 4096);
   const ordered_json object = ordered_json::parse(
-      read_whole_file(path, kMaxConfigBytes, "it says which tokens a text may have"), nullptr, false);
+      read_whole_file(path, kMaxRulesBytes, "it says which tokens a text may have"), nullptr, false);
   MAGISTER_CHECK(object.is_object(), ExitCode::kData,
                  "{}: is no JSON object (it says which tokens a text may have); fetch the file again", name);
   return KeysReader(object, name, vocab_size).read();

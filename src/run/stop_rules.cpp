@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "magister/run/packed_results.h"
-
 #include "magister/text/decode_behind.h"
 
 namespace magister {
@@ -19,8 +18,10 @@ bool ends_text(const Tokenizer& tokenizer, std::span<const TokenId> prompt, cons
   std::size_t longest = 0;
   for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
   std::size_t count = 0;
-  for (std::size_t seen = 0; count < tokens.size() && seen < longest + 8; ++count)
-    seen += tokenizer.is_special(tokens[tokens.size() - 1 - count]) ? 0 : 1;
+  for (std::size_t seen = 0; count < tokens.size() && seen < longest + 8; ++count) {
+    const TokenId id = tokens[tokens.size() - 1 - count];
+    seen += tokenizer.is_special(id) || tokenizer.token_bytes(id).empty() ? 0 : 1;
+  }
   const auto before = count == tokens.size() ? prompt : std::span(tokens).first(tokens.size() - count);
   const std::string text = decode_behind(tokenizer, before, std::span(tokens).last(count), true);
   return std::any_of(rules.texts.begin(), rules.texts.end(),

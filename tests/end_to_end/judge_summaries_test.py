@@ -132,6 +132,24 @@ class Summaries(unittest.TestCase):
         found = self.compare(folder / "verdicts.h5", "simpleqa", labels=self.labels["simpleqa"], answers=folder / "answers.h5")
         self.assertIsNotNone(found["auroc_of_likelihood"])
 
+    def test_pairs_by_replies(self):
+        """Verdicts that are read from replies have no odds: a pair's preference is that of its two replies. This judge writes the letter of the first answer
+        behind " plan" and of the second behind " shard"."""
+        tokenizer = Tokenizer.from_file(str(self.world.model / "tokenizer.json"))
+        last = lambda text: tokenizer.encode(text).ids[-1]
+        after = {last("a plan"): tokenizer.token_to_id("A"), last("a shard"): tokenizer.token_to_id("B")}
+        end = tokenizer.token_to_id("<|end|>")
+        model = make_chain_model(self.world.folder / "letters", self.world.model, 320, {**after, **{letter: end for letter in after.values()}})
+        (model / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
+        data = self.world.folder / "pairs.jsonl"
+        answers = [("a shard", "a plan")] * 5 + [("a plan", "a shard")] * 2
+        data.write_text("".join(json.dumps({"id": str(i), "answer_a": a, "answer_b": b}) + "\n" for i, (a, b) in enumerate(answers)))
+        self.run_it("letters", [self.task("pairwise", method="decode", read="word", max_new_tokens=4, max_prompt_length=512, model={"path": str(model), "dtype": "f32"}, prompt={"user": PROMPTS["pairwise"]},
+                                          dataset={"path": str(data), "key": "id"})])
+        found = json.loads((self.world.folder / "runs/letters/verdicts.summary.json").read_text())["pairs"]
+        self.assertEqual([(found[key]["count"], found[key]["of"]) for key in ("consistent", "prefers_a")], [(7, 7), (5, 7)])
+        self.assertAlmostEqual(found["mean_preference_a"], 5 / 7)
+
     def test_exact_ties_are_undecided(self):
         """Pairs of one text twice: a judge cannot tell them apart, whatever it prefers, under every rule and over several prompts and judges."""
         records = [json.loads(line) for line in self.world.data.read_text().splitlines()]

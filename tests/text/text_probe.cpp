@@ -1,4 +1,5 @@
 // Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|behind|speed]`.
+// `text_probe folder FOLDER ...`: tokenizer.json or tokenizer.model there, with the files beside it that name tokens.
 // Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
 // JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of the text, the
 // text without special tokens, and the parts that a streaming decoder gives. behind: of two lists of ids the second's text behind the first, with special

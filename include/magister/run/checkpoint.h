@@ -26,9 +26,12 @@ namespace magister {
 struct ChatSource {
   std::string text;
   std::string name;  // for messages: the file, or the key
-  std::string bos_token, eos_token;
-  std::string tool_text;       // the template of chats with tools, where the model has one of its own; empty: text
-  std::string sha256() const;  // of all that decides a rendered chat: the texts and both tokens
+  std::vector<std::pair<std::string, std::string>>
+      tokens;                                 // variables of the template: bos_token, pad_token, ... and their texts
+  std::string token(const char* name) const;  // its text, empty where there is none
+  std::string tool_text;  // the template of chats with tools, where the model has one of its own; empty: text
+  // Of all that decides a rendered chat: the texts, BOS and EOS, and the other tokens that they name.
+  std::string sha256() const;
 };
 
 class Checkpoint {

@@ -102,15 +102,9 @@ TaskResults ScoreJob::results(const PlanNumbers& plan) const {
 void ScoreJob::keep_added(SampleRules& rules) const {
   rules.cuts_begins = cuts_begins_;
   if (tokenizer_ == nullptr || chat_) return;
-  EncodeOptions plain;
-  plain.add_special_tokens = false;
-  std::vector<TokenId> text, whole;
-  tokenizer_->encode("a", plain, text);
-  tokenizer_->encode("a", EncodeOptions{}, whole);
-  const auto found = std::search(whole.begin(), whole.end(), text.begin(), text.end());
-  if (found == whole.end()) return;
-  rules.kept_head = static_cast<std::uint32_t>(found - whole.begin());
-  rules.kept_tail = static_cast<std::uint64_t>(whole.end() - found) - text.size();
+  const AddedEnds ends = added_ends(*tokenizer_);
+  rules.kept_head = static_cast<std::uint32_t>(ends.before.size());
+  rules.kept_tail = ends.behind.size();
   const std::uint64_t added = rules.kept_tail + (cuts_begins_ ? rules.kept_head : 0);
   MAGISTER_CHECK(
       config_.max_length > added, ExitCode::kConfig,

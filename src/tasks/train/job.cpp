@@ -118,8 +118,9 @@ ModelOrigin TrainJob::origin() const {
   if (source == nullptr) return origin;
   origin.chat_template = source->text;
   origin.tool_template = source->tool_text;
-  origin.tokenizer_config =
-      nlohmann::json{{"bos_token", source->bos_token}, {"eos_token", source->eos_token}}.dump(2) + "\n";
+  nlohmann::json tokens = nlohmann::json::object();
+  for (const auto& [name, text] : source->tokens) tokens[name] = text;
+  origin.tokenizer_config = tokens.dump(2) + "\n";
   return origin;
 }
 

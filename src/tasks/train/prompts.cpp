@@ -9,7 +9,7 @@ namespace magister {
 PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context,
                              const Dataset& records)
     : checkpoint_(checkpoint), config_(config), reward_(config, checkpoint.tokenizer().sha256(), context) {
-  checkpoint_.end_tokens();
+  ends_ = policy_end_tokens(checkpoint_);
   checkpoint_.rules();
   const ModelConfig& model = checkpoint_.config();
   check_positions(model, config_.length_place, config_.longest_prompt(), config_.grpo.max_new_tokens);
@@ -35,7 +35,7 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   reward_.read_records(world, records);
   TextRules rules;
   rules.tokenizer = &checkpoint_.tokenizer();
-  rules.end_tokens = checkpoint_.end_tokens();
+  rules.end_tokens = ends_;
   rules.rules = checkpoint_.rules();
   rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive) {
     return reward_.rewards(texts, num_threads, alive);
