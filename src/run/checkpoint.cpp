@@ -144,14 +144,14 @@ const Tokenizer& Checkpoint::tokenizer() {
                  "model.tokenizer: {} has {} tokens, and {}/config.json a vocabulary of {} (some would have no row); "
                  "raise vocab_size",
                  printable(tokenizer_path()), tokenizer->vocab_size(), printable(path()), config().vocab_size);
-  // Beyond the model's rows only where its file has them, too: models are published with a padding token that no text has.
-  MAGISTER_CHECK(
-      tokenizer->vocab_size() <= std::max(tokenizer->own_size(), config().vocab_size), ExitCode::kData,
-      "{}: the files beside the vocabulary name \"{}\", which would be token {} of a model with {} rows (there is no "
-      "embedding for it); remove it from tokenizer_config.json, special_tokens_map.json or added_tokens.json, or name "
-      "the model that has it",
-      printable(tokenizer_path()), printable(tokenizer->token_bytes(static_cast<TokenId>(tokenizer->vocab_size() - 1))),
-      tokenizer->vocab_size() - 1, config().vocab_size);
+  // As transformers has it: many models are published with a padding token that no text has. Records with such ids are refused.
+  if (tokenizer->vocab_size() > std::max(tokenizer->own_size(), config().vocab_size))
+    log_warning(
+        "{}: the files beside the vocabulary name \"{}\", which is token {} of a model with {} rows; records with it "
+        "are refused",
+        printable(tokenizer_path()),
+        printable(tokenizer->token_bytes(static_cast<TokenId>(tokenizer->vocab_size() - 1))),
+        tokenizer->vocab_size() - 1, config().vocab_size);
   tokenizer_ = std::move(tokenizer);
   return *tokenizer_;
 }

@@ -125,9 +125,15 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         (self.world.model / "tokenizer_config.json").write_text("{}")
         self.another_experiment("text", texts)
 
-    def test_a_token_without_a_row_is_refused_before_any_work(self):
-        self.tokenizer(added_tokens_decoder={"320": EXTRA})
-        self.refused("beyond", 65, "<|extra|>", "token 320 of a model with 320 rows", "tokenizer_config.json")
+    def test_a_token_without_a_row(self):
+        """A padding token that no text has hinders nothing, as in transformers; a record with it is refused before any work."""
+        expected = self.tokenizer(added_tokens_decoder={"320": EXTRA})
+        texts = [json.loads(line)["text"] for line in open(self.world.data, encoding="utf-8")]
+        found = self.samples("beyond")  # cut at max_length
+        self.assertEqual(found, [ids[:len(sample)] for ids, sample in zip(expected(texts).input_ids, found, strict=True)])
+        self.assertGreater(max(map(len, found)), 100)
+        (self.folder / "texts.jsonl").write_text('{"id": "a", "text": "a plan <|extra|>"}\n')
+        self.refused("beyond-text", 65, "texts.jsonl:1", "token id 320 stands outside the model's vocabulary of 320", overrides=[f"tasks.0.dataset.path={self.folder}/texts.jsonl"])
 
     def test_windows(self):
         texts = [json.loads(line)["text"] for line in open(self.world.data, encoding="utf-8")]
