@@ -110,7 +110,6 @@ inline constexpr const char* kBpeRows = R"(
 /added_tokens/0/id | 1e30 | added_tokens[0].id
 /added_tokens/0/id | 9223372036854775807 | added_tokens[0].id
 /added_tokens/0/id | 18446744073709551615 | added_tokens[0].id
-/added_tokens/0/id | 2147483647 | 2147483647
 /added_tokens/0/content | missing | "content"
 /added_tokens/0/content | 7 | added_tokens[0].content
 /added_tokens/0/special | "yes" | special
