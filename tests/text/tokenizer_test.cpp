@@ -58,7 +58,7 @@ std::string working_file() {
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":96,"content":"<s>","special":true}],)"
          R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
          R"("post_processor":null,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" +
-         vocab + R"(,"ab":95},"merges":["a b"]}})";
+         vocab + R"(,"\u0120":94,"ab":95},"merges":["a b"]}})";
 }
 
 std::string replaced(const std::string& from, const std::string& to) {
