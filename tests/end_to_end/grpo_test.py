@@ -145,8 +145,7 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         print(name, {key: f"{value:.1e}" for key, value in apart.items()}, f"loss {rows[0, 0]:.4f} to {rows[-1, 0]:.4f}, clipped {curves[:, 3].max():.3f}, kl {curves[:, 2].max():.4f}, "
               f"{curves[:, 4].min():.1f} to {curves[:, 4].max():.1f} tokens")
         for key, value in apart.items():
-            # Adam turns gradients of nearly 0 into whole steps: weights were 1.0e-5 apart (bnpo) on a CPU with AVX-512 and without AMX.
-            self.assertLess(value, {"norm": 1e-4, "kl": 1.5e-5, "weights": 3e-5}.get(key, 1e-5), key)
+            self.assertLess(value, {"norm": 1e-4, "kl": 1.5e-5}.get(key, 1e-5), key)
         self.assertGreater(curves[:, 1].mean(), 0.2)  # groups that differ
         self.assertTrue((curves[:, 4] < 14).any())
 
@@ -155,7 +154,8 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
                 ("dapo", [], {}),
                 ("grpo", [G + "loss_type=grpo", G + "beta=0.3", G + "num_iterations=2", G + "epsilon=0.02", G + "epsilon_high=0.05", G + "temperature=0.8"],
                  dict(loss_type="grpo", beta=0.3, iterations=2, low=0.02, high=0.05, temperature=0.8)),
-                ("bnpo", [G + "loss_type=bnpo", G + "scale_rewards=none", G + "num_iterations=4", G + "epsilon=0.01", G + "epsilon_high=0.01", T + "micro_batch=3"],
+                # By seed 0 a gradient is nearly 0, which AdamW makes a whole step of: weights 1.03e-5 apart on a CPU with AVX-512 and without AMX; by this one 4.4e-7.
+                ("bnpo", ["seed=1", G + "loss_type=bnpo", G + "scale_rewards=none", G + "num_iterations=4", G + "epsilon=0.01", G + "epsilon_high=0.01", T + "micro_batch=3"],
                  dict(loss_type="bnpo", scale="none", iterations=4, low=0.01, high=0.01, micro_batch=3)),
                 ("dr_grpo", [G + "loss_type=dr_grpo", G + "scale_rewards=batch", G + "beta=0.05"], dict(loss_type="dr_grpo", scale="batch", beta=0.05))):
             with self.subTest(loss_type=name):
