@@ -153,6 +153,11 @@ class SpmJudge(unittest.TestCase):
                 self.assertEqual(file["judge/parse"][:].tolist(), [0] * 3)
             with h5py.File(folder / "read.h5") as file:
                 self.assertEqual(file["judge/verdict"][:].tolist(), [verdict] * 3, "as the model writes")
+                offset, ids, reply = file["samples/offset"][:], file["tokens/id"][:].tolist(), file["judge/reply_id"][:, 0].tolist()
+                for i, text in enumerate(file["judge/reply"].asstr()):  # with its blank, as it stands behind the prompt
+                    prompt = ids[offset[i]:offset[i + 1]]
+                    before, whole = (self.transformers.decode(part, skip_special_tokens=True) for part in (prompt, prompt + [reply[i]]))
+                    self.assertEqual(before + text, whole, name)
             self.assertNotIn("prompts leave the verdicts", said)
         for name, template, says in (("five", LINE_END, ((13, FIVE),)), ("blank-five", BRACKET, ((29962, BLANK), (BLANK, FIVE)))):
             for classes in (5, 10):

@@ -14,6 +14,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/run/packed_results.h"
+#include "magister/text/decode_behind.h"
 
 namespace magister {
 namespace {
@@ -28,47 +29,59 @@ struct TextColumn {
   std::function<bool(const Visit&)> for_each;  // the text of every sample, in order; false: the job should stop
 };
 
+// Samples that were read together, and their prompts' tokens one behind the other.
+struct Block {
+  std::uint64_t first, count;
+  std::vector<std::uint64_t> offset;
+  std::vector<TokenId> ids;
+  std::span<const TokenId> prompt(std::uint64_t i) const {
+    return std::span(ids).subspan(offset[i] - offset[0], offset[i + 1] - offset[i]);
+  }
+};
+
 // Samples whose rows are sound, in blocks of about a million tokens.
-bool for_each_prompt(const JudgePack& pack, const Visit& visit) {
+bool for_each_block(const JudgePack& pack, const std::function<void(const Block&)>& visit) {
   const std::uint64_t n = pack.shape.num_samples;
+  const std::uint64_t most =
+      std::clamp<std::uint64_t>(kBlockTokens / std::max<std::uint64_t>(1, pack.shape.reply_tokens), 1, kBlockTexts);
   for (std::uint64_t first = 0; first < n;) {
     fail_point("task.pack.block");
     if (pack.poll()) return false;
-    std::vector<std::uint64_t> offset(std::min(kBlockTexts, n - first) + 1);
+    Block block{first, 1, std::vector<std::uint64_t>(std::min(most, n - first) + 1), {}};
+    std::vector<std::uint64_t>& offset = block.offset;
     pack.running.read("/samples/offset", first, std::as_writable_bytes(std::span(offset)));
-    std::size_t count = 1;
-    while (count + 1 < offset.size() && offset[count + 1] - offset[0] <= kBlockTokens) ++count;
-    for (std::size_t i = 0; i < count; ++i) {
+    while (block.count + 1 < offset.size() && offset[block.count + 1] - offset[0] <= kBlockTokens) ++block.count;
+    for (std::uint64_t i = 0; i < block.count; ++i) {
       MAGISTER_CHECK(offset[i] <= offset[i + 1] && offset[i + 1] <= pack.shape.num_tokens, ExitCode::kData,
                      "sample {} has rows {} to {} of {} (the running file is damaged); start over with --fresh",
                      first + i, offset[i], offset[i + 1], pack.shape.num_tokens);
     }
-    std::vector<TokenId> ids(offset[count] - offset[0]);
-    if (!ids.empty()) pack.running.read("/tokens/id", offset[0], std::as_writable_bytes(std::span(ids)));
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto prompt = std::span(ids).subspan(offset[i] - offset[0], offset[i + 1] - offset[i]);
-      visit(pack.tokenizer.decode(prompt));
-    }
-    first += count;
+    block.ids.resize(offset[block.count] - offset[0]);
+    if (!block.ids.empty()) pack.running.read("/tokens/id", offset[0], std::as_writable_bytes(std::span(block.ids)));
+    visit(block);
+    first += block.count;
   }
   return true;
 }
 
+bool for_each_prompt(const JudgePack& pack, const Visit& visit) {
+  return for_each_block(pack, [&](const Block& block) {
+    for (std::uint64_t i = 0; i < block.count; ++i) visit(pack.tokenizer.decode(block.prompt(i)));
+  });
+}
+
+// As it stands behind its prompt.
 bool for_each_reply(const JudgePack& pack, const Visit& visit) {
-  const std::uint64_t n = pack.shape.num_samples, slots = pack.shape.reply_tokens;
-  const std::uint64_t at_once = std::clamp<std::uint64_t>(kBlockTokens / slots, 1, kBlockTexts);
-  for (std::uint64_t first = 0; first < n; first += at_once) {
-    if (pack.poll()) return false;
-    const std::uint64_t count = std::min(at_once, n - first);
-    std::vector<TokenId> ids(count * slots);
-    pack.running.read("/judge/reply_id", first, std::as_writable_bytes(std::span(ids)));
-    for (std::uint64_t i = 0; i < count; ++i) {
+  const std::uint64_t slots = pack.shape.reply_tokens;
+  return for_each_block(pack, [&](const Block& block) {
+    std::vector<TokenId> ids(block.count * slots);
+    pack.running.read("/judge/reply_id", block.first, std::as_writable_bytes(std::span(ids)));
+    for (std::uint64_t i = 0; i < block.count; ++i) {
       const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(i * slots);
       const auto end = std::find(begin, begin + static_cast<std::ptrdiff_t>(slots), -1);
-      visit(pack.tokenizer.decode(std::span(begin, end), /*skip_special_tokens=*/true));
+      visit(decode_behind(pack.tokenizer, block.prompt(i), std::span(begin, end), /*skip_special_tokens=*/true));
     }
-  }
-  return true;
+  });
 }
 
 bool for_each_value(const JudgePack& pack, std::size_t field, const Visit& visit) {
