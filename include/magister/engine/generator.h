@@ -32,8 +32,8 @@ struct GenerationRequest {
   bool guided = true;   // by the generator's guide, where it has one
   // Of a request for a row, alone of its prompt: what is read of it, instead of the whole row. Kept by reference.
   std::span<const TokenId> wanted{};
-  std::uint64_t begun =
-      0;  // of the prompt's last tokens, that belong to the text: the model's rules (model_rules.h) count from where it begins
+  // So many of the prompt's last tokens belong to the text already: the model's rules (model_rules.h) count from where it begins.
+  std::uint64_t begun = 0;
 };
 
 enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };

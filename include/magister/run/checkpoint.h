@@ -59,8 +59,7 @@ class Checkpoint {
   const ChatSource* chat_source();
   // Whether truncation_side of tokenizer_config.json is "left": a text that is too long loses its begin. Local.
   bool cuts_begins() const;
-  // Tokens that end a text: eos_token_id of generation_config.json, else of config.json (a number or a list), else of the GGUF
-  // file; empty when the model names none.
+  // Tokens that end a text (read_end_tokens() of end_tokens.h); empty when the model names none.
   const std::vector<TokenId>& end_tokens();
   // What else generation_config.json says of the texts that the model writes (generation_config.h); null: nothing. Says in a warning what of it
   // is not computed. ends_count: end tokens end the text, so those that it bars are barred.

@@ -56,8 +56,8 @@ struct SampleRules {
   // Whether there is anything to do with a sample, and how many samples of a record stand or fall together. Empty: with all.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
   std::uint64_t item_samples = 1;
-  std::uint64_t least_units =
-      16;  // of small data sets too, so that several groups have work: no unit holds a larger part of the samples
+  // Of small data sets too, so that several groups have work: no unit holds a larger part of the samples.
+  std::uint64_t least_units = 16;
 };
 
 class SamplePlan {
@@ -110,11 +110,11 @@ class SamplePlan {
   Spool lengths_;  // u32 after u32
   std::uint64_t own_samples_ = 0, own_tokens_ = 0, own_digest_ = 0, next_factor_ = 1;  // of this rank's part
   std::uint64_t first_sample_ = 0, first_token_ = 0;
-  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1, item_samples_ = 1,
-                least_units_ = 16;                // of the rules
-  decltype(SampleRules::takes_part) takes_part_;  // likewise
-  bool item_takes_part_ = true;                   // as far as it was seen
-  UnitPacker::State units_before_;                // what the ranks before leave: units, and what the open one holds
+  // Of the rules.
+  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1, item_samples_ = 1, least_units_ = 1;
+  decltype(SampleRules::takes_part) takes_part_;
+  bool item_takes_part_ = true;     // as far as it was seen
+  UnitPacker::State units_before_;  // what the ranks before leave: units, and what the open one holds
   bool last_rank_ = false;
 };
 
