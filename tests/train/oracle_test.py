@@ -141,7 +141,7 @@ def check_steps(work, schedule, name):
     # In f64: by some data (seed 5) gpt_oss stands so near a clamp or a tie of routes in one of the steps that the norm is 3.9e-4 apart on one kind of CPU or the other.
     model = tiny_models.load_reference(path).double()
     options = {"lr": 2e-3, "weight_decay": 0.1, "clip": 1.0, "schedule": schedule, "warmup": 3}
-    generator = np.random.default_rng(6)
+    generator = np.random.default_rng(6 if name == "gpt_oss" else 5)
     steps = [[[generator.integers(0, model.config.vocab_size, n).tolist() for n in lengths] for lengths in ((9, 14), (30,))]
              for _ in range(20)]
     (work / "steps.json").write_text(json.dumps(steps))
