@@ -13,11 +13,13 @@ namespace {
 
 int run(int argc, char** argv) {
   static magister::StopSign stop;  // signal handlers may see it until the process is gone
-  const magister::MpiSession session(&argc, &argv);
+  magister::MpiSession session(&argc, &argv);
   magister::install_signal_handlers(stop);
   const magister::Communicator world = magister::Communicator::world();
-  return magister::run_application(world, std::vector<std::string>(argv + 1, argv + argc), stop,
-                                   magister::built_in_tasks());
+  const int code = magister::run_application(world, std::vector<std::string>(argv + 1, argv + argc), stop,
+                                             magister::built_in_tasks());
+  session.ends_with(code);
+  return code;
 }
 
 }  // namespace

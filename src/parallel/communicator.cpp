@@ -26,6 +26,8 @@ namespace {
 constexpr int kGatherTag = 32000;
 // MPI_Abort has been seen to hang with a broken network; then the process ends by itself, and its launcher sees it.
 constexpr auto kAbortPatience = std::chrono::seconds(3);
+// MPI_Finalize of Open MPI 4.1.4 has been seen to hang: it waits for its event thread, which waits for a lock that is gone already.
+constexpr auto kFinalizePatience = std::chrono::seconds(30);
 
 // mpirun reads a rank's pipe and MPI_Abort's message by different ways, and says "MPI_ABORT was invoked" first where it is slow to read
 // the pipe: seen on a busy machine. So it gets so many looks, a millisecond apart, to empty the pipe (not by the clock, which goes on while a
@@ -59,6 +61,29 @@ void wait_until_read(int descriptor) {
   std::this_thread::sleep_for(kPassOn);
 }
 
+// MPI_Finalize waits for all ranks, however long they take; what it does behind that is local and takes milliseconds. False: it cannot be told.
+bool all_have_come() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  int come = 0;
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+  while (MPI_Test(&request, &come, MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+    if (come != 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+template <typename Duration>
+void exit_after(Duration patience, int exit_code) {
+  try {
+    std::thread([patience, exit_code] {
+      std::this_thread::sleep_for(patience);
+      _exit(exit_code);
+    }).detach();
+  } catch (...) {  // no thread to be had: then without the second way out
+  }
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
@@ -74,6 +99,10 @@ MpiSession::MpiSession(int* argc, char*** argv) {
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() != 0 || !mpi_is_up()) return;
   keep_mpi_components();
+  if (all_have_come()) {  // everything is done and written: from here on nothing is worth waiting for
+    std::fflush(nullptr);
+    exit_after(kFinalizePatience, exit_code_);
+  }
   MPI_Finalize();
 }
 
@@ -83,13 +112,7 @@ void abort_job(int exit_code) noexcept {
     std::this_thread::sleep_for(2 * kAbortPatience);
     _exit(exit_code);
   }
-  try {
-    std::thread([exit_code] {
-      std::this_thread::sleep_for(kAbortPatience);
-      _exit(exit_code);
-    }).detach();
-  } catch (...) {  // no thread to be had: then without the second way out
-  }
+  exit_after(kAbortPatience, exit_code);
   std::fflush(stderr);
   std::fflush(stdout);
   if (mpi_is_up()) {

@@ -27,6 +27,15 @@ class Endings(unittest.TestCase):
         code, out, err, _ = job("components", ranks=1)
         self.assertEqual((code, out), (0, "rank 0 of 1\n1\n"), err)
 
+    def test_an_end_that_hangs_in_mpi_is_an_end(self):
+        """A job whose work is done must not hold its nodes for ever: half a minute after all ranks have come it ends with its own exit code."""
+        code, out, err, seconds = job("hang", launcher=False)
+        self.assertEqual((code, out), (75, "rank 0 of 1\n"), err)
+        self.assertGreater(seconds, 29)
+        code, out, err, _ = job("hang")
+        self.assertEqual(sorted(out.splitlines())[-2:], ["rank 0 of 2", "rank 1 of 2"], err)
+        self.assertNotEqual(code, 0, err)
+
     def test_without_a_launcher(self):
         code, out, err, _ = job("clean", launcher=False)
         self.assertEqual((code, out), (0, "rank 0 of 1\n"), err)
