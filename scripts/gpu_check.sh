@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Measures and tests the GPU path on this machine, in a bundle (scripts/bundle.sh) or beside a build folder, and writes ONE report,
 # gpu_report.md with gpu_report.json beside it, anew after every step: what is cut off loses nothing that had ended.
-# usage: scripts/gpu_check.sh [--only table|layer|tests|sanitizer] [--seconds 470] [--build build] [--report gpu_report.md]
+# usage: scripts/gpu_check.sh [--only table|layer|tests|quick|sanitizer|train|jobs] [--seconds 470] [--build build] [--report gpu_report.md]
 #                             [--small SHAPE] [--dry-run]
 # table: ratios with floors and aims. layer: a pass part by part (bench layer). tests: every suite in a process of its own, NCCL, whole
 # runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each alone fits into 8 minutes; together they
 # share --seconds, the table first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set.
+# Alone only, each within 4 minutes: train (trainings beside torch), jobs (whole jobs beside transformers), and quick, which comes before
+# them: the kernels and whole trainings against the CPU's, within 2.
 # --small llama-3.2-1b: a quick look with 1B instead of 8B.
 # --dry-run: every step with tiny shapes and the GPU's code on the host; it fails where a step fails, is cut off or has no number.
 # MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU, 64 for
@@ -38,7 +40,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-case $only in all | layer | table | tests | sanitizer) ;; *) usage_error "--only $only" "layer, table, tests or sanitizer" ;; esac
+case $only in all | layer | table | tests | quick | sanitizer | train | jobs) ;; *) usage_error "--only $only" "layer, table, tests, quick, sanitizer, train or jobs" ;; esac
 [[ $seconds =~ ^[0-9]{1,6}$ ]] || usage_error "--seconds $seconds" "a whole number of seconds"
 [ -z "$small" ] || [ -f "$root/configs/shapes/$small/config.json" ] || usage_error "--small $small" "a folder of configs/shapes"
 [ -d "$root/libexec" ] || [ -x "$build/magister" ] || usage_error "--build $build" "there is no program magister in it"
@@ -180,6 +182,14 @@ run_tests() {
   step tasks 200 "$python" "$root/tests/gpu/tasks_test.py" ${few[@]+"${few[@]}"}
 }
 
+# What must be right before a training or a job is measured. Kernels in one process: after a fault it says which, and the rest is for `tests`.
+run_quick() {
+  local kernels='-*Gpu*' few=(Training Teacher.test_bf16_is_near_and_repeats)
+  [ -z "$dry" ] || kernels='Elementwise/1.EmbedRows*' few=(Teacher.test_two_ranks_on_one_gpu_are_refused)
+  step quick_kernels 60 "$gpu" --gtest_filter="$kernels"
+  step quick_tasks 70 "$python" "$root/tests/gpu/tasks_test.py" "${few[@]}"
+}
+
 # In PATH, in a toolkit's folders, or in NVIDIA's wheel.
 find_sanitizer() {
   local folder place
@@ -244,10 +254,12 @@ sanitize() {  # sanitize TOOL
 reporter machine --program "$MAGISTER" || count 1
 case $only in all | table) measure table 50 ;; esac # first: whatever is cut off or fails afterwards, its rows stand in the report
 case $only in all | layer) measure layer 60 ;; esac
+case $only in train | jobs) measure "$only" 100 ;; esac
 case $only in all | tests) run_tests ;; esac
+case $only in quick) run_quick ;; esac
 case $only in all | sanitizer) for tool in memcheck racecheck synccheck; do sanitize "$tool"; done ;; esac
 complete=
-[ "$only" != all ] && [ "$only" != table ] || complete=--complete
+case $only in all | table | train | jobs) complete=--complete ;; esac
 reporter write --report "$report" $complete || count 1
 printf '== report: %s, %s s\n' "$report" "$(($(date +%s) - begin_all))"
 exit "$worst"

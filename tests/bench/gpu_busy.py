@@ -3,6 +3,7 @@ sampled by nvidia-smi (the share of its last sample period in which a kernel ran
 """
 import json
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -28,12 +29,13 @@ tasks:
 """
 
 
-def write_data(path, records=RECORDS, length=LENGTH):
+def write_data(path, records=RECORDS, length=LENGTH, **fields):
+    """Texts of about `length` letters, each of its own: equal beginnings would be computed once, and no rate would be that of its tokens."""
     words = WORDS.split()
     with open(path, "w", encoding="utf-8") as file:
         for record in range(records):
-            text = " ".join(words[(record * 7 + i * 3) % len(words)] for i in range(length // 4))
-            file.write(json.dumps({"text": text}) + "\n")
+            text = " ".join([str(record), *random.Random(record).choices(words, k=length // 4)])
+            file.write(json.dumps({"text": text, **fields}) + "\n")
 
 
 def share_in(text):

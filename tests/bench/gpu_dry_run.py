@@ -18,7 +18,7 @@ import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 KNOWN = {{"name": "No GPU (a stand-in)", "driver_version": "0.0", "memory.total": "81559", "clocks.max.sm": "1980", "clocks.max.memory": "2619",
          "power.limit": "700.00", "compute_cap": "9.0", "clocks.sm": "1755", "clocks.mem": "2619", "power.draw": "512.34",
-         "temperature.gpu": "54", "utilization.gpu": "98"}}
+         "temperature.gpu": "54", "utilization.gpu": "98", "memory.used": "1234"}}
 fields, period = [], None
 words = sys.argv[1:]
 while words:

@@ -2,7 +2,7 @@
 """The report of scripts/gpu_check.sh: machine, steps, the table of ratios, the passes part by part. What was not run or failed says so.
 
 usage: gpu_report.py machine --work DIR --program P
-       gpu_report.py measure --part table|layer --work DIR --program P --root DIR --deadline SECONDS [--only NAME,...] [--small SHAPE]
+       gpu_report.py measure --part table|layer|train|jobs --work DIR --program P --root DIR --deadline SECONDS [--only NAME,...] [--small SHAPE]
        gpu_report.py write --work DIR --report gpu_report.md
        gpu_report.py join --report whole.md PART.json ...    one report of those of several parts (--only), the later one wins
 DIR is where the check keeps steps.tsv (name, exit code, seconds, limit, command) and a log a step; every measurement is written
@@ -10,6 +10,7 @@ there when it ends, so a check that is cut off loses only what had not ended. --
 --device host and --tiny are the dry run's: tiny shapes, the GPU's code on the CPU; `measure` then ends with 1 when a number is missing.
 """
 import argparse
+import functools
 import importlib.metadata
 import json
 import os
@@ -23,8 +24,9 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_busy
 import gpu_layer
+import gpu_whole
 from gpu_clocks import Clocks
-from gpu_table import TINY, measurements, rows_of, sizes_for
+from gpu_table import PARTS, TINY, measurements, rows_of, sizes_for
 
 # "test_x (module.Class.test_x)", perhaps a line of its docstring, " ... ", what it printed, "ok"
 UNITTEST = r"^(test_\w+) \([\w.]+\)(?:\n[^\n]*)? \.\.\.(.*?)(?=^test_\w+ \(|^=====|^-----|\Z)"
@@ -95,6 +97,7 @@ class Measurer:
         shapes = arguments.shapes or arguments.root / "configs/shapes"
         self.folders = {"{8b}": shapes / (arguments.small or "llama-3.1-8b"), "{70b}": shapes / "llama-3.1-70b",
                         "{1b}": shapes / "llama-3.2-1b"}
+        self.whole = gpu_whole.Whole(arguments, self.folders)
 
     def command(self, measurement):
         words = [str(self.folders.get(word, word)) for word in measurement.arguments]
@@ -106,7 +109,7 @@ class Measurer:
         here = pathlib.Path(__file__).resolve().parent
         if measurement.runner == "hf":
             return [sys.executable, str(here / "hf_gpu.py"), *words, *(["--device", "cpu", "--repeats", "1"] if on_host else [])]
-        return [str(self.arguments.program), "run", "busy.yaml"]
+        return [str(self.arguments.program), "run", "busy.yaml"] if measurement.runner == "busy" else [measurement.runner, measurement.name]
 
     def busy(self, limit):
         arguments, model = self.arguments, self.arguments.work / "model-1b"
@@ -125,9 +128,10 @@ class Measurer:
         limit = measurement.limit * (10 if self.arguments.tiny else 1)  # a budget is a GPU's; the host may have other things to do
         if left < min(self.arguments.least, limit):
             values = f"no time left ({max(left, 0):.0f} s of the budget)"
-        elif measurement.runner == "busy":
+        elif measurement.runner in ("busy", *gpu_whole.RUNNERS):
+            measure_it = self.busy if measurement.runner == "busy" else functools.partial(self.whole.measure, measurement)
             try:
-                values = self.busy(min(left, limit))
+                values = measure_it(min(left, limit))
             except (OSError, subprocess.TimeoutExpired) as problem:
                 values = str(problem)[:300]
         else:
@@ -156,6 +160,7 @@ def measure(arguments):
                 missing.append(result["name"])
             shown = {key: value for key, value in result.get("values", {}).items() if key != "parts"}
             print(f"{result['name']}: {json.dumps(shown) if shown else result['reason']}", flush=True)
+        measurer.whole.close()
     if arguments.tiny and missing:
         print(f"gpu_report.py: no number of {', '.join(missing)} (a dry run has all of them); see the reasons above", file=sys.stderr)
         return 1
@@ -197,7 +202,8 @@ def explained(machine, steps, measured, sizes):
     rows = list(rows_of(measured, sizes))
     for row in rows:
         if row.get("verdict", "").startswith("below the floor"):
-            row["explanation"] = gpu_layer.explanation(measured, row["layer"]) if row["layer"] else ["no pass is looked into for this row"]
+            explain = gpu_layer.explanation if row["layer"].startswith("layer_") else gpu_whole.explanation
+            row["explanation"] = explain(measured, row["layer"]) if row["layer"] else ["no pass is looked into for this row"]
     return {"machine": machine, "steps": steps, "rows": rows, "measurements": list(measured.values())}
 
 
@@ -255,7 +261,7 @@ def markdown(report):
     lines += [f"- {key}: {value}".replace("\n", "; ") for key, value in report["machine"].items()] or ["- not measured"]
     lines += table_lines(report) + step_lines(report)
     measured = {result["name"]: result for result in report["measurements"]}
-    lines += ["", "## Passes, part by part", *(gpu_layer.markdown(measured) or ["", "not measured"])]
+    lines += ["", "## Passes, part by part", *([*gpu_layer.markdown(measured), *gpu_whole.markdown(measured)] or ["", "not measured"])]
     lines += ["", "## Measurements", "", "| name | numbers | clocks | seconds in all | command |", "|---|---|---|---|---|"]
     for result in report["measurements"]:
         numbers = {key: value for key, value in result.get("values", {}).items() if key != "parts"}
@@ -289,7 +295,7 @@ def main():
     parser.add_argument("parts", nargs="*", type=pathlib.Path, help="join: reports in JSON")
     parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--program", default="magister")
-    parser.add_argument("--part", choices=("table", "layer"), default="table")
+    parser.add_argument("--part", choices=tuple(PARTS), default="table")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--deadline", type=float, default=float("inf"))
     parser.add_argument("--least", type=float, default=15, help="seconds that must be left for a measurement to begin")

@@ -5,6 +5,9 @@ A row that lacks one of its measurements has no value and says why; nothing is e
 import dataclasses
 import typing
 
+import gpu_jobs
+import gpu_train
+
 VOCABULARY = 128256    # of the Llama-3 shapes
 JUDGE_AIM = 7500  # tokens/s, 70B, 2,048 in and 128 out on one H200, input and output counted: a round figure to compare with
 # Written tokens/s of an 8B in bf16 at 256 texts on one GPU. A round figure for vLLM's class, not one that its authors print: third parties
@@ -12,7 +15,7 @@ JUDGE_AIM = 7500  # tokens/s, 70B, 2,048 in and 128 out on one H200, input and o
 DECODE_AIM = 20000
 
 
-class NotMeasured(Exception):
+class NotMeasured(LookupError):
     """Why there is no number."""
 
 
@@ -52,8 +55,8 @@ class Measurement:
     name: str
     arguments: list       # of `magister bench`; {8b} and {70b} become folders. Other programs: see `runner`
     limit: int            # seconds that it may take
-    runner: str = "bench"  # bench | hf | busy | chain
-    part: str = "table"    # table | layer
+    runner: str = "bench"  # bench | hf | busy | chain | train | jobs
+    part: str = "table"    # table | layer | train | jobs
     random: bool = True    # of bench: whether a model is made
 
 
@@ -140,8 +143,23 @@ def layers_of(sizes):
     yield layer("layer_1b", "{1b}", *BF16, *whole)
 
 
+def trainings_of(_):
+    for name, limit in gpu_train.measurements():
+        yield Measurement(name, [], limit, "train", "train")
+
+
+def jobs_of(sizes):
+    for name, limit in gpu_jobs.measurements():
+        yield Measurement(name, [], limit, "jobs", "jobs")
+    yield Measurement("job_prefill_8b", ["prefill", "{8b}", *BF16, "--tokens", sizes.unit, "--sequences", sizes.unit // sizes.text, "--repeats", sizes.repeats],
+                      60, part="jobs")
+
+
+PARTS = {"table": table_of, "layer": layers_of, "train": trainings_of, "jobs": jobs_of}
+
+
 def measurements(part, sizes):
-    return list({"table": table_of, "layer": layers_of}[part](sizes))
+    return list(PARTS[part](sizes))
 
 
 @dataclasses.dataclass
@@ -249,6 +267,15 @@ def rows(sizes):
     ]
 
 
+def rows_of_parts(measured, sizes):
+    """The rows of the parts that were measured: trainings and whole jobs are looked at alone, without the table."""
+    of_jobs = {"train": [name for name in measured if name.startswith("train_")], "jobs": [name for name in measured if name.startswith("job_")]}
+    found = [] if measured and sum(map(len, of_jobs.values())) == len(measured) else rows(sizes)
+    for part, make in (("train", gpu_train.rows), ("jobs", gpu_jobs.rows)):
+        found += make(row) if of_jobs[part] else []
+    return found
+
+
 def rows_of(measured, sizes=Sizes()):
     """measured: {name: {"command", "values" or "reason"}} -> one dictionary a row."""
     def get(name):
@@ -259,7 +286,7 @@ def rows_of(measured, sizes=Sizes()):
             raise NotMeasured(f"{name}: {found['reason']}")
         return found["values"]
 
-    for entry in rows(sizes):
+    for entry in rows_of_parts(measured, sizes):
         result = {"what": entry.what, "floor": entry.floor, "aim": entry.aim, "layer": entry.layer,
                   "commands": [measured[name]["command"] for name in entry.uses if name in measured]}
         try:

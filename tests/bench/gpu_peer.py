@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""transformers + torch on the GPU as a peer that imports once: a process that knows the libraries and starts a child of itself for every
+request, so that each has a CUDA context, a model and a memory peak of its own, and the imports are paid and counted once.
+
+As a command it reads a request a line, {"what": NAME, "limit": SECONDS, ...}, and answers with a JSON object a line: the numbers, or
+{"reason": why there are none}.
+"""
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+
+class Peer:
+    """The asking side. Starts at once, so that it imports while something else is prepared."""
+
+    def __init__(self, environment=None):
+        self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                                        env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **(environment or {})})
+        self.import_seconds = None
+
+    def line(self, limit):
+        """-> an object; a text where none comes in time or at all."""
+        if not select.select([self.process.stdout], [], [], max(limit, 0.1))[0]:
+            return f"the peer says nothing for {limit:.0f} s"
+        text = self.process.stdout.readline()
+        return json.loads(text) if text else f"the peer ended with {self.process.wait()}"
+
+    def ready(self, limit=120):
+        """-> None, or why it does not answer. Before anything is measured: imports would take part of the machine."""
+        if self.import_seconds is None:
+            said = self.line(limit)
+            if isinstance(said, str):
+                return said
+            self.import_seconds = said["import_seconds"]
+        return None
+
+    def ask(self, what, limit, **request):
+        """-> numbers, or a text that says why there are none."""
+        begin = time.time()
+        if problem := self.ready(limit):
+            return problem
+        left = limit - (time.time() - begin)
+        try:
+            self.process.stdin.write(json.dumps({"what": what, "limit": left, **request}) + "\n")
+        except OSError as problem:
+            return f"the peer has ended: {problem}"
+        answer = self.line(left + 10)
+        return answer if isinstance(answer, str) else answer.get("reason", answer)
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def child(handlers, request, path):
+    """Never returns. A new group, so that a limit ends whatever it has started."""
+    os.setpgid(0, 0)
+    try:
+        answer = handlers[request["what"]](request)
+    except Exception as problem:  # whatever it is, the check goes on
+        traceback.print_exc()
+        answer = {"reason": f"{type(problem).__name__}: {str(problem)[:250]}"}
+    path.write_text(json.dumps(answer))
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def answered(handlers, request):
+    with tempfile.TemporaryDirectory() as folder:
+        path, end = pathlib.Path(folder) / "answer.json", time.time() + request["limit"]
+        process = os.fork()
+        if process == 0:
+            child(handlers, request, path)
+        while (found := os.waitpid(process, os.WNOHANG))[0] == 0:
+            if time.time() > end:
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+                return {"reason": f"timed out after {request['limit']:.0f} s"}
+            time.sleep(0.01)
+        return json.loads(path.read_text()) if path.exists() else {"reason": f"its process ended with {found[1]}"}
+
+
+def main():
+    begin = time.time()
+    import gpu_jobs_peer
+    import gpu_train_peer
+    handlers = {**gpu_train_peer.HANDLERS, **gpu_jobs_peer.HANDLERS}
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    answers.write(json.dumps({"import_seconds": time.time() - begin}) + "\n")
+    for line in sys.stdin:
+        answers.write(json.dumps(answered(handlers, json.loads(line))) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A model folder of a Llama shape with random weights in bf16, written by all cores in seconds without any library of models: what whole runs
+of magister and of transformers read on a machine that is there for minutes.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+
+import numpy
+
+import gpu_busy
+import hf_gpu
+
+POOL = 33_554_467  # random numbers; a tensor is a walk through them. No multiple of a row, so that rows differ
+SHARD_BYTES = 5 << 30
+
+
+def tensors_of(config):
+    """-> [(name, shape)] as transformers names them."""
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    head, mlp = config.get("head_dim", width // heads), config["intermediate_size"]
+    queries, keys = heads * head, config["num_key_value_heads"] * head
+    found = [("model.embed_tokens.weight", (config["vocab_size"], width))]
+    for layer in range(config["num_hidden_layers"]):
+        shapes = {"input_layernorm": (width,), "post_attention_layernorm": (width,), "self_attn.q_proj": (queries, width), "self_attn.k_proj": (keys, width),
+                  "self_attn.v_proj": (keys, width), "self_attn.o_proj": (width, queries), "mlp.gate_proj": (mlp, width), "mlp.up_proj": (mlp, width),
+                  "mlp.down_proj": (width, mlp)}
+        found += [(f"model.layers.{layer}.{name}.weight", shape) for name, shape in shapes.items()]
+    found.append(("model.norm.weight", (width,)))
+    return found if config["tie_word_embeddings"] else [*found, ("lm_head.weight", (config["vocab_size"], width))]
+
+
+def count(shape):
+    return int(numpy.prod(shape))
+
+
+def bf16(values):
+    return (values.astype(numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
+
+
+def shards_of(tensors):
+    """-> lists of (name, shape), each as large as a file may be."""
+    shards, size = [[]], 0
+    for name, shape in tensors:
+        bytes_here = 2 * count(shape)
+        if shards[-1] and size + bytes_here > SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append((name, shape))
+        size += bytes_here
+    return shards
+
+
+def write_shard(path, tensors, pool, first, workers):
+    """The writing of one file, as futures; first: where in the pool its first number stands."""
+    header, place = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in tensors:
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [place, place + 2 * count(shape)]}
+        place += 2 * count(shape)
+    words = json.dumps(header).encode()
+    words += b" " * (-len(words) % 8)
+    with open(path, "wb") as file:
+        file.write(len(words).to_bytes(8, "little") + words)
+        file.truncate(8 + len(words) + place)
+    ones = bf16(numpy.ones(1))[0]
+
+    def put(begin, number, is_norm, offset):
+        with open(path, "r+b", buffering=0) as file:
+            while number > 0:
+                some = min(number, len(pool) - offset)
+                values = numpy.full(some, ones) if is_norm else pool[offset:offset + some]
+                os.pwrite(file.fileno(), memoryview(values).cast("B"), begin)
+                begin, number, offset = begin + 2 * some, number - some, 0
+
+    begin = 8 + len(words)
+    for name, shape in tensors:
+        left = count(shape)
+        while left > 0:
+            some = min(left, 1 << 25)
+            yield workers.submit(put, begin, some, len(shape) == 1, first % len(pool))
+            begin, left, first = begin + 2 * some, left - some, first + some
+
+
+def write(folder, shape, root):
+    """-> bytes. The tokenizer is a small one with as many entries as the model has logits. Nothing is written where a whole folder is."""
+    folder = pathlib.Path(folder)
+    if (folder / "tokenizer.json").exists():
+        return sum(path.stat().st_size for path in folder.iterdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    config = json.loads((pathlib.Path(shape) / "config.json").read_text(encoding="utf-8"))
+    pool = bf16(numpy.random.default_rng(0).standard_normal(POOL, dtype=numpy.float32) * 0.02)
+    shards, first, waiting, names = shards_of(tensors_of(config)), 0, [], {}
+    with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as workers:
+        for index, tensors in enumerate(shards):
+            path = folder / (f"model-{index + 1:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else "model.safetensors")
+            waiting += write_shard(path, tensors, pool, first, workers)
+            first += sum(count(shape) for _, shape in tensors)
+            names.update({name: path.name for name, _ in tensors})
+        for one in waiting:
+            one.result()
+    total = sum(path.stat().st_size for path in folder.iterdir())
+    if len(shards) > 1:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": names}), encoding="utf-8")
+    shutil.copy(pathlib.Path(shape) / "config.json", folder / "config.json")
+    (folder / "tokenizer.json").write_text(hf_gpu.padded(gpu_busy.tokenizer_in(pathlib.Path(root)), config["vocab_size"]), encoding="utf-8")
+    return total
