@@ -72,8 +72,8 @@ place_libraries() {
 place_checks() {
   step "checks, tiny model and data"
   local file
-  for file in scripts/gpu_check.sh tests/gpu/tasks_test.py tests/end_to_end/tiny_world.py tests/bench/gpu_*.py tests/bench/hf_gpu.py \
-    configs/shapes/*/config.json; do
+  for file in scripts/gpu_check.sh tests/gpu/tasks_test.py tests/end_to_end/tiny_world.py tests/bench/gpu_*.py \
+    tests/bench/gpu_profile.cpp tests/bench/hf_gpu.py configs/shapes/*/config.json; do
     install -D "$file" "$target/$file"
   done
   MAGISTER=$build/magister MAGISTER_SOURCE_DIR=$MAGISTER_ROOT "$python" - "$target/tiny" >/dev/null <<'PYTHON'

@@ -9,7 +9,6 @@ import json
 import random
 
 import gpu_busy
-import gpu_weights
 from gpu_peer import Peer
 from gpu_watch import Run, Samples
 
@@ -56,6 +55,7 @@ class JobsRunner:
             first.close()
             self.peer = Peer()
             self.peer.ready()
+        import gpu_weights  # numpy, which a report needs not
         folder = self.work / f"model-{size}"
         gpu_weights.write(folder, self.shapes[f"{{{size}}}"], self.root)
         return folder, json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]

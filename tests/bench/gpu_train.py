@@ -4,13 +4,12 @@ Ours is `magister run` of a train task, whose speed is the median of the steps b
 what nvidia-smi says of the whole device at its largest while it runs, and of the peer torch's own max_memory_allocated, the smaller of its figures.
 """
 import dataclasses
+import json
 import pathlib
 import random
 import statistics
-import json
 
 import gpu_profile
-import gpu_weights
 from gpu_peer import Peer
 from gpu_watch import Run, Samples, moment_of
 
@@ -49,6 +48,7 @@ class TrainRunner:
     def prepare(self):
         if self.peer is not None:
             return
+        import gpu_weights  # numpy, which a report needs not
         self.peer = Peer()
         self.work.mkdir(parents=True, exist_ok=True)
         gpu_weights.write(self.work / "model", self.shape, self.root)
@@ -141,11 +141,20 @@ class TrainRunner:
         return found if isinstance(found, str) else self.numbers(way, *found)
 
     def profile(self, limit):
-        recorder = gpu_profile.build(self.work, self.tiny)
+        """A run with the recorder; slower by what the recorder takes, so its rate stands beside that of the run without."""
+        recorder, path = gpu_profile.build(self.work), self.work / "profile.tsv"
         if isinstance(recorder, str):
             return recorder
-        found = self.ours("bf16", limit, gpu_profile.environment(recorder, self.work / "profile.tsv"), self.sizes.warm_up + self.sizes.steps)
-        return found if isinstance(found, str) else gpu_profile.numbers(self.work / "profile.tsv", self.numbers("bf16", *found))
+        environment = gpu_profile.environment(recorder, path)
+        found = self.ours("bf16", limit, environment)
+        if isinstance(found, str):
+            return found
+        run, warm_up = found[0], self.steps_of("bf16")[0]
+        steps = [moment_of(step) for step in run.events("step")][warm_up - 1:]
+        if self.tiny:
+            gpu_profile.try_it(recorder, environment, steps[0], steps[1])
+        profile = gpu_profile.numbers(path, steps[0], steps[-1], len(steps) - 1)
+        return profile if isinstance(profile, str) else {"tokens_per_second": self.numbers("bf16", *found)["tokens_per_second"], **profile}
 
     def close(self):
         if self.peer is not None:
@@ -161,6 +170,8 @@ def measurements():
     found = []
     for way, limit in ORDER:
         found += [(f"train_{way}", limit), (f"train_peer_{way}", limit)]
+        if way == "bf16":
+            found.append(("train_profile", limit))
     return found + [(f"train_{side}bf16_again", 40) for side in ("", "peer_")] + [(f"train_{side}big_again", 50) for side in ("", "peer_")]
 
 

@@ -56,6 +56,22 @@ class DryRun(Check):
         self.measured("table", data)
         self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
 
+    def test_train(self):
+        _, data, _ = self.passes("train")
+        self.measured("train", data)
+        self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
+        apart = next(row["value"] for row in data["rows"] if ": loss of the first step" in row["what"])
+        self.assertLess(apart, 1e-3, "both sides read the same weights and texts")
+
+    def test_jobs(self):
+        _, data, text = self.passes("jobs")
+        self.measured("jobs", data)
+        self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
+        self.assertIn("| make rows |", text)
+
+    def test_quick(self):
+        self.assertEqual(self.passes("quick")[0], ["quick_kernels", "quick_tasks"])
+
     def test_tests(self):
         steps, _, _ = self.passes("tests")
         for name in ("nccl_one_rank", "nccl_two_ranks", "chain", "tasks", "model_GpuGraphs", "kernels_Head", "kernels_All_Products"):

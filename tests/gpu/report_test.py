@@ -199,6 +199,38 @@ class Report(unittest.TestCase):
         self.assertEqual(data["machine"]["magister"], "magister 9.9")
         self.assertIn("| skipped: no GPU |", text)
 
+    def test_a_runs_texts_are_distinct(self):
+        """And begin apart: what texts share at their beginning is computed once, so a rate over all of it would be no speed."""
+        path = self.work / "data.jsonl"
+        for records, length in ((768, 600), (1500, 920), (1600, 2000), (3, 12)):  # as gpu_chain.py, gpu_jobs.py and gpu_busy.py ask for them
+            gpu_busy.write_data(path, records, length)
+            texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
+            self.assertEqual(len({text[:16] for text in texts}), records)
+            self.assertGreater(min(map(len, texts)), length // 4)
+
+    def test_trainings_and_jobs_have_rows_of_their_own(self):
+        """Made-up numbers of both sides; a second round counts as much as the first, and a missed floor shows what a run took its time for."""
+        def put(name, **values):
+            with open(self.work / "measurements.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps({"name": name, "command": name, "wall_seconds": 1, "values": values}) + "\n")
+        for again, ours in (("", 50.0), ("_again", 70.0)):
+            put(f"train_bf16{again}", tokens_per_second=ours, peak_on_device=50, to_first_step_seconds=4.0, first_loss=2.0)
+            put(f"train_peer_bf16{again}", tokens_per_second=100.0, peak_allocated=100, first_loss=2.001)
+        rows, _, _ = self.report()
+        self.assertEqual({what.split(",")[0] for what in rows}, {"train"}, "the table was not measured")
+        for start, value, verdict in (("train, 1B, bf16, 8 x 1,024 tokens a step", 0.6, "below the floor"), ("train, 1B, bf16: seconds", 4.0, "floor met"),
+                                      ("train, 1B, bf16, 8 x 1,024, without", 0.5, "floor met"), ("train, 1B, bf16: loss", 0.001 / 2.001, "aim met")):
+            found = self.row(rows, start)
+            self.assertAlmostEqual(found["value"], value, 6, start)
+            self.assertEqual(found["verdict"], verdict, start)
+        self.assertEqual(self.row(rows, "train, 1B, LoRA")["reason"], "train_lora: not run")
+        put("job_teacher_1b", tokens_per_second=100000.0, whole_tokens_per_second=9.0, load_seconds=2.5,
+            parts=[{"part": "make rows", "seconds": 4.66, "share": 0.64}])
+        rows, _, text = self.report()
+        self.assertEqual(self.row(rows, "teacher, 1B, top 64, 1.02 M tokens: tokens/s computing")["explanation"],
+                         ["make rows: 4.660 s, 64.0% of the time", "load_seconds: 2.5"])
+        self.assertIn("| make rows |  | 4.6600 | 64.0% |", text)
+
     def test_busy_share(self):
         self.assertAlmostEqual(gpu_busy.share_in("teacher: GPU busy 97.5 % of 12.1 s"), 0.975)
         self.assertIsNone(gpu_busy.share_in("100 tokens in 1 s; compute imbalance 3.0 %"))
@@ -235,7 +267,7 @@ class Report(unittest.TestCase):
         """Each is refused before anything is measured, with a reason."""
         build = ["--build", os.environ["MAGISTER_BUILD_DIR"]]
         (self.work / "file").touch()
-        for options, code, reason in ((["--only", "layers"], 64, "layer, table, tests or sanitizer"), (["--only"], 64, "no value"),
+        for options, code, reason in ((["--only", "layers"], 64, "layer, table, tests, quick, sanitizer, train or jobs"), (["--only"], 64, "no value"),
                                       (["--seconds", "x"], 64, "a whole number"), (["--seconds", "-3"], 64, "a whole number"),
                                       (["--small", "llama-3.2"], 64, "configs/shapes"), (["--build", str(self.work / "none")], 64, "no program"),
                                       (["--quick"], 64, "is not an option"), ([*build, "--report", str(self.work / "file/r.md")], 74, "would be lost")):
