@@ -56,8 +56,8 @@ void take(const CUpti_Activity* record) {
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-      const bool is_pageable = copy->srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE ||
-                               copy->dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
+      const bool is_pageable =
+          copy->srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE || copy->dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
       put(is_pageable ? "copy, ordinary memory" : "copy", copy->start, copy->end, copy->bytes,
           direction(copy->copyKind));
       break;
@@ -102,11 +102,10 @@ void write_all_the_time() {
 
 // The driver's call, before the program's first of CUDA. What CUPTI refuses stands in the file.
 extern "C" int InitializeInjection() {
-  const CUptiResult results[] = {cuptiActivityRegisterTimestampCallback(wall_clock),
-                                 cuptiActivityRegisterCallbacks(give_buffer, take_buffer),
-                                 cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL),
-                                 cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY),
-                                 cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET)};
+  const CUptiResult results[] = {
+      cuptiActivityRegisterTimestampCallback(wall_clock), cuptiActivityRegisterCallbacks(give_buffer, take_buffer),
+      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY),
+      cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET)};
   for (const CUptiResult result : results) {
     const char* said = nullptr;
     if (result != CUPTI_SUCCESS && cuptiGetResultString(result, &said) == CUPTI_SUCCESS) put("refused", 0, 0, 0, said);
