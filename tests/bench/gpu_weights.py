@@ -1,9 +1,8 @@
-"""A model folder of a Llama shape with random weights in bf16, written by all cores in seconds without any library of models: what whole runs
-of magister and of transformers read on a machine that is there for minutes.
+"""A model folder of a Llama shape with random weights in bf16, written in seconds, a thread a file, without any library of models: what whole
+runs of magister and of transformers read on a machine that is there for minutes. Files are as large as those of published models.
 """
 import concurrent.futures
 import json
-import os
 import pathlib
 import shutil
 
@@ -52,34 +51,26 @@ def shards_of(tensors):
     return shards
 
 
-def write_shard(path, tensors, pool, first, workers):
-    """The writing of one file, as futures; first: where in the pool its first number stands."""
+def write_shard(path, tensors, pool, first):
+    """One file, in its order; first: where in the pool its first number stands."""
     header, place = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in tensors:
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [place, place + 2 * count(shape)]}
         place += 2 * count(shape)
     words = json.dumps(header).encode()
     words += b" " * (-len(words) % 8)
-    with open(path, "wb") as file:
+    with open(path, "wb", buffering=0) as file:
         file.write(len(words).to_bytes(8, "little") + words)
-        file.truncate(8 + len(words) + place)
-    ones = bf16(numpy.ones(1))[0]
-
-    def put(begin, number, is_norm, offset):
-        with open(path, "r+b", buffering=0) as file:
-            while number > 0:
-                some = min(number, len(pool) - offset)
-                values = numpy.full(some, ones) if is_norm else pool[offset:offset + some]
-                os.pwrite(file.fileno(), memoryview(values).cast("B"), begin)
-                begin, number, offset = begin + 2 * some, number - some, 0
-
-    begin = 8 + len(words)
-    for name, shape in tensors:
-        left = count(shape)
-        while left > 0:
-            some = min(left, 1 << 25)
-            yield workers.submit(put, begin, some, len(shape) == 1, first % len(pool))
-            begin, left, first = begin + 2 * some, left - some, first + some
+        for _, shape in tensors:
+            left = count(shape)
+            if len(shape) == 1:  # a norm
+                file.write(bf16(numpy.ones(left)).tobytes())
+                continue
+            while left > 0:
+                offset = first % len(pool)
+                some = min(left, len(pool) - offset, 1 << 25)
+                file.write(memoryview(pool[offset:offset + some]).cast("B"))
+                left, first = left - some, first + some
 
 
 def write(folder, shape, root):
@@ -91,10 +82,10 @@ def write(folder, shape, root):
     config = json.loads((pathlib.Path(shape) / "config.json").read_text(encoding="utf-8"))
     pool = bf16(numpy.random.default_rng(0).standard_normal(POOL, dtype=numpy.float32) * 0.02)
     shards, first, waiting, names = shards_of(tensors_of(config)), 0, [], {}
-    with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as workers:
+    with concurrent.futures.ThreadPoolExecutor(len(shards)) as workers:  # a file's writes wait for each other anyhow
         for index, tensors in enumerate(shards):
             path = folder / (f"model-{index + 1:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else "model.safetensors")
-            waiting += write_shard(path, tensors, pool, first, workers)
+            waiting.append(workers.submit(write_shard, path, tensors, pool, first))
             first += sum(count(shape) for _, shape in tensors)
             names.update({name: path.name for name, _ in tensors})
         for one in waiting:

@@ -10,10 +10,12 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
 sys.path.insert(0, str(ROOT / "tests/bench"))
 import gpu_busy
+import gpu_dry_run
 import gpu_report
 import gpu_table
 
@@ -207,6 +209,25 @@ class Report(unittest.TestCase):
             texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
             self.assertEqual(len({text[:16] for text in texts}), records)
             self.assertGreater(min(map(len, texts)), length // 4)
+
+    def test_written_models_are_whole(self):
+        """In several files: transformers finds every weight and no other, and no two rows of the embedding are alike."""
+        import gpu_weights
+        import torch
+        from transformers import AutoModelForCausalLM
+        shape, folder = self.work / "shape", self.work / "model"
+        shape.mkdir()
+        config = json.loads((ROOT / "configs/shapes/llama-3.1-8b/config.json").read_text())
+        (shape / "config.json").write_text(json.dumps({**config, **gpu_dry_run.SHAPE}))
+        with unittest.mock.patch.object(gpu_weights, "SHARD_BYTES", 20000):
+            written = gpu_weights.write(folder, shape, ROOT)
+        self.assertGreater(len(list(folder.glob("*.safetensors"))), 3)
+        self.assertEqual(written, sum(path.stat().st_size for path in folder.glob("*.safetensors")))
+        model, found = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.bfloat16, output_loading_info=True)
+        self.assertEqual({key: sorted(names) for key, names in found.items() if names}, {})
+        rows = model.get_input_embeddings().weight.detach().float()
+        self.assertEqual(len({tuple(row) for row in rows.tolist()}), len(rows))
+        self.assertAlmostEqual(rows.std().item(), 0.02, 3)
 
     def test_trainings_and_jobs_have_rows_of_their_own(self):
         """Made-up numbers of both sides; a second round counts as much as the first, and a missed floor shows what a run took its time for."""
