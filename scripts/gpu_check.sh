@@ -187,7 +187,7 @@ run_quick() {
   local kernels='-*Gpu*' few=(Training Teacher.test_bf16_is_near_and_repeats)
   [ -z "$dry" ] || kernels='Elementwise/1.EmbedRows*' few=(Teacher.test_two_ranks_on_one_gpu_are_refused)
   step quick_kernels 60 "$gpu" --gtest_filter="$kernels"
-  step quick_tasks 70 "$python" "$root/tests/gpu/tasks_test.py" "${few[@]}"
+  step quick_tasks 90 "$python" "$root/tests/gpu/tasks_test.py" "${few[@]}"
 }
 
 # In PATH, in a toolkit's folders, or in NVIDIA's wheel.
