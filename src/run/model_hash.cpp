@@ -1,52 +1,57 @@
-// Hashes the model's files, one rank a file: 1-2 GB/s each where the CPU has SHA instructions.
+// Hashes the model's files, divided over the ranks by their bytes, and on each rank over its cores (file_hashes.h).
 #include "magister/run/model_hash.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <memory>
+#include <numeric>
+#include <system_error>
 #include <vector>
 
-#include "magister/core/error.h"
-#include "magister/core/fail_point.h"
 #include "magister/core/sha256.h"
+#include "magister/parallel/probes.h"
+#include "run/file_hashes.h"
 
 namespace magister {
 
-std::string file_sha256(const std::string& path, const StopPoll& poll) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  MAGISTER_CHECK(file != nullptr, ExitCode::kInputOutput,
-                 "{}: cannot be read ({}; its hash names the model in the results); "
-                 "check the path and its permissions",
-                 path, std::strerror(errno));
-  Sha256 hash;
-  std::vector<std::byte> block(4 << 20);
-  for (std::size_t n = block.size(); n == block.size();) {
-    n = std::fread(block.data(), 1, block.size(), file.get());
-    hash.update(std::span(block).first(n));
-    fail_point("model.hash.block");
-    if (poll && poll()) break;
-  }
-  MAGISTER_CHECK(std::ferror(file.get()) == 0, ExitCode::kInputOutput,
-                 "{}: reading broke off ({}; its hash names the model in the results); check the disk", path,
-                 std::strerror(errno));
-  return hash.hex();
-}
+std::string file_sha256(const std::string& path, const StopPoll& poll) { return hash_files({path}, 2, poll).front(); }
 
 namespace {
+
+// Rank 0's sizes: all ranks must find the same.
+std::vector<std::uint64_t> sizes_of(const Communicator& world, const std::vector<std::string>& paths) {
+  std::vector<std::uint64_t> bytes;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(path, error);
+    bytes.push_back(error ? 0 : size);
+  }
+  world.broadcast(bytes.data(), bytes.size() * sizeof(std::uint64_t), 0);
+  return bytes;
+}
 
 // A line for each file, "sha256  name", in the order of the names. Collective over world.
 std::vector<std::string> hash_lines(const Communicator& world, std::vector<std::string> paths, const StopPoll& poll) {
   std::sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
     return std::filesystem::path(a).filename() < std::filesystem::path(b).filename();
   });
-  std::string lines;
+  const std::vector<RankProbe> ranks = probe_ranks(world);
+  // Hosts take turns: each reads its own part of the files.
+  std::vector<int> order(ranks.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return ranks[static_cast<std::size_t>(a)].local_rank < ranks[static_cast<std::size_t>(b)].local_rank;
+  });
+  const std::vector<int> rank_of = divide_by_bytes(sizes_of(world, paths), order);
+  std::vector<std::string> mine;
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    if (static_cast<int>(i % static_cast<std::size_t>(world.size())) != world.rank()) continue;
-    lines += fmt::format("{:08} {}  {}\n", i, file_sha256(paths[i], poll),
-                         std::filesystem::path(paths[i]).filename().string());
+    if (rank_of[i] == world.rank()) mine.push_back(paths[i]);
+  }
+  const std::vector<std::string> hashes =
+      hash_files(mine, core_shares(ranks)[static_cast<std::size_t>(world.rank())], poll);
+  std::string lines;
+  for (std::size_t i = 0, next = 0; i < paths.size(); ++i) {
+    if (rank_of[i] != world.rank()) continue;
+    lines += fmt::format("{:08} {}  {}\n", i, hashes[next++], std::filesystem::path(paths[i]).filename().string());
   }
   // Back into the order of the names: each line starts with its place.
   std::vector<std::string> all;
