@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "magister/core/error.h"
+#include "magister/device/staged_upload.h"
 #include "magister/model/parameter_table.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/kept_codes.h"
@@ -53,6 +54,28 @@ at::Tensor WeightSource::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
   return tensor;
 }
 
+at::Tensor WeightSource::allocate_table(at::IntArrayRef shape) {
+  if (upload_ == nullptr) return allocate(shape, dtype_);
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype_).device(upload_->device()));
+  const std::lock_guard lock(mutex_);
+  loaded_bytes_ += tensor.nbytes();
+  return tensor;
+}
+
+at::Tensor WeightSource::sent(const at::Tensor& host) {
+  MAGISTER_ASSERT(upload_ != nullptr && host.is_contiguous());
+  at::Tensor there = at::empty(host.sizes(), host.options().device(upload_->device()));
+  const at::Tensor from_X = host.view({-1}), to_X = there.view({-1});
+  const std::int64_t part =
+      std::max<std::int64_t>(1, upload_->block_bytes() / static_cast<std::int64_t>(host.element_size()));
+  on_threads(pool_, (host.numel() + part - 1) / part, [&](std::int64_t index) {
+    const std::int64_t first = index * part, count = std::min(part, host.numel() - first);
+    upload_->send(to_X.narrow(0, first, count),
+                  [&](const at::Tensor& block_X) { block_X.copy_(from_X.narrow(0, first, count)); });
+  });
+  return there;
+}
+
 void WeightSource::read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out) {
   file_.read(name, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end),
              static_cast<std::int64_t>(columns.begin), static_cast<std::int64_t>(columns.end), std::move(out));
@@ -71,20 +94,26 @@ at::Tensor WeightSource::load_vector(const std::string& name, IndexRange range) 
   return out_N;
 }
 
-at::Tensor WeightSource::load_embeddings() {
-  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  at::Tensor out_vD = allocate({size_of(partition_.vocab), description_.config.hidden_size}, dtype_);
-  read(description_.names.embed_tokens, partition_.vocab, {0, D}, out_vD);
+std::int64_t WeightSource::rows_of_part(const at::Tensor& out_NK, bool is_sent) const {
+  const std::int64_t threads = pool_ == nullptr ? 1 : pool_->num_threads(), N = out_NK.size(0);
+  const std::int64_t even = threads == 1 ? N : N / (4 * threads) + 64;
+  if (!is_sent) return even;
+  const auto row_bytes = out_NK.size(1) * static_cast<std::int64_t>(out_NK.element_size());
+  return std::max<std::int64_t>(1, upload_->block_bytes() / std::max<std::int64_t>(row_bytes, 1));
+}
+
+at::Tensor WeightSource::load_table(const std::string& name, IndexRange rows) {
+  at::Tensor out_vD = allocate_table({size_of(rows), description_.config.hidden_size});
+  RowBlock block{name, rows};
+  read_blocks({block}, {0, static_cast<std::uint64_t>(description_.config.hidden_size)}, out_vD, upload_ != nullptr);
   return out_vD;
 }
 
+at::Tensor WeightSource::load_embeddings() { return load_table(description_.names.embed_tokens, partition_.vocab); }
+
 at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
   if (description_.names.lm_head.empty()) return embeddings_vD;
-  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  const IndexRange rows = partition_.head_rows(description_.config);
-  at::Tensor out_vD = allocate({size_of(rows), description_.config.hidden_size}, dtype_);
-  read(description_.names.lm_head, rows, {0, D}, out_vD);
-  return out_vD;
+  return load_table(description_.names.lm_head, partition_.head_rows(description_.config));
 }
 
 at::Tensor WeightSource::load_norm_weight(const std::string& name, IndexRange range) {
@@ -148,25 +177,29 @@ at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
   return load_norm_weight(names_of(layer).k_norm, qk_norm_range(description_.config, partition_.kv_heads));
 }
 
-void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK) {
-  const std::int64_t threads = pool_ == nullptr ? 1 : pool_->num_threads();
+void WeightSource::read_block(const RowBlock& block, IndexRange columns, const at::Tensor& out_RK) {
+  const std::int64_t rows = out_RK.size(0), K = out_RK.size(1);
+  if (block.transposed) {
+    at::Tensor stored_KR = at::empty({K, size_of(block.rows)}, out_RK.options());
+    read(block.tensor, {block.first_input + columns.begin, block.first_input + columns.end}, block.rows, stored_KR);
+    out_RK.copy_(stored_KR.slice(1, 0, std::nullopt, static_cast<std::int64_t>(block.step)).t());
+    return;
+  }
+  if (!block.as_halves) return read(block.tensor, block.rows, columns, out_RK);
+  at::Tensor pairs_RK = at::empty({rows, K}, out_RK.options());
+  read(block.tensor, block.rows, columns, pairs_RK);
+  out_RK.view({2, rows / 2, K}).copy_(as_halves(pairs_RK));
+}
+
+void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK,
+                               bool is_sent) {
   // Checkpoints whose words run along the outputs are touched as a whole by every part, so there are few.
-  const std::vector<RowBlock> parts =
-      divided(blocks, threads == 1 ? out_NK.size(0) : out_NK.size(0) / (4 * threads) + 64);
+  const std::vector<RowBlock> parts = divided(blocks, rows_of_part(out_NK, is_sent));
   on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
-    const std::int64_t rows = block.outputs(), K = out_NK.size(1);
-    const at::Tensor out_RK = out_NK.narrow(0, block.output, rows);
-    if (block.transposed) {
-      at::Tensor stored_KR = at::empty({K, size_of(block.rows)}, out_NK.options());
-      read(block.tensor, {block.first_input + columns.begin, block.first_input + columns.end}, block.rows, stored_KR);
-      out_RK.copy_(stored_KR.slice(1, 0, std::nullopt, static_cast<std::int64_t>(block.step)).t());
-      return;
-    }
-    if (!block.as_halves) return read(block.tensor, block.rows, columns, out_RK);
-    at::Tensor pairs_RK = at::empty({rows, K}, out_NK.options());
-    read(block.tensor, block.rows, columns, pairs_RK);
-    out_RK.view({2, rows / 2, K}).copy_(as_halves(pairs_RK));
+    const at::Tensor out_RK = out_NK.narrow(0, block.output, block.outputs());
+    if (!is_sent) return read_block(block, columns, out_RK);
+    upload_->send(out_RK, [&](const at::Tensor& block_RK) { read_block(block, columns, block_RK); });
   });
 }
 
@@ -174,8 +207,8 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
                                   std::uint64_t width) {
   if (before_product_) before_product_();
   if (!quantization_.on()) {
-    Linear out{allocate({N, size_of(columns)}, dtype_), {}};
-    read_blocks(blocks, columns, out.weight_NK);
+    Linear out{allocate_table({N, size_of(columns)}), {}};
+    read_blocks(blocks, columns, out.weight_NK, upload_ != nullptr);
     return out;
   }
   std::vector<std::string> tensors;
@@ -189,7 +222,7 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
   } else {
     const IndexRange covering = quantization_.covering(columns, width);
     const Linear plain{at::empty({N, size_of(covering)}, at::TensorOptions().dtype(at::kFloat)), {}};
-    read_blocks(blocks, covering, plain.weight_NK);
+    read_blocks(blocks, covering, plain.weight_NK, false);
     out = quantize(plain, quantization_, columns, covering, pool_);
   }
   const std::lock_guard lock(mutex_);

@@ -1,60 +1,131 @@
-// Rows, then the commit record, on a thread of their own. Order of a commit: see ResultsFile::commit.
+// Rows, then the commit record, unit by unit on a thread of their own. Order of a commit: see ResultsFile::commit.
 #include "magister/run/unit_writer.h"
 
 #include <chrono>
-#include <memory>
+#include <system_error>
 
 #include "magister/core/log.h"
 
 namespace magister {
 namespace {
 
+// Beyond the unit that is being written: a pass of a GPU ends with several small ones at once, and the next pass is to be queued meanwhile.
+constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
+constexpr std::size_t kMostWaiting = 16;
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::uint64_t bytes_of(const std::vector<ColumnBytes>& columns) {
+  std::uint64_t bytes = 0;
+  for (const ColumnBytes& column : columns) bytes += column.bytes.size();
+  return bytes;
 }
 
 }  // namespace
 
 UnitWriter::~UnitWriter() {
-  if (in_flight_.valid()) in_flight_.wait();
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
 }
 
-void UnitWriter::write(const Unit& unit, const std::vector<ColumnBytes>& columns) {
-  const auto start = std::chrono::steady_clock::now();
-  for (const ColumnBytes& column : columns) {
+void UnitWriter::write(const Rows& rows) {
+  for (const ColumnBytes& column : rows.columns) {
     if (column.bytes.empty()) continue;
-    file_.write(column.path, column.of_samples ? unit.samples.begin : unit.rows.begin, column.bytes);
+    file_.write(column.path, column.of_samples ? rows.unit.samples.begin : rows.unit.rows.begin, column.bytes);
   }
-  file_.commit(unit);
-  log_local(LogLevel::kDebug, "unit {} committed: {} tokens of {} samples", unit.index, unit.rows.size(),
-            unit.samples.size());
-  write_seconds_ += seconds_since(start);
+  file_.commit(rows.unit);
+  log_local(LogLevel::kDebug, "unit {} committed: {} tokens of {} samples", rows.unit.index, rows.unit.rows.size(),
+            rows.unit.samples.size());
+}
+
+// After an error nothing more is written: the task ends.
+void UnitWriter::write_those_waiting() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const Rows rows = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    const auto start = std::chrono::steady_clock::now();
+    std::exception_ptr error;
+    try {
+      write(rows);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    write_seconds_ += seconds_since(start);
+    waiting_bytes_ -= bytes_of(rows.columns);
+    --unfinished_;
+    if (error) {
+      error_ = error;
+      ends_ = true;
+      waiting_.clear();
+    } else {
+      written_tokens_.push_back(rows.unit.rows.size());
+    }
+    changed_.notify_all();
+  }
+}
+
+// The library tries a thread first: one that cannot be started loses nothing, this one writes then.
+bool UnitWriter::has_thread() {
+  if (thread_.joinable() || !file_.any_thread()) return thread_.joinable();
+  try {
+    thread_ = std::thread([this] { write_those_waiting(); });
+  } catch (const std::system_error&) {
+  }
+  return thread_.joinable();
 }
 
 void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   tickets_.report_computed();
-  drain();
-  if (!file_.any_thread()) {  // MPI-IO: this thread is the one that talks to MPI, and HDF5 knows no threads
-    write(unit, columns);
+  Rows rows{unit, std::move(columns)};
+  if (!has_thread()) {  // MPI-IO: this thread is the one that talks to MPI, and HDF5 knows no threads
+    const auto start = std::chrono::steady_clock::now();
+    write(rows);
+    write_seconds_ += seconds_since(start);
     wait_seconds_ = write_seconds_;
     tickets_.report_done(unit.rows.size(), group_);
     return;
   }
-  // Deferred only where no thread can be started (the library tries one first): drain() writes then, and nothing is lost.
-  // The function is given as an lvalue: libstdc++ 12 moves it into the thread that then fails, and would defer what is left of it.
-  const auto write_them = [this, unit, all = std::make_shared<const std::vector<ColumnBytes>>(std::move(columns))] {
-    write(unit, *all);
-  };
-  in_flight_ = std::async(std::launch::async | std::launch::deferred, write_them);
-  pending_tokens_ = unit.rows.size();
+  const std::uint64_t bytes = bytes_of(rows.columns);
+  wait(
+      [&] { return unfinished_ <= 1 || (unfinished_ <= kMostWaiting && waiting_bytes_ + bytes <= kMostWaitingBytes); });
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(rows));
+    waiting_bytes_ += bytes;
+    ++unfinished_;
+  }
+  changed_.notify_all();
 }
 
 void UnitWriter::drain() {
-  if (!in_flight_.valid()) return;
+  wait([this] { return unfinished_ == 0; });
+}
+
+void UnitWriter::wait(const std::function<bool()>& until) {
   const auto start = std::chrono::steady_clock::now();
-  in_flight_.get();
+  std::vector<std::uint64_t> written;
+  std::exception_ptr error;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return error_ || until(); });
+    written.swap(written_tokens_);
+    error = error_;
+  }
   wait_seconds_ += seconds_since(start);
-  tickets_.report_done(pending_tokens_, group_);  // from the thread that draws: one thread of a group talks to MPI
+  // From the thread that draws: one thread of a group talks to MPI.
+  for (const std::uint64_t tokens : written) tickets_.report_done(tokens, group_);
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace magister

@@ -3,10 +3,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <bit>
 #include <map>
+#include <vector>
 
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
+#include "magister/parallel/thread_pool.h"
 
 namespace magister {
 
@@ -88,22 +92,51 @@ void draw_normal(at::Tensor& out, const NewHead& head) {
     values[i] = static_cast<float>(head.deviation * normal_number(key + static_cast<std::uint64_t>(i)));
 }
 
+// Rows of a parameter.
+struct Part {
+  std::size_t parameter;
+  std::int64_t begin, end;
+};
+
+// Of some 4 MB in f32: memory of the host is mapped page by page as it is written first, and numbers are converted, by all threads.
+void add_parts(std::size_t parameter, const at::Tensor& rows_NK, std::vector<Part>& parts) {
+  constexpr std::int64_t kNumbers = 1 << 20;
+  const std::int64_t rows = rows_NK.size(0),
+                     step = std::max<std::int64_t>(1, kNumbers / std::max<std::int64_t>(1, rows_NK.size(1)));
+  for (std::int64_t row = 0; row < rows; row += step) parts.push_back({parameter, row, std::min(row + step, rows)});
+}
+
+// Contiguous f32.
+bool all_finite(const at::Tensor& numbers) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  const float* const data = numbers.const_data_ptr<float>();
+  std::uint32_t bad = 0;
+  for (std::int64_t i = 0; i < numbers.numel(); ++i)
+    bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(data[i]) & kExponent) == kExponent);
+  return bad == 0;
+}
+
 }  // namespace
 
-void ParameterLayout::read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head) const {
+void ParameterLayout::read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head, ThreadPool* pool) const {
+  std::vector<Part> parts;
   for (std::size_t i = 0; i < all().size(); ++i) {
-    const TrainParameter& parameter = all()[i];
-    at::Tensor out = view(flat, i);
-    out = as_rows(out);
-    if (i == head_ && description_.config.is_classifier() && file.find(parameter.name) == nullptr) {
+    at::Tensor out = as_rows(view(flat, i));
+    if (i == head_ && description_.config.is_classifier() && file.find(all()[i].name) == nullptr) {
       draw_normal(out, new_head);
-      continue;
+    } else {
+      add_parts(i, out, parts);
     }
-    file.read(parameter.name, 0, out.size(0), 0, out.size(1), out);
-    MAGISTER_CHECK(at::isfinite(out.sum(at::kDouble)).item<bool>(), ExitCode::kData,
+  }
+  on_threads(pool, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
+    const Part& part = parts[static_cast<std::size_t>(index)];
+    const TrainParameter& parameter = all()[part.parameter];
+    const at::Tensor out = as_rows(view(flat, part.parameter)).narrow(0, part.begin, part.end - part.begin);
+    file.read(parameter.name, part.begin, part.end, 0, out.size(1), out);
+    MAGISTER_CHECK(all_finite(out), ExitCode::kData,
                    "tensor {} holds a number that is not finite (every loss would be NaN); start from other weights",
                    printable(parameter.name));
-  }
+  });
 }
 
 }  // namespace magister

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "magister/core/error.h"
+#include "magister/device/staged_upload.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/families/family.h"
 #include "model/memory_tensor_file.h"
@@ -118,6 +119,41 @@ void Weights::expect_partial(WeightSource& source, const Partition& part, int ra
   ASSERT_EQ(down.bias_N.defined(), config.mlp_bias && rank == 0);
   EXPECT_TRUE(!o.bias_N.defined() || at::equal(o.bias_N, whole(names.o_bias)));
   EXPECT_TRUE(!down.bias_N.defined() || at::equal(down.bias_N, whole(names.down_bias)));
+}
+
+// By threads, and through blocks that hold less than a head: what goes to a device is what stays here.
+TEST_P(Weights, ThreadsAndBlocksChangeNoBit) {
+  ThreadPool pool(3);
+  for (const std::int64_t block_bytes :
+       {std::int64_t{0}, std::int64_t{200}, std::int64_t{1024}, std::int64_t{1} << 20}) {
+    StagedUpload upload(at::kCPU, 3, block_bytes);
+    for (const int size : working_tp_sizes(description_.config, 2)) {
+      const Partition part = partition_for(description_.config, size - 1, size);
+      WeightSource source(file_, description_, part, size - 1, at::kFloat, {}, &pool);
+      if (block_bytes > 0) source.send_to(upload);
+      expect_ends(source, part);
+      for (std::int64_t i = 0; i < 2; ++i) {
+        expect_layer(source, part, i);
+        expect_partial(source, part, size - 1, i);
+      }
+      source.verify_all_used();
+      EXPECT_EQ(source.loaded_bytes(), weight_bytes(description_.config, at::kFloat, size - 1, size));
+      if (block_bytes == 0) continue;
+      const at::Tensor some = at::randn({7, 129}).to(at::kHalf);
+      EXPECT_TRUE(at::equal(source.sent(some), some));
+    }
+  }
+}
+
+// Whoever fills a block may fail: the block is there again.
+TEST(StagedUpload, GoesOnAfterAnError) {
+  StagedUpload upload(at::kCPU, 1, 64);
+  const at::Tensor there = at::zeros({4, 4});
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THROW(upload.send(there, [](const at::Tensor&) { throw Error(ExitCode::kInputOutput, "gone"); }), Error);
+    upload.send(there, [&](const at::Tensor& block) { block.fill_(i); });
+    EXPECT_TRUE(there.eq(i).all().item<bool>());
+  }
 }
 
 TEST_P(Weights, EveryShardHoldsItsSlices) {

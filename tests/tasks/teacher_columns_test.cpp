@@ -2,9 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "magister/core/error.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/transformer.h"
+#include "magister/parallel/thread_pool.h"
 #include "tasks/teacher_logits/columns.h"
 
 namespace magister {
@@ -33,6 +37,68 @@ TEST_F(Rows, GoodRowsAreTaken) {
   ASSERT_EQ(columns.size(), 6u);
   EXPECT_EQ(columns[0].bytes.size(), 9u * 50 * 4);
   EXPECT_EQ(teacher_rows(logits_, batch_, {}, {}, true)[1].bytes.size(), 9u * 50 * 2);
+}
+
+// Of many tiles, by threads, in every encoding: ids and numbers as ATen converts them, whole rows in place.
+TEST(ManyRows, BytesAreThoseOfThePlainConversion) {
+  constexpr std::int64_t kRows = 1000, kKept = 13;
+  at::manual_seed(3);
+  const LmHead head{{at::randn({60, 8}), {}}, {0, 60}, 60};
+  std::vector<std::vector<TokenId>> texts(4, std::vector<TokenId>(kRows / 4, 5));
+  const PackedBatch batch = pack_sequences(texts);
+  std::vector<TokenId> targets(kRows, 5);
+  for (std::size_t t = kRows / 4 - 1; t < kRows; t += kRows / 4) targets[t] = -1;
+  const ReducedLogits logits = LogitReducer::reduce_reference(head, at::randn({kRows, 8}), targets, kKept);
+  const at::Tensor draws_Td = at::randint(0, 60, {kRows, 3}, at::kInt);
+  const auto holds = [](const ColumnBytes& column, const at::Tensor& numbers) {
+    return column.bytes.size() == numbers.nbytes() &&
+           std::memcmp(column.bytes.data(), numbers.const_data_ptr(), numbers.nbytes()) == 0;
+  };
+  const auto packed = [](const ColumnBytes& column, const at::Tensor& ids_TK) {
+    const auto width = static_cast<std::size_t>(ids_TK.size(1)), bytes = packed_bytes(width, 6);
+    std::vector<std::byte> row(bytes);
+    bool equal = column.bytes.size() == kRows * bytes;
+    for (std::size_t t = 0; equal && t < kRows; ++t) {
+      pack_ids({ids_TK.const_data_ptr<std::int32_t>() + t * width, width}, 6, row);
+      equal = std::equal(row.begin(), row.end(), column.bytes.begin() + static_cast<std::ptrdiff_t>(t * bytes));
+    }
+    return equal;
+  };
+  ThreadPool threads(3);
+  for (ThreadPool* const pool : {static_cast<ThreadPool*>(nullptr), &threads}) {
+    const auto plain = teacher_rows(logits, batch, {}, {}, false, {}, pool);
+    EXPECT_TRUE(holds(plain[0], logits.top_id_Tk) && holds(plain[1], logits.top_logprob_Tk));
+    EXPECT_TRUE(holds(plain[3], logits.target_logprob_T) && holds(plain[5], logits.tail_mass_T));
+    EXPECT_TRUE(holds(teacher_rows(logits, batch, {}, {}, true, {}, pool)[1], logits.top_logprob_Tk.to(at::kHalf)));
+    const TeacherEncoding sampled{TeacherEncoding::Kind::kSampled, kKept, 3, 6};
+    const auto columns = teacher_rows(logits, batch, {}, sampled, true, draws_Td, pool);
+    ASSERT_EQ(columns.size(), 7u);
+    EXPECT_TRUE(packed(columns[0], logits.top_id_Tk) && packed(columns[6], draws_Td));
+    EXPECT_TRUE(holds(columns[1], logits.top_logprob_Tk.to(at::kHalf)));
+  }
+}
+
+TEST_F(Rows, WhatHalvesOrBitsDoNotHoldIsRefused) {
+  const auto code_of = [&](const TeacherEncoding& encoding, bool half) {
+    try {
+      teacher_rows(logits_, batch_, {}, encoding, half);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ExitCode::kDone;
+  };
+  const TeacherEncoding compact{TeacherEncoding::Kind::kCompact, 50, 0, 6},
+      too_narrow{TeacherEncoding::Kind::kCompact, 50, 0, 5};
+  EXPECT_EQ(code_of(compact, true), ExitCode::kDone);
+  EXPECT_EQ(code_of(too_narrow, true), ExitCode::kInternal);
+  logits_.top_logprob_Tk[4][49] = -std::numeric_limits<float>::infinity();  // a token that is impossible stays so
+  EXPECT_EQ(code_of(compact, true), ExitCode::kDone);
+  logits_.top_logprob_Tk[8][49] = -65500.0f;
+  EXPECT_EQ(code_of(compact, true), ExitCode::kDone);
+  logits_.top_logprob_Tk[8][49] = -66000.0f;
+  EXPECT_EQ(code_of(compact, true), ExitCode::kData);
+  EXPECT_EQ(code_of({}, true), ExitCode::kData);
+  EXPECT_EQ(code_of({}, false), ExitCode::kDone);
 }
 
 TEST_F(Rows, AShiftByOneRowIsRefused) {

@@ -21,6 +21,7 @@
 
 namespace magister {
 
+class StagedUpload;
 class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
 struct LayerParameter;
@@ -48,6 +49,12 @@ class WeightSource {
   WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition, int tp_rank,
                at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr,
                LoadHook before_product = {});
+
+  // From here on tables and products that are not quantised come on upload's device, contiguous; codes and all else stay on the CPU. Kept by
+  // reference.
+  void send_to(StagedUpload& upload) { upload_ = &upload; }
+  // A copy of a contiguous CPU tensor there, by the pool's threads.
+  at::Tensor sent(const at::Tensor& host);
 
   at::Tensor load_embeddings();  // [v, D]
   // [v, D]; the embeddings themselves when tied. Of a classifier all labels.
@@ -86,10 +93,17 @@ class WeightSource {
 
  private:
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype);
+  // Where tables and plain products stay.
+  at::Tensor allocate_table(at::IntArrayRef shape);
+  at::Tensor load_table(const std::string& name, IndexRange rows);
   // [N, columns of the whole tensors' `width`], of blocks that cover N. Without a bias.
   Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
-  void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK);
+  // is_sent: out_NK stands where send_to() says.
+  void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK, bool is_sent);
+  void read_block(const RowBlock& block, IndexRange columns, const at::Tensor& out_RK);
+  // At most, of one part that a thread reads.
+  std::int64_t rows_of_part(const at::Tensor& out_NK, bool is_sent) const;
   Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
   // Rows of heads of a product's weight; of the MLP's columns.
   void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
@@ -115,6 +129,7 @@ class WeightSource {
   at::ScalarType dtype_;
   QuantScheme quantization_;
   ThreadPool* pool_;
+  StagedUpload* upload_ = nullptr;
   LoadHook before_product_;
   mutable std::mutex mutex_;  // of the two below
   std::set<std::string> used_;

@@ -1,13 +1,17 @@
-// UnitWriter: writes and commits one unit on its own thread while the next one is computed. One unit in flight: memory
-// stays bounded, and a stop loses at most the unit that is being computed.
+// UnitWriter: writes and commits units on its own thread while the next ones are computed, in the order in which they come. One or two are in flight,
+// and of small ones as many as 32 MiB hold: memory stays bounded, and a clean stop loses at most the unit that is being computed.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <future>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
 #include <span>
 #include <string>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include "magister/core/types.h"
@@ -34,9 +38,9 @@ class UnitWriter {
  public:
   // `file` and `tickets` are kept by reference. group: which of this rank's.
   UnitWriter(ResultsFile& file, UnitTickets& tickets, int group = 0) : file_(file), tickets_(tickets), group_(group) {}
-  ~UnitWriter();  // waits for the write in flight and drops its error: the job is being aborted then
+  ~UnitWriter();  // waits for the writes in flight and drops their error: the job is being aborted then
 
-  // Waits for the unit before (its error is thrown here), then starts writing this one.
+  // Waits until few enough units are in flight (the error of one is thrown here), then leaves this one to the thread.
   void submit(const Unit& unit, std::vector<ColumnBytes> columns);
   // Waits until everything is committed; throws the error of the last write.
   void drain();
@@ -45,15 +49,30 @@ class UnitWriter {
   double write_seconds() const { return write_seconds_; }
 
  private:
-  void write(const Unit& unit, const std::vector<ColumnBytes>& columns);
+  struct Rows {
+    Unit unit;
+    std::vector<ColumnBytes> columns;
+  };
+  void write(const Rows& rows);
+  void write_those_waiting();
+  bool has_thread();
+  // Tells the tickets what was written. `until` is asked under the lock.
+  void wait(const std::function<bool()>& until);
 
   ResultsFile& file_;
   UnitTickets& tickets_;
   int group_;
-  std::future<void> in_flight_;
-  std::uint64_t pending_tokens_ = 0;
   double wait_seconds_ = 0;
-  double write_seconds_ = 0;  // touched by the writing thread only while it runs, read after it was joined
+  std::thread thread_;
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  std::deque<Rows> waiting_;
+  std::uint64_t waiting_bytes_ = 0;            // of them and of the one that is being written
+  std::size_t unfinished_ = 0;                 // those units
+  std::vector<std::uint64_t> written_tokens_;  // of units that the tickets do not know of
+  std::exception_ptr error_;
+  bool ends_ = false;
+  double write_seconds_ = 0;  // read after drain()
 };
 
 }  // namespace magister

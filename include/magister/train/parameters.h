@@ -16,6 +16,8 @@
 
 namespace magister {
 
+class ThreadPool;
+
 struct TrainParameter {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -71,8 +73,8 @@ class ParameterLayout : public FlatLayout {
   const std::vector<Layer>& layers() const { return layers_; }
 
   // Reads the file into flat, f32 [flat_size()], every number once; what lies between parameters stays. A head of labels that the file has not
-  // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. Local.
-  void read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head = {}) const;
+  // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. The pool's threads share the rows. Local.
+  void read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head = {}, ThreadPool* pool = nullptr) const;
 
  private:
   ModelDescription description_;

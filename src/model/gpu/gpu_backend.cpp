@@ -9,6 +9,8 @@
 
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
+#include "magister/device/staged_upload.h"
+#include "magister/parallel/thread_pool.h"
 
 namespace magister {
 namespace gpu {
@@ -36,6 +38,8 @@ std::shared_ptr<const GpuWeights> load_gpu_weights(const ModelDescription& descr
   return made(description.config, group, dtype, queue, [&](GpuWeights& weights) {
     WeightSource source(file, description, weights.partition, group.tp_rank(), weights.dtype, quantization, &pool,
                         hook);
+    StagedUpload upload(weights.device, pool.num_threads());
+    source.send_to(upload);
     weights.load(source, description.names.lm_head.empty(), queue);
     source.verify_all_used();
   });

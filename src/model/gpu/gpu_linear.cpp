@@ -20,8 +20,8 @@ namespace magister::gpu {
 namespace {
 
 // Panels [P, X, 48] -> [N, X], a row an output.
-at::Tensor rows_of_panels(const at::Tensor& panels_PXW, std::int64_t N, at::Device device) {
-  const at::Tensor there = panels_PXW.to(device);
+at::Tensor rows_of_panels(const at::Tensor& panels_PXW, std::int64_t N, at::Device device, const SendTensor& send) {
+  const at::Tensor there = send && panels_PXW.is_contiguous() ? send(panels_PXW) : panels_PXW.to(device);
   return there.permute({0, 2, 1}).reshape({-1, there.size(1)}).narrow(0, 0, N);
 }
 
@@ -70,7 +70,7 @@ std::uint64_t GpuLinear::num_bytes() const {
   return bytes;
 }
 
-GpuLinear to_device(const Linear& linear, at::Device device) {
+GpuLinear to_device(const Linear& linear, at::Device device, const SendTensor& send) {
   GpuLinear out;
   if (linear.bias_N.defined()) out.bias_N = linear.bias_N.to(device);
   out.inputs = linear.in_features();
@@ -83,10 +83,10 @@ GpuLinear to_device(const Linear& linear, at::Device device) {
   out.offset = linear.offset;
   out.lead = linear.lead;
   out.half_scales = linear.scales_PGW.scalar_type() == at::kHalf;
-  out.codes_NB = code_bytes(rows_of_panels(linear.panels_PKW, out.outputs, device), linear.scheme.bits(),
+  out.codes_NB = code_bytes(rows_of_panels(linear.panels_PKW, out.outputs, device, send), linear.scheme.bits(),
                             linear.lead % 8, out.inputs);
   const auto words = [&](const at::Tensor& panels) {
-    return rows_of_panels(panels, out.outputs, device).contiguous().view(at::kShort);
+    return rows_of_panels(panels, out.outputs, device, send).contiguous().view(at::kShort);
   };
   out.scales_NG = words(linear.scales_PGW);
   if (linear.offset != CodeFormat::Offset::kMiddle) out.offsets_NG = words(linear.offsets_PGW);

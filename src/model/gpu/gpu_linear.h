@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -55,8 +56,10 @@ struct ProductRows {
   static ProductRows empty_fp8(std::int64_t M, std::int64_t K, at::Device device);
 };
 
-// A slice that was read to the CPU -> the device. Plain weights keep their type, packed codes their numbers.
-GpuLinear to_device(const Linear& linear, at::Device device);
+// A slice that was read to the CPU -> the device. Plain weights keep their type, packed codes their numbers. send: copies a large contiguous CPU
+// tensor to the device in a faster way; may be empty.
+using SendTensor = std::function<at::Tensor(const at::Tensor& host)>;
+GpuLinear to_device(const Linear& linear, at::Device device, const SendTensor& send = {});
 
 // bf16 weights as e4m3 with a scale an output, for products of 8-bit floats (compute capability 9.0 and newer; 8.9 has them, too): the rows
 // of x get a scale each on the way. Weights whose sizes are not multiples of 16, which the tensor cores do not take, stay as they are.

@@ -67,12 +67,12 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const auto norms_of = [&](const BlockNorms& norms) {
     return BlockNorms{vector_of(norms.input_D), vector_of(norms.output_D), norms.centred};
   };
-  const at::Tensor table_vD = source.load_embeddings();
-  embedding_vD = table_vD.to(device);
+  const SendTensor send = [&source](const at::Tensor& host) { return source.sent(host); };
+  embedding_vD = source.load_embeddings();
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     GpuLayer layer;
     const auto product_of = [&](const Linear& linear) {
-      GpuLinear there = to_device(linear, device);
+      GpuLinear there = to_device(linear, device, send);
       if (i == 0 && layer.experts.size() <= 1) check_codes(linear, there);
       if (fp8) to_fp8(there, queue);
       return there;
@@ -99,7 +99,7 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     layers.push_back(std::move(layer));
   }
   norm_D = vector_of(source.load_norm().input_D);
-  head.weight_NK = tied ? embedding_vD : source.load_lm_head(table_vD).to(device);
+  head.weight_NK = tied ? embedding_vD : source.load_lm_head(embedding_vD);
   head.inputs = config.hidden_size;
   head.outputs = head.weight_NK.size(0);
 }

@@ -54,7 +54,7 @@ struct GpuWeights {
                           const Queue& queue);
 
   float embedding_scale() const { return embedding_multiplier(config, dtype); }
-  // Takes everything that the model has of this shard out of the source.
+  // Takes everything that the model has of this shard out of the source, which sends to `device`.
   void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
   void randomize(const QuantScheme& scheme, const Queue& queue);

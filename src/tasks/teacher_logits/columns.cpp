@@ -1,9 +1,8 @@
-// Names, types and comments of the teacher's datasets, and the check of alignment before anything is written.
+// Names, types and comments of the teacher's datasets, and rows of parts of a unit.
 #include "tasks/teacher_logits/columns.h"
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <limits>
 
 #include "magister/core/error.h"
@@ -57,133 +56,6 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
                        "hold -1 and NaN",
                        "", Extent::kRows});
   }
-  return columns;
-}
-
-namespace {
-
-std::vector<std::byte> bytes_of(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.contiguous();
-  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
-  return {data, data + flat.nbytes()};
-}
-
-bool is_scored(std::span<const std::uint8_t> scored_T, std::int64_t t) {
-  return scored_T.empty() || scored_T[static_cast<std::size_t>(t)] != 0;
-}
-
-void check_alignment(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T) {
-  const std::int64_t k = logits.top_id_Tk.size(1);
-  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
-  const auto* top_id = logits.top_id_Tk.const_data_ptr<std::int32_t>();
-  const auto* top_logprob = logits.top_logprob_Tk.const_data_ptr<float>();
-  const auto* target = logits.target_logprob_T.const_data_ptr<float>();
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    for (std::int64_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
-      const bool last = t + 1 == batch.cu_seqlens[s + 1];
-      if (!is_scored(scored_T, t)) continue;
-      MAGISTER_CHECK(
-          std::isnan(target[t]) == last, ExitCode::kInternal,
-          "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only, and rows are shifted); "
-          "report this",
-          t, target[t]);
-      if (last) continue;
-      for (std::int64_t i = 0; i < k; ++i) {
-        if (top_id[t * k + i] != ids[t + 1]) continue;
-        MAGISTER_CHECK(
-            top_logprob[t * k + i] == target[t], ExitCode::kInternal,
-            "row {} of the unit gives its next token {} the log-probability {} as a kept entry and {} as the "
-            "target (rows are shifted); report this",
-            t, ids[t + 1], top_logprob[t * k + i], target[t]);
-        break;
-      }
-    }
-  }
-}
-
-}  // namespace
-
-std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T) {
-  const std::int64_t k = logits.top_id_Tk.size(1);
-  const auto* top_id = logits.top_id_Tk.const_data_ptr<std::int32_t>();
-  const auto* logsumexp = logits.logsumexp_T.const_data_ptr<float>();
-  const auto* entropy = logits.entropy_T.const_data_ptr<float>();
-  for (std::int64_t t = 0; t < logits.top_id_Tk.size(0); ++t) {
-    if (is_scored(scored_T, t) && (top_id[t * k] < 0 || !std::isfinite(logsumexp[t]) || !std::isfinite(entropy[t])))
-      return t;
-  }
-  return -1;
-}
-
-namespace {
-
-std::vector<std::byte> packed_rows(const at::Tensor& ids_TK, std::uint64_t bits) {
-  const std::int64_t T = ids_TK.size(0);
-  const auto K = static_cast<std::size_t>(ids_TK.size(1)), bytes = packed_bytes(K, bits);
-  std::vector<std::byte> rows(static_cast<std::size_t>(T) * bytes);
-  std::vector<std::int32_t> again(K);
-  for (std::int64_t t = 0; t < T; ++t) {
-    const std::span<const std::int32_t> ids(ids_TK.const_data_ptr<std::int32_t>() + t * ids_TK.size(1), K);
-    const auto row = std::span(rows).subspan(static_cast<std::size_t>(t) * bytes, bytes);
-    pack_ids(ids, bits, row);
-    unpack_ids(row, bits, again);
-    for (std::size_t i = 0; i < K; ++i) {
-      MAGISTER_CHECK(again[i] == std::max(ids[i], 0), ExitCode::kInternal,
-                     "row {} of the unit: id {} comes back as {} from {} bits (the student would learn another token); "
-                     "report this",
-                     t, ids[i], again[i], bits);
-    }
-  }
-  return rows;
-}
-
-// A half ends at -65504: a log-probability below would be stored as that of a token which is impossible.
-void check_range(const at::Tensor& logprob_Tk, const at::Tensor& half_Tk) {
-  const at::Tensor lost = at::logical_and(half_Tk.isinf(), at::isfinite(logprob_Tk));
-  MAGISTER_CHECK(
-      !lost.any().item<bool>(), ExitCode::kData,
-      "a log-probability of {:.6g} is below what 16 bits hold (it would be stored as minus infinity); choose "
-      "`encoding: plain` with `logprob_dtype: f32`, or a smaller top_k",
-      logprob_Tk.masked_select(lost).max().item<float>());
-}
-
-// What `encoding_error` promises of a half.
-void check_halves(const at::Tensor& logprob_Tk, const at::Tensor& half_Tk) {
-  const at::Tensor exact = logprob_Tk.to(at::kDouble);
-  const at::Tensor error = at::where(exact == half_Tk.to(at::kDouble), 0.0, (half_Tk.to(at::kDouble) - exact).abs());
-  const at::Tensor bound = at::clamp_min(exact.abs() * 0x1p-11, 0x1p-25);
-  const at::Tensor wrong = at::logical_and(at::logical_not(error <= bound), at::logical_not(exact.isnan()));
-  MAGISTER_CHECK(!wrong.any().item<bool>(), ExitCode::kInternal,
-                 "a log-probability is stored with an error of {} nat (more than the file promises); report this",
-                 error.masked_select(wrong).max().item<double>());
-}
-
-}  // namespace
-
-std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
-                                      std::span<const std::uint8_t> scored_T, const TeacherEncoding& encoding,
-                                      bool half, const at::Tensor& draws_Td) {
-  const std::int64_t bad = first_row_not_finite(logits, scored_T);
-  MAGISTER_CHECK(bad < 0, ExitCode::kData,
-                 "row {} of the unit: the model's logits are not finite (nothing useful can be stored); check the "
-                 "weights and the dtype",
-                 bad);
-  check_alignment(logits, batch, scored_T);
-  const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
-  if (half) check_range(logits.top_logprob_Tk, logprob);
-  std::vector<ColumnBytes> columns = {{"/teacher/top_logprob", bytes_of(logprob)},
-                                      {"/teacher/logsumexp", bytes_of(logits.logsumexp_T)},
-                                      {"/teacher/target_logprob", bytes_of(logits.target_logprob_T)},
-                                      {"/teacher/entropy", bytes_of(logits.entropy_T)},
-                                      {"/teacher/tail_mass", bytes_of(logits.tail_mass_T)}};
-  if (encoding.is_packed()) {
-    check_halves(logits.top_logprob_Tk, logprob);
-    columns.insert(columns.begin(), {kTopIdPacked, packed_rows(logits.top_id_Tk, encoding.bits)});
-  } else {
-    columns.insert(columns.begin(), {"/teacher/top_id", bytes_of(logits.top_id_Tk)});
-  }
-  if (encoding.kind == TeacherEncoding::Kind::kSampled)
-    columns.push_back({kTailIdPacked, packed_rows(draws_Td, encoding.bits)});
   return columns;
 }
 

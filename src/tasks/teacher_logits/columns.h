@@ -14,6 +14,8 @@
 
 namespace magister {
 
+class ThreadPool;
+
 // n samples, T tokens; key_bytes: width of /samples/key; half: log-probabilities as f16, as packed encodings have them.
 struct TeacherShape {
   std::uint64_t num_samples = 0, num_tokens = 0, key_bytes = 1;
@@ -29,10 +31,10 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 // to the error that the file's attribute `encoding_error` promises. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
 // row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
 // log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else. Throws Error(kData) when
-// a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all.
+// a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all. The pool's threads share the rows; the bytes are the same.
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
                                       std::span<const std::uint8_t> scored_T, const TeacherEncoding& encoding,
-                                      bool half, const at::Tensor& draws_Td = {});
+                                      bool half, const at::Tensor& draws_Td = {}, ThreadPool* pool = nullptr);
 
 // The first scored row whose logits were not finite; -1: none.
 std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T);

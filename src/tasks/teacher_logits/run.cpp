@@ -259,6 +259,10 @@ class Shard final : public ShardModel {
     std::vector<ReducedLogits> parts;
     std::vector<at::Tensor> draws;
     std::vector<std::uint8_t> scored_T;  // empty: all rows
+    if (model_.queue() != nullptr) {
+      const PhaseTimes::Span span(times_, "wait for the GPU");
+      for (const Started& part : pending_->parts) group_.wait_for(part.logits.ready);
+    }
     {
       const PhaseTimes::Span span(times_, "make rows");
       for (const Started& part : pending_->parts) {
@@ -283,7 +287,7 @@ class Shard final : public ShardModel {
   void write_units(const ReducedLogits& rows, std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
     std::int64_t first = 0;
     for (const UnitOfPass& one : pending_->units) {
-      // By unit: each waits until the one before is on disk.
+      // By unit: it may wait until earlier ones are on disk.
       watch("write", static_cast<std::int64_t>(one.unit.index));
       fail_point("teacher.unit.computed");
       const std::int64_t count = one.batch.num_tokens();
@@ -293,12 +297,18 @@ class Shard final : public ShardModel {
                                   : scored_T.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
       if (const std::int64_t bad = first_row_not_finite(own, own_scored); bad >= 0) refuse_row(one, bad);
       if (writer_) {
-        writer_->submit(one.unit, teacher_rows(own, one.batch, own_scored, run_.encoding, run_.half,
-                                               draws_Td.defined() ? draws_Td.narrow(0, first, count) : draws_Td));
+        writer_->submit(one.unit, rows_of(own, one.batch, own_scored,
+                                          draws_Td.defined() ? draws_Td.narrow(0, first, count) : draws_Td));
         base_.work.tell();
       }
       first += count;
     }
+  }
+
+  std::vector<ColumnBytes> rows_of(const ReducedLogits& own, const PackedBatch& batch,
+                                   std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
+    const PhaseTimes::Span span(times_, "make rows");
+    return teacher_rows(own, batch, scored_T, run_.encoding, run_.half, draws_Td, &pool_);
   }
 
   // Every shard finds the same row, so all look for the layer together.
