@@ -125,6 +125,13 @@ Checkpoint::Checkpoint(const ModelSection& section)
   for (const std::string& path : file_->paths()) versions_.add(path);
 }
 
+Checkpoint::~Checkpoint() = default;
+
+void Checkpoint::begin_hashing(const Communicator& world) {
+  if (file_ == nullptr || section_.random) return;
+  hashing_ = std::make_unique<FilesHashing>(world, model_files(path(), *file_));
+}
+
 bool Checkpoint::cuts_begins() const {
   const auto text = read_text(fs::path(tokenizer_path()) / "tokenizer_config.json");
   const ordered_json config = text ? ordered_json::parse(*text, nullptr, false) : ordered_json();
@@ -233,7 +240,7 @@ void check_trained_folder(const Communicator& world, const std::string& folder, 
 std::string Checkpoint::sha256_of_tensors(const Communicator& world, const StopPoll& poll) const {
   const std::vector<std::string> adapter =
       section_.adapter.empty() ? std::vector<std::string>() : lora_paths(section_.adapter);
-  const ModelHash found = model_sha256(world, path(), *file_, adapter, poll);
+  const ModelHash found = model_sha256(world, path(), *file_, adapter, poll, hashing_.get());
   const std::string trained_on = adapter.empty() ? "" : lora_base_sha256(section_.adapter);
   MAGISTER_CHECK(
       found.base.empty() || trained_on.empty() || found.base == trained_on, ExitCode::kData,

@@ -58,8 +58,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     : task_(task),
       context_(std::move(context)),
       checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
-      layout_(sized_layout(context_, layout_of(task, context_), task, checkpoint_,
-                           plan_ranks.value_or(context_.world.size()))),
+      layout_(layout_beside_hashing(plan_ranks)),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       devices_(group_ ? group_->table() : plan_layout(context_.world, num_ranks_, layout_)),
@@ -90,6 +89,13 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     if (part.size == tp_size_) job_ = jobs_.back().get();
   }
   check_first_record();
+}
+
+// Of the task that runs first: to open devices, tokenizer and data takes as long as much of the hashing.
+LayoutConfig TaskRunner::layout_beside_hashing(const std::optional<int>& plan_ranks) {
+  if (!plan_ranks && context_.earlier_tasks.empty() && !model_stands_in_) checkpoint_.begin_hashing(context_.world);
+  return sized_layout(context_, layout_of(task_, context_), task_, checkpoint_,
+                      plan_ranks.value_or(context_.world.size()));
 }
 
 double TaskRunner::cost() const {

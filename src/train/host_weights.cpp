@@ -9,6 +9,7 @@
 #include "magister/core/error.h"
 #include "magister/parallel/exchange.h"
 #include "magister/parallel/shared_memory.h"
+#include "magister/train/fresh_zeros.h"
 
 namespace magister {
 
@@ -20,7 +21,7 @@ HostWeights::HostWeights(const Communicator& world, const Communicator& host, st
   // All hosts or none: they meet in gather().
   is_shared_ = may_share && size > 0 && world.size() > 1 && world.max(std::uint64_t{has_its_own ? 1u : 0u}) == 0;
   if (!is_shared_ || memory == nullptr) {
-    flat_ = at::zeros({size}, at::kFloat);
+    flat_ = fresh_zeros(size);
   } else {
     flat_ = at::from_blob(memory->data(), {size}, [memory](void*) {}, at::kFloat);
   }

@@ -93,17 +93,17 @@ void draw_normal(at::Tensor& out, const NewHead& head) {
 }
 
 // Rows of a parameter.
-struct Part {
+struct RowsOfOne {
   std::size_t parameter;
   std::int64_t begin, end;
 };
 
 // Of some 4 MB in f32: memory of the host is mapped page by page as it is written first, and numbers are converted, by all threads.
-void add_parts(std::size_t parameter, const at::Tensor& rows_NK, std::vector<Part>& parts) {
+void add_rows(std::size_t parameter, const at::Tensor& rows_NK, std::vector<RowsOfOne>& into) {
   constexpr std::int64_t kNumbers = 1 << 20;
   const std::int64_t rows = rows_NK.size(0),
                      step = std::max<std::int64_t>(1, kNumbers / std::max<std::int64_t>(1, rows_NK.size(1)));
-  for (std::int64_t row = 0; row < rows; row += step) parts.push_back({parameter, row, std::min(row + step, rows)});
+  for (std::int64_t row = 0; row < rows; row += step) into.push_back({parameter, row, std::min(row + step, rows)});
 }
 
 // Contiguous f32.
@@ -118,21 +118,23 @@ bool all_finite(const at::Tensor& numbers) {
 
 }  // namespace
 
-void ParameterLayout::read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head, ThreadPool* pool) const {
-  std::vector<Part> parts;
+void ParameterLayout::read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head, ThreadPool* pool,
+                           int part, int parts) const {
+  std::vector<RowsOfOne> all_rows;
   for (std::size_t i = 0; i < all().size(); ++i) {
     at::Tensor out = as_rows(view(flat, i));
     if (i == head_ && description_.config.is_classifier() && file.find(all()[i].name) == nullptr) {
-      draw_normal(out, new_head);
+      if (part == 0) draw_normal(out, new_head);
     } else {
-      add_parts(i, out, parts);
+      add_rows(i, out, all_rows);
     }
   }
-  on_threads(pool, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
-    const Part& part = parts[static_cast<std::size_t>(index)];
-    const TrainParameter& parameter = all()[part.parameter];
-    const at::Tensor out = as_rows(view(flat, part.parameter)).narrow(0, part.begin, part.end - part.begin);
-    file.read(parameter.name, part.begin, part.end, 0, out.size(1), out);
+  const auto count = static_cast<std::int64_t>(all_rows.size()), first = count * part / parts;
+  on_threads(pool, count * (part + 1) / parts - first, [&](std::int64_t index) {
+    const RowsOfOne& rows = all_rows[static_cast<std::size_t>(first + index)];
+    const TrainParameter& parameter = all()[rows.parameter];
+    const at::Tensor out = as_rows(view(flat, rows.parameter)).narrow(0, rows.begin, rows.end - rows.begin);
+    file.read(parameter.name, rows.begin, rows.end, 0, out.size(1), out);
     MAGISTER_CHECK(all_finite(out), ExitCode::kData,
                    "tensor {} holds a number that is not finite (every loss would be NaN); start from other weights",
                    printable(parameter.name));

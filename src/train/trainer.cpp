@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
 #include "magister/parallel/gathered.h"
+#include "magister/train/first_weights.h"
 #include "magister/train/gradient_tree.h"
 
 namespace magister {
@@ -42,10 +43,10 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       state_(new_optimizer_state(shards_.size(sharing().rank()))) {
   if (const int passes = passes_at_once(device_, options, num_threads); passes < num_threads)
     fewer_passes_.emplace(passes);
-  layout_.read(file, model_.tensor(), options.new_head, &pool_);
+  read_first_weights(layout_, file, model_, host_, options.new_head, pool_);
   if (options.policy.beta != 0 && !lora_) {
     reference_ = HostWeights(world, host_, layout_.flat_size(), true);
-    layout_.read(file, reference_.tensor(), {}, &pool_);
+    read_first_weights(layout_, file, reference_, host_, {}, pool_);
   }
   // A rank that is slower would write the first weights over those of a state that others read next.
   host_.barrier();

@@ -142,6 +142,28 @@ TEST(FileHashes, StopWithinAFile) {
   }
 }
 
+// What is asked for late is what is asked for at once; what nobody asks for ends.
+TEST(FileHashes, BeginBeforeTheyAreAskedFor) {
+  const Communicator world = Communicator::world();
+  const Folder folder;
+  std::vector<std::string> paths, expected;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    const std::string bytes = some_bytes(5 * kMiB, static_cast<unsigned>(name[0]));
+    paths.push_back(folder.write(name, bytes));
+    expected.push_back(sha256_hex(bytes) + "  " + name + "\n");
+  }
+  FilesHashing begun(world, paths);
+  EXPECT_EQ(begun.lines(world, {}), expected);
+  EXPECT_EQ(begun.lines(world, {}), expected);
+  {
+    const FilesHashing unasked(world, paths);
+  }
+  FilesHashing stopped(world, paths);
+  EXPECT_EQ(stopped.lines(world, [] { return true; }).size(), paths.size());
+  FilesHashing fails(Communicator(), {paths.front(), folder.path("absent")});
+  EXPECT_EQ(code_of([&] { fails.lines(Communicator(), {}); }), ExitCode::kInputOutput);
+}
+
 TEST(FileHashes, AreDividedByBytes) {
   EXPECT_EQ(divide_by_bytes({10, 40, 30, 20}, {0, 1}), (std::vector<int>{0, 0, 1, 1}));
   // Ranks 0 and 1 are of one host: the other host's first rank comes before this one's second.

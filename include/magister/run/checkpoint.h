@@ -34,6 +34,8 @@ struct ChatSource {
   std::string sha256() const;
 };
 
+class FilesHashing;
+
 class Checkpoint {
  public:
   // Opens the tensors, with the adapter merged where the section names one, and reads the config; the rest is read when it is asked for. A
@@ -42,7 +44,7 @@ class Checkpoint {
   explicit Checkpoint(const ModelSection& section);
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
-  ~Checkpoint() = default;
+  ~Checkpoint();
 
   const ModelSection& section() const { return section_; }
   const std::string& path() const { return section_.path; }
@@ -68,6 +70,9 @@ class Checkpoint {
   std::string generation_words() const { return generation_ ? generation_->words() : ""; }
   std::string rules_sha256() const;
 
+  // Begins to hash the model's files beside whatever the rank does until it asks for identity(), which then waits for what is left. Nothing to do for a
+  // model without files. Collective over world.
+  void begin_hashing(const Communicator& world);
   // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
   // not; generation_rules_sha256 where rules() gave some; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
   // leaves (leave_if_stopped). Equal on every rank. Collective over world.
@@ -83,6 +88,7 @@ class Checkpoint {
   ModelSection section_;
   FileVersions versions_;  // from before anything was opened
   std::unique_ptr<TensorFile> file_;
+  std::unique_ptr<FilesHashing> hashing_;  // until identity() has asked
   ModelDescription description_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::optional<std::optional<ChatSource>> chat_;  // outer: asked for

@@ -2,8 +2,11 @@
 // config.json, tokenizer.json and the tensor files, as sha256sum prints them. Ranks hash different files at once.
 #pragma once
 
+#include <atomic>
+#include <exception>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -22,10 +25,37 @@ struct ModelHash {
   std::string base;  // of all but the adapter's files; empty where there is no adapter or hashing ended early
 };
 
-// Equal on every rank. Ends early when poll says so on any: `whole` means nothing then. adapter: its files, of those that `file` names.
-// Collective over world.
+// Hashing that begins now, beside what the rank does until it asks: each rank hashes its part of the files on its share of the host's cores.
+class FilesHashing {
+ public:
+  // Collective over world.
+  FilesHashing(const Communicator& world, std::vector<std::string> paths);
+  ~FilesHashing();  // ends early
+  FilesHashing(const FilesHashing&) = delete;
+  FilesHashing& operator=(const FilesHashing&) = delete;
+
+  // A line for each file, "sha256  name", in the order of the names. Asked once. Equal on every rank; ends early when poll says so: the lines mean
+  // nothing then. Throws Error(kInputOutput) as hash_files() does. Collective over world.
+  std::vector<std::string> lines(const Communicator& world, const StopPoll& poll);
+
+ private:
+  std::vector<std::string> paths_;
+  std::vector<int> rank_of_;  // by path
+  std::vector<std::string> mine_, hashes_;
+  int threads_ = 1;
+  std::atomic<bool> ends_{false}, done_{false};
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+// What model_sha256() hashes.
+std::vector<std::string> model_files(const std::string& model_path, const TensorFile& file);
+
+// Equal on every rank. Ends early when poll says so on any: `whole` means nothing then. adapter: its files, of those that `file` names. begun: of
+// model_files(), else null. Collective over world.
 ModelHash model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
-                       const std::vector<std::string>& adapter, const StopPoll& poll = {});
+                       const std::vector<std::string>& adapter, const StopPoll& poll = {},
+                       FilesHashing* begun = nullptr);
 
 // Of the lines of these files in the order of their names. Equal on every rank. Ends early likewise. Collective over world.
 std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll = {});

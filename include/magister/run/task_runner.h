@@ -45,6 +45,7 @@ class TaskRunner {
   PlanReport plan();
 
  private:
+  LayoutConfig layout_beside_hashing(const std::optional<int>& plan_ranks);
   std::string working_path() const;
   Attributes identity();
   void refuse_foreign_pack(const Attributes& expected) const;

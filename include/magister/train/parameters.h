@@ -73,8 +73,10 @@ class ParameterLayout : public FlatLayout {
   const std::vector<Layer>& layers() const { return layers_; }
 
   // Reads the file into flat, f32 [flat_size()], every number once; what lies between parameters stays. A head of labels that the file has not
-  // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. The pool's threads share the rows. Local.
-  void read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head = {}, ThreadPool* pool = nullptr) const;
+  // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. The pool's threads share the rows. part of
+  // parts: of ranks that read into one memory, every one its part. Local.
+  void read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head = {}, ThreadPool* pool = nullptr,
+            int part = 0, int parts = 1) const;
 
  private:
   ModelDescription description_;

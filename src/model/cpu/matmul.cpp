@@ -4,13 +4,13 @@
 #include "magister/model/cpu/matmul.h"
 
 #include <ATen/ATen.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "magister/core/error.h"
+#include "magister/core/huge_pages.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/parallel/thread_pool.h"
 
@@ -26,7 +26,6 @@ constexpr std::int64_t kPanel = Linear::kPanel;
 constexpr std::int64_t kSlab = 192;      // of K
 constexpr std::int64_t kTileRows = 256;  // rows between two reads of the weights
 constexpr std::int64_t kFewRows = 8;     // up to here 16-bit weights are widened in registers, above once a slab in L1
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 WeightFormat format_of(at::ScalarType type) {
   switch (type) {
@@ -159,11 +158,7 @@ at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
 // Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
 at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
-  auto* data = static_cast<std::byte*>(tensor.data_ptr());
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  const std::uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t end = (address + tensor.nbytes()) / kHugePage * kHugePage;
-  if (begin < end) ::madvise(data + (begin - address), end - begin, MADV_HUGEPAGE);
+  prefer_huge_pages(tensor.data_ptr(), tensor.nbytes());
   return tensor;
 }
 
