@@ -35,7 +35,7 @@ class Mutation:
 
 
 LAYER, GPU, SAMPLER = "src/model/cpu/attention.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
-SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/columns.cpp"
+SUMMARY, TEACHER_ROWS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/rows.cpp"
 ANSWER, ESTIMATORS = "src/text/math_answer.cpp", "src/tasks/evaluate/estimators.cpp"
 EVALUATED = "tests/end_to_end/evaluate_test.py Evaluate.test_shares_against_all_subsets"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
@@ -368,7 +368,11 @@ MUTATIONS = [
              "tests/end_to_end/parity_test.py Parity.test_tiny_model"),
     Mutation("entropy-without-shift", "src/engine/logit_reducer.cpp", "factor * (number(share, 2) + shift * number(share, 1))", "factor * number(share, 2)", "test_engine_logit_reducer"),
     Mutation("tail-mass-of-k-minus-one", "src/engine/logit_reducer.cpp", "    if (i < found) mass +=", "    if (i + 1 < found) mass +=", "test_engine_logit_reducer"),
-    Mutation("nan-check-removed", COLUMNS, "|| !std::isfinite(entropy[t])", "", "test_tasks_teacher_columns"),
+    Mutation("nan-check-removed", TEACHER_ROWS, "|| !std::isfinite(entropy[t])", "", "test_tasks_teacher_columns"),
+    Mutation("lost-halves-not-refused", TEACHER_ROWS, "faults.any_lost = true;", "", "test_tasks_teacher_columns Rows.WhatHalvesOrBitsDoNotHoldIsRefused"),
+    Mutation("counted-candidates-without-ids", "src/engine/logit_reducer.cpp", "magnitude << 32 | best[i].id", "magnitude << 32 | (0x7fffffff - best[i].id)", "test_engine_logit_reducer"),
+    Mutation("changed-files-are-hashed", "src/run/file_hashes.cpp", "if (goes_on) file.check_unchanged(bytes);", "", "test_run_file_hashes"),
+    Mutation("first-weights-of-one-part", "src/train/parameters.cpp", "const RowsOfOne& rows = all_rows[static_cast<std::size_t>(first + index)];", "const RowsOfOne& rows = all_rows[static_cast<std::size_t>(index)];", "test_train_first_weights"),
     # Sampling.
     Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_sampler Sampling.*"),
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_sampler Sampling.*"),
@@ -398,8 +402,8 @@ MUTATIONS = [
     Mutation("ties-win", ESTIMATORS, "share ? rest / votes + 1 : 1", "rest / votes + 1", EVALUATED),
     Mutation("silent-texts-left-out", ESTIMATORS, "of_silent[rest - chosen]", "(rest == chosen ? 1 : 0)", EVALUATED),
     # Files.
-    Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",
-             "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
+    Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  for (const ColumnBytes& column : rows.columns) {",
+             "  file_.commit(rows.unit);\n  for (const ColumnBytes& column : rows.columns) {", "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
     Mutation("flag-before-checksum", "src/io/results/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
              '  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n  fail_point("results.commit.rows_written");\n',
              "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
