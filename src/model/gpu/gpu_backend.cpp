@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/device/gpu.h"
 #include "magister/device/staged_upload.h"
 #include "magister/parallel/thread_pool.h"
@@ -24,8 +26,14 @@ std::shared_ptr<const GpuWeights> made(const ModelConfig& config, const ProcessG
                                               delete unused;
                                               if (!queue.on_host()) release_idle_gpu_memory();
                                             });
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
   fill(*weights);
+  const auto filled = Clock::now();
   weights->find_tile_sizes(queue);
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+  log_local(LogLevel::kDebug, "{:.2f} GB of weights read in {:.2f} s, products chosen in {:.2f} s",
+            1e-9 * static_cast<double>(weights->num_bytes()), seconds(filled - begin), seconds(Clock::now() - filled));
   return weights;
 }
 
