@@ -369,10 +369,6 @@ MUTATIONS = [
     Mutation("entropy-without-shift", "src/engine/logit_reducer.cpp", "factor * (number(share, 2) + shift * number(share, 1))", "factor * number(share, 2)", "test_engine_logit_reducer"),
     Mutation("tail-mass-of-k-minus-one", "src/engine/logit_reducer.cpp", "    if (i < found) mass +=", "    if (i + 1 < found) mass +=", "test_engine_logit_reducer"),
     Mutation("nan-check-removed", TEACHER_ROWS, "|| !std::isfinite(entropy[t])", "", "test_tasks_teacher_columns"),
-    Mutation("lost-halves-not-refused", TEACHER_ROWS, "faults.any_lost = true;", "", "test_tasks_teacher_columns Rows.WhatHalvesOrBitsDoNotHoldIsRefused"),
-    Mutation("counted-candidates-without-ids", "src/engine/logit_reducer.cpp", "magnitude << 32 | best[i].id", "magnitude << 32 | (0x7fffffff - best[i].id)", "test_engine_logit_reducer"),
-    Mutation("changed-files-are-hashed", "src/run/file_hashes.cpp", "if (goes_on) file.check_unchanged(bytes);", "", "test_run_file_hashes"),
-    Mutation("first-weights-of-one-part", "src/train/parameters.cpp", "const RowsOfOne& rows = all_rows[static_cast<std::size_t>(first + index)];", "const RowsOfOne& rows = all_rows[static_cast<std::size_t>(index)];", "test_train_first_weights"),
     # Sampling.
     Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_sampler Sampling.*"),
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_sampler Sampling.*"),
