@@ -95,6 +95,12 @@ std::vector<std::uint64_t> BatchPlan::steps_of(const std::vector<Samples>& seque
   return begins;
 }
 
+// Where tokens close a micro-batch, it and the first sequence behind it have more than that many: an eighth of the step's, or kMostTokens.
+std::uint64_t most_micro_batches(const BatchOptions& options, std::uint64_t sequences, std::uint64_t longest) {
+  if (options.micro_batch > 0) return (sequences + options.micro_batch - 1) / options.micro_batch;
+  return std::min(sequences, std::max<std::uint64_t>(18, 2 * sequences * longest / kMostTokens + 1));
+}
+
 std::vector<Samples> BatchPlan::micro_batches(std::uint64_t step) {
   MAGISTER_ASSERT(step < num_steps_);
   const std::uint64_t epoch = epoch_of(step);

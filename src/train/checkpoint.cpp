@@ -57,9 +57,9 @@ void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const
     tensors.push_back({prefix + layout.all()[i].name, layout.view(flat, i)});
 }
 
-// Moments, of which this rank may hold a part: a parameter at a time is whole, while it is hashed, written or read.
-void add_moments(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
-                 const std::function<at::Tensor(const NamedTensor&, const FlatRange&)>& read) {
+// What this rank may hold a part of, or not on the host: a parameter at a time is whole and here, while it is hashed, written or read.
+void add_one_by_one(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
+                    const std::function<at::Tensor(const NamedTensor&, const FlatRange&)>& read) {
   for (const TrainParameter& parameter : layout.all()) {
     NamedTensor& tensor = tensors.emplace_back(NamedTensor{prefix + parameter.name, at::Tensor(), parameter.shape});
     const FlatRange range{parameter.offset, parameter.offset + parameter.count};
@@ -169,6 +169,16 @@ class StateFile {
   std::map<std::string, std::string> texts_;
 };
 
+// Copies that a trainer needs; empty: plain ones.
+CopyNumbers to_host(Trainer& trainer) {
+  if (!trainer.trains_on_gpu()) return {};
+  return [&trainer](const at::Tensor& from, const at::Tensor& to) { trainer.copies().to_host(from, to); };
+}
+CopyNumbers to_device(Trainer& trainer) {
+  if (!trainer.trains_on_gpu()) return {};
+  return [&trainer](const at::Tensor& from, const at::Tensor& to) { trainer.copies().to_device(from, to); };
+}
+
 // trainer: whose moments are read, too; nullptr: they are only verified.
 TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, Trainer* trainer,
                     const std::string& identity, std::int64_t rewards) {
@@ -185,18 +195,31 @@ TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tenso
   curves.rewards.resize(curves.step * static_cast<std::uint64_t>(rewards));
   curves.evaluations.resize(file.length_of("train.evaluations", 4 * (curves.step + 1)));
   std::vector<NamedTensor> tensors;
-  add_parameters(tensors, "model.", layout, weights);
+  const auto values_of = [&file](const NamedTensor& tensor) {
+    const at::Tensor values = at::empty(tensor.shape, at::kFloat);
+    file.read({tensor.name, values});
+    return values;
+  };
+  if (trainer != nullptr && trainer->trains_on_gpu()) {
+    add_one_by_one(tensors, "model.", layout, [&](const NamedTensor& tensor, const FlatRange& range) {
+      const at::Tensor values = values_of(tensor);
+      trainer->copies().to_device(values, weights.narrow(0, range.begin, range.size()));
+      return values;
+    });
+  } else {
+    add_parameters(tensors, "model.", layout, weights);
+  }
   const auto moment = [&](at::Tensor OptimizerState::* of) {
-    return [&file, trainer, of](const NamedTensor& tensor, const FlatRange& range) {
-      const at::Tensor values = at::empty(tensor.shape, at::kFloat);
-      file.read({tensor.name, values});
+    return [&values_of, trainer, of](const NamedTensor& tensor, const FlatRange& range) {
+      const at::Tensor values = values_of(tensor);
       if (trainer != nullptr)
-        keep_own(trainer->shards(), trainer->sharing().rank(), values, range, trainer->optimizer().*of);
+        keep_own(trainer->shards(), trainer->sharing().rank(), values, range, trainer->optimizer().*of,
+                 to_device(*trainer));
       return values;
     };
   };
-  add_moments(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
-  add_moments(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
+  add_one_by_one(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
+  add_one_by_one(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
   add_curves(tensors, curves);
   for (const NamedTensor& tensor : tensors) {
     if (!tensor.read) file.read(tensor);
@@ -244,15 +267,24 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   const FlatLayout& layout = trainer.trained();
   TrainingCurves copy = curves;
   std::vector<NamedTensor> tensors;
-  add_parameters(tensors, "model.", layout, trainer.weights());
+  if (!trainer.trains_on_gpu()) {
+    add_parameters(tensors, "model.", layout, trainer.weights());
+  } else if (trainer.world().rank() == 0) {
+    add_one_by_one(tensors, "model.", layout, [&trainer](const NamedTensor& tensor, const FlatRange& range) {
+      at::Tensor whole = at::empty(tensor.shape, at::kFloat);
+      trainer.copies().to_host(trainer.weights().narrow(0, range.begin, range.size()), whole);
+      return whole;
+    });
+  }
   const auto moment = [&trainer](at::Tensor OptimizerState::* of) {
     return [&trainer, of](const NamedTensor& tensor, const FlatRange& range) {
-      const at::Tensor whole = range_on_first(trainer.sharing(), trainer.shards(), trainer.optimizer().*of, range);
+      const at::Tensor whole =
+          range_on_first(trainer.sharing(), trainer.shards(), trainer.optimizer().*of, range, to_host(trainer));
       return whole.defined() ? whole.view(tensor.shape) : whole;
     };
   };
-  add_moments(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
-  add_moments(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
+  add_one_by_one(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
+  add_one_by_one(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
   if (trainer.world().rank() != 0) {
     // The first rank asks for every moment twice, to hash and to write it.
     for (int pass = 0; pass < 2 && trainer.sharing().size() > 1; ++pass) {

@@ -67,20 +67,38 @@ void for_shared(const FlatShards& shards, int rank, const FlatRange& range, cons
 
 }  // namespace
 
+namespace {
+
+void copy_by(const CopyNumbers& copy, const at::Tensor& from, const at::Tensor& to) {
+  if (copy) {
+    copy(from, to);
+  } else {
+    to.copy_(from);
+  }
+}
+
+}  // namespace
+
 at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part,
-                          const FlatRange& range) {
+                          const FlatRange& range, const CopyNumbers& to_host) {
   const bool is_first = ranks.rank() == 0;
   at::Tensor out = is_first ? at::empty({range.size()}, at::kFloat) : at::Tensor();
   if (is_first) {
     for_shared(shards, 0, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
-      out.narrow(0, in_range, count).copy_(part.narrow(0, in_part, count));
+      copy_by(to_host, part.narrow(0, in_part, count), out.narrow(0, in_range, count));
     });
   }
   std::vector<Transfer> transfers;
+  std::vector<at::Tensor> given;  // of a GPU's part, until it has gone
   for (int rank = 1; rank < ranks.size(); ++rank) {
     if (!is_first && rank != ranks.rank()) continue;
     for_shared(shards, rank, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
-      float* const data = is_first ? out.data_ptr<float>() + in_range : part.data_ptr<float>() + in_part;
+      at::Tensor piece = is_first ? out.narrow(0, in_range, count) : part.narrow(0, in_part, count);
+      if (!is_first && to_host) {
+        to_host(piece, given.emplace_back(at::empty({count}, at::kFloat)));
+        piece = given.back();
+      }
+      auto* const data = piece.data_ptr<float>();
       transfers.push_back({data, bytes_of_part(count), is_first ? rank : 0, !is_first});
     });
   }
@@ -88,10 +106,11 @@ at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, c
   return out;
 }
 
-void keep_own(const FlatShards& shards, int rank, const at::Tensor& values, const FlatRange& range, at::Tensor& part) {
+void keep_own(const FlatShards& shards, int rank, const at::Tensor& values, const FlatRange& range, at::Tensor& part,
+              const CopyNumbers& to_device) {
   const at::Tensor flat = values.flatten();
   for_shared(shards, rank, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
-    part.narrow(0, in_part, count).copy_(flat.narrow(0, in_range, count));
+    copy_by(to_device, flat.narrow(0, in_range, count), part.narrow(0, in_part, count));
   });
 }
 

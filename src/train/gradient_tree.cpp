@@ -10,6 +10,7 @@
 #include "magister/core/error.h"
 #include "magister/parallel/exchange.h"
 #include "magister/train/memory_ladder.h"
+#include "magister/train/staged_copies.h"
 #include "train/sum_schedule.h"
 
 namespace magister {
@@ -60,7 +61,10 @@ GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_ba
   }
   not_begun_ = buckets_.size();
   threads_may_move_ = world.size() > 1 && threads_may_exchange();
-  if (world.size() > 1) out_ = at::empty({options.divided ? shards_.size(me) : flat_size}, at::kFloat);
+  MAGISTER_ASSERT(!options.stays || world.size() == 1);
+  if (world.size() == 1) return;
+  const std::int64_t size = options.divided ? shards_.size(me) : flat_size;
+  out_ = options.copies != nullptr ? options.copies->take(size) : at::empty({size}, at::kFloat);
 }
 
 GradientTree::~GradientTree() = default;
@@ -113,10 +117,17 @@ void GradientTree::add(std::uint64_t micro_batch, std::size_t index, at::Tensor 
     }
     node = parent;
   }
-  values = values.cpu();
+  values = on_host(std::move(values));
   const std::lock_guard lock(mutex_);
   bucket.nodes.emplace(node, std::move(values));
   --bucket.missing;
+}
+
+// A GPU's code that computes on the host takes the same way, for tests.
+at::Tensor GradientTree::on_host(at::Tensor values) const {
+  if (options_.stays) return values;
+  if (options_.copies == nullptr || !options_.from_device) return values.cpu();
+  return options_.copies->copy_of(values);
 }
 
 bool GradientTree::is_ready(const Bucket& bucket) {

@@ -13,10 +13,12 @@
 #include "magister/core/fail_point.h"
 #include "magister/device/upload.h"
 #include "magister/train/memory_ladder.h"
+#include "magister/train/staged_copies.h"
 
 namespace magister {
 
-MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch, at::Device device)
+MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch, at::Device device,
+                             StagedCopies* copies)
     : layout_(layout),
       sum_(sum),
       micro_batch_(micro_batch),
@@ -25,8 +27,14 @@ MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::u
       is_put_(layout.all().size()),
       parts_put_(layout.all().size()),
       adds_(!buckets_.empty()) {
-  for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b)
-    buckets_.push_back(at::empty({sum.bucket(b).size()}, at::TensorOptions(at::kFloat).device(device)));
+  const auto memory = [&](std::int64_t size) {
+    return copies != nullptr && device.is_cpu() ? copies->take(size)
+                                                : at::empty({size}, at::TensorOptions(at::kFloat).device(device));
+  };
+  for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b) buckets_.push_back(memory(sum.bucket(b).size()));
+  if (copies != nullptr)
+    sums_ = at::zeros({static_cast<std::int64_t>(layout.all().size())},
+                      at::TensorOptions(at::kFloat).device(copies->device()));
   // The padding behind each parameter stays 0: norms and updates run over it.
   const auto clear = [&](std::size_t b, std::int64_t in_bucket, std::int64_t, std::int64_t count) {
     buckets_[b].narrow(0, in_bucket, count).zero_();
@@ -53,8 +61,12 @@ void MicroGradient::for_parts(const FlatRange& range, const Part& visit) const {
 
 void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   if (is_put_[parameter]) return;
-  // While it is in the cache, or still on its device.
-  finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
+  // While it is in the cache, or still on its device, where a number that is read would stop the pass at every parameter.
+  if (sums_.defined()) {
+    sums_.select(0, static_cast<std::int64_t>(parameter)).copy_(gradient.sum());
+  } else {
+    finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
+  }
   const TrainParameter& row = layout_.all()[parameter];
   const FlatRange range{row.offset, row.offset + row.count};
   at::Tensor flat;  // where a border of buckets divides it
@@ -94,6 +106,10 @@ void MicroGradient::give(std::size_t bucket) {
         "computed again); give the job more memory and run the same command again");
     throw;
   }
+}
+
+bool MicroGradient::finite() const {
+  return finite_ && (!sums_.defined() || at::isfinite(sums_).all().item<bool>());
 }
 
 void MicroGradient::finish() {

@@ -10,6 +10,7 @@
 
 #include "magister/parallel/gathered.h"
 #include "magister/parallel/thread_pool.h"
+#include "train/optimizer_parts.h"
 
 namespace magister {
 namespace {
@@ -34,8 +35,9 @@ double lr_factor(LrSchedule schedule, std::uint64_t step, std::uint64_t warmup_s
   return 1.0;
 }
 
-OptimizerState new_optimizer_state(std::int64_t part_size) {
-  return {at::zeros({part_size}, at::kFloat), at::zeros({part_size}, at::kFloat), 0};
+OptimizerState new_optimizer_state(std::int64_t part_size, at::Device device) {
+  const auto zeros = [&] { return at::zeros({part_size}, at::TensorOptions(at::kFloat).device(device)); };
+  return {zeros(), zeros(), 0};
 }
 
 namespace {
@@ -56,27 +58,23 @@ double squares(const float* x, std::int64_t n) {
 
 }  // namespace
 
-// Pieces begin at multiples of a block, so a rank's blocks are those of the flat tensor.
-double global_norm(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part_of_gradient,
-                   ThreadPool& pool) {
+// Pieces begin at multiples of a block, and all but the last of a flat tensor end there: a rank's part is whole blocks one after the other.
+std::vector<double> block_squares(const at::Tensor& part_of_gradient, ThreadPool& pool) {
   constexpr std::int64_t kBlock = FlatShards::kBlock;
-  const auto blocks_of = [&](std::int64_t bucket, int rank) {
-    return (shards.piece(bucket, rank).size() + kBlock - 1) / kBlock;
-  };
-  std::vector<FlatRange> blocks;  // of the part
-  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
-    const std::int64_t begin = shards.offset(bucket, ranks.rank()),
-                       end = begin + shards.piece(bucket, ranks.rank()).size();
-    for (std::int64_t at = begin; at < end; at += kBlock) blocks.push_back({at, std::min(end, at + kBlock)});
-  }
   const float* const g = part_of_gradient.const_data_ptr<float>();
-  std::vector<double> own(blocks.size());
-  constexpr std::size_t kBlocksAtOnce = kAtOnce / kBlock;
-  pool.run(static_cast<std::int64_t>((blocks.size() + kBlocksAtOnce - 1) / kBlocksAtOnce), [&](std::int64_t tile, int) {
-    const std::size_t first = static_cast<std::size_t>(tile) * kBlocksAtOnce;
-    for (std::size_t i = first; i < std::min(blocks.size(), first + kBlocksAtOnce); ++i)
-      own[i] = squares(g + blocks[i].begin, blocks[i].size());
+  const std::int64_t size = part_of_gradient.numel();
+  std::vector<double> own(static_cast<std::size_t>((size + kBlock - 1) / kBlock));
+  pool.run((size + kAtOnce - 1) / kAtOnce, [&](std::int64_t tile, int) {
+    for (std::int64_t at = tile * kAtOnce; at < std::min(size, (tile + 1) * kAtOnce); at += kBlock)
+      own[static_cast<std::size_t>(at / kBlock)] = squares(g + at, std::min(kBlock, size - at));
   });
+  return own;
+}
+
+double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const std::vector<double>& own) {
+  const auto blocks_of = [&](std::int64_t bucket, int rank) {
+    return (shards.piece(bucket, rank).size() + FlatShards::kBlock - 1) / FlatShards::kBlock;
+  };
   const std::vector<double> all = gathered(ranks, own);
   std::vector<std::size_t> next = {0};  // by rank
   for (int rank = 0; rank + 1 < ranks.size(); ++rank) {
@@ -94,77 +92,66 @@ double global_norm(const Communicator& ranks, const FlatShards& shards, const at
   return std::sqrt(sum);
 }
 
+double global_norm(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part_of_gradient,
+                   ThreadPool& pool) {
+  return norm_of_blocks(ranks, shards, block_squares(part_of_gradient, pool));
+}
+
 namespace {
 
-struct Update {
-  float keep;  // 1 - lr * weight_decay
-  float rate1, beta2, rate2, step_size, root_correction, epsilon, scale;
-};
-
-void update_block(const Update& u, const float* __restrict gradient, float* __restrict weight, float* __restrict mean,
-                  float* __restrict square, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * u.scale;
-    const float w = weight[i] * u.keep;
-    mean[i] = mean[i] + u.rate1 * (g - mean[i]);
-    square[i] = square[i] * u.beta2 + u.rate2 * g * g;
-    weight[i] = w - u.step_size * (mean[i] / (std::sqrt(square[i]) / u.root_correction + u.epsilon));
-  }
+void update_block(const AdamwRates& rates, float keep, const float* __restrict gradient, float* __restrict weight,
+                  float* __restrict mean, float* __restrict square, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) adamw_number(rates, keep, gradient[i], weight[i], mean[i], square[i]);
 }
 
 }  // namespace
 
-namespace {
+AdamwRates adamw_rates(const OptimizerOptions& options, double lr, double scale, std::uint64_t number) {
+  const auto n = static_cast<double>(number);
+  const double correction1 = 1.0 - std::pow(options.beta1, n), correction2 = 1.0 - std::pow(options.beta2, n);
+  return {static_cast<float>(1.0 - lr * options.weight_decay),
+          static_cast<float>(1.0 - options.beta1),
+          static_cast<float>(options.beta2),
+          static_cast<float>(1.0 - options.beta2),
+          static_cast<float>(lr / correction1),
+          static_cast<float>(std::sqrt(correction2)),
+          static_cast<float>(options.epsilon),
+          static_cast<float>(scale)};
+}
 
-struct Block {
-  std::int64_t flat, part, count;  // where it begins in the weights and in the rank's part
-  bool decays;
-};
-
-// What is the rank's of every parameter, in tiles of work.
-std::vector<Block> blocks_of(const FlatLayout& layout, const FlatShards& shards, int rank) {
-  std::vector<Block> blocks;
-  std::size_t first = 0;
+std::vector<AdamwTile> adamw_tiles(const FlatLayout& layout, const FlatShards& shards, int rank, std::int64_t bucket,
+                                   std::int64_t most) {
+  std::vector<AdamwTile> tiles;
+  const FlatRange piece = shards.piece(bucket, rank);
   const std::vector<TrainParameter>& all = layout.all();
-  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
-    const FlatRange piece = shards.piece(bucket, rank);
-    while (first < all.size() && all[first].offset + all[first].count <= piece.begin) ++first;
-    for (std::size_t i = first; i < all.size() && all[i].offset < piece.end; ++i) {
-      const std::int64_t begin = std::max(piece.begin, all[i].offset),
-                         end = std::min(piece.end, all[i].offset + all[i].count);
-      for (std::int64_t at = begin; at < end; at += kAtOnce) {
-        blocks.push_back(
-            {at, shards.offset(bucket, rank) + at - piece.begin, std::min(kAtOnce, end - at), all[i].decays});
-      }
+  auto first = std::partition_point(all.begin(), all.end(), [&](const TrainParameter& parameter) {
+    return parameter.offset + parameter.count <= piece.begin;
+  });
+  for (; first != all.end() && first->offset < piece.end; ++first) {
+    const std::int64_t begin = std::max(piece.begin, first->offset),
+                       end = std::min(piece.end, first->offset + first->count);
+    for (std::int64_t at = begin; at < end; at += most) {
+      tiles.push_back({at, shards.offset(bucket, rank) + at - piece.begin,
+                       static_cast<std::int32_t>(std::min(most, end - at)), first->decays ? 1 : 0});
     }
   }
-  return blocks;
+  return tiles;
 }
-
-}  // namespace
 
 void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
                   double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
                   OptimizerState& state, ThreadPool& pool) {
-  const auto number = static_cast<double>(++state.updates);
-  const double correction1 = 1.0 - std::pow(options.beta1, number), correction2 = 1.0 - std::pow(options.beta2, number);
-  Update update{1.0f,
-                static_cast<float>(1.0 - options.beta1),
-                static_cast<float>(options.beta2),
-                static_cast<float>(1.0 - options.beta2),
-                static_cast<float>(lr / correction1),
-                static_cast<float>(std::sqrt(correction2)),
-                static_cast<float>(options.epsilon),
-                static_cast<float>(scale)};
-  const std::vector<Block> blocks = blocks_of(layout, shards, rank);
-  const auto keep = static_cast<float>(1.0 - lr * options.weight_decay);
-  pool.run(static_cast<std::int64_t>(blocks.size()), [&](std::int64_t index, int) {
-    const Block& block = blocks[static_cast<std::size_t>(index)];
-    Update own = update;
-    if (block.decays) own.keep = keep;
-    update_block(own, part_of_gradient.const_data_ptr<float>() + block.part,
-                 flat_weights.data_ptr<float>() + block.flat, state.mean.data_ptr<float>() + block.part,
-                 state.square.data_ptr<float>() + block.part, block.count);
+  const AdamwRates rates = adamw_rates(options, lr, scale, ++state.updates);
+  std::vector<AdamwTile> tiles;
+  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+    const std::vector<AdamwTile> more = adamw_tiles(layout, shards, rank, bucket, kAtOnce);
+    tiles.insert(tiles.end(), more.begin(), more.end());
+  }
+  pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int) {
+    const AdamwTile& tile = tiles[static_cast<std::size_t>(index)];
+    update_block(rates, tile.decays != 0 ? rates.keep : 1.0f, part_of_gradient.const_data_ptr<float>() + tile.part,
+                 flat_weights.data_ptr<float>() + tile.flat, state.mean.data_ptr<float>() + tile.part,
+                 state.square.data_ptr<float>() + tile.part, tile.count);
   });
 }
 

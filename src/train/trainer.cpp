@@ -34,13 +34,15 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       sums_(world.duplicate()),
       device_(options.gpu),
       pool_(num_threads),
+      copies_(device_.device(), pool_),
       host_(world.split_by_host()),
-      // Where every rank updates all of them, they change while others read.
-      model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer),
+      // Where every rank updates all of them there, they change while others read.
+      model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer || options.optimizer_on_gpu),
       adapter_(lora_ ? lora_->first_values() : at::Tensor()),
       memory_(options.recompute, passes_at_once(device_, options, num_threads)),
       shards_(trained().flat_size(), sharing().size()),
-      state_(new_optimizer_state(shards_.size(sharing().rank()))) {
+      state_(new_optimizer_state(shards_.size(sharing().rank()),
+                                 options.optimizer_on_gpu ? device_.device() : at::Device(at::kCPU))) {
   if (const int passes = passes_at_once(device_, options, num_threads); passes < num_threads)
     fewer_passes_.emplace(passes);
   read_first_weights(layout_, file, model_, host_, options.new_head, pool_);
@@ -50,12 +52,23 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
   }
   // A rank that is slower would write the first weights over those of a state that others read next.
   host_.barrier();
+  if (!options.optimizer_on_gpu) return;
+  MAGISTER_ASSERT(device_.has_gpu_code());
+  send_weights();
+  gpu_optimizer_.emplace(trained(), shards_, sharing().rank(), *device_.queue());
+  // Needed no more but where ranks exchange what they have updated, and where texts are written.
+  if (sharing().size() == 1 && options.preference.objective != Objective::kGrpo) model_ = HostWeights();
+}
+
+void Trainer::send(const at::Tensor& here, at::Tensor& there) {
+  if (!there.defined()) there = at::empty(here.sizes(), here.options().device(device_.device()));
+  copies_.to_device(here, there);
 }
 
 void Trainer::send_weights() {
   if (!device_.has_gpu_code() || is_sent_) return;
-  if (!lora_ || !model_there_.defined()) device_.send(model_.tensor(), model_there_);
-  if (lora_) device_.send(adapter_, adapter_there_);
+  if (!lora_ || !model_there_.defined()) send(model_.tensor(), model_there_);
+  if (lora_) send(adapter_, adapter_there_);
   is_sent_ = true;
 }
 
@@ -303,12 +316,15 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   const double scale = objective == Objective::kGrpo ? 1.0
                        : of_pairs                    ? 1.0 / static_cast<double>(world_.sum(num_pairs(own)))
                                                      : 1.0 / tokens;
-  GradientTree tree(sums_, num_micro_batches, trained().flat_size(), {options_.fast_sums, options_.divides_optimizer});
+  StagedCopies* const copies = device_.has_gpu_code() ? &copies_ : nullptr;
+  GradientTree tree(
+      sums_, num_micro_batches, trained().flat_size(),
+      {options_.fast_sums, options_.divides_optimizer, copies, copies != nullptr && options_.sums_on_gpu, sum_stays()});
   std::vector<Outcome> outcomes(own.size());
   send_weights();
   pass_pool().run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
     const auto i = static_cast<std::size_t>(index);
-    MicroGradient micro_gradient(trained(), tree, range.begin + i, sums_device());
+    MicroGradient micro_gradient(trained(), tree, range.begin + i, sums_device(), copies);
     outcomes[i] = run_within_memory(own[i], scale, micro_gradient);
     micro_gradient.finish();
     if (alive) alive();
@@ -334,15 +350,47 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
                          const std::function<void()>& alive) {
   at::Tensor gradient;
   StepResult result = differentiate(num_micro_batches, own, gradient, alive);
-  result.grad_norm = gradient.defined() ? global_norm(sharing(), shards_, gradient, pool_) : std::nan("");
+  result.grad_norm = gradient.defined() ? norm_of(gradient) : std::nan("");
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) return result;
   const double clip = options_.optimizer.clip;
   const double scale = clip > 0 ? std::min(1.0, clip / (result.grad_norm + 1e-6)) : 1.0;
-  adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights(), state_, pool_);
-  lora_ ? gather_pieces(sharing(), shards_, adapter_) : model_.gather(sharing(), host_, shards_);
-  is_sent_ = false;
+  update(lr, scale, gradient);
   return result;
+}
+
+// Where it is not added up on the device alone, every rank has it on the host.
+double Trainer::norm_of(const at::Tensor& gradient) {
+  return norm_of_blocks(sharing(), shards_,
+                        sum_stays() ? gpu_optimizer_->block_squares(gradient) : block_squares(gradient, pool_));
+}
+
+void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
+  if (!gpu_optimizer_) {
+    adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights_here(), state_,
+                 pool_);
+    gather_weights();
+    is_sent_ = false;
+    return;
+  }
+  if (sum_stays()) {
+    gpu_optimizer_->update(options_.optimizer, lr, scale, gradient, weights_there(), state_);
+  } else {
+    gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_there(), state_, copies_);
+  }
+  if (sharing().size() == 1) return;
+  // No rank changes the host's copy before the others have read it: they meet in the sums between.
+  for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+    const FlatRange own = shards_.piece(bucket, sharing().rank());
+    copies_.to_host(weights_there().narrow(0, own.begin, own.size()),
+                    weights_here().narrow(0, own.begin, own.size()));
+  }
+  gather_weights();
+  copies_.to_device(weights_here(), weights_there());
+}
+
+void Trainer::gather_weights() {
+  lora_ ? gather_pieces(sharing(), shards_, adapter_) : model_.gather(sharing(), host_, shards_);
 }
 
 }  // namespace magister

@@ -57,7 +57,7 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
   if (of_reference && !lora_) {
     model = reference_.tensor();
     // On a GPU as long as it is asked: before the gradients.
-    if (device_.has_gpu_code()) device_.send(reference_.tensor(), model = at::Tensor());
+    if (device_.has_gpu_code()) send(reference_.tensor(), model = at::Tensor());
   }
   MAGISTER_ASSERT(!of_reference || (options_.policy.beta != 0 && model.defined()));
   pass_pool().run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
@@ -76,7 +76,9 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
   return all;
 }
 
-std::unique_ptr<TensorFile> Trainer::weights_file() const {
+std::unique_ptr<TensorFile> Trainer::weights_file() {
+  MAGISTER_ASSERT(options_.preference.objective == Objective::kGrpo);
+  if (gpu_optimizer_) copies_.to_host(weights_there(), weights_here());
   return weights_as_file(layout_, model_.tensor(),
                          lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);
 }

@@ -12,10 +12,39 @@ namespace {
 
 std::uint64_t weight_bytes(const ModelConfig& config) { return 4 * config.num_parameters(); }
 
-// Micro-batches' gradients at once: one a thread, and what waits on each level of the tree.
+// Micro-batches' gradients at once, of one thread whose sums leave when they are another rank's, too: one waits on each level of the tree where half of a
+// pair is there, and the second of two goes on top of the first.
+std::uint64_t gradients_in_turn(std::uint64_t own_micro_batches) {
+  std::uint64_t most = 0;
+  for (std::uint64_t done = 0; done < std::min<std::uint64_t>(own_micro_batches, 4096); ++done)
+    most = std::max(most, static_cast<std::uint64_t>(std::popcount(done)) + (done % 2 == 0 ? 1 : 0));
+  return own_micro_batches > 4096 ? static_cast<std::uint64_t>(std::bit_width(own_micro_batches)) : most;
+}
+
+// On the host: one a thread, and what waits on each level of the tree.
 std::uint64_t gradients_at_once(const TrainingShape& shape) {
+  if (shape.num_threads == 1 && shape.ranks == 1) return gradients_in_turn(shape.own_micro_batches);
   return std::min(shape.own_micro_batches, static_cast<std::uint64_t>(shape.num_threads) +
                                                static_cast<std::uint64_t>(std::bit_width(shape.own_micro_batches)));
+}
+
+// On the host of a GPU that adds up its own: what is left when it has.
+std::uint64_t gradients_left(const TrainingShape& shape) {
+  if (shape.ranks == 1) return shape.optimizer_on_gpu ? 0 : 1;
+  const auto levels = static_cast<std::uint64_t>(std::bit_width(shape.own_micro_batches));
+  return std::min(shape.own_micro_batches, std::max<std::uint64_t>(1, 2 * std::max<std::uint64_t>(levels, 1) - 2));
+}
+
+// With operands in bf16, which are kept in place of what they were made of: streams, queries, keys, values and gates alone are f32.
+std::uint64_t gpu_trunk_bytes(const ModelConfig& config, const TrainingShape& shape) {
+  const std::uint64_t whole = trunk_bytes(config, shape.tokens, shape.longest, shape.recompute);
+  if (!shape.bf16 || shape.adapter > 0) return whole;
+  const std::int64_t D = config.hidden_size, H = config.num_attention_heads * config.head_dim,
+                     of_keys = config.num_key_value_heads * config.head_dim, F = config.intermediate_size;
+  std::int64_t less = 0;  // bytes a token
+  for (std::int64_t layer = 0; layer < (shape.recompute ? 1 : config.num_hidden_layers); ++layer)
+    less += 28 * D + 28 * H - 8 * of_keys + (config.is_sparse(layer) ? 0 : 10 * F);
+  return whole - static_cast<std::uint64_t>(shape.tokens * less);
 }
 
 std::uint64_t table_bytes(const ModelConfig& config) {
@@ -30,10 +59,13 @@ TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape
   const auto sharing = static_cast<std::uint64_t>(shape.sharing);
   const std::uint64_t part = (learnt + sharing - 1) / sharing;
   const auto holders = static_cast<std::uint64_t>(shape.with_weights);
+  TrainingBytes parts = {{"weights", (weights + holders - 1) / holders + factors}};
   // Beside them the rank's part of the sum over ranks.
-  return {{"weights", (weights + holders - 1) / holders + factors},
-          {"gradients", gradients_at_once(shape) * learnt + part},
-          {"optimizer", 2 * part}};
+  const std::uint64_t summed = shape.sums_on_gpu ? gradients_left(shape) : gradients_at_once(shape);
+  const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 || !shape.sums_on_gpu ? part : 0);
+  if (gradients > 0) parts.emplace_back("gradients", gradients);
+  if (!shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * part);
+  return parts;
 }
 
 TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& shape) {
@@ -54,17 +86,20 @@ TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape&
   // operands in bf16.
   const std::uint64_t passing =
       (shape.adapter > 0 ? factors / layers : (shape.bf16 ? 3 : 2) * table_bytes(config)) + 2 * weights / layers;
-  const std::uint64_t sums = shape.sums_on_gpu ? gradients_at_once(shape) * (factors > 0 ? factors : weights) : 0;
+  const std::uint64_t learnt = factors > 0 ? factors : weights;
+  const std::uint64_t sums = shape.sums_on_gpu ? gradients_in_turn(shape.own_micro_batches) * learnt : 0;
   // What an operation makes beside what is kept: a formula's signs are tensors of their own here.
   const auto T = static_cast<std::uint64_t>(shape.tokens);
   const auto widest = static_cast<std::uint64_t>(
       std::max(config.intermediate_size, config.num_attention_heads * config.head_dim) + config.hidden_size);
   const std::uint64_t head = gpu_head_loss_bytes(shape.tokens, config.hidden_size, config.vocab_size) +
                              (shape.bf16 ? table_bytes(config) / 2 : 0);
-  return {
-      {"weights", weights + factors},
-      {"gradients", sums + passing},
-      {"activations", trunk_bytes(config, shape.tokens, shape.longest, shape.recompute) + 4 * 6 * T * widest + head}};
+  TrainingBytes parts = {{"weights", weights + factors},
+                         {"gradients", sums + passing},
+                         {"activations", gpu_trunk_bytes(config, shape) + 4 * 6 * T * widest + head}};
+  const auto sharing = static_cast<std::uint64_t>(shape.sharing);
+  if (shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * ((learnt + sharing - 1) / sharing));
+  return parts;
 }
 
 }  // namespace magister

@@ -27,10 +27,4 @@ TrainingDevice::~TrainingDevice() {
 
 at::Device TrainingDevice::device() const { return has_gpu_code() ? device_of(*gpu_) : at::Device(at::kCPU); }
 
-// From ordinary memory: ATen takes twice a pinned tensor's bytes, where they are no power of two.
-void TrainingDevice::send(const at::Tensor& here, at::Tensor& there) const {
-  if (!there.defined()) there = at::empty(here.sizes(), here.options().device(device()));
-  there.copy_(here);
-}
-
 }  // namespace magister

@@ -23,6 +23,9 @@ struct BatchOptions {
 
 using Samples = std::vector<std::uint64_t>;
 
+// Micro-batches, at most, of so many sequences of at most `longest` tokens.
+std::uint64_t most_micro_batches(const BatchOptions& options, std::uint64_t sequences, std::uint64_t longest);
+
 class BatchPlan {
  public:
   // lengths: tokens of every sample; 0: the sample has nothing to learn from and takes no part.

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "magister/parallel/communicator.h"
 
@@ -41,11 +42,14 @@ class FlatShards {
 
 // Every rank has its own pieces of `flat`; afterwards all have all. Collective over ranks.
 void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tensor& flat);
-// The numbers of a range, on rank 0; undefined elsewhere. Collective over ranks.
+// From contiguous f32 to contiguous f32 of as many numbers.
+using CopyNumbers = std::function<void(const at::Tensor& from, const at::Tensor& to)>;
+// The numbers of a range, on the host of rank 0; undefined elsewhere. to_host: of parts on a GPU. Collective over ranks.
 at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part,
-                          const FlatRange& range);
-// values: a range's numbers; what is the rank's goes into its part. Local.
-void keep_own(const FlatShards& shards, int rank, const at::Tensor& values, const FlatRange& range, at::Tensor& part);
+                          const FlatRange& range, const CopyNumbers& to_host = {});
+// values: a range's numbers, on the host; what is the rank's goes into its part. to_device: of a part on a GPU. Local.
+void keep_own(const FlatShards& shards, int rank, const at::Tensor& values, const FlatRange& range, at::Tensor& part,
+              const CopyNumbers& to_device = {});
 // A flat tensor's numbers that are the rank's. Local.
 at::Tensor part_of(const FlatShards& shards, int rank, const at::Tensor& flat);
 

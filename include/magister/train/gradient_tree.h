@@ -20,6 +20,7 @@
 namespace magister {
 
 struct SumHolder;
+class StagedCopies;
 
 // The micro-batches of a rank.
 IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_ranks);
@@ -27,6 +28,10 @@ IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_r
 struct GradientSumOptions {
   bool fast = false;     // each rank adds up its own, and the ranks' sums are added in any order, instead of the tree's
   bool divided = false;  // a rank gets its part of FlatShards over the ranks; otherwise every rank gets all
+  // Of a GPU: what brings sums to the host, and has memory there that stays from step to step; kept by reference.
+  StagedCopies* copies = nullptr;
+  bool from_device = false;  // with `copies`: micro-batches are added up there
+  bool stays = false;        // of one rank: finish() gives the sum where its micro-batches are
 };
 
 class GradientTree {
@@ -46,13 +51,13 @@ class GradientTree {
   // By bucket, what the other micro-batch of a pair has left, for this one's to be added to, number by number; it is no longer the tree's. Empty:
   // it is not there yet, or another rank's. Any thread. Local.
   std::vector<at::Tensor> take_other_half(std::uint64_t micro_batch);
-  // A bucket of a micro-batch of this rank, f32 [bucket(index).size()], on one device for all of them, each once. What goes to other ranks or to
-  // finish() comes to the host, so from a device with 2^n micro-batches a rank one gradient does. The tensor becomes the tree's, and is added to its neighbours' as far as they
+  // A bucket of a micro-batch of this rank, f32 [bucket(index).size()], on one device for all of them, each once. What goes to other ranks, and to
+  // finish() unless it stays, comes to the host, so from a device with 2^n micro-batches a rank one gradient does. The tensor becomes the tree's, and is added to its neighbours' as far as they
   // are this rank's. pair: it holds what take_other_half gave, too. Any thread. Local.
   void add(std::uint64_t micro_batch, std::size_t bucket, at::Tensor values, bool pair = false);
   // Moves on what is under way between the ranks, if threads may (MPI_THREAD_MULTIPLE) and no other one is at it. Any thread. Local.
   void move_on();
-  // The sum on the host, f32 [flat size] or this rank's part of it, once, after all micro-batches. Collective over world.
+  // The sum, on the host unless it stays, f32 [flat size] or this rank's part of it, once, after all micro-batches. Collective over world.
   at::Tensor finish();
 
  private:
@@ -61,6 +66,7 @@ class GradientTree {
   bool is_ready(const Bucket& bucket);
   bool move_all();
   bool move(Bucket& bucket);
+  at::Tensor on_host(at::Tensor values) const;
   void add_up_own(Bucket& bucket) const;
   void begin_round(Bucket& bucket);
   void deliver(Bucket& bucket);

@@ -14,18 +14,21 @@
 
 namespace magister {
 
+class StagedCopies;
+
 class MicroGradient {
  public:
-  // layout and sum are kept by reference. micro_batch: of this rank. device: where its buckets stand, the same for all of a sum. Local.
+  // layout and sum are kept by reference. micro_batch: of this rank. device: where its buckets stand, the same for all of a sum. copies: of a GPU's code,
+  // whose device the gradients come from: buckets on the host take memory that stays. Local.
   MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch,
-                at::Device device = at::Device(at::kCPU));
+                at::Device device = at::Device(at::kCPU), StagedCopies* copies = nullptr);
 
   // gradient: f32, in the parameter's shape, on the buckets' device, or on any where they are the host's. What was put before a pass ran out of memory is not put again by the next, which has the same bits.
   // Messages between the ranks move on. Local.
   void put(std::size_t parameter, const at::Tensor& gradient);
   // Gives the sum what it has not: where a loss was not finite, gradients were not put, and the numbers say nothing. Once. Local.
   void finish();
-  bool finite() const { return finite_; }  // all that was put
+  bool finite() const;  // all that was put; of a GPU's this waits for the device, once for all parameters
 
  private:
   // The parts of a range of the flat tensor: the bucket, where the part begins in it and in the range, and how much it is.
@@ -43,6 +46,7 @@ class MicroGradient {
   std::vector<std::size_t>
       parts_put_;  // by parameter; one that stands in several buckets may find no memory for the next of them
   bool adds_, finite_ = true;
+  at::Tensor sums_;  // of a GPU's gradients, by parameter, f32 there: not finite where one is not
 };
 
 }  // namespace magister

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "magister/parallel/communicator.h"
 #include "magister/train/flat_shards.h"
@@ -32,12 +33,16 @@ struct OptimizerState {
   at::Tensor mean, square;    // exp_avg and exp_avg_sq of this rank's part of the flat tensor
   std::uint64_t updates = 0;  // that were made; steps that were skipped do not count
 };
-OptimizerState new_optimizer_state(std::int64_t part_size);
+OptimizerState new_optimizer_state(std::int64_t part_size, at::Device device = at::Device(at::kCPU));
 
 // L2 norm of a flat gradient whose parts the ranks have, summed in double over fixed blocks: neither ranks nor threads change it.
 // Collective over ranks.
 double global_norm(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part_of_gradient,
                    ThreadPool& pool);
+
+// Its two steps: the sums of squares of the blocks of 4,096 numbers that a rank's part has, f64, local; and what the ranks' sums come to, collective over ranks.
+std::vector<double> block_squares(const at::Tensor& part_of_gradient, ThreadPool& pool);
+double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const std::vector<double>& own);
 
 // One update of the rank's part of flat weights; the gradient is multiplied by `scale` first (clipping). Local; the bits do not depend on ranks
 // and threads.

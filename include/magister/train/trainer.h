@@ -17,6 +17,7 @@
 
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/thread_pool.h"
+#include "magister/train/gpu_optimizer.h"
 #include "magister/train/head_loss.h"
 #include "magister/train/host_weights.h"
 #include "magister/train/lora.h"
@@ -26,6 +27,7 @@
 #include "magister/train/parameters.h"
 #include "magister/train/policy_loss.h"
 #include "magister/train/preference_loss.h"
+#include "magister/train/staged_copies.h"
 #include "magister/train/training_device.h"
 #include "magister/train/trunk.h"
 #include "magister/train/value_loss.h"
@@ -74,6 +76,7 @@ struct TrainerOptions {
   std::optional<gpu::Queue> gpu;    // whose code runs the passes, see TrainingDevice
   bool sums_on_gpu =
       false;  // a rank's own micro-batches are added up there, where that many gradients fit; the same bits
+  bool optimizer_on_gpu = false;  // trained weights and moments stand there and are updated there; the same bits
 };
 
 // Means over the pairs of a step.
@@ -139,19 +142,23 @@ class Trainer {
   // weights as they are, or of GRPO's reference. Several at once, likewise. Local.
   std::vector<at::Tensor> label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                          const std::function<void()>& alive = {});
-  // The model with the weights as they are; refers to this. Local.
-  std::unique_ptr<TensorFile> weights_file() const;
+  // The model with the weights as they are; refers to this, until the next step. From a GPU they come to the host first. Of GRPO. Local.
+  std::unique_ptr<TensorFile> weights_file();
 
   const ParameterLayout& layout() const { return layout_; }
   // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
-  // The model's are one tensor for all ranks of a host where they can be (host_weights.h): who writes them writes what every rank writes.
+  // Where they are trained: on the host, or with optimizer_on_gpu on the GPU, between which copies() goes.
+  // The model's on the host are one tensor for all ranks of a host where they can be (host_weights.h): who writes them writes what every rank writes.
   at::Tensor& weights() {
+    if (gpu_optimizer_) return weights_there();
     is_sent_ = false;  // may be written
-    return lora_ ? adapter_ : model_.tensor();
+    return weights_here();
   }
-  // The moments of this rank's part of shards() over sharing(): all of them, alone, where the optimizer is not divided.
+  // The moments of this rank's part of shards() over sharing(), likewise: all of them, alone, where the optimizer is not divided.
   OptimizerState& optimizer() { return state_; }
+  StagedCopies& copies() { return copies_; }
+  bool trains_on_gpu() const { return gpu_optimizer_.has_value(); }
   const FlatShards& shards() const { return shards_; }
   const Communicator& sharing() const { return options_.divides_optimizer ? world_ : alone_; }
   const Communicator& world() const { return world_; }
@@ -183,6 +190,16 @@ class Trainer {
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
   // The weights as they are, before passes. Local.
   void send_weights();
+  // Makes `there` a copy on the device, in a new tensor the first time. Local.
+  void send(const at::Tensor& here, at::Tensor& there);
+  // Whether the sum of a step's gradients is left on the device.
+  bool sum_stays() const { return gpu_optimizer_ && options_.sums_on_gpu && world_.size() == 1; }
+  double norm_of(const at::Tensor& gradient);
+  // One update of the weights, on every rank and where passes read them. Collective over world.
+  void update(double lr, double scale, const at::Tensor& gradient);
+  void gather_weights();
+  at::Tensor& weights_here() { return lora_ ? adapter_ : model_.tensor(); }
+  at::Tensor& weights_there() { return lora_ ? adapter_there_ : model_there_; }
   ThreadPool& pass_pool() { return fewer_passes_ ? *fewer_passes_ : pool_; }
   at::Device sums_device() const { return options_.sums_on_gpu ? device_.device() : at::Device(at::kCPU); }
   at::Tensor zeros(at::IntArrayRef shape) const;
@@ -202,16 +219,19 @@ class Trainer {
   TrainingDevice device_;
   ThreadPool pool_;
   std::optional<ThreadPool> fewer_passes_;  // than threads; of a GPU one, on this thread, whose device it is
-  Communicator host_;                       // world's ranks on this host
-  HostWeights model_;                       // with LoRA they stay as they are
-  at::Tensor adapter_;                      // LoRA's factors
-  at::Tensor model_there_, adapter_there_;  // with a GPU's code: copies
+  StagedCopies copies_;
+  Communicator host_;   // world's ranks on this host
+  HostWeights model_;   // with LoRA they stay as they are; undefined where the GPU has the only ones
+  at::Tensor adapter_;  // LoRA's factors
+  // With a GPU's code: copies. With optimizer_on_gpu what is trained is these.
+  at::Tensor model_there_, adapter_there_;
   bool is_sent_ = false;
   HostWeights
       reference_;  // of GRPO with beta: the model before the first step; undefined with LoRA, whose model is that
   MemoryLadder memory_;
   FlatShards shards_;
   OptimizerState state_;
+  std::optional<GpuOptimizer> gpu_optimizer_;
 };
 
 }  // namespace magister

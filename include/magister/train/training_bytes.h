@@ -15,21 +15,23 @@ struct TrainingShape {
   std::int64_t adapter = 0;  // numbers of the adapter that alone has gradients and moments; 0: the model is trained
   bool recompute = false;
   std::int64_t tokens = 0, longest = 0;  // of the largest micro-batch, and of a sequence in it
-  std::uint64_t own_micro_batches = 0;   // of a step
+  std::uint64_t own_micro_batches = 0;   // of a step, at most
+  int ranks = 1;
   int num_threads = 1;                   // micro-batches at once
   int sharing = 1;                       // ranks that divide the optimizer
   int with_weights = 1;                  // ranks of a host that have the model's weights in common
   bool sums_on_gpu = false;              // of a GPU: its rank's own micro-batches are added up there
+  bool optimizer_on_gpu = false;         // trained weights and moments stand there
   bool bf16 = false;
 };
 
 using TrainingBytes = std::vector<std::pair<std::string, std::uint64_t>>;
 
-// Weights, gradients and optimizer, which are the host's wherever passes are computed.
+// What is the host's wherever passes are computed: weights, which a GPU with the optimizer has from there, and gradients and optimizer where they are not on a GPU.
 TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape& shape);
 // Those, and activations: all that a rank on CPUs needs.
 TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& shape);
-// On the GPU of a rank: a copy of the weights, gradients that are added up there or on their way to the host, activations. Not measured on a GPU.
+// On the GPU of a rank: the weights, the optimizer where it is there, gradients that are added up there or on their way to the host, activations.
 TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape);
 
 }  // namespace magister

@@ -1,6 +1,6 @@
 // Where the passes of a training compute: on the CPU, in the weights themselves, or by a GPU's code on the GPU of this rank - or on the host,
-// for tests - in a copy of them. Gradients come back to the host, whose weights, sums, optimizer and states are the same on both ways.
-// It has not run on a GPU.
+// for tests - on weights that stand there. What is left of a training is the same on both ways: sums, optimizer and states have the same bits wherever they
+// are made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,9 +23,7 @@ class TrainingDevice {
   at::Device device() const;
   // Passes at once: a GPU's fill it, one after the other.
   int passes_at_once(int num_threads) const { return has_gpu_code() ? 1 : num_threads; }
-
-  // With a GPU's code: makes `there` a copy of `here`, in a new tensor the first time.
-  void send(const at::Tensor& here, at::Tensor& there) const;
+  const std::optional<gpu::Queue>& queue() const { return gpu_; }
 
  private:
   std::optional<gpu::Queue> gpu_;

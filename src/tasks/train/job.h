@@ -88,6 +88,7 @@ class TrainJob final : public TaskJob {
   // where none does. Local; ranks need not agree, for every way has the same bits.
   TrainingShape shape_of(const PlanNumbers& plan) const;
   TrainingShape whole_shape(const PlanNumbers& plan) const;
+  std::optional<TrainingShape> shape_on_gpu(const PlanNumbers& plan) const;
   TrainingBytes device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   TrainingBytes gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   TrainingBytes host_bytes(const TrainingShape& shape) const;
@@ -98,7 +99,7 @@ class TrainJob final : public TaskJob {
   std::uint64_t allowed_gpu_bytes() const;
   bool fits(const TrainingShape& shape, const PlanNumbers& plan) const;
   int ranks_on_host() const;
-  std::uint64_t micro_batches_at_most() const;  // of a step, over all ranks
+  std::uint64_t micro_batches_at_most(std::uint64_t longest) const;  // of a step, over all ranks
   // What stands on the host wherever the passes are computed.
   void add_host_parts(const TrainingShape& shape, std::vector<std::pair<std::string, std::uint64_t>>& parts) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }

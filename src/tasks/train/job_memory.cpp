@@ -33,10 +33,12 @@ std::string words(const TrainingBytes& parts) {
 
 int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1, num_ranks_); }
 
-std::uint64_t TrainJob::micro_batches_at_most() const {
+std::uint64_t TrainJob::micro_batches_at_most(std::uint64_t longest) const {
   const BatchOptions& batches = config_.batches;
-  return batches.batch_tokens > 0 ? batches.batch_tokens
-                                  : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
+  const std::uint64_t sequences = batches.batch_tokens > 0
+                                      ? batches.batch_tokens
+                                      : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
+  return most_micro_batches(batches, sequences, longest);
 }
 
 // Of this rank's host, whose memory its ranks share evenly. What earlier tasks left in the store is taken over or given back.
@@ -70,7 +72,8 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   shape.tokens = static_cast<std::int64_t>(batches.micro_batch > 0 ? batches.micro_batch * sequence
                                                                    : std::max<std::uint64_t>(sequence, 1024));
   const auto ranks = static_cast<std::uint64_t>(num_ranks_);
-  shape.own_micro_batches = (micro_batches_at_most() + ranks - 1) / ranks;
+  shape.own_micro_batches = (micro_batches_at_most(sequence) + ranks - 1) / ranks;
+  shape.ranks = num_ranks_;
   shape.adapter = lora_ ? lora_->num_parameters() : 0;
   shape.num_threads = model_.gpu ? 1 : std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
   shape.sharing = config_.trainer.divides_optimizer ? num_ranks_ : 1;
@@ -80,7 +83,20 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   return shape;
 }
 
+// With the optimizer on the GPU a step crosses no bus: layers that are computed again cost less than weights and gradients that come and go.
+std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) const {
+  TrainingShape shape = whole_shape(plan);
+  shape.sums_on_gpu = shape.optimizer_on_gpu = true;
+  shape.with_weights = ranks_on_host();
+  if (fits(shape, plan)) return shape;
+  shape.recompute = shape.recompute || !config_.recompute;
+  return fits(shape, plan) ? std::optional(shape) : std::nullopt;
+}
+
 TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
+  if (model_.gpu) {
+    if (const auto shape = shape_on_gpu(plan)) return *shape;
+  }
   TrainingShape shape = whole_shape(plan);
   for (;;) {
     shape.sums_on_gpu = model_.gpu.has_value();
@@ -108,7 +124,7 @@ TrainingBytes TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbe
   auto parts = training_bytes(checkpoint_.config(), shape);
   add_host_parts(shape, parts);
   if (!config_.of_prompts()) return parts;
-  const RolloutModel rollouts = rollout_model(model_, config_, plan.longest_sample);
+  const RolloutModel rollouts = rollout_model(model_, config_, plan.longest_sample, 0);
   parts.emplace_back("generator, freed before the gradients",
                      weight_bytes() + static_cast<std::uint64_t>(rollouts.num_pages) * model_.page_bytes(1));
   return parts;
@@ -124,7 +140,8 @@ TrainingBytes TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers&
     return bytes;
   };
   const std::uint64_t activations = bytes_of("activations"), of_step = bytes_of("gradients") + activations;
-  const RolloutModel rollouts = rollout_model(model_, config_, plan.longest_sample);
+  const RolloutModel rollouts =
+      rollout_model(model_, config_, plan.longest_sample, bytes_of("weights") + bytes_of("optimizer"));
   std::uint64_t before =
       sum_of(rollouts.model.device_memory(1, rollouts.pass, static_cast<std::uint64_t>(rollouts.num_pages)));
   if (has_reference_weights()) before = std::max(before, weight_bytes() + activations);
@@ -162,21 +179,28 @@ void TrainJob::add_host_parts(const TrainingShape& shape,
   if (teacher_ == nullptr) return;
   // An id and a number an entry, in the batch and in the sample that is being read.
   const std::uint64_t at_once =
-      std::min<std::uint64_t>(micro_batches_at_most(), static_cast<std::uint64_t>(shape.num_threads));
+      std::min<std::uint64_t>(shape.own_micro_batches, static_cast<std::uint64_t>(shape.num_threads));
   parts.emplace_back("teacher's rows", at_once * static_cast<std::uint64_t>(shape.tokens + shape.longest) *
                                            static_cast<std::uint64_t>(teacher_->width()) * 8);
 }
 
 std::vector<std::pair<std::string, std::string>> TrainJob::memory_notes(const PlanNumbers& plan) const {
-  const TrainingShape whole = whole_shape(plan), chosen = shape_of(plan);
+  const TrainingShape chosen = shape_of(plan);
+  TrainingShape whole = whole_shape(plan);
   const std::uint64_t allowed = model_.gpu && !model_.gpu->on_host() ? allowed_gpu_bytes() : allowed_host_bytes();
   std::string choice = fmt::format("{}{}", chosen.recompute ? "on" : "off", config_.recompute ? "" : ", chosen");
+  whole.sums_on_gpu = chosen.sums_on_gpu;
+  whole.optimizer_on_gpu = chosen.optimizer_on_gpu;
   if (chosen.recompute != whole.recompute)
     choice += fmt::format(" (without it {} would be needed)", format_bytes(sum_of(device_bytes(whole, plan))));
   std::vector<std::pair<std::string, std::string>> notes = {
       {"memory allowed",
        fmt::format("{} a rank, train.memory_fraction {}", format_bytes(allowed), config_.memory_fraction)},
       {"checkpointing", choice}};
+  if (model_.gpu)
+    notes.emplace_back("optimizer", chosen.optimizer_on_gpu ? "on the GPU"
+                                    : chosen.sums_on_gpu    ? "on the host; gradients are added up on the GPU"
+                                                            : "on the host, where gradients are added up");
   if (chosen.num_threads < whole.num_threads) {
     notes.emplace_back("at once", fmt::format("{} micro-batches instead of {}", chosen.num_threads, whole.num_threads));
   }

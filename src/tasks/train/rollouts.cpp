@@ -1,4 +1,4 @@
-// The model is read from the trainer's memory on the host before the texts, also onto a GPU, and freed behind them: the gradients come when it is gone.
+// The model is read from the trainer's memory on the host before the texts, where a GPU brings it first, and onto a GPU, and freed behind them: the gradients come when it is gone.
 #include "tasks/train/rollouts.h"
 
 #include <ATen/ATen.h>
@@ -30,13 +30,14 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
 
 }  // namespace
 
-RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt) {
+RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
+                           std::uint64_t beside_bytes) {
   RolloutModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // as `generate` has them
   OpenModel& model = rollouts.model;
   model.kept.checkpoint.clear();  // new with each step
   model.quantization = {};
   model.dtype = model.plain_dtype = trained.gpu && config.trainer.bf16 ? at::kBFloat16 : at::kFloat;
-  if (trained.gpu) model.beside_bytes += 4 * model.description.config.num_parameters();
+  model.beside_bytes += beside_bytes;
   rollouts.pass = {rollouts.limits.tokens, config.batches.max_length, 0, rollouts.limits.sequences};
   rollouts.num_pages =
       pages_of_texts(model, 1, rollouts.pass, longest_prompt + config.grpo.max_new_tokens, rollouts.limits.sequences);
@@ -44,7 +45,7 @@ RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, 
 }
 
 RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config,
-                             const TrainingData& data, const Trainer& trainer, const TextRules& rules)
+                             const TrainingData& data, Trainer& trainer, const TextRules& rules)
     : run_(run),
       world_(world),
       config_(config),
@@ -52,7 +53,9 @@ RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, con
       trainer_(trainer),
       rules_(rules),
       pool_(run.group.threads_per_shard()),
-      source_(rollout_model(run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()))) {}
+      source_(rollout_model(
+          run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()),
+          run.model.gpu && !trainer.trains_on_gpu() ? 4 * run.model.description.config.num_parameters() : 0)) {}
 
 std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step, const Samples& prompts) {
   const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());

@@ -40,20 +40,22 @@ struct TextRules {
 };
 
 // What a rank's generator reads and takes: the model of the training as it is for inference, in f32, or in bf16 on a GPU where train.precision says so,
-// and its pages of keys and values. On a GPU it stands beside the trainer's copy of the weights, before there are gradients.
+// and its pages of keys and values. On a GPU it stands beside the trainer's weights and optimizer, before there are gradients.
 struct RolloutModel {
   OpenModel model;  // its file is the checkpoint
   PassShape pass;
   PassLimits limits;  // sequences and tokens of a pass
   std::int64_t num_pages = 0;
 };
-RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt);
+// beside_bytes: what the trainer takes on the GPU that is not there yet.
+RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
+                           std::uint64_t beside_bytes);
 
 class RolloutWriter {
  public:
   // Everything is kept by reference.
   RolloutWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config, const TrainingData& data,
-                const Trainer& trainer, const TextRules& rules);
+                Trainer& trainer, const TextRules& rules);
 
   // The texts of all prompts, prompt by prompt, with rewards and advantages, on every rank. step: the update that they are written for, from 0.
   // nullopt: the job was asked to stop. Throws Error(kData) naming the record whose logits are not finite. Collective over world.
@@ -70,7 +72,7 @@ class RolloutWriter {
   const Communicator& world_;
   const TrainConfig& config_;
   const TrainingData& data_;
-  const Trainer& trainer_;
+  Trainer& trainer_;
   const TextRules& rules_;
   ThreadPool pool_;
   const RolloutModel source_;

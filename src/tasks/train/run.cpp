@@ -92,6 +92,7 @@ class Training {
     options.new_head = work_.new_head;
     options.gpu = run_.model.gpu;
     options.sums_on_gpu = work_.shape.sums_on_gpu;
+    options.optimizer_on_gpu = work_.shape.optimizer_on_gpu;
     options.recompute = work_.shape.recompute;
     options.passes_at_once = work_.passes_at_once;
     return Trainer(work_.layout, work_.weights, options, world_, run_.group.threads_per_shard());

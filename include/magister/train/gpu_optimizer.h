@@ -1,0 +1,45 @@
+// The optimizer of a training whose weights and moments stand on the GPU of its rank: the same bits as adamw_update() and block_squares() of
+// train/optimizer.h have on the host, so that how much memory there is changes no training. On the host for tests.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "magister/device/launch.h"
+#include "magister/train/flat_shards.h"
+#include "magister/train/optimizer.h"
+#include "magister/train/parameters.h"
+#include "magister/train/staged_copies.h"
+
+namespace magister {
+
+class GpuOptimizer {
+ public:
+  // Of the rank's part of shards over layout's flat tensor. Its lists of work, 24 bytes for 16,384 numbers, go to the queue's device. Local.
+  GpuOptimizer(const FlatLayout& layout, const FlatShards& shards, int rank, const gpu::Queue& queue);
+
+  // As block_squares() of optimizer.h, of a part on the device. Waits for the device. Local.
+  std::vector<double> block_squares(const at::Tensor& part_of_gradient) const;
+
+  // As adamw_update(): flat weights and the state's moments, on the device, are changed when what is queued there is done. The gradient stands there, too. Local.
+  void update(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
+              at::Tensor& flat_weights, OptimizerState& state) const;
+  // The same of a gradient on the host, which goes there bucket by bucket; returns when it may change. Local.
+  void update_from_host(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
+                        at::Tensor& flat_weights, OptimizerState& state, StagedCopies& copies) const;
+
+ private:
+  void run(const OptimizerOptions& options, double lr, double scale, std::size_t first_tile, std::size_t num_tiles,
+           const at::Tensor& gradient, std::int64_t first_number, at::Tensor& flat_weights,
+           const OptimizerState& state) const;
+
+  FlatShards shards_;
+  int rank_;
+  gpu::Queue queue_;
+  at::Tensor tiles_;                  // bytes
+  std::vector<std::size_t> buckets_;  // first tile of each bucket, and the end
+};
+
+}  // namespace magister
