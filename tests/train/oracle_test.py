@@ -168,6 +168,10 @@ def check_steps(work, schedule, name):
         runs = [probe("steps", path, work / "steps.json", work / "options.json", threads, gpu=gpu) for threads in (1, 2)]
         if runs[0] != runs[1]:
             failures.append(f"{of}: two threads give other bits than one")
+        for where in ("sums", "all") if gpu else ():
+            (work / "there.json").write_text(json.dumps({**options, "on_gpu": where}))
+            if probe("steps", path, work / "steps.json", work / "there.json", 2, gpu=True) != runs[0]:
+                failures.append(f"{of}: with {where} on the GPU other bits than by the host's optimizer")
         found = np.array([[float(number) for number in line.split()] for line in runs[0] if line])
         apart = (np.abs(found - expected) / np.maximum(np.abs(expected), 1e-12)).max(0)
         print(f"20 steps of {of}: loss {apart[0]:.2g}, norm {apart[1]:.2g}, lr {apart[2]:.2g}")

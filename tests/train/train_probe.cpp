@@ -99,6 +99,10 @@ int steps(const std::string& model, const json& steps, const json& choices, int 
   options.distill.weight = 0;
   options.distill.lm_weight = 1;
   options.gpu = wanted_gpu();
+  // Of a GPU: "host", or "sums" or "all" there.
+  const std::string on_gpu = choices.value("on_gpu", "host");
+  options.sums_on_gpu = on_gpu != "host";
+  options.optimizer_on_gpu = on_gpu == "all";
   options.optimizer.lr = choices.at("lr");
   options.optimizer.weight_decay = choices.at("weight_decay");
   options.optimizer.clip = choices.at("clip");

@@ -97,6 +97,7 @@ class TrainJob final : public TaskJob {
   bool has_reference_weights() const { return config_.trainer.policy.beta > 0 && !lora_; }
   std::uint64_t allowed_host_bytes() const;
   std::uint64_t allowed_gpu_bytes() const;
+  bool has_gpu_memory() const;  // its own, which ends; not the host's, whose code stands for a GPU's
   bool fits(const TrainingShape& shape, const PlanNumbers& plan) const;
   int ranks_on_host() const;
   std::uint64_t micro_batches_at_most(std::uint64_t longest) const;  // of a step, over all ranks

@@ -7,6 +7,7 @@
 #include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
+#include "magister/parallel/layout.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/device_group.h"
 #include "magister/run/open_model.h"
@@ -52,9 +53,15 @@ std::uint64_t TrainJob::allowed_host_bytes() const {
                                  : part_of(config_.memory_fraction, memory.total_bytes, free) / ranks;
 }
 
+bool TrainJob::has_gpu_memory() const { return model_.gpu && (!model_.gpu->on_host() || gpus_on_host()); }
+
 // Of its GPU; what is free there is not all there to take.
 std::uint64_t TrainJob::allowed_gpu_bytes() const {
-  if (model_.gpu->on_host()) return ~std::uint64_t{0};
+  if (!has_gpu_memory()) return ~std::uint64_t{0};
+  if (model_.gpu->on_host()) {
+    const GpuDevice played = discover_gpus().front();
+    return part_of(config_.memory_fraction, played.total_bytes, played.free_bytes);
+  }
   const GpuMemory memory = gpu_memory(model_.gpu->device);
   const std::uint64_t kept = model_.kept.store == nullptr ? 0 : model_.kept.store->gpu_bytes(model_.gpu->device);
   return part_of(config_.memory_fraction, memory.total_bytes,
@@ -187,7 +194,7 @@ void TrainJob::add_host_parts(const TrainingShape& shape,
 std::vector<std::pair<std::string, std::string>> TrainJob::memory_notes(const PlanNumbers& plan) const {
   const TrainingShape chosen = shape_of(plan);
   TrainingShape whole = whole_shape(plan);
-  const std::uint64_t allowed = model_.gpu && !model_.gpu->on_host() ? allowed_gpu_bytes() : allowed_host_bytes();
+  const std::uint64_t allowed = has_gpu_memory() ? allowed_gpu_bytes() : allowed_host_bytes();
   std::string choice = fmt::format("{}{}", chosen.recompute ? "on" : "off", config_.recompute ? "" : ", chosen");
   whole.sums_on_gpu = chosen.sums_on_gpu;
   whole.optimizer_on_gpu = chosen.optimizer_on_gpu;
