@@ -61,12 +61,11 @@ void GpuOptimizer::update(const OptimizerOptions& options, double lr, double sca
 }
 
 void GpuOptimizer::update_from_host(const OptimizerOptions& options, double lr, double scale,
-                                    const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
-                                    OptimizerState& state, StagedCopies& copies) const {
+                                    const at::Tensor& part_of_gradient, at::Tensor& flat_weights, OptimizerState& state,
+                                    StagedCopies& copies) const {
   ++state.updates;
   // One stream: the next bucket comes when the one before it has been read.
-  const at::Tensor there =
-      at::empty({std::min(part_of_gradient.numel(), FlatShards::kBucket)}, flat_weights.options());
+  const at::Tensor there = at::empty({std::min(part_of_gradient.numel(), FlatShards::kBucket)}, flat_weights.options());
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const auto b = static_cast<std::size_t>(bucket);
     const std::int64_t first = shards_.offset(bucket, rank_), count = shards_.piece(bucket, rank_).size();

@@ -108,9 +108,7 @@ void MicroGradient::give(std::size_t bucket) {
   }
 }
 
-bool MicroGradient::finite() const {
-  return finite_ && (!sums_.defined() || at::isfinite(sums_).all().item<bool>());
-}
+bool MicroGradient::finite() const { return finite_ && (!sums_.defined() || at::isfinite(sums_).all().item<bool>()); }
 
 void MicroGradient::finish() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {

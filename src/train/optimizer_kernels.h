@@ -18,7 +18,7 @@ struct Adamw {
   AdamwRates rates;
   const Tile* tiles;
   std::int64_t num_tiles;
-  const float* gradient;       // its first number is number `first` of the part
+  const float* gradient;  // its first number is number `first` of the part
   std::int64_t first;
   float *weights, *mean, *square;  // flat, and of the part; 16-byte aligned, as tiles are
 

@@ -382,8 +382,7 @@ void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
   // No rank changes the host's copy before the others have read it: they meet in the sums between.
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const FlatRange own = shards_.piece(bucket, sharing().rank());
-    copies_.to_host(weights_there().narrow(0, own.begin, own.size()),
-                    weights_here().narrow(0, own.begin, own.size()));
+    copies_.to_host(weights_there().narrow(0, own.begin, own.size()), weights_here().narrow(0, own.begin, own.size()));
   }
   gather_weights();
   copies_.to_device(weights_here(), weights_there());

@@ -3,6 +3,7 @@ for every number of ranks, after kills and where memory ends; states of the othe
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,49 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
         lines = self.train("bits", 1, *held_out, **ON_HOST, MAGISTER_FAIL_POINT="train.pass.memory@5:enospc")
         self.assertIn("layers are computed again", lines)
         self.assertEqual(self.content("bits"), one)
+
+    def plan(self, name, *arguments, **environment):
+        done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment(name)), *arguments], cwd=self.folder, capture_output=True, text=True, check=True,
+                              env={**self.world.environment, **ON_HOST, "MAGISTER_ALLOW_SINGLETON": "1", **environment})
+        return done.stdout
+
+    def test_where_the_optimizer_stands_changes_nothing(self):
+        """On a GPU of 16 MiB, of which a training may take ever less: weights and moments there, then sums of gradients alone, then neither. A run goes on from a state that another way has written."""
+        fraction, ways = "tasks.0.train.memory_fraction=", {}
+        for part in range(21, 0, -1):
+            arguments = (fraction + str(part / 100), "tasks.0.train.micro_batch=1", "tasks.0.train.gradient_checkpointing=true", "tasks.0.train.save_every=2")
+            found = re.search(r"optimizer +(on the .*)", self.plan("place", *arguments, MAGISTER_GPUS_ON_HOST="16"))
+            ways.setdefault(found.group(1).strip(), arguments)
+            if len(ways) == 3:
+                break
+        self.assertEqual(list(ways), ["on the GPU", "on the host; gradients are added up on the GPU", "on the host, where gradients are added up"])
+        for adapter in ((), ("tasks.0.train.adapter.targets=all-linear",)):
+            self.world.forget("place")
+            self.train("place", 1, *ways["on the GPU"], *adapter, **ON_HOST)
+            one = self.content("place")
+            for place, arguments in ways.items():
+                for ranks, zero in ((1, 1), (2, 1), (2, 0)):
+                    with self.subTest(place=place, ranks=ranks, zero=zero, adapter=adapter):
+                        self.world.forget("place")
+                        text = self.train("place", ranks, *arguments, *adapter, f"tasks.0.train.zero={zero}", MAGISTER_GPUS_ON_HOST=",".join(["16"] * ranks), **ON_HOST)
+                        if not adapter and ranks == 1:
+                            self.assertIn(f"optimizer: {place}", text)
+                        self.assertEqual(self.content("place"), one)
+        self.world.forget("place")
+        self.train("place", 1, *ways["on the GPU"], **ON_HOST)
+        one, (there, sums, here) = self.content("place"), ways.values()
+        for first, then in ((there, here), (here, there), (sums, there)):
+            with self.subTest(first=first[0], then=then[0]):
+                self.world.forget("place")
+                self.assertNotEqual(self.world.run("place", 2, *first, MAGISTER_GPUS_ON_HOST="16,16", **ON_HOST, MAGISTER_FAIL_POINT="train.step.begin@4:kill").returncode, 0)
+                tries = []
+
+                def goes_on():
+                    tries.append(self.world.run("place", 1, *then, MAGISTER_GPUS_ON_HOST="16", **ON_HOST))
+                    return tries[-1].returncode == 0
+                tiny_world.wait_until(goes_on, seconds=60, pause=0.3)
+                self.assertIn("goes on after step 2", tries[-1].stdout + tries[-1].stderr)
+                self.assertEqual(self.content("place"), one)
 
     def test_adapters_in_bf16(self):
         arguments = ("tasks.0.train.precision=bf16", "tasks.0.train.steps=4", "tasks.0.train.adapter.targets=all-linear", "tasks.0.train.optimizer.lr=2.0e-3")

@@ -45,7 +45,8 @@ TEST(GpuOptimizer, HasTheBitsOfTheHostsOnAnyNumberOfRanks) {
     for (int rank = 0; rank < ranks; ++rank) {
       const GpuOptimizer optimizer(layout, shards, rank, gpu::Queue{});
       at::Tensor weights = flat_of(layout, 0.3, 1.0), there = weights.clone(), from_host = weights.clone();
-      OptimizerState of_host = new_optimizer_state(shards.size(rank)), of_there = new_optimizer_state(shards.size(rank)),
+      OptimizerState of_host = new_optimizer_state(shards.size(rank)),
+                     of_there = new_optimizer_state(shards.size(rank)),
                      of_both = new_optimizer_state(shards.size(rank));
       for (int step = 0; step < 3; ++step) {
         const at::Tensor part = part_of(shards, rank, flat_of(layout, 0.7 + step, step == 1 ? 1e-4 : 2.0));

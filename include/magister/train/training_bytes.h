@@ -17,11 +17,11 @@ struct TrainingShape {
   std::int64_t tokens = 0, longest = 0;  // of the largest micro-batch, and of a sequence in it
   std::uint64_t own_micro_batches = 0;   // of a step, at most
   int ranks = 1;
-  int num_threads = 1;                   // micro-batches at once
-  int sharing = 1;                       // ranks that divide the optimizer
-  int with_weights = 1;                  // ranks of a host that have the model's weights in common
-  bool sums_on_gpu = false;              // of a GPU: its rank's own micro-batches are added up there
-  bool optimizer_on_gpu = false;         // trained weights and moments stand there
+  int num_threads = 1;            // micro-batches at once
+  int sharing = 1;                // ranks that divide the optimizer
+  int with_weights = 1;           // ranks of a host that have the model's weights in common
+  bool sums_on_gpu = false;       // of a GPU: its rank's own micro-batches are added up there
+  bool optimizer_on_gpu = false;  // trained weights and moments stand there
   bool bf16 = false;
 };
 

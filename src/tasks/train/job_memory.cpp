@@ -36,9 +36,9 @@ int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1
 
 std::uint64_t TrainJob::micro_batches_at_most(std::uint64_t longest) const {
   const BatchOptions& batches = config_.batches;
-  const std::uint64_t sequences = batches.batch_tokens > 0
-                                      ? batches.batch_tokens
-                                      : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
+  const std::uint64_t sequences =
+      batches.batch_tokens > 0 ? batches.batch_tokens
+                               : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
   return most_micro_batches(batches, sequences, longest);
 }
 
