@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "magister/device/upload.h"
-#include "train/optimizer_kernels.h"
+#include "train/gpu/optimizer_kernels.h"
 #include "train/optimizer_parts.h"
 
 namespace magister {

@@ -1,6 +1,6 @@
 // The kernels of optimizer_kernels.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
-#include "train/optimizer_kernels.h"
+#include "train/gpu/optimizer_kernels.h"
 
 MAGISTER_INSTANTIATE(magister::gpu::Adamw);
 MAGISTER_INSTANTIATE(magister::gpu::BlockSquares);
