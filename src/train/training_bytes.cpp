@@ -12,6 +12,12 @@ namespace {
 
 std::uint64_t weight_bytes(const ModelConfig& config) { return 4 * config.num_parameters(); }
 
+// Of what has gradients and moments.
+std::uint64_t learnt_bytes(const ModelConfig& config, const TrainingShape& shape) {
+  const std::uint64_t factors = 4 * static_cast<std::uint64_t>(shape.adapter);
+  return factors > 0 ? factors : weight_bytes(config);
+}
+
 // Micro-batches' gradients at once, of one thread whose sums leave when they are another rank's, too: one waits on each level of the tree where half of a
 // pair is there, and the second of two goes on top of the first.
 std::uint64_t gradients_in_turn(std::uint64_t own_micro_batches) {
@@ -55,7 +61,7 @@ std::uint64_t table_bytes(const ModelConfig& config) {
 
 TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t weights = weight_bytes(config), factors = 4 * static_cast<std::uint64_t>(shape.adapter);
-  const std::uint64_t learnt = factors > 0 ? factors : weights;
+  const std::uint64_t learnt = learnt_bytes(config, shape);
   const auto sharing = static_cast<std::uint64_t>(shape.sharing);
   const std::uint64_t part = (learnt + sharing - 1) / sharing;
   const auto holders = static_cast<std::uint64_t>(shape.with_weights);
@@ -86,7 +92,7 @@ TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape&
   // operands in bf16.
   const std::uint64_t passing =
       (shape.adapter > 0 ? factors / layers : (shape.bf16 ? 3 : 2) * table_bytes(config)) + 2 * weights / layers;
-  const std::uint64_t learnt = factors > 0 ? factors : weights;
+  const std::uint64_t learnt = learnt_bytes(config, shape);
   const std::uint64_t sums = shape.sums_on_gpu ? gradients_in_turn(shape.own_micro_batches) * learnt : 0;
   // What an operation makes beside what is kept: a formula's signs are tensors of their own here.
   const auto T = static_cast<std::uint64_t>(shape.tokens);

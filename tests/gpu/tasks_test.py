@@ -7,6 +7,7 @@ tests. In a bundle the tiny model stands in tiny/model; elsewhere transformers m
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -203,6 +204,28 @@ class Training(OnGpu):
         self.assertNotEqual(self.world.run("f32", 1, *DEVICE, MAGISTER_FAIL_POINT="train.step.begin@7:kill").returncode, 0)
         self.world.complete("f32", 1, *DEVICE)
         self.assertEqual((self.world.sha256("f32"), (self.world.results("f32").with_suffix("") / "model.safetensors").read_bytes()), reference, "a kill")
+
+    def test_where_the_optimizer_stands_changes_nothing(self):
+        """The kernels' bits are those of the host's loops on a GPU, too."""
+        keys = ["tasks.0.train.gradient_checkpointing=true", "tasks.0.train.micro_batch=2"]
+        memory = {"MAGISTER_GPUS_ON_HOST": "64,64"} if ON_HOST else {}
+        reference = self.student("there", 1, *keys)
+
+        def plan(*arguments):
+            return subprocess.run([PROGRAM, "plan", str(self.world.experiment("plan")), *DEVICE, *keys, *arguments], env={**self.world.environment, **memory, "MAGISTER_ALLOW_SINGLETON": "1"},
+                                  capture_output=True, text=True, check=True).stdout
+
+        def number(text):
+            return float(text[0]) * {"KiB": 1, "MiB": 1 << 10, "GiB": 1 << 20}[text[1]]
+        of = r"([\d.]+) ([KMG]iB)"
+        lines = plan("tasks.0.train.memory_fraction=0.5")
+        self.assertRegex(lines, "optimizer +on the GPU")
+        total = 2 * number(re.search(f"memory allowed +{of}", lines).groups())
+        whole, optimizer = (number(re.search(pattern, lines).groups()) for pattern in (f"memory per device +{of}", f"optimizer {of}"))
+        less = f"tasks.0.train.memory_fraction={(whole - optimizer / 2) / total:.9f}"
+        self.assertRegex(plan(less), "optimizer +on the host; gradients")
+        self.assertEqual(self.student("there", 1, *keys, less, **memory), reference)
+        self.assertEqual(self.student("there", 2, *keys, **SHARED), reference)
 
     def test_bf16_is_near_and_repeats(self):
         keys = ["tasks.0.train.precision=bf16"]

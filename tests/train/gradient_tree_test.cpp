@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "magister/train/micro_gradient.h"
+#include "magister/train/staged_copies.h"
 
 namespace magister {
 namespace {
@@ -124,6 +126,56 @@ TEST(GradientTree, ThreadsAddAtOnce) {
     threads.emplace_back([&, i] { add(tree, i, gradient_of(i, kSize), false, i % 2 == 0); });
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(at::equal(tree.finish(), plain_sum(0, 16, kCount, kSize)));
+}
+
+// Of a device, which the host stands for: what leaves it is copied into memory that the next step takes again.
+TEST(GradientTree, SumsOfADeviceComeIntoMemoryThatStays) {
+  const Communicator world = Communicator::world();
+  constexpr std::int64_t kSize = FlatShards::kBucket + 100;
+  constexpr std::uint64_t kCount = 5;
+  const IndexRange own = micro_batches_of(kCount, world.rank(), world.size());
+  ThreadPool pool(2);
+  StagedCopies copies(at::Device(at::kCPU), pool);
+  const void* memory = nullptr;
+  for (int step = 0; step < 3; ++step) {
+    GradientTree tree(world, kCount, kSize, {false, false, &copies, true});
+    for (std::uint64_t i = own.begin; i < own.end; ++i) add(tree, i, gradient_of(i, kSize));
+    const at::Tensor sum = tree.finish();
+    EXPECT_TRUE(at::equal(sum, plain_sum(0, 8, kCount, kSize)));
+    EXPECT_TRUE(memory == nullptr || sum.data_ptr() == memory);
+    memory = sum.data_ptr();
+  }
+  if (world.size() > 1) return;
+  GradientTree tree(world, 1, kSize, {false, false, &copies, true, true});
+  const at::Tensor only = gradient_of(0, kSize);
+  tree.add(0, 0, only);
+  EXPECT_EQ(tree.finish().data_ptr(), only.data_ptr());
+}
+
+// Of a GPU's gradients it is read when all have been put.
+TEST(MicroGradient, SaysWhetherAllIsFinite) {
+  struct Layout : FlatLayout {
+    Layout() {
+      add("first", {3, 5});
+      add("second", {7});
+    }
+  };
+  const Communicator alone;
+  const Layout layout;
+  ThreadPool pool(1);
+  StagedCopies copies(at::Device(at::kCPU), pool);
+  for (StagedCopies* const of_gpu : {static_cast<StagedCopies*>(nullptr), &copies}) {
+    for (const std::size_t bad : {0, 1, 2}) {
+      GradientTree tree(alone, 1, layout.flat_size());
+      MicroGradient gradient(layout, tree, 0, at::Device(at::kCPU), of_gpu);
+      for (const std::size_t i : {1, 0}) {
+        at::Tensor values = at::ones(layout.all()[i].shape, at::kFloat);
+        if (i == bad) values.flatten()[2] = i == 0 ? std::nanf("") : INFINITY;
+        gradient.put(i, values);
+      }
+      EXPECT_EQ(gradient.finite(), bad == 2);
+    }
+  }
 }
 
 // Parameters that borders of buckets divide, and one that is not contiguous; numbers that were not put before a finish() are not another's. On
