@@ -179,7 +179,7 @@ at::Tensor fused_rotation(const at::Tensor& x_THE, const RopeTable& rope, std::i
 }
 
 at::Tensor fused_silu_product(const at::Tensor& gate, const at::Tensor& up) {
-  return GpuCodeScope::is_on() ? gpu_silu_product(gate, up) : SiluProduct::apply(gate, up);
+  return GpuCodeScope::is_on() ? gpu_gate(gate, up, Activation::kSilu) : SiluProduct::apply(gate, up);
 }
 
 }  // namespace magister

@@ -10,34 +10,36 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/device/gpu.h"
 #include "magister/device/upload.h"
+#include "train/gpu/head_kernels.h"
+#include "train/gpu_numbers.h"
 #include "train/gpu_ops.h"
+#include "train/gpu_products.h"
 
 namespace magister {
 namespace {
 
 using Index = std::span<const std::int64_t>;
 
-// exp(factor * logit - maximum) of a chunk, and its sum by row.
-struct Exponentials {
-  float factor = 1;
-  at::Tensor maximum_R1, exp_RV, sum_R1;
+// A copy on the host of what a device computes, for which nothing waits until it is looked at.
+class Coming {
+ public:
+  Coming() = default;
+  explicit Coming(const at::Tensor& there) : here_(there) {
+    if (there.is_cpu()) return;
+    here_ = at::empty(there.sizes(), there.options().device(at::kCPU).pinned_memory(true));
+    here_.copy_(there, /*non_blocking=*/true);
+    event_ = GpuEvent::record();
+  }
+  const at::Tensor& wait() const {
+    event_.wait();
+    return here_;
+  }
 
-  Exponentials() = default;
-  Exponentials(const at::Tensor& logits_RV, float factor) : factor(factor) {
-    maximum_R1 = logits_RV.amax(1, true);
-    exp_RV = logits_RV - maximum_R1;
-    if (factor != 1) {
-      exp_RV.mul_(factor);
-      maximum_R1.mul_(factor);
-    }
-    exp_RV.exp_();
-    sum_R1 = exp_RV.sum(1, true);
-  }
-  // Becomes the gradient of every token.
-  void multiply(const std::vector<float>& scales) {
-    exp_RV.mul_(upload(at::tensor(scales, at::kFloat), exp_RV.device()).unsqueeze(1));
-  }
+ private:
+  at::Tensor here_;
+  GpuEvent event_;
 };
 
 class GpuHeadLoss {
@@ -50,124 +52,159 @@ class GpuHeadLoss {
         options_(options),
         loss_(rows, options, head_VD.size(0), sampled, scale),
         head_gradient_VD_(head_gradient_VD),
-        cap_(options.scaling.softcap) {}
+        cap_(options.scaling.softcap),
+        V_(head_VD.size(0)),
+        J_(1 + rows.K) {}
 
+  // The next chunk's logits are on their way before the host looks at those of this one: the device does not wait for it.
   void run(HeadLossResult& result) {
-    const std::int64_t step = gpu_head_rows(head_.size(0));
-    const auto count = static_cast<std::int64_t>(rows_.index.size());
+    const std::int64_t step = gpu_head_rows(V_), count = static_cast<std::int64_t>(rows_.index.size());
+    gather_rows();
+    Chunk before;
     for (std::int64_t begin = 0; begin < count; begin += step) {
-      run_chunk(Index(rows_.index)
-                    .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(std::min(step, count - begin))),
-                result);
+      Chunk next = begin_chunk(begin, std::min(step, count - begin));
+      if (before.size > 0) finish_chunk(before, result);
+      before = std::move(next);
     }
+    finish_chunk(before, result);
+    if (options_.gradient) result.hidden_gradient_TD = in_place_of_all_rows();
   }
 
  private:
-  void run_chunk(Index index, HeadLossResult& result) {
-    const at::Tensor index_R = on_device(at::tensor(at::ArrayRef(index.data(), index.size()), at::kLong));
-    at::Tensor hidden_RD = hidden_TD_.index_select(0, index_R);
-    if (options_.scaling.multiplier != 1) hidden_RD.mul_(options_.scaling.multiplier);
-    at::Tensor logits_RV = gpu_product(hidden_RD, head_.t(), options_.bf16);
-    if (cap_ > 0) logits_RV.div_(cap_).tanh_().mul_(cap_);
-    plain_ = Exponentials(logits_RV, 1);
-    if (loss_.two()) tempered_ = Exponentials(logits_RV, loss_.tempered_factor());
-    look_at_rows(index, logits_RV, result);
-    if (!options_.gradient) return;
-    const at::Tensor gradient_RV = gradient_of(logits_RV);
-    if (head_gradient_VD_.defined() && options_.bf16) {
-      head_gradient_VD_.add_(gpu_product(gradient_RV.t(), hidden_RD, true));
-    } else if (head_gradient_VD_.defined()) {
-      head_gradient_VD_.addmm_(gradient_RV.t(), hidden_RD);
+  struct Chunk {
+    std::int64_t begin = 0, size = 0;  // of the rows that have a label
+    at::Tensor hidden_RD, logits_RV, numbers_RN;
+    Coming numbers;
+  };
+
+  // Of all rows that have a label: hidden states as products take them, and the tokens that are looked at.
+  void gather_rows() {
+    const Index index(rows_.index);
+    hidden_ND_ = hidden_TD_.index_select(0, on_device(at::tensor(at::ArrayRef(index.data(), index.size()), at::kLong)));
+    if (options_.scaling.multiplier != 1) hidden_ND_.mul_(options_.scaling.multiplier);
+    if (options_.bf16) hidden_ND_ = hidden_ND_.to(at::kBFloat16);
+    ids_NJ_ = looked_at(index);
+    ids_there_NJ_ = on_device(ids_NJ_);
+    if (options_.gradient) {
+      const auto N = static_cast<std::int64_t>(index.size());
+      back_ND_ = at::empty({N + 1, hidden_TD_.size(1)}, hidden_TD_.options());
+      back_ND_[N].zero_();
     }
-    at::Tensor back_RD = gpu_product(gradient_RV, head_, options_.bf16);
-    if (options_.scaling.multiplier != 1) back_RD.mul_(options_.scaling.multiplier);
-    result.hidden_gradient_TD.index_copy_(0, index_R, back_RD);
   }
 
+  Chunk begin_chunk(std::int64_t begin, std::int64_t size) const {
+    Chunk chunk{begin, size, hidden_ND_.narrow(0, begin, size), {}, {}, {}};
+    chunk.logits_RV = gpu_product(chunk.hidden_RD, head_.t(), options_.bf16);
+    chunk.numbers_RN = at::empty({size, gpu::RowNumbers::kFirst + J_}, hidden_TD_.options());
+    start(gpu::RowNumbers{numbers<float>(chunk.logits_RV),
+                          numbers<const std::int32_t>(ids_there_NJ_) + begin * J_, numbers<float>(chunk.numbers_RN), size,
+                          V_, J_, loss_.tempered_factor(), static_cast<float>(cap_), eight()},
+          queue_at(chunk.logits_RV));
+    chunk.numbers = Coming(chunk.numbers_RN);
+    return chunk;
+  }
+
+  void finish_chunk(Chunk& chunk, HeadLossResult& result) {
+    look_at_rows(chunk, result);
+    if (!options_.gradient) return;
+    const at::Tensor gradient_RV =
+        options_.bf16 ? gradient_of<gpu::Bf16>(chunk, at::empty(chunk.logits_RV.sizes(), head_.options()))
+                      : gradient_of<float>(chunk, chunk.logits_RV);
+    chunk.logits_RV.reset();
+    if (head_gradient_VD_.defined()) gpu_add_product(gradient_RV.t(), chunk.hidden_RD, head_gradient_VD_);
+    gpu_product_into(gradient_RV, head_, back_ND_.narrow(0, chunk.begin, chunk.size));
+  }
+
+  bool eight() const { return V_ % 8 == 0; }
   at::Tensor on_device(const at::Tensor& host) const { return upload(host, hidden_TD_.device()); }
+
+  // A row without a label has the zeros behind the others.
+  at::Tensor in_place_of_all_rows() const {
+    const std::int64_t T = hidden_TD_.size(0);
+    std::vector<std::int64_t> from(static_cast<std::size_t>(T), static_cast<std::int64_t>(rows_.index.size()));
+    for (std::size_t i = 0; i < rows_.index.size(); ++i)
+      from[static_cast<std::size_t>(rows_.index[i])] = static_cast<std::int64_t>(i);
+    at::Tensor all_TD = back_ND_.index_select(0, on_device(at::tensor(from, at::kLong)));
+    if (options_.scaling.multiplier != 1) all_TD.mul_(options_.scaling.multiplier);
+    return all_TD;
+  }
 
   // The label and, of a distillation, the teacher's entries, which come last; padding looks at token 0.
   at::Tensor looked_at(Index index) const {
-    const std::int64_t J = 1 + rows_.K, V = head_.size(0);
-    at::Tensor ids_RJ = at::empty({static_cast<std::int64_t>(index.size()), J}, at::kLong);
-    auto* out = ids_RJ.data_ptr<std::int64_t>();
+    at::Tensor ids_NJ = at::empty({static_cast<std::int64_t>(index.size()), J_}, at::kInt);
+    auto* out = ids_NJ.data_ptr<std::int32_t>();
     for (const std::int64_t t : index) {
-      *out++ = rows_.labels[t];
+      *out++ = static_cast<std::int32_t>(rows_.labels[t]);
       for (std::int64_t k = 0; k < rows_.K; ++k) {
-        const std::int64_t id = rows_.ids_TK.const_data_ptr<std::int32_t>()[t * rows_.K + k];
-        *out++ = id < 0 || id >= V ? 0 : id;
+        const std::int32_t id = rows_.ids_TK.const_data_ptr<std::int32_t>()[t * rows_.K + k];
+        *out++ = id < 0 || id >= V_ ? 0 : id;
       }
     }
-    return ids_RJ;
+    return ids_NJ;
   }
 
-  // What the host needs of a chunk comes in one copy: logits of the tokens that are looked at, maxima and sums.
-  void look_at_rows(Index index, const at::Tensor& logits_RV, HeadLossResult& result) {
-    specials_.clear();
-    plain_scales_.clear();
-    tempered_scales_.clear();
-    const at::Tensor ids_RJ = looked_at(index);
-    const std::int64_t J = ids_RJ.size(1);
-    std::vector<at::Tensor> wanted = {logits_RV.gather(1, on_device(ids_RJ)), plain_.maximum_R1, plain_.sum_R1};
-    if (loss_.two()) wanted.insert(wanted.end(), {tempered_.maximum_R1, tempered_.sum_R1});
-    const at::Tensor numbers = download(at::cat(wanted, 1));
-    const std::int64_t width = numbers.size(1);
-    for (std::size_t r = 0; r < index.size(); ++r) {
-      const float* const number = numbers.const_data_ptr<float>() + static_cast<std::int64_t>(r) * width;
-      const RowSoftmax plain{plain_.factor, number[J], number[J + 1]};
-      const RowSoftmax tempered = loss_.two() ? RowSoftmax{tempered_.factor, number[J + 2], number[J + 3]} : plain;
-      const std::int64_t* const ids = ids_RJ.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(r) * J;
+  // Losses, and what makes gradients of logits: scales by row, and the gradients of special tokens.
+  void look_at_rows(const Chunk& chunk, HeadLossResult& result) {
+    places_.clear();
+    values_.clear();
+    scales_.clear();
+    const at::Tensor& numbers_RN = chunk.numbers.wait();
+    for (std::int64_t r = 0; r < chunk.size; ++r) {
+      const float* const number = numbers_RN.const_data_ptr<float>() + r * (gpu::RowNumbers::kFirst + J_);
+      const std::int64_t t = rows_.index[static_cast<std::size_t>(chunk.begin + r)];
+      const RowSoftmax plain{1, number[0], number[1]};
+      const float factor = loss_.tempered_factor();
+      const RowSoftmax tempered = loss_.two() ? RowSoftmax{factor, factor * number[0], number[2]} : plain;
+      const std::int32_t* const ids = ids_NJ_.const_data_ptr<std::int32_t>() + (chunk.begin + r) * J_;
       // They are asked for in their order.
       std::int64_t at = 0;
       const auto logit = [&](std::int32_t id) {
         for (std::int64_t tried = 0; ids[at] != id; ++tried) {
-          MAGISTER_ASSERT(tried < J);
-          at = (at + 1) % J;
+          MAGISTER_ASSERT(tried < J_);
+          at = (at + 1) % J_;
         }
-        return number[at];
+        return number[gpu::RowNumbers::kFirst + at];
       };
-      const std::size_t first = specials_.size();
-      const RowSums row = loss_.row(index[r], plain, tempered, logit, static_cast<std::int32_t>(r), specials_);
-      for (std::size_t i = first; i < specials_.size(); ++i) make_whole(specials_[i], row, plain, tempered, logit);
-      result.label_logprob_T.data_ptr<float>()[index[r]] = row.label_logprob;
+      specials_.clear();
+      const RowSums row = loss_.row(t, plain, tempered, logit, static_cast<std::int32_t>(r), specials_);
+      for (const Special& special : specials_) {
+        places_.push_back(r * V_ + special.id);
+        values_.push_back(whole(special, row, plain, tempered, logit));
+      }
+      result.label_logprob_T.data_ptr<float>()[t] = row.label_logprob;
       result.loss += row.loss;
       result.lm += row.lm;
       result.distill += row.distill;
       result.num_teacher_rows += row.teacher;
-      plain_scales_.push_back(static_cast<float>(row.plain / plain.sum));
-      if (loss_.two()) tempered_scales_.push_back(static_cast<float>(row.tempered / tempered.sum));
+      scales_.push_back(static_cast<float>(row.plain / plain.sum));
+      scales_.push_back(static_cast<float>(row.tempered / tempered.sum));
     }
   }
 
   // What is to be added to a softmax's gradient becomes what stands in its place: no number is written twice.
-  void make_whole(Special& special, const RowSums& row, const RowSoftmax& plain, const RowSoftmax& tempered,
-                  const RowLoss::Logit& logit) const {
-    if (!special.add) return;
+  float whole(const Special& special, const RowSums& row, const RowSoftmax& plain, const RowSoftmax& tempered,
+              const RowLoss::Logit& logit) const {
+    if (!special.add) return special.value;
     const float z = logit(special.id);
     double dense = row.plain * std::exp(plain.log_probability(z));
     if (loss_.two()) dense += row.tempered * std::exp(tempered.log_probability(z));
-    special.value += static_cast<float>(dense * loss_.cap_derivative(z));
-    special.add = false;
+    return special.value + static_cast<float>(dense * loss_.cap_derivative(z));
   }
 
-  // By the logits before their cap; what they were is overwritten.
-  at::Tensor gradient_of(at::Tensor& logits_RV) {
-    plain_.multiply(plain_scales_);
-    at::Tensor gradient_RV = std::move(plain_.exp_RV);
-    if (loss_.two()) {
-      tempered_.multiply(tempered_scales_);
-      gradient_RV.add_(std::move(tempered_.exp_RV));
-    }
-    if (cap_ > 0) gradient_RV.mul_(logits_RV.div_(cap_).square_().neg_().add_(1));
-    std::vector<std::int64_t> places;
-    std::vector<float> values;
-    for (const Special& special : specials_) {
-      places.push_back(special.column * gradient_RV.size(1) + special.id);
-      values.push_back(special.value);
-    }
-    if (!places.empty())
-      gradient_RV.view({-1}).index_copy_(0, on_device(at::tensor(places, at::kLong)),
-                                         on_device(at::tensor(values, at::kFloat)));
+  // By the logits before their cap.
+  template <typename G>
+  at::Tensor gradient_of(const Chunk& chunk, at::Tensor gradient_RV) const {
+    const gpu::Queue queue = queue_at(gradient_RV);
+    const at::Tensor scales = on_device(at::tensor(scales_, at::kFloat));
+    start(gpu::LogitGradient<G>{numbers<const float>(chunk.logits_RV), numbers<const float>(chunk.numbers_RN),
+                                numbers<const float>(scales), numbers<G>(gradient_RV), chunk.size, V_,
+                                gpu::RowNumbers::kFirst + J_, loss_.tempered_factor(), static_cast<float>(cap_), eight()},
+          queue);
+    if (places_.empty()) return gradient_RV;
+    const at::Tensor places = on_device(at::tensor(places_, at::kLong)), values = on_device(at::tensor(values_, at::kFloat));
+    start(gpu::PlaceNumbers<G>{numbers<const std::int64_t>(places), numbers<const float>(values), numbers<G>(gradient_RV),
+                               places.numel()},
+          queue);
     return gradient_RV;
   }
 
@@ -178,9 +215,13 @@ class GpuHeadLoss {
   RowLoss loss_;
   at::Tensor& head_gradient_VD_;
   double cap_;
-  Exponentials plain_, tempered_;  // of the chunk
+  std::int64_t V_, J_;
+  at::Tensor hidden_ND_, back_ND_;      // of the rows that have a label: as products take them; their gradients and a row of zeros
+  at::Tensor ids_NJ_, ids_there_NJ_;    // i32, here and on the device
+  // Of the chunk that is looked at: where special gradients stand in it, and by row the scales of its two softmaxes.
   std::vector<Special> specials_;
-  std::vector<float> plain_scales_, tempered_scales_;  // by row: what makes gradients of exponentials
+  std::vector<std::int64_t> places_;
+  std::vector<float> values_, scales_;
 };
 
 }  // namespace
@@ -192,14 +233,14 @@ void gpu_head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const
 }
 
 std::int64_t gpu_head_rows(std::int64_t vocab_size) {
-  constexpr std::int64_t kNumbers = 1 << 26;  // 256 MiB
-  return std::clamp<std::int64_t>(kNumbers / vocab_size, 128, 1024);
+  constexpr std::int64_t kNumbers = 1 << 28;  // 1 GiB
+  return std::clamp<std::int64_t>(kNumbers / vocab_size / 128 * 128, 128, 2048);
 }
 
-// Logits, exponentials at two temperatures, and what an operation makes beside them; hidden rows and their gradients.
+// Logits of two chunks and the gradient of one; hidden rows, rounded, and their gradients.
 std::uint64_t gpu_head_loss_bytes(std::int64_t rows, std::int64_t hidden_size, std::int64_t vocab_size) {
-  const std::int64_t R = std::min(rows, gpu_head_rows(vocab_size));
-  return sizeof(float) * static_cast<std::uint64_t>(R * (4 * vocab_size + 3 * hidden_size));
+  const std::int64_t R = std::min(rows, gpu_head_rows(vocab_size)), two = std::min(rows, 2 * R);
+  return sizeof(float) * static_cast<std::uint64_t>((two + R) * vocab_size + 3 * rows * hidden_size);
 }
 
 }  // namespace magister

@@ -1,7 +1,7 @@
-// What stands in place of fused_ops.h and trained_linear.h on a GPU: the same formulas out of ATen's operations, which know where their tensors
-// are, with as little kept for the backward pass. They sum without atomics, so that a pass has the same bits each time. On tensors of the host
-// they are what tests look at (MAGISTER_GPU_CODE_ON_HOST=1). They have not run on a GPU.
-// Legend: T rows of a packed batch, K inputs, N outputs, H heads, E numbers of a head.
+// What stands in place of fused_ops.h on a GPU: the same formulas by kernels (train/gpu/), with as little kept for the backward pass. They
+// sum without atomics, so that a pass has the same bits each time. On tensors of the host the kernels are emulated, which is what tests look at
+// (MAGISTER_GPU_CODE_ON_HOST=1). Products: gpu_products.h, attention: gpu_attention.h.
+// Legend: T rows of a packed batch, F columns of an MLP, H heads, E numbers of a head.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "magister/device/launch.h"
+#include "magister/model/activation.h"
 #include "magister/model/rope.h"
 
 namespace magister {
@@ -27,12 +29,17 @@ class GpuCodeScope {
   bool before_;
 };
 
-at::Tensor gpu_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-at::Tensor gpu_rotation(const at::Tensor& x_THE, const RopeTable& rope, std::int64_t turning, bool interleaved);
-at::Tensor gpu_silu_product(const at::Tensor& gate, const at::Tensor& up);
-at::Tensor gpu_linear(const at::Tensor& x_TK, const at::Tensor& weight_NK, const at::Tensor& bias_N, bool bf16);
+// Where a tensor's kernels go: the stream of its device on which ATen's operations go, too, or the host.
+gpu::Queue queue_at(const at::Tensor& tensor);
 
-// left right, f32. bf16: both are rounded to bf16 and their products summed in f32. Not differentiable.
-at::Tensor gpu_product(const at::Tensor& left_MK, const at::Tensor& right_KN, bool bf16);
+// As fused_ops.h has them, by the kernels of train/gpu/. x f32, or bf16 with f32 sums; the result is of type `to`, f32 or bf16.
+at::Tensor gpu_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType to = at::kFloat);
+// The same of the residual stream, and the stream itself for what is added to it: its gradient joins the norm's in one kernel.
+std::pair<at::Tensor, at::Tensor> gpu_norm_of_stream(const at::Tensor& x, const at::Tensor& weight, double eps,
+                                                     at::ScalarType to);
+at::Tensor gpu_rotation(const at::Tensor& x_THE, const RopeTable& rope, std::int64_t turning, bool interleaved);
+// act(gate) * up, of f32 or bf16: of two tensors, or of one with the gate's columns first.
+at::Tensor gpu_gate(const at::Tensor& gate_TF, const at::Tensor& up_TF, Activation activation);
+at::Tensor gpu_gate(const at::Tensor& gate_up_TF2, Activation activation);
 
 }  // namespace magister

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "magister/core/error.h"
+#include "train/gpu_ops.h"
 #include "train/trained_linear.h"
 
 namespace magister {
@@ -50,7 +51,33 @@ at::Tensor LayerWeights::product(const at::Tensor& x_TK, std::size_t row, const 
   return a_RK.defined() ? out_TN + at::linear(at::linear(x_TK, a_RK), b_NR) * scale_ : out_TN;
 }
 
+bool LayerWeights::mixed() const { return bf16_ && GpuCodeScope::is_on(); }
+
+GpuWeight LayerWeights::gpu_weight(Name weight, Name bias) const {
+  const std::size_t holder = layer_.holder[row_of(weight)];
+  return {leaves_[holder], (*this)(bias), factors_[holder].first, factors_[holder].second};
+}
+
+GpuLinearOptions LayerWeights::gpu_options(at::ScalarType to) const { return {true, transposed_, to, scale_}; }
+
+at::Tensor LayerWeights::linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias) const {
+  return gpu_linear(x_TK, {gpu_weight(weight, bias)}, gpu_options(at::kFloat), onto_TN);
+}
+
+at::Tensor LayerWeights::side_by_side(const at::Tensor& x_TK,
+                                      std::initializer_list<std::pair<Name, Name>> weights) const {
+  const std::size_t first = row_of(weights.begin()->first);
+  const bool is_one = !layer_.table[first].stored.empty();
+  if (is_one && config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) return {};
+  std::vector<GpuWeight> all;
+  for (const auto& [weight, bias] : weights) {
+    if (all.empty() || !is_one) all.push_back(gpu_weight(weight, bias));
+  }
+  return gpu_linear(x_TK, all, gpu_options(at::kBFloat16));
+}
+
 at::Tensor LayerWeights::linear(const at::Tensor& x_TK, Name weight, Name bias) const {
+  if (mixed()) return gpu_linear(x_TK, {gpu_weight(weight, bias)}, gpu_options(at::kFloat));
   return product(x_TK, row_of(weight), (*this)(bias));
 }
 

@@ -13,6 +13,7 @@
 
 #include "magister/train/lora.h"
 #include "magister/train/parameters.h"
+#include "train/gpu_products.h"
 
 namespace magister {
 
@@ -29,6 +30,12 @@ class LayerWeights {
   // Of a norm: the weight that multiplies.
   at::Tensor norm(Name name) const;
   at::Tensor linear(const at::Tensor& x_TK, Name weight, Name bias) const;
+  // Whether the pass is a GPU's in bf16: products then take bf16, and give it where what follows takes it.
+  bool mixed() const;
+  // In such a pass: what the product gives, in f32, on top of `onto`, f32.
+  at::Tensor linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias) const;
+  // And of several weights their outputs side by side in bf16, in the order given; undefined where the file has them head by head.
+  at::Tensor side_by_side(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights) const;
   // Of several weights, which the file may hold as one: [T, N] of each, contiguous. {weight, bias}, in the table's order.
   std::vector<at::Tensor> linear(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights) const;
   // Of a mixture of experts. The router's product is f32 in any precision: a choice has no digits to lose.
@@ -43,6 +50,8 @@ class LayerWeights {
   at::Tensor of_expert(std::string TensorNames::Layer::Expert::* name, std::int64_t expert) const;
   // With the whole tensor that holds the row.
   at::Tensor product(const at::Tensor& x_TK, std::size_t row, const at::Tensor& bias_N) const;
+  GpuWeight gpu_weight(Name weight, Name bias) const;
+  GpuLinearOptions gpu_options(at::ScalarType to) const;
 
   const ModelConfig& config_;
   const ParameterLayout::Layer& layer_;

@@ -6,6 +6,7 @@
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/cpu/panels.h"
 #include "train/gpu_ops.h"
+#include "train/gpu_products.h"
 
 namespace magister {
 namespace {
@@ -66,7 +67,7 @@ class TrainedLinear : public torch::autograd::Function<TrainedLinear> {
 
 at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight, const at::Tensor& bias_N, bool inputs_first,
                           bool bf16) {
-  if (GpuCodeScope::is_on()) return gpu_linear(x_TK, inputs_first ? weight.t() : weight, bias_N, bf16);
+  if (GpuCodeScope::is_on()) return gpu_linear(x_TK, {{weight, bias_N}}, {bf16, inputs_first});
   const at::Tensor out_TN = TrainedLinear::apply(x_TK, weight, inputs_first, bf16);
   return bias_N.defined() ? out_TN + bias_N : out_TN;
 }

@@ -9,7 +9,7 @@ namespace magister {
 
 // x_TK weight_NK^T + bias_N, or with inputs_first x_TK weight_KN + bias_N; bias may be undefined. Differentiable by all three; what needs no gradient costs none. bf16: both operands of each of
 // the three products are rounded to bf16, sums and results are f32; x is kept in bf16. On the calling thread;
-// in a GpuCodeScope as gpu_ops.h has it.
+// in a GpuCodeScope as gpu_products.h has it.
 at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight, const at::Tensor& bias_N, bool inputs_first,
                           bool bf16);
 

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "magister/core/fail_point.h"
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "train/fused_ops.h"
+#include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
 #include "train/layer_weights.h"
 #include "train/trained_experts.h"
@@ -30,6 +33,11 @@ struct Norm {
   at::Tensor operator()(const at::Tensor& x) const {
     if (!weight.defined()) return x;
     return centred ? at::layer_norm(x, weight.sizes(), weight, bias, eps) : fused_rms_norm(x, weight, eps);
+  }
+  // And the residual stream that it reads, for what is added to it.
+  std::pair<at::Tensor, at::Tensor> of_stream(const at::Tensor& x_TD, at::ScalarType to) const {
+    if (!weight.defined() || centred || !GpuCodeScope::is_on()) return {(*this)(x_TD), x_TD};
+    return gpu_norm_of_stream(x_TD, weight, eps, to);
   }
 };
 
@@ -67,11 +75,46 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 using Names = TensorNames::Layer;
 
-at::Tensor attention(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
-                     const RopeTable& rope, const TrainBatch& batch, bool interleaved) {
+// What one micro-batch's attention needs besides weights.
+struct AttentionInputs {
+  const TrainBatch& batch;
+  const SequencePlan* sequences;  // of a GPU's code
+  const RopeTable& rope;
+  bool interleaved;
+};
+
+// [T, H, E] of all sequences; k and v have a head for every one of q or one for several.
+at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
+                      const at::Tensor& sinks_H, const LayerShape& shape, const TrainBatch& batch) {
+  const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  if (GpuCodeScope::is_on() && shape.attention_softcap == 0 && !sinks_H.defined())
+    return gpu_plain_attention(q_THE, k_TKE, v_TKE, batch.cu_seqlens, shape);
+  const auto for_all_heads = [&](const at::Tensor& x_TKE) {
+    return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
+  };
+  const at::Tensor k_THE = for_all_heads(k_TKE), v_THE = for_all_heads(v_TKE);
+  std::vector<at::Tensor> outputs;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    outputs.push_back(attend(q_THE.narrow(0, begin, length), k_THE.narrow(0, begin, length),
+                             v_THE.narrow(0, begin, length), sinks_H, shape));
+  }
+  return outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
+}
+
+// Every head's output, [T, H E].
+at::Tensor heads_of(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
+                    const AttentionInputs& in) {
   const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  const std::vector<at::Tensor> qkv = weights.linear(
-      input_TD, {{&Names::q_proj, &Names::q_bias}, {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}});
+  const auto names = {std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
+  const at::Tensor sinks_H = weights(&Names::sinks);
+  const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
+  const bool plain_heads = !weights(&Names::q_norm).defined() && !weights(&Names::k_norm).defined() && shape.clip_qkv == 0;
+  if (flash && plain_heads) {
+    if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names); qkv_TQ.defined())
+      return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved);
+  }
+  const std::vector<at::Tensor> qkv = weights.linear(input_TD, names);
   const auto clipped = [&](const at::Tensor& x) {
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
@@ -81,33 +124,34 @@ at::Tensor attention(const at::Tensor& input_TD, const LayerWeights& weights, co
     if (norm_weight.defined())
       x = fused_rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps);
     x = clipped(x).view({T, heads, E});
-    return shape.rotary_dim == 0 ? x : fused_rotation(x, rope, shape.rotary_dim, interleaved);
+    return shape.rotary_dim == 0 ? x : fused_rotation(x, in.rope, shape.rotary_dim, in.interleaved);
   };
-  const at::Tensor q_THE = turned(qkv[0], &Names::q_norm, H);
-  const auto for_all_heads = [&](const at::Tensor& x_TKE) {
-    return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
-  };
-  const at::Tensor k_THE = for_all_heads(turned(qkv[1], &Names::k_norm, K));
-  const at::Tensor v_THE = for_all_heads(clipped(qkv[2]).view({T, K, E}));
-  const at::Tensor sinks_H = weights(&Names::sinks);
-  std::vector<at::Tensor> outputs;
-  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
-    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
-    outputs.push_back(attend(q_THE.narrow(0, begin, length), k_THE.narrow(0, begin, length),
-                             v_THE.narrow(0, begin, length), sinks_H, shape));
-  }
-  const at::Tensor joined_TD = (outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0)).reshape({T, H * E});
-  return weights.linear(joined_TD, &Names::o_proj, &Names::o_bias);
+  const at::Tensor q_THE = turned(qkv[0], &Names::q_norm, H), k_TKE = turned(qkv[1], &Names::k_norm, K),
+                   v_TKE = clipped(qkv[2]).view({T, K, E});
+  if (!flash) return attend_all(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
+  const at::Tensor qkv_TAE = at::cat({q_THE, k_TKE, v_TKE}, 1).to(at::kBFloat16);
+  return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
 }
 
-at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape) {
+// The last product of a block on top of the residual stream where that is given, which a norm of what it adds forbids.
+at::Tensor added_by(const at::Tensor& x, const LayerWeights& weights, const at::Tensor& stream_TD,
+                    std::string Names::* weight, std::string Names::* bias) {
+  return stream_TD.defined() ? weights.linear_onto(stream_TD, x, weight, bias) : weights.linear(x, weight, bias);
+}
+
+at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
+                        const at::Tensor& stream_TD) {
   const auto down = [&](const at::Tensor& active_TF) {
-    return weights.linear(active_TF, &Names::down_proj, &Names::down_bias);
+    return added_by(active_TF, weights, stream_TD, &Names::down_proj, &Names::down_bias);
   };
+  if (!shape.gated_mlp && weights.mixed())
+    return down(activated(weights.side_by_side(input_TD, {{&Names::up_proj, &Names::up_bias}}), shape.activation));
   if (!shape.gated_mlp)
     return down(activated(weights.linear(input_TD, &Names::up_proj, &Names::up_bias), shape.activation));
-  const std::vector<at::Tensor> gate_up =
-      weights.linear(input_TD, {{&Names::gate_proj, &Names::gate_bias}, {&Names::up_proj, &Names::up_bias}});
+  const auto names = {std::pair(&Names::gate_proj, &Names::gate_bias), {&Names::up_proj, &Names::up_bias}};
+  if (weights.mixed() && shape.swiglu_limit == 0)
+    return down(gpu_gate(weights.side_by_side(input_TD, names), shape.activation));
+  const std::vector<at::Tensor> gate_up = weights.linear(input_TD, names);
   return down(gated(gate_up[0], gate_up[1], shape));
 }
 
@@ -147,6 +191,7 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
       options_(options),
       lora_(lora),
       token_ids_T_(upload(batch.token_ids_T, flat.device())) {
+  if (options.gpu_code) sequences_ = std::make_shared<SequencePlan>(batch.cu_seqlens, flat.device());
   const ModelConfig& config = layout.description().config;
   for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i, flat.device()));
   const c10::NoGradGuard no_graph;
@@ -203,16 +248,31 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   const Norm attention_input{weights.norm(&Names::attention_input_norm), eps, centred,
                              weights(&Names::attention_input_norm_bias)},
       mlp_input{weights.norm(&Names::mlp_input_norm), eps, centred, weights(&Names::mlp_input_norm_bias)};
-  const at::Tensor normed_TD = attention_input(input_TD);
-  const at::Tensor hidden_TD =
-      input_TD + attention_output(attention(normed_TD, weights, shape, rope_[shape.rope_table], batch_,
-                                            layout_.description().names.interleaved_rope_rows));
-  const at::Tensor mlp_input_TD = config.parallel_norms      ? mlp_input(input_TD)
-                                  : config.parallel_residual ? normed_TD
-                                                             : mlp_input(hidden_TD);
-  return hidden_TD + mlp_output(config.is_sparse(static_cast<std::int64_t>(layer))
-                                    ? mixture_of_experts(mlp_input_TD, weights, shape)
-                                    : feed_forward(mlp_input_TD, weights, shape));
+  const bool sparse = config.is_sparse(static_cast<std::int64_t>(layer)),
+             shared = config.parallel_residual && !config.parallel_norms;
+  // A router's choice has no digits to lose.
+  const auto type_for = [&](bool router) { return weights.mixed() && !router ? at::kBFloat16 : at::kFloat; };
+  const auto [normed_TD, stream_TD] = attention_input.of_stream(input_TD, type_for(sparse && shared));
+  // What a block gives goes onto the stream by its last product, or here.
+  const auto add = [&](const at::Tensor& onto_TD, const Norm& norm, bool by_product, const auto& block) {
+    if (by_product && weights.mixed() && !norm.weight.defined()) return block(onto_TD);
+    return onto_TD + norm(block(at::Tensor()));
+  };
+  const AttentionInputs inputs{batch_, sequences_.get(), rope_[shape.rope_table],
+                               layout_.description().names.interleaved_rope_rows};
+  at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
+    return added_by(heads_of(normed_TD, weights, shape, inputs), weights, onto_TD, &Names::o_proj, &Names::o_bias);
+  });
+  at::Tensor mlp_input_TD = normed_TD;
+  if (config.parallel_norms) {
+    mlp_input_TD = mlp_input(input_TD);
+  } else if (!config.parallel_residual) {
+    std::tie(mlp_input_TD, hidden_TD) = mlp_input.of_stream(hidden_TD, type_for(sparse));
+  }
+  return add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
+    return sparse ? mixture_of_experts(mlp_input_TD, weights, shape)
+                  : feed_forward(mlp_input_TD, weights, shape, onto_TD);
+  });
 }
 
 void TrunkPass::put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const {

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,6 +25,8 @@ struct TrainBatch {
   at::Tensor token_ids_T;                // i64, CPU
   std::vector<std::int64_t> cu_seqlens;  // S + 1
 };
+
+struct SequencePlan;  // src/train/gpu_attention.h
 
 struct TrunkOptions {
   bool recompute = false;  // gradient checkpointing by layer
@@ -64,6 +67,7 @@ class TrunkPass {
   std::optional<LoraWeights> lora_;
   at::Tensor token_ids_T_;       // where flat is
   at::Tensor positions_T_;       // i64, likewise, where the model has a table of them
+  std::shared_ptr<const SequencePlan> sequences_;  // of a GPU's code
   std::vector<RopeTable> rope_;  // likewise; [T, R/2] rows for every packed token, by number of the rotary table
   std::vector<Kept> kept_;       // by layer, and the last norm
   at::Tensor hidden_TD_;

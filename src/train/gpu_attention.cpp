@@ -1,0 +1,240 @@
+// See gpu_attention.h. Source of the flash kernel's contract: ATen's flash_api.cpp and attention_backward.cu.
+#include "train/gpu_attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/device/upload.h"
+#include "train/gpu/pass_kernels.h"
+#include "train/gpu_numbers.h"
+#include "train/gpu_ops.h"
+
+namespace magister {
+
+SequencePlan::SequencePlan(const std::vector<std::int64_t>& cu_seqlens, at::Device device)
+    : cu_seqlens(cu_seqlens), cu_seqlens_S1(upload(at::tensor(cu_seqlens, at::kLong).to(at::kInt), device)) {
+  for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
+    longest = std::max(longest, cu_seqlens[s + 1] - cu_seqlens[s]);
+}
+
+bool flash_trains(const LayerShape& shape) {
+  constexpr std::int64_t kMost = 256;
+  return shape.head_dim % 8 == 0 && shape.head_dim <= kMost && shape.heads % shape.kv_heads == 0 &&
+         shape.attention_softcap == 0;
+}
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// Sizes of a call, as autograd keeps them.
+struct FlashCall {
+  std::int64_t H, K, E, R, window, longest, interleaved;
+  double scale;
+
+  std::vector<std::int64_t> kept() const { return {H, K, E, R, window, longest, interleaved}; }
+  static FlashCall of(const std::vector<std::int64_t>& kept, double scale) {
+    return {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], scale};
+  }
+  // What the kernel calls the window to the left. Where the longest sequence has one token ATen would exchange grouped heads with queries, unless there
+  // is a window.
+  std::optional<std::int64_t> left() const {
+    if (longest == 1) return 1;
+    return window > 0 && window < longest ? std::optional(window - 1) : std::nullopt;
+  }
+  std::optional<std::int64_t> right() const { return left() ? std::optional<std::int64_t>(0) : std::nullopt; }
+};
+
+// q, k and v of rows [T, Q], as heads.
+struct Heads {
+  at::Tensor q_THE, k_TKE, v_TKE;
+
+  Heads(const at::Tensor& qkv_TQ, const FlashCall& call) {
+    const at::Tensor all = qkv_TQ.view({qkv_TQ.size(0), call.H + 2 * call.K, call.E});
+    q_THE = all.narrow(1, 0, call.H);
+    k_TKE = all.narrow(1, call.H, call.K);
+    v_TKE = all.narrow(1, call.H + call.K, call.K);
+  }
+};
+
+gpu::HeadsOf<const gpu::Bf16> read(const at::Tensor& x_THE) { return {numbers<const gpu::Bf16>(x_THE), x_THE.stride(0)}; }
+gpu::HeadsOf<gpu::Bf16> written(const at::Tensor& x_THE) { return {numbers<gpu::Bf16>(x_THE), x_THE.stride(0)}; }
+
+// From q, k and v to those of `to`; values are left alone where v is undefined. Without angles nothing turns.
+void turn_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& to, const at::Tensor& cos,
+              const at::Tensor& sin, const FlashCall& call, bool back) {
+  const std::int64_t R = cos.defined() ? call.R : 0;
+  const bool eight = call.E % 8 == 0 && R % 16 == 0;
+  const bool in_place = !v.defined();
+  const gpu::TurnHeads<gpu::Bf16, gpu::Bf16> kernel{read(q),
+                                                    read(k),
+                                                    in_place ? gpu::HeadsOf<const gpu::Bf16>{nullptr, 0} : read(v),
+                                                    written(to.q_THE),
+                                                    written(to.k_TKE),
+                                                    written(to.v_TKE),
+                                                    numbers<const float>(cos),
+                                                    numbers<const float>(sin),
+                                                    q.size(0),
+                                                    call.H,
+                                                    call.K,
+                                                    call.E,
+                                                    R,
+                                                    call.interleaved != 0,
+                                                    in_place,
+                                                    eight,
+                                                    back ? -1.0f : 1.0f};
+  start(kernel, queue_at(q));
+}
+
+std::vector<std::int64_t> on_host(const at::Tensor& cu_seqlens_S1) {
+  const auto* const at = cu_seqlens_S1.const_data_ptr<std::int32_t>();
+  return {at, at + cu_seqlens_S1.numel()};
+}
+
+LayerShape plain_shape(const FlashCall& call) {
+  LayerShape shape;
+  shape.heads = call.H;
+  shape.kv_heads = call.K;
+  shape.head_dim = call.E;
+  shape.sliding_window = call.window;
+  shape.attention_scale = static_cast<float>(call.scale);
+  return shape;
+}
+
+class FlashAttention : public Function<FlashAttention> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv_TQ, const at::Tensor& cu_seqlens_S1,
+                            const std::optional<at::Tensor>& cos, const std::optional<at::Tensor>& sin,
+                            const std::vector<std::int64_t>& sizes, double scale) {
+    const FlashCall call = FlashCall::of(sizes, scale);
+    const Heads heads(qkv_TQ, call);
+    if (cos) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, *cos, *sin, call, false);
+    context->saved_data["sizes"] = sizes;
+    context->saved_data["scale"] = scale;
+    const at::Tensor angles[] = {cos.value_or(at::Tensor()), sin.value_or(at::Tensor())};
+    if (qkv_TQ.is_cpu()) {
+      const at::Tensor out_THE =
+          gpu_plain_attention(heads.q_THE.to(at::kFloat), heads.k_TKE.to(at::kFloat), heads.v_TKE.to(at::kFloat),
+                              on_host(cu_seqlens_S1), plain_shape(call))
+              .to(at::kBFloat16);
+      context->save_for_backward({qkv_TQ, cu_seqlens_S1, angles[0], angles[1]});
+      return out_THE.reshape({qkv_TQ.size(0), call.H * call.E});
+    }
+    const auto [out, sums, state, unused, mask] = at::_flash_attention_forward(
+        heads.q_THE, heads.k_TKE, heads.v_TKE, cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
+        /*is_causal=*/true, /*return_debug_mask=*/false, scale, call.left(), call.right());
+    const at::Tensor out_THE = out;
+    context->save_for_backward({qkv_TQ, cu_seqlens_S1, angles[0], angles[1], out_THE, sums, state, unused});
+    return out_THE.view({qkv_TQ.size(0), call.H * call.E});
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &qkv_TQ = saved[0], &cu_seqlens_S1 = saved[1];
+    const FlashCall call =
+        FlashCall::of(context->saved_data["sizes"].toIntVector(), context->saved_data["scale"].toDouble());
+    const Heads heads(qkv_TQ, call);
+    const at::Tensor gradient_THE =
+        gradients[0].to(at::kBFloat16).contiguous().view({qkv_TQ.size(0), call.H, call.E});
+    at::Tensor q, k, v;
+    if (qkv_TQ.is_cpu()) {
+      std::tie(q, k, v) = plainly(heads, gradient_THE, on_host(cu_seqlens_S1), call);
+    } else {
+      std::tie(q, k, v) = at::_flash_attention_backward(
+          gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, saved[4], saved[5], cu_seqlens_S1, cu_seqlens_S1,
+          call.longest, call.longest, 0.0, /*is_causal=*/true, saved[6], saved[7], call.scale, call.left(),
+          call.right());
+    }
+    at::Tensor of_qkv_TQ = at::empty_like(qkv_TQ);
+    turn_qkv(q.contiguous(), k.contiguous(), v.contiguous(), Heads(of_qkv_TQ, call), saved[2], saved[3], call, true);
+    return {of_qkv_TQ, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  static std::tuple<at::Tensor, at::Tensor, at::Tensor> plainly(const Heads& heads, const at::Tensor& gradient_THE,
+                                                                const std::vector<std::int64_t>& cu_seqlens,
+                                                                const FlashCall& call) {
+    const c10::AutoGradMode with_graph(true);
+    variable_list leaves;
+    for (const at::Tensor& x : {heads.q_THE, heads.k_TKE, heads.v_TKE})
+      leaves.push_back(x.detach().to(at::kFloat).contiguous().requires_grad_(true));
+    const at::Tensor out = gpu_plain_attention(leaves[0], leaves[1], leaves[2], cu_seqlens, plain_shape(call));
+    const variable_list found = torch::autograd::grad({out}, leaves, {gradient_THE.to(at::kFloat)});
+    return {found[0].to(at::kBFloat16), found[1].to(at::kBFloat16), found[2].to(at::kBFloat16)};
+  }
+};
+
+at::Tensor keys_in_window(std::int64_t length, std::int64_t window, at::Device device) {
+  const at::Tensor at = at::arange(length, at::TensorOptions(at::kLong).device(device)),
+                   distance = at.unsqueeze(1) - at.unsqueeze(0);
+  return (distance >= 0) & (distance < window);
+}
+
+// [S, L, H, E] each, sequences of one length.
+at::Tensor attend_alike(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
+  const std::int64_t length = q.size(1), window = shape.sliding_window;
+  const bool windowed = window > 0 && length > window;
+  const std::optional<at::Tensor> mask =
+      windowed ? std::optional(keys_in_window(length, window, q.device())) : std::nullopt;
+  return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, 0.0, !windowed,
+                                          static_cast<double>(shape.attention_scale))
+      .transpose(1, 2);
+}
+
+}  // namespace
+
+at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
+                               const RopeTable* rope, bool interleaved) {
+  MAGISTER_ASSERT(qkv_TQ.scalar_type() == at::kBFloat16 && qkv_TQ.is_contiguous());
+  const bool turns = rope != nullptr && shape.rotary_dim > 0;
+  const FlashCall call{shape.heads,
+                       shape.kv_heads,
+                       shape.head_dim,
+                       turns ? shape.rotary_dim : 0,
+                       shape.sliding_window,
+                       sequences.longest,
+                       interleaved,
+                       static_cast<double>(shape.attention_scale)};
+  return FlashAttention::apply(qkv_TQ, sequences.cu_seqlens_S1, turns ? std::optional(rope->cos_PE2) : std::nullopt,
+                               turns ? std::optional(rope->sin_PE2) : std::nullopt, call.kept(), call.scale);
+}
+
+at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
+                               const std::vector<std::int64_t>& cu_seqlens, const LayerShape& shape) {
+  const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  const auto for_all_heads = [&](const at::Tensor& x_TKE) {
+    return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
+  };
+  const at::Tensor k_THE = for_all_heads(k_TKE), v_THE = for_all_heads(v_TKE);
+  std::map<std::int64_t, std::vector<std::size_t>> by_length;
+  for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) by_length[cu_seqlens[s + 1] - cu_seqlens[s]].push_back(s);
+  if (by_length.size() == 1) {
+    const auto alike = [&](const at::Tensor& x) { return x.view({-1, by_length.begin()->first, H, E}); };
+    return attend_alike(alike(q_THE.contiguous()), alike(k_THE.contiguous()), alike(v_THE.contiguous()), shape)
+        .reshape({T, H, E});
+  }
+  std::vector<at::Tensor> outputs(cu_seqlens.size() - 1);
+  for (const auto& [length, sequences] : by_length) {
+    const auto of_these = [&, length = length, &sequences = sequences](const at::Tensor& x) {
+      std::vector<at::Tensor> all;
+      for (const std::size_t s : sequences) all.push_back(x.narrow(0, cu_seqlens[s], length));
+      return all.size() == 1 ? all[0].unsqueeze(0) : at::stack(all);
+    };
+    const std::vector<at::Tensor> out = attend_alike(of_these(q_THE), of_these(k_THE), of_these(v_THE), shape).unbind(0);
+    for (std::size_t i = 0; i < sequences.size(); ++i) outputs[sequences[i]] = out[i];
+  }
+  return at::cat(outputs, 0);
+}
+
+}  // namespace magister
