@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -192,10 +194,47 @@ at::Tensor attend_alike(const at::Tensor& q, const at::Tensor& k, const at::Tens
       .transpose(1, 2);
 }
 
+// Once a process and GPU: the flash kernel forward and backward against the host's arithmetic, on sequences of one token, of less and of more than a
+// block, two heads a KV head, and the same bits when it runs again. Some milliseconds.
+void check_flash(at::Device device) {
+  static std::mutex mutex;
+  static std::set<int> checked;
+  const std::lock_guard lock(mutex);
+  if (!checked.insert(static_cast<int>(device.index())).second) return;
+  const c10::AutoGradMode with_graph(true);
+  const FlashCall call{4, 2, 64, 64, 0, 150, 0, 0.125};
+  const at::Tensor cu = at::tensor({0, 1, 38, 188}, at::kInt);
+  const auto waves = [](std::int64_t columns, double step) {
+    return at::sin(at::arange(188 * columns, at::kFloat).mul_(step)).view({188, columns});
+  };
+  const at::Tensor qkv = waves(512, 1.37).mul_(2).to(at::kBFloat16), gradient = waves(256, 0.71).to(at::kBFloat16);
+  const at::Tensor angles = waves(32, 0.33).mul_(3);
+  const auto run = [&](at::Device where) {
+    const at::Tensor leaf = qkv.to(where).requires_grad_(true);
+    const at::Tensor out = FlashAttention::apply(leaf.clone(), cu.to(where), std::optional(at::cos(angles).to(where)),
+                                                 std::optional(at::sin(angles).to(where)), call.kept(), call.scale);
+    const at::Tensor back = torch::autograd::grad({out}, {leaf}, {gradient.to(where)})[0];
+    return at::cat({out.detach().cpu(), back.cpu()}, 1);
+  };
+  const at::Tensor found = run(device), expected = run(at::kCPU).to(at::kFloat);
+  MAGISTER_CHECK(at::equal(found, run(device)), ExitCode::kInternal,
+                 "flash attention gives other bits when it runs again on {} (a training would not be repeatable); train "
+                 "with `precision: f32` and report this",
+                 device.str());
+  constexpr double kLimit = 2e-2;  // of the largest; neighbouring numbers of bf16 are 8e-3 apart
+  const double apart =
+      ((found.to(at::kFloat) - expected).abs().max() / expected.abs().max()).item<double>();
+  MAGISTER_CHECK(apart <= kLimit, ExitCode::kInternal,
+                 "flash attention on {} is {} from the host's (at most {} is rounding); train with `precision: f32` and "
+                 "report this",
+                 device.str(), apart, kLimit);
+}
+
 }  // namespace
 
 at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
                                const RopeTable* rope, bool interleaved) {
+  check_flash(qkv_TQ.device());
   MAGISTER_ASSERT(qkv_TQ.scalar_type() == at::kBFloat16 && qkv_TQ.is_contiguous());
   const bool turns = rope != nullptr && shape.rotary_dim > 0;
   const FlashCall call{shape.heads,

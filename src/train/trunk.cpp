@@ -316,22 +316,4 @@ void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embed
                                    gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));
 }
 
-std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute) {
-  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size);
-  const double H = static_cast<double>(config.num_attention_heads * config.head_dim),
-               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
-  // What autograd keeps of a layer, counted from its operations: stream and norms, q, k, v and their turned copies, MLP.
-  double layer = T * (12 * D + 10 * H + 5 * F);
-  if (config.attn_logit_softcapping > 0 || config.attention_sinks)
-    layer += 4 * T * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
-  double sparse = 0;  // layers with experts keep of every chosen one its input and output, in the place of an MLP
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.is_sparse(i) ? 1 : 0;
-  const double k = static_cast<double>(config.num_experts_per_tok),
-               mixture = T * (k * (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
-                              4 * static_cast<double>(config.num_experts));
-  const double all = (layer - (sparse == L ? 5 * T * F : 0)) * L + mixture * sparse;
-  const double kept = recompute ? T * D * L + layer + (sparse > 0 ? mixture : 0) : all;
-  return static_cast<std::uint64_t>(4 * (kept + 4 * T * D));
-}
-
 }  // namespace magister

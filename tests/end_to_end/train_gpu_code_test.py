@@ -170,7 +170,7 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
         arguments = ("tasks.0.train.precision=bf16", "tasks.0.train.steps=4", "tasks.0.train.adapter.targets=all-linear", "tasks.0.train.optimizer.lr=2.0e-3")
         self.train("lora-cpu", 1, *arguments)
         self.train("lora", 2, *arguments, **ON_HOST)
-        self.compare("lora", "lora-cpu", (3e-4, 6e-3, 2.5e-2))
+        self.compare("lora", "lora-cpu", (1.5e-3, 6.5e-3, 1.2e-1))  # bf16 rounds more on GPUs
 
     def test_every_objective(self):
         world = tiny_world.World(self.folder / "objectives", records=3, text=CHAIN, results=("teacher.h5", *(f"{name}.h5" for name in STUDENTS)))

@@ -28,10 +28,14 @@ struct TrainBatch {
 
 struct SequencePlan;  // src/train/gpu_attention.h
 
+// Whatever changes the bits of a GPU's passes (kernels, roundings, chunks of the head) changes this: it is a part of a training's identity there.
+inline constexpr const char* kGpuPasses = "2";
+
 struct TrunkOptions {
   bool recompute = false;  // gradient checkpointing by layer
-  bool bf16 =
-      false;  // the layers' products have both operands in bf16 and sums in f32; all else, attention's products too, is f32
+  // The layers' products have both operands in bf16 and sums in f32. On CPUs all else is f32, attention's products, too; in a GPU's code what only
+  // products and attention read is bf16 (decision 049).
+  bool bf16 = false;
   bool gpu_code = false;  // a GPU's operations (src/train/gpu_ops.h); without them the weights are on the CPU
 };
 
@@ -75,5 +79,8 @@ class TrunkPass {
 
 // Upper bound of the memory that a pass of so many tokens keeps between forward and backward.
 std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute);
+// The same of a GPU's code, in which bf16 halves most of it, with what a layer's operations make beside it while they run.
+std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute,
+                              bool bf16);
 
 }  // namespace magister

@@ -12,6 +12,7 @@
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/train/gradient_tree.h"
+#include "magister/train/trunk.h"
 #include "tasks/train/data.h"
 #include "tasks/train/job.h"
 
@@ -244,6 +245,7 @@ Attributes TrainJob::identity() {
   const auto copied = [this] {
     return files_beside_weights(checkpoint_.tokenizer_path(), lora_ ? "" : checkpoint_.path());
   };
+  if (model_.gpu) attributes.emplace_back("gpu_passes", std::string(kGpuPasses));
   attributes.emplace_back("copied_files_sha256", small_files_sha256(context_.world, copied, context_.stop_poll()));
   leave_if_stopped(context_.world, context_.stop);
   own_identity_.clear();
@@ -293,7 +295,7 @@ std::string TrainJob::state_identity() const {
   const IndexRange records = dataset_.records();
   all += fmt::format("records {} to {} of {}\n", records.begin, records.end, dataset_.num_source_records());
   // Results of the two kinds of devices agree within rounding, not to the bit.
-  if (model_.gpu) all += "gpu\n";
+  if (model_.gpu) all += fmt::format("gpu {}\n", kGpuPasses);
   for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";
   return sha256_hex(all);
 }

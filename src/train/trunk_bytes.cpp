@@ -1,0 +1,64 @@
+// What passes keep, for plans; see trunk.h. Counted from the operations of trunk.cpp.
+#include <algorithm>
+
+#include "magister/train/trunk.h"
+
+namespace magister {
+
+std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute) {
+  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size);
+  const double H = static_cast<double>(config.num_attention_heads * config.head_dim),
+               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
+  // What autograd keeps of a layer, counted from its operations: stream and norms, q, k, v and their turned copies, MLP.
+  double layer = T * (12 * D + 10 * H + 5 * F);
+  if (config.attn_logit_softcapping > 0 || config.attention_sinks)
+    layer += 4 * T * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  double sparse = 0;  // layers with experts keep of every chosen one its input and output, in the place of an MLP
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.is_sparse(i) ? 1 : 0;
+  const double k = static_cast<double>(config.num_experts_per_tok),
+               mixture = T * (k * (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
+                              4 * static_cast<double>(config.num_experts));
+  const double all = (layer - (sparse == L ? 5 * T * F : 0)) * L + mixture * sparse;
+  const double kept = recompute ? T * D * L + layer + (sparse > 0 ? mixture : 0) : all;
+  return static_cast<std::uint64_t>(4 * (kept + 4 * T * D));
+}
+
+namespace {
+
+// Bytes that a GPU's code keeps of a token in a layer, counted from gpu_ops.cpp, gpu_products.cpp and gpu_attention.cpp.
+double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, bool bf16) {
+  const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
+               H = static_cast<double>(config.num_attention_heads), F = static_cast<double>(config.intermediate_size),
+               Q = (H + 2 * static_cast<double>(config.num_key_value_heads)) * E, x = bf16 ? 2 : 4;
+  // The stream twice and what its norms give; q, k and v, the heads' output and their sums; gate, up and what comes of them.
+  double bytes = 2 * (4 + x) * D + x * (Q + H * E) + 4 * H;
+  const bool flash = bf16 && config.attn_logit_softcapping == 0 && !config.attention_sinks && E <= 256;
+  // Without flash attention: turned q and k, and KV heads for all heads.
+  if (!flash) bytes += 4 * (4 * H * E);
+  if (config.qk_norm) bytes += 4 * 2 * Q;
+  if (config.attn_logit_softcapping > 0 || config.attention_sinks) bytes += 16 * static_cast<double>(longest) * H;
+  if (!sparse) return bytes + x * 3 * F;
+  // As on CPUs, in f32: of every chosen expert its input and output.
+  return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
+                          (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
+                      4 * static_cast<double>(config.num_experts));
+}
+
+}  // namespace
+
+std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute,
+                              bool bf16) {
+  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
+               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
+  double all = 0, largest = 0;
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const double layer = gpu_layer_bytes(config, longest, config.is_sparse(i), bf16);
+    all += layer;
+    largest = std::max(largest, layer);
+  }
+  // Beside them: gradients of the stream and of what a layer's widest operations read and write.
+  const double passing = 4 * 4 * D + (bf16 ? 2 : 4) * 4 * std::max(F, D);
+  return static_cast<std::uint64_t>(T * ((recompute ? 4 * D * L + largest : all) + passing));
+}
+
+}  // namespace magister
