@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
 #include "magister/device/upload.h"
+#include "magister/parallel/thread_pool.h"
 #include "train/gpu/head_kernels.h"
 #include "train/gpu_numbers.h"
 #include "train/gpu_ops.h"
@@ -45,7 +46,8 @@ class Coming {
 class GpuHeadLoss {
  public:
   GpuHeadLoss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadRows& rows,
-              const HeadLossOptions& options, bool sampled, double scale, at::Tensor& head_gradient_VD)
+              const HeadLossOptions& options, bool sampled, double scale, at::Tensor& head_gradient_VD,
+              ThreadPool* pool)
       : hidden_TD_(hidden_TD),
         head_(options.bf16 ? head_VD.to(at::kBFloat16) : head_VD),
         rows_(rows),
@@ -54,7 +56,8 @@ class GpuHeadLoss {
         head_gradient_VD_(head_gradient_VD),
         cap_(options.scaling.softcap),
         V_(head_VD.size(0)),
-        J_(1 + rows.K) {}
+        J_(1 + rows.K),
+        pool_(pool) {}
 
   // The next chunk's logits are on their way before the host looks at those of this one: the device does not wait for it.
   void run(HeadLossResult& result) {
@@ -143,15 +146,40 @@ class GpuHeadLoss {
     return ids_NJ;
   }
 
-  // Losses, and what makes gradients of logits: scales by row, and the gradients of special tokens.
+  // Losses, and what makes gradients of logits: scales by row, and the gradients of special tokens. A teacher's row takes the host some
+  // microseconds: slices of rows on the pool's threads, put together in their order.
   void look_at_rows(const Chunk& chunk, HeadLossResult& result) {
+    const std::int64_t num_slices = (chunk.size + kSliceRows - 1) / kSliceRows;
+    const at::Tensor& numbers_RN = chunk.numbers.wait();
+    sums_.resize(static_cast<std::size_t>(chunk.size));
+    scales_.resize(static_cast<std::size_t>(2 * chunk.size));
+    slices_.resize(static_cast<std::size_t>(num_slices));
+    on_threads(pool_, num_slices, [&](std::int64_t slice) { look_at_slice(chunk, numbers_RN, slice); });
     places_.clear();
     values_.clear();
-    scales_.clear();
-    const at::Tensor& numbers_RN = chunk.numbers.wait();
+    for (const Specials& slice : slices_) {
+      places_.insert(places_.end(), slice.places.begin(), slice.places.end());
+      values_.insert(values_.end(), slice.values.begin(), slice.values.end());
+    }
     for (std::int64_t r = 0; r < chunk.size; ++r) {
+      const RowSums& row = sums_[static_cast<std::size_t>(r)];
+      result.label_logprob_T.data_ptr<float>()[rows_.index[static_cast<std::size_t>(chunk.begin + r)]] =
+          row.label_logprob;
+      result.loss += row.loss;
+      result.lm += row.lm;
+      result.distill += row.distill;
+      result.num_teacher_rows += row.teacher;
+    }
+  }
+
+  void look_at_slice(const Chunk& chunk, const at::Tensor& numbers_RN, std::int64_t slice) {
+    Specials& out = slices_[static_cast<std::size_t>(slice)];
+    out.places.clear();
+    out.values.clear();
+    const std::int64_t end = std::min(chunk.size, (slice + 1) * kSliceRows);
+    std::vector<Special> specials;
+    for (std::int64_t r = slice * kSliceRows; r < end; ++r) {
       const float* const number = numbers_RN.const_data_ptr<float>() + r * (gpu::RowNumbers::kFirst + J_);
-      const std::int64_t t = rows_.index[static_cast<std::size_t>(chunk.begin + r)];
       const RowSoftmax plain{1, number[0], number[1]};
       const float factor = loss_.tempered_factor();
       const RowSoftmax tempered = loss_.two() ? RowSoftmax{factor, factor * number[0], number[2]} : plain;
@@ -165,19 +193,16 @@ class GpuHeadLoss {
         }
         return number[gpu::RowNumbers::kFirst + at];
       };
-      specials_.clear();
-      const RowSums row = loss_.row(t, plain, tempered, logit, static_cast<std::int32_t>(r), specials_);
-      for (const Special& special : specials_) {
-        places_.push_back(r * V_ + special.id);
-        values_.push_back(whole(special, row, plain, tempered, logit));
+      specials.clear();
+      const RowSums row = loss_.row(rows_.index[static_cast<std::size_t>(chunk.begin + r)], plain, tempered, logit,
+                                    static_cast<std::int32_t>(r), specials);
+      for (const Special& special : specials) {
+        out.places.push_back(r * V_ + special.id);
+        out.values.push_back(whole(special, row, plain, tempered, logit));
       }
-      result.label_logprob_T.data_ptr<float>()[t] = row.label_logprob;
-      result.loss += row.loss;
-      result.lm += row.lm;
-      result.distill += row.distill;
-      result.num_teacher_rows += row.teacher;
-      scales_.push_back(static_cast<float>(row.plain / plain.sum));
-      scales_.push_back(static_cast<float>(row.tempered / tempered.sum));
+      sums_[static_cast<std::size_t>(r)] = row;
+      scales_[static_cast<std::size_t>(2 * r)] = static_cast<float>(row.plain / plain.sum);
+      scales_[static_cast<std::size_t>(2 * r + 1)] = static_cast<float>(row.tempered / tempered.sum);
     }
   }
 
@@ -218,18 +243,26 @@ class GpuHeadLoss {
   std::int64_t V_, J_;
   at::Tensor hidden_ND_, back_ND_;      // of the rows that have a label: as products take them; their gradients and a row of zeros
   at::Tensor ids_NJ_, ids_there_NJ_;    // i32, here and on the device
-  // Of the chunk that is looked at: where special gradients stand in it, and by row the scales of its two softmaxes.
-  std::vector<Special> specials_;
+  ThreadPool* pool_;
+  // Of the chunk that is looked at, by row: losses, and the scales of two softmaxes; by slice and all together: gradients of special tokens.
+  struct Specials {
+    std::vector<std::int64_t> places;  // in the chunk's logits
+    std::vector<float> values;
+  };
+  static constexpr std::int64_t kSliceRows = 64;
+  std::vector<RowSums> sums_;
+  std::vector<float> scales_;
+  std::vector<Specials> slices_;
   std::vector<std::int64_t> places_;
-  std::vector<float> values_, scales_;
+  std::vector<float> values_;
 };
 
 }  // namespace
 
 void gpu_head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadRows& rows,
                    const HeadLossOptions& options, bool sampled, double scale, at::Tensor& head_gradient_VD,
-                   HeadLossResult& result) {
-  GpuHeadLoss(hidden_TD, head_VD, rows, options, sampled, scale, head_gradient_VD).run(result);
+                   HeadLossResult& result, ThreadPool* pool) {
+  GpuHeadLoss(hidden_TD, head_VD, rows, options, sampled, scale, head_gradient_VD, pool).run(result);
 }
 
 std::int64_t gpu_head_rows(std::int64_t vocab_size) {

@@ -13,11 +13,13 @@
 
 namespace magister {
 
+class ThreadPool;
+
 // head_gradient_VD: undefined: the head is frozen. Adds to result, whose tensors stand already: hidden_gradient_TD where hidden_TD is, label_logprob_T
-// on the host. The sum over a row's exponentials is f32 here. Local.
+// on the host. The sum over a row's exponentials is f32 here. pool: threads of the host for the rows' losses, or null. Local.
 void gpu_head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadRows& rows,
                    const HeadLossOptions& options, bool sampled, double scale, at::Tensor& head_gradient_VD,
-                   HeadLossResult& result);
+                   HeadLossResult& result, ThreadPool* pool);
 
 // Rows of logits that stand at once: a function of the vocabulary alone.
 std::int64_t gpu_head_rows(std::int64_t vocab_size);

@@ -207,7 +207,8 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
   if (result.num_rows == 0) return result;
   if (options.gpu_code) {
     at::Tensor none;
-    gpu_head_loss(hidden_TD, head_VD, rows, options, targets.sampled, scale, frozen ? none : head_gradient_VD, result);
+    gpu_head_loss(hidden_TD, head_VD, rows, options, targets.sampled, scale, frozen ? none : head_gradient_VD, result,
+                  pool);
     return result;
   }
   HeadLoss(hidden_TD, head_VD, rows, options, targets.sampled, scale,

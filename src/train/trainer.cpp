@@ -152,7 +152,8 @@ Trainer::Outcome Trainer::token_losses(const MicroBatch& batch, const TrunkPass&
   options.gradient = gradients != nullptr;
   at::Tensor none;
   const HeadLossResult result =
-      head_loss(pass.hidden_TD(), head(), targets, options, scale, gradients != nullptr ? gradients->head : none);
+      head_loss(pass.hidden_TD(), head(), targets, options, scale, gradients != nullptr ? gradients->head : none,
+                fewer_passes_ ? &pool_ : nullptr);
   if (gradients != nullptr) gradients->hidden_TD = result.hidden_gradient_TD;
   Outcome outcome;
   outcome.loss = result.loss;

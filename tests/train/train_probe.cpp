@@ -1,6 +1,6 @@
 // Trains a model on sequences of token ids, for oracle_test.py to compare with transformers and torch. Sequences of a micro-batch are packed.
-// usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2: hidden states of the inference forward and of training, and every gradient
-//        of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass; 2: products in bf16
+// usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2|3: hidden states of the inference forward and of training, and every gradient
+//        of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass; 2: products in bf16; 3: both
 //        train_probe steps MODEL STEPS.json OPTIONS.json THREADS: a line a step: loss, norm, lr
 // MAGISTER_GPU_CODE_ON_HOST=1 in the environment: by a GPU's code.
 // STEPS.json: steps of micro-batches of sequences of ids. A label of every token but a sequence's first.
@@ -57,7 +57,7 @@ std::vector<MicroBatch> micro_batches(const json& step) {
 }
 
 int gradients(const std::string& model, const json& steps, const std::filesystem::path& out, const std::string& how) {
-  const TrunkOptions trunk{how == "1", how == "2", wanted_gpu().has_value()};
+  const TrunkOptions trunk{how == "1" || how == "3", how == "2" || how == "3", wanted_gpu().has_value()};
   const auto file = TensorFile::open(model);
   const ParameterLayout layout(describe_model(model, *file));
   const Communicator alone;

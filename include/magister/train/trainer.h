@@ -217,7 +217,7 @@ class Trainer {
   Communicator alone_;
   Communicator sums_;  // world's ranks, for messages that are under way beside others
   TrainingDevice device_;
-  ThreadPool pool_;
+  mutable ThreadPool pool_;
   std::optional<ThreadPool> fewer_passes_;  // than threads; of a GPU one, on this thread, whose device it is
   StagedCopies copies_;
   Communicator host_;   // world's ranks on this host

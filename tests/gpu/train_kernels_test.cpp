@@ -1,0 +1,172 @@
+// What a training's passes are made of, on the GPU against the host, where the same kernels are emulated and plain arithmetic stands in the place of
+// flash attention and cuBLAS: forward and gradients, within rounding, and with the same bits when they run again. The kernels are named by the tests.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+#include <vector>
+
+#include "gpu/gpu_under_test.h"
+#include "magister/device/upload.h"
+#include "magister/train/head_loss.h"
+#include "train/gpu_attention.h"
+#include "train/gpu_ops.h"
+#include "train/gpu_products.h"
+
+namespace magister {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Operation = std::function<at::Tensor(const Tensors&)>;
+
+// The output and the gradients by all inputs of a floating type, on the CPU again.
+Tensors run_on(at::Device device, const Operation& operation, const Tensors& inputs) {
+  Tensors there, leaves;
+  for (const at::Tensor& input : inputs) {
+    there.push_back(input.to(device, /*non_blocking=*/false, /*copy=*/true));
+    if (input.is_floating_point()) leaves.push_back(there.back().requires_grad_(true));
+  }
+  const at::Tensor out = operation(there);
+  const at::Tensor gradient =
+      at::sin(at::arange(out.numel(), at::kFloat)).view(out.sizes()).to(out.options().requires_grad(false));
+  Tensors all = torch::autograd::grad({out}, leaves, {gradient});
+  all.insert(all.begin(), out.detach());
+  for (at::Tensor& tensor : all) tensor = tensor.cpu();
+  return all;
+}
+
+// limit: of the largest number of a tensor.
+void expect_like_the_host(const Operation& operation, const Tensors& inputs, double limit) {
+  const at::Device device = device_of(gpu::gpu_queue());
+  const Tensors host = run_on(at::kCPU, operation, inputs), found = run_on(device, operation, inputs),
+                again = run_on(device, operation, inputs);
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    EXPECT_TRUE(at::equal(found[i], again[i])) << "tensor " << i << " differs in a second run";
+    const at::Tensor expected = host[i].to(at::kDouble);
+    EXPECT_LE((found[i].to(at::kDouble) - expected).abs().max().item<double>(),
+              limit * expected.abs().max().item<double>())
+        << "tensor " << i;
+  }
+}
+
+constexpr double kF32 = 4e-6, kBf16 = 1.6e-2;  // a few roundings; neighbouring numbers
+
+TEST(TrainKernels, TrainNormAndTrainNormBack) {
+  at::manual_seed(1);
+  for (const std::int64_t D : {33, 128, 2048, 5000}) {
+    for (const bool bf16 : {false, true}) {
+      expect_like_the_host(
+          [&](const Tensors& in) {
+            const auto [normed, stream] = gpu_norm_of_stream(in[0], in[1], 1e-5, bf16 ? at::kBFloat16 : at::kFloat);
+            return normed.to(at::kFloat) + stream;
+          },
+          {at::randn({77, D}), at::rand({D}) + 0.5}, bf16 ? kBf16 : kF32);
+    }
+  }
+}
+
+TEST(TrainKernels, TurnHeads) {
+  at::manual_seed(2);
+  const at::Tensor angles = at::randn({33, 32}) * 3;
+  for (const bool interleaved : {false, true}) {
+    for (const std::int64_t E : {64, 70, 96}) {
+      expect_like_the_host(
+          [&](const Tensors& in) {
+            return gpu_rotation(in[0], {at::cos(in[1].detach()), at::sin(in[1].detach())}, 64, interleaved);
+          },
+          {at::randn({33, 5, E}), angles.to(at::kFloat)}, kF32);
+    }
+  }
+}
+
+TEST(TrainKernels, TrainGateAndTrainGateBack) {
+  at::manual_seed(3);
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+    for (const std::int64_t F : {37, 8200}) {
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        expect_like_the_host([&](const Tensors& in) { return gpu_gate(in[0], activation); },
+                             {(at::randn({9, 2 * F}) * 3).to(type)}, type == at::kFloat ? kF32 : kBf16);
+      }
+    }
+  }
+}
+
+TEST(TrainKernels, FlashAttentionOfSequencesOfUnlikeLengths) {
+  at::manual_seed(4);
+  const std::vector<std::int64_t> cu_seqlens = {0, 1, 140, 457, 460};
+  for (const std::int64_t window : {0, 50}) {
+    for (const std::int64_t E : {64, 128, 256}) {
+      LayerShape shape;
+      shape.heads = 8;
+      shape.kv_heads = 2;
+      shape.head_dim = shape.rotary_dim = E;
+      shape.sliding_window = window;
+      shape.attention_scale = 0.1f;
+      expect_like_the_host(
+          [&](const Tensors& in) {
+            const SequencePlan sequences(cu_seqlens, in[0].device());
+            const RopeTable rope{at::cos(in[1].detach()), at::sin(in[1].detach())};
+            return gpu_flash_attention(in[0].clone(), sequences, shape, &rope, false);
+          },
+          {at::randn({460, 12 * E}).to(at::kBFloat16), at::randn({460, E / 2}) * 3}, 2e-2);
+    }
+  }
+}
+
+TEST(TrainKernels, ProductsInBf16) {
+  at::manual_seed(5);
+  for (const at::ScalarType to : {at::kFloat, at::kBFloat16}) {
+    expect_like_the_host(
+        [&](const Tensors& in) {
+          return gpu_linear(in[0], {{in[1], in[2]}, {in[3], {}, in[4], in[5]}}, {true, false, to, 2.0});
+        },
+        {at::randn({200, 256}).to(at::kBFloat16), at::randn({96, 256}), at::randn({96}), at::randn({64, 256}),
+         at::randn({8, 256}), at::randn({64, 8})},
+        kBf16);
+  }
+  expect_like_the_host([](const Tensors& in) { return gpu_linear(in[0], {{in[1]}}, {true, true}, in[2]); },
+                       {at::randn({200, 256}).to(at::kBFloat16), at::randn({256, 96}), at::randn({200, 96})}, kBf16);
+}
+
+// Two chunks and rows without labels.
+TEST(TrainKernels, RowNumbersLogitGradientAndPlaceNumbers) {
+  at::manual_seed(6);
+  constexpr std::int64_t T = 2300, D = 64, K = 8;
+  for (const std::int64_t V : {1000, 40003}) {
+    for (const bool bf16 : {false, true}) {
+      HeadLossTargets targets;
+      targets.labels_T = at::randint(V, {T}, at::kLong);
+      targets.labels_T.narrow(0, 100, 30).fill_(-100);
+      targets.teacher_ids_TK = std::get<1>(at::rand({T, 1000}).topk(K, 1)).to(at::kInt);
+      targets.teacher_logprobs_TK = at::log_softmax(at::randn({T, K}) * 2, 1) - 0.1;
+      HeadLossOptions options;
+      options.gpu_code = true;
+      options.bf16 = bf16;
+      options.distill.temperature = 1.5;
+      options.distill.lm_weight = 0.5;
+      options.scaling.softcap = 20;
+      const at::Tensor hidden = at::randn({T, D}), head = at::randn({V, D});
+      std::vector<Tensors> all;
+      std::vector<double> losses;
+      for (const at::Device device : {at::Device(at::kCPU), device_of(gpu::gpu_queue()), device_of(gpu::gpu_queue())}) {
+        at::Tensor gradient = at::zeros({V, D}, at::TensorOptions(at::kFloat).device(device));
+        const HeadLossResult result =
+            head_loss(hidden.to(device), head.to(device), targets, options, 1e-3, gradient);
+        all.push_back({result.hidden_gradient_TD.cpu(), gradient.cpu(), at::nan_to_num(result.label_logprob_T)});
+        losses.push_back(result.loss);
+      }
+      EXPECT_NEAR(losses[1] / losses[0], 1, 1e-5);
+      EXPECT_EQ(losses[1], losses[2]);
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_TRUE(at::equal(all[1][i], all[2][i])) << i;
+        EXPECT_LE((all[1][i] - all[0][i]).abs().max().item<double>(),
+                  (bf16 ? kBf16 : 2e-5) * all[0][i].abs().max().item<double>())
+            << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace magister
