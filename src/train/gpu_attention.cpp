@@ -70,7 +70,9 @@ struct Heads {
   }
 };
 
-gpu::HeadsOf<const gpu::Bf16> read(const at::Tensor& x_THE) { return {numbers<const gpu::Bf16>(x_THE), x_THE.stride(0)}; }
+gpu::HeadsOf<const gpu::Bf16> read(const at::Tensor& x_THE) {
+  return {numbers<const gpu::Bf16>(x_THE), x_THE.stride(0)};
+}
 gpu::HeadsOf<gpu::Bf16> written(const at::Tensor& x_THE) { return {numbers<gpu::Bf16>(x_THE), x_THE.stride(0)}; }
 
 // From q, k and v to those of `to`; values are left alone where v is undefined. Without angles nothing turns.
@@ -147,16 +149,15 @@ class FlashAttention : public Function<FlashAttention> {
     const FlashCall call =
         FlashCall::of(context->saved_data["sizes"].toIntVector(), context->saved_data["scale"].toDouble());
     const Heads heads(qkv_TQ, call);
-    const at::Tensor gradient_THE =
-        gradients[0].to(at::kBFloat16).contiguous().view({qkv_TQ.size(0), call.H, call.E});
+    const at::Tensor gradient_THE = gradients[0].to(at::kBFloat16).contiguous().view({qkv_TQ.size(0), call.H, call.E});
     at::Tensor q, k, v;
     if (qkv_TQ.is_cpu()) {
       std::tie(q, k, v) = plainly(heads, gradient_THE, on_host(cu_seqlens_S1), call);
     } else {
-      std::tie(q, k, v) = at::_flash_attention_backward(
-          gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, saved[4], saved[5], cu_seqlens_S1, cu_seqlens_S1,
-          call.longest, call.longest, 0.0, /*is_causal=*/true, saved[6], saved[7], call.scale, call.left(),
-          call.right());
+      std::tie(q, k, v) =
+          at::_flash_attention_backward(gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, saved[4], saved[5],
+                                        cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
+                                        /*is_causal=*/true, saved[6], saved[7], call.scale, call.left(), call.right());
     }
     at::Tensor of_qkv_TQ = at::empty_like(qkv_TQ);
     turn_qkv(q.contiguous(), k.contiguous(), v.contiguous(), Heads(of_qkv_TQ, call), saved[2], saved[3], call, true);
@@ -217,17 +218,18 @@ void check_flash(at::Device device) {
     return at::cat({out.detach().cpu(), back.cpu()}, 1);
   };
   const at::Tensor found = run(device), expected = run(at::kCPU).to(at::kFloat);
-  MAGISTER_CHECK(at::equal(found, run(device)), ExitCode::kInternal,
-                 "flash attention gives other bits when it runs again on {} (a training would not be repeatable); train "
-                 "with `precision: f32` and report this",
-                 device.str());
+  MAGISTER_CHECK(
+      at::equal(found, run(device)), ExitCode::kInternal,
+      "flash attention gives other bits when it runs again on {} (a training would not be repeatable); train "
+      "with `precision: f32` and report this",
+      device.str());
   constexpr double kLimit = 2e-2;  // of the largest; neighbouring numbers of bf16 are 8e-3 apart
-  const double apart =
-      ((found.to(at::kFloat) - expected).abs().max() / expected.abs().max()).item<double>();
-  MAGISTER_CHECK(apart <= kLimit, ExitCode::kInternal,
-                 "flash attention on {} is {} from the host's (at most {} is rounding); train with `precision: f32` and "
-                 "report this",
-                 device.str(), apart, kLimit);
+  const double apart = ((found.to(at::kFloat) - expected).abs().max() / expected.abs().max()).item<double>();
+  MAGISTER_CHECK(
+      apart <= kLimit, ExitCode::kInternal,
+      "flash attention on {} is {} from the host's (at most {} is rounding); train with `precision: f32` and "
+      "report this",
+      device.str(), apart, kLimit);
 }
 
 }  // namespace
@@ -237,14 +239,9 @@ at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& seq
   check_flash(qkv_TQ.device());
   MAGISTER_ASSERT(qkv_TQ.scalar_type() == at::kBFloat16 && qkv_TQ.is_contiguous());
   const bool turns = rope != nullptr && shape.rotary_dim > 0;
-  const FlashCall call{shape.heads,
-                       shape.kv_heads,
-                       shape.head_dim,
-                       turns ? shape.rotary_dim : 0,
-                       shape.sliding_window,
-                       sequences.longest,
-                       interleaved,
-                       static_cast<double>(shape.attention_scale)};
+  const FlashCall call{
+      shape.heads,          shape.kv_heads,    shape.head_dim, turns ? shape.rotary_dim : 0,
+      shape.sliding_window, sequences.longest, interleaved,    static_cast<double>(shape.attention_scale)};
   return FlashAttention::apply(qkv_TQ, sequences.cu_seqlens_S1, turns ? std::optional(rope->cos_PE2) : std::nullopt,
                                turns ? std::optional(rope->sin_PE2) : std::nullopt, call.kept(), call.scale);
 }
@@ -270,7 +267,8 @@ at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE,
       for (const std::size_t s : sequences) all.push_back(x.narrow(0, cu_seqlens[s], length));
       return all.size() == 1 ? all[0].unsqueeze(0) : at::stack(all);
     };
-    const std::vector<at::Tensor> out = attend_alike(of_these(q_THE), of_these(k_THE), of_these(v_THE), shape).unbind(0);
+    const std::vector<at::Tensor> out =
+        attend_alike(of_these(q_THE), of_these(k_THE), of_these(v_THE), shape).unbind(0);
     for (std::size_t i = 0; i < sequences.size(); ++i) outputs[sequences[i]] = out[i];
   }
   return at::cat(outputs, 0);

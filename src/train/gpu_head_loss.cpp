@@ -99,9 +99,9 @@ class GpuHeadLoss {
     Chunk chunk{begin, size, hidden_ND_.narrow(0, begin, size), {}, {}, {}};
     chunk.logits_RV = gpu_product(chunk.hidden_RD, head_.t(), options_.bf16);
     chunk.numbers_RN = at::empty({size, gpu::RowNumbers::kFirst + J_}, hidden_TD_.options());
-    start(gpu::RowNumbers{numbers<float>(chunk.logits_RV),
-                          numbers<const std::int32_t>(ids_there_NJ_) + begin * J_, numbers<float>(chunk.numbers_RN), size,
-                          V_, J_, loss_.tempered_factor(), static_cast<float>(cap_), eight()},
+    start(gpu::RowNumbers{numbers<float>(chunk.logits_RV), numbers<const std::int32_t>(ids_there_NJ_) + begin * J_,
+                          numbers<float>(chunk.numbers_RN), size, V_, J_, loss_.tempered_factor(),
+                          static_cast<float>(cap_), eight()},
           queue_at(chunk.logits_RV));
     chunk.numbers = Coming(chunk.numbers_RN);
     return chunk;
@@ -221,14 +221,16 @@ class GpuHeadLoss {
   at::Tensor gradient_of(const Chunk& chunk, at::Tensor gradient_RV) const {
     const gpu::Queue queue = queue_at(gradient_RV);
     const at::Tensor scales = on_device(at::tensor(scales_, at::kFloat));
-    start(gpu::LogitGradient<G>{numbers<const float>(chunk.logits_RV), numbers<const float>(chunk.numbers_RN),
-                                numbers<const float>(scales), numbers<G>(gradient_RV), chunk.size, V_,
-                                gpu::RowNumbers::kFirst + J_, loss_.tempered_factor(), static_cast<float>(cap_), eight()},
-          queue);
+    start(
+        gpu::LogitGradient<G>{numbers<const float>(chunk.logits_RV), numbers<const float>(chunk.numbers_RN),
+                              numbers<const float>(scales), numbers<G>(gradient_RV), chunk.size, V_,
+                              gpu::RowNumbers::kFirst + J_, loss_.tempered_factor(), static_cast<float>(cap_), eight()},
+        queue);
     if (places_.empty()) return gradient_RV;
-    const at::Tensor places = on_device(at::tensor(places_, at::kLong)), values = on_device(at::tensor(values_, at::kFloat));
-    start(gpu::PlaceNumbers<G>{numbers<const std::int64_t>(places), numbers<const float>(values), numbers<G>(gradient_RV),
-                               places.numel()},
+    const at::Tensor places = on_device(at::tensor(places_, at::kLong)),
+                     values = on_device(at::tensor(values_, at::kFloat));
+    start(gpu::PlaceNumbers<G>{numbers<const std::int64_t>(places), numbers<const float>(values),
+                               numbers<G>(gradient_RV), places.numel()},
           queue);
     return gradient_RV;
   }
@@ -241,8 +243,9 @@ class GpuHeadLoss {
   at::Tensor& head_gradient_VD_;
   double cap_;
   std::int64_t V_, J_;
-  at::Tensor hidden_ND_, back_ND_;      // of the rows that have a label: as products take them; their gradients and a row of zeros
-  at::Tensor ids_NJ_, ids_there_NJ_;    // i32, here and on the device
+  at::Tensor hidden_ND_,
+      back_ND_;  // of the rows that have a label: as products take them; their gradients and a row of zeros
+  at::Tensor ids_NJ_, ids_there_NJ_;  // i32, here and on the device
   ThreadPool* pool_;
   // Of the chunk that is looked at, by row: losses, and the scales of two softmaxes; by slice and all together: gradients of special tokens.
   struct Specials {

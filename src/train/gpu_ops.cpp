@@ -29,9 +29,9 @@ gpu::NormRowsOf norm_rows(const at::Tensor& x, const at::Tensor& weight) {
 
 template <typename Out>
 void run_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor& out, at::Tensor& roots_R) {
-  const gpu::TrainNorm<float, Out> kernel{numbers<const float>(x),   numbers<const float>(weight), numbers<Out>(out),
-                                          numbers<float>(roots_R),   norm_rows(x, weight),
-                                          static_cast<float>(eps)};
+  const gpu::TrainNorm<float, Out> kernel{numbers<const float>(x), numbers<const float>(weight),
+                                          numbers<Out>(out),       numbers<float>(roots_R),
+                                          norm_rows(x, weight),    static_cast<float>(eps)};
   start(kernel, queue_at(x));
 }
 
@@ -96,9 +96,23 @@ at::Tensor run_rotation(const at::Tensor& x_THE, const at::Tensor& cos, const at
   const bool eight = E % 8 == 0 && turning % 16 == 0 && is_aligned_16(x_THE);
   const gpu::HeadsOf<const float> none{nullptr, 0};
   const gpu::HeadsOf<float> nowhere{nullptr, 0};
-  const gpu::TurnHeads<float, float> kernel{
-      {numbers<const float>(x_THE), H * E}, none, none, {numbers<float>(out), H * E}, nowhere, nowhere,
-      numbers<const float>(cos), numbers<const float>(sin), T, H, 0, E, turning, interleaved, false, eight, direction};
+  const gpu::TurnHeads<float, float> kernel{{numbers<const float>(x_THE), H * E},
+                                            none,
+                                            none,
+                                            {numbers<float>(out), H * E},
+                                            nowhere,
+                                            nowhere,
+                                            numbers<const float>(cos),
+                                            numbers<const float>(sin),
+                                            T,
+                                            H,
+                                            0,
+                                            E,
+                                            turning,
+                                            interleaved,
+                                            false,
+                                            eight,
+                                            direction};
   start(kernel, queue_at(x_THE));
   return out;
 }

@@ -48,9 +48,9 @@ struct WeightList {
       if ((one & kBias) != 0) places.bias = at++;
       if ((one & kAdapter) != 0) places.a = std::exchange(at, at + 2);
       const auto tensor = [&](std::size_t place) { return place > 0 ? all[place] : at::Tensor(); };
-      weights.push_back({{all[places.weight], tensor(places.bias), tensor(places.a),
-                          places.a > 0 ? all[places.a + 1] : at::Tensor()},
-                         places});
+      weights.push_back(
+          {{all[places.weight], tensor(places.bias), tensor(places.a), places.a > 0 ? all[places.a + 1] : at::Tensor()},
+           places});
     }
     return weights;
   }
@@ -127,15 +127,14 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
     }
     variable_list out(2 + num_listed + 4);
     if (onto) out[1] = gradients[0];
-    if (context->needs_input_grad(0))
-      out[0] = multiplied(gradient_TN, stacked_operand(weights, inputs_first), x_type);
+    if (context->needs_input_grad(0)) out[0] = multiplied(gradient_TN, stacked_operand(weights, inputs_first), x_type);
     bool any_weight = false;
     for (const auto& [weight, places] : weights)
       any_weight = any_weight || context->needs_input_grad(first_edge + places.weight);
     at::Tensor of_weights;
     if (any_weight)
-      of_weights = inputs_first ? multiplied(x.t(), gradient_TN, at::kFloat)
-                                : multiplied(gradient_TN.t(), x, at::kFloat);
+      of_weights =
+          inputs_first ? multiplied(x.t(), gradient_TN, at::kFloat) : multiplied(gradient_TN.t(), x, at::kFloat);
     std::int64_t begin = 0;
     for (const auto& [weight, places] : weights) {
       const std::int64_t N = outputs_of(weight.weight, inputs_first), at = std::exchange(begin, begin + N);
@@ -181,12 +180,11 @@ at::Tensor gpu_linear(const at::Tensor& x_TK, const std::vector<GpuWeight>& weig
     WeightList list;
     for (const GpuWeight& weight : weights) list.append(weight);
     return GpuBf16Linear::apply(x_TK, onto_TN.defined() ? std::optional(onto_TN) : std::nullopt,
-                                at::TensorList(list.all), list.has, options.inputs_first,
-                                options.to == at::kBFloat16, options.adapter_scale);
+                                at::TensorList(list.all), list.has, options.inputs_first, options.to == at::kBFloat16,
+                                options.adapter_scale);
   }
   MAGISTER_ASSERT(weights.size() == 1 && !weights[0].a_RK.defined() && !onto_TN.defined());
-  const at::Tensor out_TN =
-      GpuF32Linear::apply(x_TK, options.inputs_first ? weights[0].weight.t() : weights[0].weight);
+  const at::Tensor out_TN = GpuF32Linear::apply(x_TK, options.inputs_first ? weights[0].weight.t() : weights[0].weight);
   return weights[0].bias_N.defined() ? out_TN + weights[0].bias_N : out_TN;
 }
 

@@ -11,9 +11,9 @@
 namespace magister {
 
 struct GpuWeight {
-  at::Tensor weight;           // f32 [N, K], or [K, N] where inputs come first
-  at::Tensor bias_N{};         // f32; undefined: none
-  at::Tensor a_RK{}, b_NR{};   // f32, of an adapter; undefined: none
+  at::Tensor weight;          // f32 [N, K], or [K, N] where inputs come first
+  at::Tensor bias_N{};        // f32; undefined: none
+  at::Tensor a_RK{}, b_NR{};  // f32, of an adapter; undefined: none
 };
 
 struct GpuLinearOptions {

@@ -106,10 +106,12 @@ at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at
 at::Tensor heads_of(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
                     const AttentionInputs& in) {
   const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  const auto names = {std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
+  const auto names = {
+      std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
   const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
-  const bool plain_heads = !weights(&Names::q_norm).defined() && !weights(&Names::k_norm).defined() && shape.clip_qkv == 0;
+  const bool plain_heads =
+      !weights(&Names::q_norm).defined() && !weights(&Names::k_norm).defined() && shape.clip_qkv == 0;
   if (flash && plain_heads) {
     if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names); qkv_TQ.defined())
       return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved);

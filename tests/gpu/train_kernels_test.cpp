@@ -155,8 +155,7 @@ TEST(TrainKernels, RowNumbersLogitGradientAndPlaceNumbers) {
       std::vector<double> losses;
       for (const at::Device device : {at::Device(at::kCPU), device_of(gpu::gpu_queue()), device_of(gpu::gpu_queue())}) {
         at::Tensor gradient = at::zeros({V, D}, at::TensorOptions(at::kFloat).device(device));
-        const HeadLossResult result =
-            head_loss(hidden.to(device), head.to(device), targets, options, 1e-3, gradient);
+        const HeadLossResult result = head_loss(hidden.to(device), head.to(device), targets, options, 1e-3, gradient);
         all.push_back({result.hidden_gradient_TD.cpu(), gradient.cpu(), at::nan_to_num(result.label_logprob_T)});
         losses.push_back(result.loss);
       }

@@ -66,8 +66,7 @@ TEST_P(Kernels, NormsWithTheStream) {
         return with_stream ? normed.to(at::kFloat) + 2 * stream : normed;
       };
       expect_equal([&](const Tensors& in) { return ours(in, true); },
-                   [](const Tensors& in) { return plain_norm(in[0], in[1]) + 2 * in[0]; }, inputs,
-                   bf16 ? kBf16 : kF32);
+                   [](const Tensors& in) { return plain_norm(in[0], in[1]) + 2 * in[0]; }, inputs, bf16 ? kBf16 : kF32);
       expect_equal([&](const Tensors& in) { return ours(in, false); },
                    [](const Tensors& in) { return plain_norm(in[0], in[1]); }, inputs, bf16 ? kBf16 : kF32);
     }
@@ -75,8 +74,7 @@ TEST_P(Kernels, NormsWithTheStream) {
 }
 
 at::Tensor activated_plainly(const at::Tensor& x, Activation activation) {
-  return activation == Activation::kSilu ? at::silu(x)
-                                         : at::gelu(x, activation == Activation::kGelu ? "none" : "tanh");
+  return activation == Activation::kSilu ? at::silu(x) : at::gelu(x, activation == Activation::kGelu ? "none" : "tanh");
 }
 
 TEST_P(Kernels, Gates) {
@@ -137,8 +135,9 @@ TEST_P(Kernels, AttentionOfPackedSequences) {
             for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
               const std::int64_t begin = cu_seqlens[s], L = cu_seqlens[s + 1] - begin;
               const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, L).transpose(0, 1); };
-              const at::Tensor far = at::ones({L, L}, at::kBool).triu(1) |
-                                     (interleaved ? at::ones({L, L}, at::kBool).tril(-3) : at::zeros({L, L}, at::kBool));
+              const at::Tensor far =
+                  at::ones({L, L}, at::kBool).triu(1) |
+                  (interleaved ? at::ones({L, L}, at::kBool).tril(-3) : at::zeros({L, L}, at::kBool));
               const at::Tensor scores = (at::matmul(part(q), part(k).transpose(1, 2)) * 0.3f)
                                             .masked_fill(far, -std::numeric_limits<double>::infinity());
               outputs.push_back(at::matmul(at::softmax(scores, -1), part(v)).transpose(0, 1).reshape({L, H * E}));
@@ -154,8 +153,9 @@ TEST_P(Kernels, AttentionOfPackedSequences) {
 TEST(GpuProducts, AreThoseOfEachWeight) {
   at::manual_seed(4);
   const auto rounded = [](const at::Tensor& x) { return x.to(at::kBFloat16).to(at::kFloat); };
-  const Tensors inputs = {at::randn({21, 48}).to(at::kBFloat16), rounded(at::randn({10, 48})), at::randn({10}),
-                          rounded(at::randn({6, 48})),           rounded(at::randn({3, 48})),  rounded(at::randn({6, 3}))};
+  const Tensors inputs = {
+      at::randn({21, 48}).to(at::kBFloat16), rounded(at::randn({10, 48})), at::randn({10}),
+      rounded(at::randn({6, 48})),           rounded(at::randn({3, 48})),  rounded(at::randn({6, 3}))};
   for (const at::ScalarType to : {at::kFloat, at::kBFloat16}) {
     expect_equal(
         [&](const Tensors& in) {
@@ -202,7 +202,9 @@ TEST(GpuHead, InBf16) {
     const HeadLossResult gpu = head_loss(hidden, head, targets, options, 0.01, of_gpu);
     EXPECT_NEAR(gpu.loss / cpu.loss, 1, 1e-6);
     EXPECT_TRUE(at::allclose(at::nan_to_num(gpu.label_logprob_T), at::nan_to_num(cpu.label_logprob_T), 1e-5, 1e-5));
-    const auto apart = [](const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); };
+    const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
+      return ((a - b).norm() / b.norm()).item<double>();
+    };
     EXPECT_LE(apart(gpu.hidden_gradient_TD, cpu.hidden_gradient_TD), 5e-3);
     EXPECT_LE(apart(of_gpu - 1, of_cpu - 1), 5e-3);
     EXPECT_EQ(gpu.hidden_gradient_TD.narrow(0, 7, 20).abs().max().item<float>(), 0);

@@ -69,8 +69,8 @@ class TrunkPass {
   const TrainBatch& batch_;
   TrunkOptions options_;
   std::optional<LoraWeights> lora_;
-  at::Tensor token_ids_T_;       // where flat is
-  at::Tensor positions_T_;       // i64, likewise, where the model has a table of them
+  at::Tensor token_ids_T_;                         // where flat is
+  at::Tensor positions_T_;                         // i64, likewise, where the model has a table of them
   std::shared_ptr<const SequencePlan> sequences_;  // of a GPU's code
   std::vector<RopeTable> rope_;  // likewise; [T, R/2] rows for every packed token, by number of the rotary table
   std::vector<Kept> kept_;       // by layer, and the last norm

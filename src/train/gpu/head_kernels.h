@@ -70,7 +70,8 @@ struct RowNumbers {
       out_N[1] = sum;
       out_N[2] = second;
     }
-    for (std::int64_t j = t.thread(); j < J; j += t.num_threads()) out_N[kFirst + j] = row_V[ids_RJ[t.block_x() * J + j]];
+    for (std::int64_t j = t.thread(); j < J; j += t.num_threads())
+      out_N[kFirst + j] = row_V[ids_RJ[t.block_x() * J + j]];
   }
 };
 
@@ -133,7 +134,9 @@ struct PlaceNumbers {
   G* out;
   std::int64_t count;
 
-  LaunchShape shape() const { return {.blocks_x = static_cast<unsigned>((count + kMaxThreads - 1) / kMaxThreads), .threads = 256}; }
+  LaunchShape shape() const {
+    return {.blocks_x = static_cast<unsigned>((count + kMaxThreads - 1) / kMaxThreads), .threads = 256};
+  }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {

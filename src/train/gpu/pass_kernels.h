@@ -21,7 +21,7 @@ template <typename X, typename Out>
 struct TurnHeads {
   static constexpr const char* kName = "turn_heads";
   static constexpr int kMaxThreads = 256;
-  HeadsOf<const X> q, k, v;      // v.at: nullptr: none
+  HeadsOf<const X> q, k, v;  // v.at: nullptr: none
   HeadsOf<Out> to_q, to_k, to_v;
   const float* cos_TR2;  // nullptr: R is 0
   const float* sin_TR2;
@@ -34,7 +34,10 @@ struct TurnHeads {
   LaunchShape shape() const {
     const std::int64_t items = (H + 2 * K) * E / (eight ? 16 : 2);
     return {.blocks_x = static_cast<unsigned>(T),
-            .threads = static_cast<unsigned>(items > 128 ? 256 : items > 64 ? 128 : items > 32 ? 64 : 32)};
+            .threads = static_cast<unsigned>(items > 128  ? 256
+                                             : items > 64 ? 128
+                                             : items > 32 ? 64
+                                                          : 32)};
   }
 
   template <typename Thread>
