@@ -41,18 +41,6 @@ std::uint64_t gradients_left(const TrainingShape& shape) {
   return std::min(shape.own_micro_batches, std::max<std::uint64_t>(1, 2 * std::max<std::uint64_t>(levels, 1) - 2));
 }
 
-// With operands in bf16, which are kept in place of what they were made of: streams, queries, keys, values and gates alone are f32.
-std::uint64_t gpu_trunk_bytes(const ModelConfig& config, const TrainingShape& shape) {
-  const std::uint64_t whole = trunk_bytes(config, shape.tokens, shape.longest, shape.recompute);
-  if (!shape.bf16 || shape.adapter > 0) return whole;
-  const std::int64_t D = config.hidden_size, H = config.num_attention_heads * config.head_dim,
-                     of_keys = config.num_key_value_heads * config.head_dim, F = config.intermediate_size;
-  std::int64_t less = 0;  // bytes a token
-  for (std::int64_t layer = 0; layer < (shape.recompute ? 1 : config.num_hidden_layers); ++layer)
-    less += 28 * D + 28 * H - 8 * of_keys + (config.is_sparse(layer) ? 0 : 10 * F);
-  return whole - static_cast<std::uint64_t>(shape.tokens * less);
-}
-
 std::uint64_t table_bytes(const ModelConfig& config) {
   return 4 * static_cast<std::uint64_t>(config.vocab_size) * static_cast<std::uint64_t>(config.hidden_size);
 }
@@ -88,21 +76,16 @@ TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& sha
 TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t factors = 4 * static_cast<std::uint64_t>(shape.adapter), weights = weight_bytes(config);
   const auto layers = static_cast<std::uint64_t>(std::max<std::int64_t>(config.num_hidden_layers, 1));
-  // The head's and the embeddings', which are gathered over a micro-batch, and what a product adds to the head's; those of a layer with its
-  // operands in bf16.
+  // The head's and the embeddings', which are gathered over a micro-batch; those of a layer with its operands in bf16.
   const std::uint64_t passing =
-      (shape.adapter > 0 ? factors / layers : (shape.bf16 ? 3 : 2) * table_bytes(config)) + 2 * weights / layers;
+      (shape.adapter > 0 ? factors / layers : (config.tie_word_embeddings ? 1 : 2) * table_bytes(config)) +
+      2 * weights / layers;
   const std::uint64_t learnt = learnt_bytes(config, shape);
   const std::uint64_t sums = shape.sums_on_gpu ? gradients_in_turn(shape.own_micro_batches) * learnt : 0;
-  // What an operation makes beside what is kept: a formula's signs are tensors of their own here.
-  const auto T = static_cast<std::uint64_t>(shape.tokens);
-  const auto widest = static_cast<std::uint64_t>(
-      std::max(config.intermediate_size, config.num_attention_heads * config.head_dim) + config.hidden_size);
+  const std::uint64_t passes = gpu_trunk_bytes(config, shape.tokens, shape.longest, shape.recompute, shape.bf16);
   const std::uint64_t head = gpu_head_loss_bytes(shape.tokens, config.hidden_size, config.vocab_size) +
                              (shape.bf16 ? table_bytes(config) / 2 : 0);
-  TrainingBytes parts = {{"weights", weights + factors},
-                         {"gradients", sums + passing},
-                         {"activations", gpu_trunk_bytes(config, shape) + 4 * 6 * T * widest + head}};
+  TrainingBytes parts = {{"weights", weights + factors}, {"gradients", sums + passing}, {"activations", passes + head}};
   const auto sharing = static_cast<std::uint64_t>(shape.sharing);
   if (shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * ((learnt + sharing - 1) / sharing));
   return parts;
