@@ -261,8 +261,8 @@ void gpu_head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const
 }
 
 std::int64_t gpu_head_rows(std::int64_t vocab_size) {
-  constexpr std::int64_t kNumbers = 1 << 28;  // 1 GiB
-  return std::clamp<std::int64_t>(kNumbers / vocab_size / 128 * 128, 128, 2048);
+  constexpr std::int64_t kNumbers = 1 << 27;  // half a GiB
+  return std::clamp<std::int64_t>(kNumbers / vocab_size / 128 * 128, 128, 1024);
 }
 
 // Logits of two chunks and the gradient of one; hidden rows, rounded, and their gradients.

@@ -1,4 +1,4 @@
-// head_loss on a GPU: the same losses and gradients in chunks of rows. Never a [T, V]: at most 2,048 rows of logits stand, twice, and one chunk's
+// head_loss on a GPU: the same losses and gradients in chunks of rows. Never a [T, V]: at most 1,024 rows of logits stand, twice, and one chunk's
 // gradient. The few numbers of a row that its loss is made of come to the host (row_loss.h), and its coefficients go back, while the device
 // multiplies the next chunk: it does not wait. With bf16 logits and sums are f32, the logits' gradient is rounded once.
 // Legend: T rows of a packed batch, R rows of a chunk, D hidden size, V vocabulary, J tokens of a row that are looked at.

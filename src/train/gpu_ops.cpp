@@ -165,15 +165,14 @@ at::Tensor run_gate_back(const at::Tensor& gradient_TF, const at::Tensor& gate_T
   return of_both_TF2;
 }
 
-at::Tensor gate_forward(const at::Tensor& gate_TF, const at::Tensor& up_TF, Activation activation) {
+at::Tensor gate_of_pair(const at::Tensor& gate_TF, const at::Tensor& up_TF, Activation activation) {
   return gate_TF.scalar_type() == at::kBFloat16 ? run_gate<gpu::Bf16>(gate_TF, up_TF, activation)
                                                 : run_gate<float>(gate_TF, up_TF, activation);
 }
 
-at::Tensor gate_backward(const at::Tensor& gradient, const at::Tensor& gate_TF, const at::Tensor& up_TF,
-                         std::int64_t activation) {
+at::Tensor gate_of_pair_back(const at::Tensor& gradient, const at::Tensor& gate_TF, const at::Tensor& up_TF,
+                             Activation act) {
   const at::Tensor gradient_TF = gradient.to(gate_TF.scalar_type()).contiguous();
-  const auto act = static_cast<Activation>(activation);
   return gate_TF.scalar_type() == at::kBFloat16 ? run_gate_back<gpu::Bf16>(gradient_TF, gate_TF, up_TF, act)
                                                 : run_gate_back<float>(gradient_TF, gate_TF, up_TF, act);
 }
@@ -184,12 +183,14 @@ class GpuGatePair : public Function<GpuGatePair> {
                             std::int64_t activation) {
     context->save_for_backward({gate_TF, up_TF});
     context->saved_data["activation"] = activation;
-    return gate_forward(gate_TF, up_TF, static_cast<Activation>(activation));
+    return gate_of_pair(gate_TF, up_TF, static_cast<Activation>(activation));
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const std::vector<at::Tensor> both =
-        gate_backward(gradients[0], saved[0], saved[1], context->saved_data["activation"].toInt()).chunk(2, 1);
+        gate_of_pair_back(gradients[0], saved[0], saved[1],
+                          static_cast<Activation>(context->saved_data["activation"].toInt()))
+            .chunk(2, 1);
     return {both[0], both[1], at::Tensor()};
   }
 };
@@ -199,12 +200,12 @@ class GpuGate : public Function<GpuGate> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_TF2, std::int64_t activation) {
     context->save_for_backward({gate_up_TF2});
     context->saved_data["activation"] = activation;
-    const std::vector<at::Tensor> halves = gate_up_TF2.chunk(2, 1);
-    return gate_forward(halves[0], halves[1], static_cast<Activation>(activation));
+    return magister::gate_forward(gate_up_TF2, static_cast<Activation>(activation));
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const std::vector<at::Tensor> halves = context->get_saved_variables()[0].chunk(2, 1);
-    return {gate_backward(gradients[0], halves[0], halves[1], context->saved_data["activation"].toInt()), at::Tensor()};
+    return {magister::gate_backward(gradients[0], context->get_saved_variables()[0],
+                                    static_cast<Activation>(context->saved_data["activation"].toInt())),
+            at::Tensor()};
   }
 };
 
@@ -230,6 +231,22 @@ at::Tensor gpu_gate(const at::Tensor& gate_TF, const at::Tensor& up_TF, Activati
 
 at::Tensor gpu_gate(const at::Tensor& gate_up_TF2, Activation activation) {
   return GpuGate::apply(gate_up_TF2.contiguous(), static_cast<std::int64_t>(activation));
+}
+
+at::Tensor norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  at::Tensor out = at::empty_like(x, at::kBFloat16), roots_R = at::empty({x.numel() / x.size(-1)}, x.options());
+  run_norm<gpu::Bf16>(x, weight, eps, out, roots_R);
+  return out;
+}
+
+at::Tensor gate_forward(const at::Tensor& gate_up_TF2, Activation activation) {
+  const std::vector<at::Tensor> halves = gate_up_TF2.chunk(2, 1);
+  return gate_of_pair(halves[0], halves[1], activation);
+}
+
+at::Tensor gate_backward(const at::Tensor& gradient_TF, const at::Tensor& gate_up_TF2, Activation activation) {
+  const std::vector<at::Tensor> halves = gate_up_TF2.chunk(2, 1);
+  return gate_of_pair_back(gradient_TF, halves[0], halves[1], activation);
 }
 
 }  // namespace magister

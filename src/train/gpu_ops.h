@@ -42,4 +42,9 @@ at::Tensor gpu_rotation(const at::Tensor& x_THE, const RopeTable& rope, std::int
 at::Tensor gpu_gate(const at::Tensor& gate_TF, const at::Tensor& up_TF, Activation activation);
 at::Tensor gpu_gate(const at::Tensor& gate_up_TF2, Activation activation);
 
+// Of these alone, without a graph: what gpu_products.h makes again on the way back. The norm's result is bf16; the gate's gradient stands side by side.
+at::Tensor norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor gate_forward(const at::Tensor& gate_up_TF2, Activation activation);
+at::Tensor gate_backward(const at::Tensor& gradient_TF, const at::Tensor& gate_up_TF2, Activation activation);
+
 }  // namespace magister

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "train/gpu_ops.h"
 
 namespace magister {
 namespace {
@@ -80,8 +81,8 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TK, const std::optional<at::Tensor>& onto_TN,
                             at::TensorList list, const std::vector<std::int64_t>& has, bool inputs_first, bool to_bf16,
-                            double scale) {
-    const at::Tensor x = operand(x_TK, true);
+                            double scale, const RowsFrom& from) {
+    const at::Tensor x = from.kind == RowsFrom::kGate ? gate_forward(x_TK, from.activation) : operand(x_TK, true);
     const Weights weights = WeightList::apart(has, list);
     const at::Tensor all_KN = stacked_operand(weights, inputs_first).t();
     at::Tensor out_TN;
@@ -90,7 +91,13 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
     } else {
       out_TN = multiplied(x, all_KN, to_bf16 ? at::kBFloat16 : at::kFloat);
     }
-    variable_list saved = {x};
+    variable_list saved = {from.kind == RowsFrom::kNorm   ? from.stream_TK
+                           : from.kind == RowsFrom::kGate ? x_TK
+                                                          : x,
+                           from.weight_K};
+    context->saved_data["kind"] = static_cast<std::int64_t>(from.kind);
+    context->saved_data["activation"] = static_cast<std::int64_t>(from.activation);
+    context->saved_data["eps"] = from.eps;
     saved.insert(saved.end(), list.begin(), list.end());
     std::int64_t begin = 0;
     for (const auto& [weight, places] : weights) {
@@ -116,8 +123,8 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
     const bool inputs_first = context->saved_data["inputs_first"].toBool(), onto = context->saved_data["onto"].toBool();
     const double scale = context->saved_data["scale"].toDouble();
     const at::ScalarType x_type = context->saved_data["x_bf16"].toBool() ? at::kBFloat16 : at::kFloat;
-    const at::Tensor gradient_TN = operand(gradients[0], true).contiguous(), &x = saved[0];
-    const Weights weights = WeightList::apart(has, at::TensorList(saved).slice(1));
+    const at::Tensor gradient_TN = operand(gradients[0], true).contiguous();
+    const Weights weights = WeightList::apart(has, at::TensorList(saved).slice(2));
     // Edges of the graph: x, what it was added to, the list; results have a place for every argument.
     const std::size_t first_edge = onto ? 2 : 1;
     std::size_t num_listed = 0, mid = saved.size();
@@ -125,12 +132,15 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
       num_listed += 1 + (places.bias > 0 ? 1 : 0) + (places.a > 0 ? 2 : 0);
       mid -= places.a > 0 ? 1 : 0;
     }
-    variable_list out(2 + num_listed + 4);
+    variable_list out(2 + num_listed + 5);
     if (onto) out[1] = gradients[0];
     if (context->needs_input_grad(0)) out[0] = multiplied(gradient_TN, stacked_operand(weights, inputs_first), x_type);
-    bool any_weight = false;
-    for (const auto& [weight, places] : weights)
+    bool any_weight = false, any_adapter = false;
+    for (const auto& [weight, places] : weights) {
       any_weight = any_weight || context->needs_input_grad(first_edge + places.weight);
+      any_adapter = any_adapter || places.a > 0;
+    }
+    const at::Tensor x = any_weight || any_adapter ? rows_again(context, saved) : at::Tensor();
     at::Tensor of_weights;
     if (any_weight)
       of_weights =
@@ -149,10 +159,19 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
       out[3 + places.a] = multiplied(part_TN.t(), saved[mid++], at::kFloat).mul_(scale);
       if (out[0].defined()) gpu_add_product(of_mid_TR, operand(weight.a_RK, true), out[0]);
     }
+    if (out[0].defined() && context->saved_data["kind"].toInt() == RowsFrom::kGate)
+      out[0] = gate_backward(out[0], saved[0], static_cast<Activation>(context->saved_data["activation"].toInt()));
     return out;
   }
 
  private:
+  static at::Tensor rows_again(AutogradContext* context, const variable_list& saved) {
+    const std::int64_t kind = context->saved_data["kind"].toInt();
+    if (kind == RowsFrom::kGate)
+      return gate_forward(saved[0], static_cast<Activation>(context->saved_data["activation"].toInt()));
+    if (kind == RowsFrom::kThemselves) return saved[0];
+    return norm_forward(saved[0], saved[1], context->saved_data["eps"].toDouble());
+  }
   static at::Tensor scaled(const at::Tensor& b_NR, double scale) { return (b_NR * scale).to(at::kBFloat16); }
 };
 
@@ -175,15 +194,16 @@ class GpuF32Linear : public Function<GpuF32Linear> {
 }  // namespace
 
 at::Tensor gpu_linear(const at::Tensor& x_TK, const std::vector<GpuWeight>& weights, const GpuLinearOptions& options,
-                      const at::Tensor& onto_TN) {
+                      const at::Tensor& onto_TN, const RowsFrom& from) {
   if (options.bf16) {
     WeightList list;
     for (const GpuWeight& weight : weights) list.append(weight);
     return GpuBf16Linear::apply(x_TK, onto_TN.defined() ? std::optional(onto_TN) : std::nullopt,
                                 at::TensorList(list.all), list.has, options.inputs_first, options.to == at::kBFloat16,
-                                options.adapter_scale);
+                                options.adapter_scale, from);
   }
-  MAGISTER_ASSERT(weights.size() == 1 && !weights[0].a_RK.defined() && !onto_TN.defined());
+  MAGISTER_ASSERT(weights.size() == 1 && !weights[0].a_RK.defined() && !onto_TN.defined() &&
+                  from.kind == RowsFrom::kThemselves);
   const at::Tensor out_TN = GpuF32Linear::apply(x_TK, options.inputs_first ? weights[0].weight.t() : weights[0].weight);
   return weights[0].bias_N.defined() ? out_TN + weights[0].bias_N : out_TN;
 }

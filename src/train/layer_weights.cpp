@@ -60,12 +60,13 @@ GpuWeight LayerWeights::gpu_weight(Name weight, Name bias) const {
 
 GpuLinearOptions LayerWeights::gpu_options(at::ScalarType to) const { return {true, transposed_, to, scale_}; }
 
-at::Tensor LayerWeights::linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias) const {
-  return gpu_linear(x_TK, {gpu_weight(weight, bias)}, gpu_options(at::kFloat), onto_TN);
+at::Tensor LayerWeights::linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias,
+                                     const RowsFrom& from) const {
+  return gpu_linear(x_TK, {gpu_weight(weight, bias)}, gpu_options(at::kFloat), onto_TN, from);
 }
 
-at::Tensor LayerWeights::side_by_side(const at::Tensor& x_TK,
-                                      std::initializer_list<std::pair<Name, Name>> weights) const {
+at::Tensor LayerWeights::side_by_side(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights,
+                                      const RowsFrom& from) const {
   const std::size_t first = row_of(weights.begin()->first);
   const bool is_one = !layer_.table[first].stored.empty();
   if (is_one && config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) return {};
@@ -73,7 +74,7 @@ at::Tensor LayerWeights::side_by_side(const at::Tensor& x_TK,
   for (const auto& [weight, bias] : weights) {
     if (all.empty() || !is_one) all.push_back(gpu_weight(weight, bias));
   }
-  return gpu_linear(x_TK, all, gpu_options(at::kBFloat16));
+  return gpu_linear(x_TK, all, gpu_options(at::kBFloat16), {}, from);
 }
 
 at::Tensor LayerWeights::linear(const at::Tensor& x_TK, Name weight, Name bias) const {
@@ -82,16 +83,19 @@ at::Tensor LayerWeights::linear(const at::Tensor& x_TK, Name weight, Name bias) 
 }
 
 std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
-                                             std::initializer_list<std::pair<Name, Name>> weights) const {
+                                             std::initializer_list<std::pair<Name, Name>> weights,
+                                             const RowsFrom& from) const {
   std::vector<at::Tensor> all;
   const std::size_t first = row_of(weights.begin()->first);
-  if (layer_.table[first].stored.empty()) {
+  const bool is_one = !layer_.table[first].stored.empty();
+  if (!is_one && !mixed()) {
     for (const auto& [weight, bias] : weights) all.push_back(linear(x_TK, weight, bias));
     return all;
   }
-  const at::Tensor out_TN = linear(x_TK, weights.begin()->first, weights.begin()->second);
+  at::Tensor out_TN = mixed() ? side_by_side(x_TK, weights, from) : at::Tensor();
+  if (!out_TN.defined()) out_TN = linear(x_TK, weights.begin()->first, weights.begin()->second);
   const auto count = static_cast<std::int64_t>(weights.size());
-  if (config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) {
+  if (is_one && config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) {
     // q, k and v of the first head first; as many heads of each.
     for (const at::Tensor& part : out_TN.view({out_TN.size(0), -1, count, config_.head_dim}).unbind(2))
       all.push_back(part.flatten(1));
@@ -99,7 +103,8 @@ std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
   }
   std::vector<std::int64_t> widths;
   for (const auto& [weight, bias] : weights) widths.push_back(layer_.table[row_of(weight)].shape.front());
-  for (const at::Tensor& part : out_TN.split_with_sizes(widths, 1)) all.push_back(part.contiguous());
+  for (const at::Tensor& part : out_TN.split_with_sizes(widths, 1))
+    all.push_back(part.to(at::kFloat, false, false, at::MemoryFormat::Contiguous).contiguous());
   return all;
 }
 

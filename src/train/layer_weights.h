@@ -33,11 +33,14 @@ class LayerWeights {
   // Whether the pass is a GPU's in bf16: products then take bf16, and give it where what follows takes it.
   bool mixed() const;
   // In such a pass: what the product gives, in f32, on top of `onto`, f32.
-  at::Tensor linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias) const;
+  at::Tensor linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias,
+                         const RowsFrom& from = {}) const;
   // And of several weights their outputs side by side in bf16, in the order given; undefined where the file has them head by head.
-  at::Tensor side_by_side(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights) const;
-  // Of several weights, which the file may hold as one: [T, N] of each, contiguous. {weight, bias}, in the table's order.
-  std::vector<at::Tensor> linear(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights) const;
+  at::Tensor side_by_side(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights,
+                          const RowsFrom& from = {}) const;
+  // Of several weights, which the file may hold as one: [T, N] of each, f32, contiguous. {weight, bias}, in the table's order.
+  std::vector<at::Tensor> linear(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights,
+                                 const RowsFrom& from = {}) const;
   // Of a mixture of experts. The router's product is f32 in any precision: a choice has no digits to lose.
   at::Tensor router(const at::Tensor& x_TK) const;
   // Gate and up of an expert for its own rows, contiguous.

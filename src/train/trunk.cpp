@@ -34,6 +34,11 @@ struct Norm {
     if (!weight.defined()) return x;
     return centred ? at::layer_norm(x, weight.sizes(), weight, bias, eps) : fused_rms_norm(x, weight, eps);
   }
+  // What products read of it, in a GPU's code: rows that are made again from the stream.
+  RowsFrom rows_from(const at::Tensor& normed_TD, const at::Tensor& stream_TD) const {
+    if (normed_TD.scalar_type() != at::kBFloat16) return {};
+    return {RowsFrom::kNorm, Activation::kSilu, stream_TD.detach(), weight.detach(), eps};
+  }
   // And the residual stream that it reads, for what is added to it.
   std::pair<at::Tensor, at::Tensor> of_stream(const at::Tensor& x_TD, at::ScalarType to) const {
     if (!weight.defined() || centred || !GpuCodeScope::is_on()) return {(*this)(x_TD), x_TD};
@@ -103,8 +108,8 @@ at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at
 }
 
 // Every head's output, [T, H E].
-at::Tensor heads_of(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
-                    const AttentionInputs& in) {
+at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
+                    const LayerShape& shape, const AttentionInputs& in) {
   const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   const auto names = {
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
@@ -113,10 +118,10 @@ at::Tensor heads_of(const at::Tensor& input_TD, const LayerWeights& weights, con
   const bool plain_heads =
       !weights(&Names::q_norm).defined() && !weights(&Names::k_norm).defined() && shape.clip_qkv == 0;
   if (flash && plain_heads) {
-    if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names); qkv_TQ.defined())
+    if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names, from); qkv_TQ.defined())
       return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved);
   }
-  const std::vector<at::Tensor> qkv = weights.linear(input_TD, names);
+  const std::vector<at::Tensor> qkv = weights.linear(input_TD, names, from);
   const auto clipped = [&](const at::Tensor& x) {
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
@@ -141,18 +146,20 @@ at::Tensor added_by(const at::Tensor& x, const LayerWeights& weights, const at::
   return stream_TD.defined() ? weights.linear_onto(stream_TD, x, weight, bias) : weights.linear(x, weight, bias);
 }
 
-at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
-                        const at::Tensor& stream_TD) {
+at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
+                        const LayerShape& shape, const at::Tensor& stream_TD) {
   const auto down = [&](const at::Tensor& active_TF) {
     return added_by(active_TF, weights, stream_TD, &Names::down_proj, &Names::down_bias);
   };
   if (!shape.gated_mlp && weights.mixed())
-    return down(activated(weights.side_by_side(input_TD, {{&Names::up_proj, &Names::up_bias}}), shape.activation));
+    return down(
+        activated(weights.side_by_side(input_TD, {{&Names::up_proj, &Names::up_bias}}, from), shape.activation));
   if (!shape.gated_mlp)
     return down(activated(weights.linear(input_TD, &Names::up_proj, &Names::up_bias), shape.activation));
   const auto names = {std::pair(&Names::gate_proj, &Names::gate_bias), {&Names::up_proj, &Names::up_bias}};
   if (weights.mixed() && shape.swiglu_limit == 0)
-    return down(gpu_gate(weights.side_by_side(input_TD, names), shape.activation));
+    return weights.linear_onto(stream_TD, weights.side_by_side(input_TD, names, from), &Names::down_proj,
+                               &Names::down_bias, {RowsFrom::kGate, shape.activation});
   const std::vector<at::Tensor> gate_up = weights.linear(input_TD, names);
   return down(gated(gate_up[0], gate_up[1], shape));
 }
@@ -255,6 +262,7 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   // A router's choice has no digits to lose.
   const auto type_for = [&](bool router) { return weights.mixed() && !router ? at::kBFloat16 : at::kFloat; };
   const auto [normed_TD, stream_TD] = attention_input.of_stream(input_TD, type_for(sparse && shared));
+  const RowsFrom from = attention_input.rows_from(normed_TD, input_TD);
   // What a block gives goes onto the stream by its last product, or here.
   const auto add = [&](const at::Tensor& onto_TD, const Norm& norm, bool by_product, const auto& block) {
     if (by_product && weights.mixed() && !norm.weight.defined()) return block(onto_TD);
@@ -263,17 +271,21 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   const AttentionInputs inputs{batch_, sequences_.get(), rope_[shape.rope_table],
                                layout_.description().names.interleaved_rope_rows};
   at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
-    return added_by(heads_of(normed_TD, weights, shape, inputs), weights, onto_TD, &Names::o_proj, &Names::o_bias);
+    return added_by(heads_of(normed_TD, from, weights, shape, inputs), weights, onto_TD, &Names::o_proj,
+                    &Names::o_bias);
   });
   at::Tensor mlp_input_TD = normed_TD;
+  RowsFrom mlp_from = from;
   if (config.parallel_norms) {
-    mlp_input_TD = mlp_input(input_TD);
+    std::tie(mlp_input_TD, mlp_from) = std::pair(mlp_input(input_TD), RowsFrom());
   } else if (!config.parallel_residual) {
-    std::tie(mlp_input_TD, hidden_TD) = mlp_input.of_stream(hidden_TD, type_for(sparse));
+    const at::Tensor before_TD = hidden_TD;
+    std::tie(mlp_input_TD, hidden_TD) = mlp_input.of_stream(before_TD, type_for(sparse));
+    mlp_from = mlp_input.rows_from(mlp_input_TD, before_TD);
   }
   return add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
     return sparse ? mixture_of_experts(mlp_input_TD, weights, shape)
-                  : feed_forward(mlp_input_TD, weights, shape, onto_TD);
+                  : feed_forward(mlp_input_TD, mlp_from, weights, shape, onto_TD);
   });
 }
 

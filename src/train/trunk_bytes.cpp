@@ -30,14 +30,14 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool spa
   const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
                H = static_cast<double>(config.num_attention_heads), F = static_cast<double>(config.intermediate_size),
                Q = (H + 2 * static_cast<double>(config.num_key_value_heads)) * E, x = bf16 ? 2 : 4;
-  // The stream twice and what its norms give; q, k and v, the heads' output and their sums; gate, up and what comes of them.
-  double bytes = 2 * (4 + x) * D + x * (Q + H * E) + 4 * H;
+  // The stream twice, and in f32 what its norms give; q, k and v, the heads' output and their sums; gate and up, and in f32 what comes of them.
+  double bytes = 2 * (bf16 ? 4 : 8) * D + x * (Q + H * E) + 4 * H;
   const bool flash = bf16 && config.attn_logit_softcapping == 0 && !config.attention_sinks && E <= 256;
   // Without flash attention: turned q and k, and KV heads for all heads.
   if (!flash) bytes += 4 * (4 * H * E);
   if (config.qk_norm) bytes += 4 * 2 * Q;
   if (config.attn_logit_softcapping > 0 || config.attention_sinks) bytes += 16 * static_cast<double>(longest) * H;
-  if (!sparse) return bytes + x * 3 * F;
+  if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
   // As on CPUs, in f32: of every chosen expert its input and output.
   return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
                           (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +

@@ -26,7 +26,7 @@ BF16_LIMIT = 1e-2  # measured 1.8e-3 to 3.4e-3; without the casts 8e-3 to 1.4e-2
 # Attention of every kind: biases and windows, caps, norms of heads, heads in pairs, projections in one tensor, layer norms, blocks side by side.
 # None with experts: where a route's choice turns by rounding, in one of the two or the other, whole rows of gradients are others.
 AUTOCAST = ("llama", "llama_biases", "gemma2", "gemma3", "qwen3", "phi3", "gpt2", "gpt_neox", "cohere2", "olmo2")
-AUTOCAST_LIMIT = 2.0  # measured 0.88 to 1.46 of the tensor that is farthest, 0.76 to 0.97 in the middle
+AUTOCAST_LIMIT = 2.0  # measured 0.91 to 1.46 of the tensor that is farthest, 0.79 to 0.97 in the middle
 # How the file holds the weights; other tests read them.
 OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_head_24", "llama3_rope_parameters", "mistral_no_window")
 # Read as what their codes stand for; a training refuses them before that, tests/end_to_end/all_families_test.py.

@@ -61,7 +61,7 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
                          const HeadLossOptions& options, double scale, at::Tensor& head_gradient_VD,
                          ThreadPool* pool = nullptr);
 
-// Bytes of work memory beside the result, for memory plans; of the GPU's code with its chunks of at most 2,048 rows.
+// Bytes of work memory beside the result, for memory plans; of the GPU's code with its chunks of at most 1,024 rows.
 std::uint64_t head_loss_bytes(std::int64_t rows, std::int64_t hidden_size, std::int64_t vocab_size, int num_threads);
 std::uint64_t gpu_head_loss_bytes(std::int64_t rows, std::int64_t hidden_size, std::int64_t vocab_size);
 
