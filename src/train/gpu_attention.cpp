@@ -16,6 +16,7 @@
 
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
+#include "train/gpu/norm_kernels.h"
 #include "train/gpu/pass_kernels.h"
 #include "train/gpu_numbers.h"
 #include "train/gpu_ops.h"
@@ -116,55 +117,119 @@ LayerShape plain_shape(const FlashCall& call) {
   return shape;
 }
 
+gpu::NormRowsOf rows_of_heads(const at::Tensor& x_THE) {
+  return {x_THE.size(0) * x_THE.size(1), x_THE.size(2), x_THE.size(1), x_THE.stride(0), true};
+}
+
+struct NormedHeads {
+  at::Tensor out_THE, roots_R;
+};
+NormedHeads normed_heads(const at::Tensor& x_THE, const at::Tensor& weight_E, double eps) {
+  NormedHeads to{at::empty(x_THE.sizes(), x_THE.options()),
+                 at::empty({x_THE.size(0) * x_THE.size(1)}, weight_E.options())};
+  start(gpu::TrainNorm<gpu::Bf16, gpu::Bf16>{numbers<const gpu::Bf16>(x_THE), numbers<const float>(weight_E),
+                                             numbers<gpu::Bf16>(to.out_THE), numbers<float>(to.roots_R),
+                                             rows_of_heads(x_THE), static_cast<float>(eps)},
+        queue_at(x_THE));
+  return to;
+}
+
+// -> the gradient by the weight; that by x stands in of_x.
+at::Tensor norm_heads_back(const at::Tensor& gradient_THE, const at::Tensor& x_THE, const at::Tensor& weight_E,
+                           const at::Tensor& roots_R, const at::Tensor& of_x_THE) {
+  gpu::TrainNormBack<gpu::Bf16, gpu::Bf16> kernel{numbers<const gpu::Bf16>(gradient_THE),
+                                                  numbers<const gpu::Bf16>(x_THE),
+                                                  numbers<const float>(weight_E),
+                                                  numbers<const float>(roots_R),
+                                                  nullptr,
+                                                  numbers<gpu::Bf16>(of_x_THE),
+                                                  nullptr,
+                                                  rows_of_heads(x_THE)};
+  const at::Tensor partial_UE = at::empty({kernel.num_partial(), weight_E.numel()}, weight_E.options());
+  kernel.partial_UD = numbers<float>(partial_UE);
+  start(kernel, queue_at(x_THE));
+  return partial_UE.sum(0);
+}
+
 class FlashAttention : public Function<FlashAttention> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv_TQ, const at::Tensor& cu_seqlens_S1,
                             const std::optional<at::Tensor>& cos, const std::optional<at::Tensor>& sin,
-                            const std::vector<std::int64_t>& sizes, double scale) {
+                            const std::optional<at::Tensor>& q_norm_E, const std::optional<at::Tensor>& k_norm_E,
+                            const std::vector<std::int64_t>& sizes, double scale, double eps) {
     const FlashCall call = FlashCall::of(sizes, scale);
-    const Heads heads(qkv_TQ, call);
-    if (cos) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, *cos, *sin, call, false);
     context->saved_data["sizes"] = sizes;
     context->saved_data["scale"] = scale;
-    const at::Tensor angles[] = {cos.value_or(at::Tensor()), sin.value_or(at::Tensor())};
+    context->saved_data["eps"] = eps;
+    variable_list saved = {qkv_TQ, cu_seqlens_S1};
+    for (const auto& one : {cos, sin, q_norm_E, k_norm_E}) saved.push_back(one.value_or(at::Tensor()));
+    at::Tensor roots[2];
+    Heads heads(qkv_TQ, call);
+    if (q_norm_E) norm_both(heads, saved, eps, roots);
+    if (cos) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, *cos, *sin, call, false);
+    at::Tensor out_THE;
     if (qkv_TQ.is_cpu()) {
-      const at::Tensor out_THE =
-          gpu_plain_attention(heads.q_THE.to(at::kFloat), heads.k_TKE.to(at::kFloat), heads.v_TKE.to(at::kFloat),
-                              on_host(cu_seqlens_S1), plain_shape(call))
-              .to(at::kBFloat16);
-      context->save_for_backward({qkv_TQ, cu_seqlens_S1, angles[0], angles[1]});
-      return out_THE.reshape({qkv_TQ.size(0), call.H * call.E});
+      out_THE = gpu_plain_attention(heads.q_THE.to(at::kFloat), heads.k_TKE.to(at::kFloat), heads.v_TKE.to(at::kFloat),
+                                    on_host(cu_seqlens_S1), plain_shape(call))
+                    .to(at::kBFloat16);
+    } else {
+      const auto [out, sums, state, unused, mask] = at::_flash_attention_forward(
+          heads.q_THE, heads.k_TKE, heads.v_TKE, cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
+          /*is_causal=*/true, /*return_debug_mask=*/false, scale, call.left(), call.right());
+      out_THE = out;
+      saved.insert(saved.end(), {out, sums, state, unused});
     }
-    const auto [out, sums, state, unused, mask] = at::_flash_attention_forward(
-        heads.q_THE, heads.k_TKE, heads.v_TKE, cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
-        /*is_causal=*/true, /*return_debug_mask=*/false, scale, call.left(), call.right());
-    const at::Tensor out_THE = out;
-    context->save_for_backward({qkv_TQ, cu_seqlens_S1, angles[0], angles[1], out_THE, sums, state, unused});
-    return out_THE.view({qkv_TQ.size(0), call.H * call.E});
+    context->save_for_backward(saved);
+    return out_THE.reshape({qkv_TQ.size(0), call.H * call.E});
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &qkv_TQ = saved[0], &cu_seqlens_S1 = saved[1];
+    const at::Tensor &qkv_TQ = saved[0], &cu_seqlens_S1 = saved[1], &cos = saved[2], &sin = saved[3];
     const FlashCall call =
         FlashCall::of(context->saved_data["sizes"].toIntVector(), context->saved_data["scale"].toDouble());
-    const Heads heads(qkv_TQ, call);
-    const at::Tensor gradient_THE = gradients[0].to(at::kBFloat16).contiguous().view({qkv_TQ.size(0), call.H, call.E});
-    at::Tensor q, k, v;
-    if (qkv_TQ.is_cpu()) {
-      std::tie(q, k, v) = plainly(heads, gradient_THE, on_host(cu_seqlens_S1), call);
-    } else {
-      std::tie(q, k, v) =
-          at::_flash_attention_backward(gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, saved[4], saved[5],
-                                        cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
-                                        /*is_causal=*/true, saved[6], saved[7], call.scale, call.left(), call.right());
+    const Heads raw(qkv_TQ, call);
+    const bool normed = saved[4].defined();
+    Heads heads = raw;
+    at::Tensor roots[2];
+    if (normed) {  // made again: what is kept is what the product gave
+      norm_both(heads, saved, context->saved_data["eps"].toDouble(), roots);
+      if (cos.defined()) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, cos, sin, call, false);
     }
+    const at::Tensor gradient_THE = gradients[0].to(at::kBFloat16).contiguous().view({qkv_TQ.size(0), call.H, call.E});
+    Heads of = heads;
+    if (qkv_TQ.is_cpu()) {
+      std::tie(of.q_THE, of.k_TKE, of.v_TKE) = plainly(heads, gradient_THE, on_host(cu_seqlens_S1), call);
+    } else {
+      std::tie(of.q_THE, of.k_TKE, of.v_TKE) =
+          at::_flash_attention_backward(gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, saved[6], saved[7],
+                                        cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
+                                        /*is_causal=*/true, saved[8], saved[9], call.scale, call.left(), call.right());
+    }
+    for (at::Tensor* const x : {&of.q_THE, &of.k_TKE, &of.v_TKE}) *x = x->contiguous();
     at::Tensor of_qkv_TQ = at::empty_like(qkv_TQ);
-    turn_qkv(q.contiguous(), k.contiguous(), v.contiguous(), Heads(of_qkv_TQ, call), saved[2], saved[3], call, true);
-    return {of_qkv_TQ, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    const Heads to(of_qkv_TQ, call);
+    variable_list out(9);
+    out[0] = of_qkv_TQ;
+    if (!normed) {
+      turn_qkv(of.q_THE, of.k_TKE, of.v_TKE, to, cos, sin, call, true);
+      return out;
+    }
+    if (cos.defined()) turn_qkv(of.q_THE, of.k_TKE, {}, of, cos, sin, call, true);
+    to.v_TKE.copy_(of.v_TKE);
+    out[4] = norm_heads_back(of.q_THE, raw.q_THE, saved[4], roots[0], to.q_THE);
+    out[5] = norm_heads_back(of.k_TKE, raw.k_TKE, saved[5], roots[1], to.k_TKE);
+    return out;
   }
 
  private:
+  static void norm_both(Heads& heads, const variable_list& saved, double eps, at::Tensor (&roots)[2]) {
+    const NormedHeads q = normed_heads(heads.q_THE, saved[4], eps), k = normed_heads(heads.k_TKE, saved[5], eps);
+    heads.q_THE = q.out_THE;
+    heads.k_TKE = k.out_THE;
+    roots[0] = q.roots_R;
+    roots[1] = k.roots_R;
+  }
   static std::tuple<at::Tensor, at::Tensor, at::Tensor> plainly(const Heads& heads, const at::Tensor& gradient_THE,
                                                                 const std::vector<std::int64_t>& cu_seqlens,
                                                                 const FlashCall& call) {
@@ -213,7 +278,8 @@ void check_flash(at::Device device) {
   const auto run = [&](at::Device where) {
     const at::Tensor leaf = qkv.to(where).requires_grad_(true);
     const at::Tensor out = FlashAttention::apply(leaf.clone(), cu.to(where), std::optional(at::cos(angles).to(where)),
-                                                 std::optional(at::sin(angles).to(where)), call.kept(), call.scale);
+                                                 std::optional(at::sin(angles).to(where)), std::nullopt, std::nullopt,
+                                                 call.kept(), call.scale, 0.0);
     const at::Tensor back = torch::autograd::grad({out}, {leaf}, {gradient.to(where)})[0];
     return at::cat({out.detach().cpu(), back.cpu()}, 1);
   };
@@ -235,15 +301,18 @@ void check_flash(at::Device device) {
 }  // namespace
 
 at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
-                               const RopeTable* rope, bool interleaved) {
+                               const RopeTable* rope, bool interleaved, const HeadNorms& norms) {
   check_flash(qkv_TQ.device());
   MAGISTER_ASSERT(qkv_TQ.scalar_type() == at::kBFloat16 && qkv_TQ.is_contiguous());
   const bool turns = rope != nullptr && shape.rotary_dim > 0;
   const FlashCall call{
       shape.heads,          shape.kv_heads,    shape.head_dim, turns ? shape.rotary_dim : 0,
       shape.sliding_window, sequences.longest, interleaved,    static_cast<double>(shape.attention_scale)};
-  return FlashAttention::apply(qkv_TQ, sequences.cu_seqlens_S1, turns ? std::optional(rope->cos_PE2) : std::nullopt,
-                               turns ? std::optional(rope->sin_PE2) : std::nullopt, call.kept(), call.scale);
+  const auto given = [](bool is, const at::Tensor& tensor) { return is ? std::optional(tensor) : std::nullopt; };
+  const bool normed = norms.q_E.defined();
+  return FlashAttention::apply(qkv_TQ, sequences.cu_seqlens_S1, given(turns, turns ? rope->cos_PE2 : at::Tensor()),
+                               given(turns, turns ? rope->sin_PE2 : at::Tensor()), given(normed, norms.q_E),
+                               given(normed, norms.k_E), call.kept(), call.scale, norms.eps);
 }
 
 at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,

@@ -28,10 +28,16 @@ struct SequencePlan {
 // Heads of 8, 16, ... 256 numbers, KV heads that divide the heads, no soft cap; sinks are the caller's to know.
 bool flash_trains(const LayerShape& shape);
 
-// [T, H E] in bf16. qkv_TQ: bf16, contiguous: a row's heads of q, k and v. rope: q and k are turned before, in qkv_TQ itself, which nobody else may
-// read afterwards; nullptr: they are turned already, or the model turns none.
+// Of each head of q and of k, before they turn; f32 [E], both or none.
+struct HeadNorms {
+  at::Tensor q_E{}, k_E{};
+  double eps = 0;
+};
+
+// [T, H E] in bf16. qkv_TQ: bf16, contiguous: a row's heads of q, k and v. rope: q and k are turned before, without norms in qkv_TQ itself, which nobody else may
+// read afterwards; nullptr: they are turned already, or the model turns none. With norms what is kept is qkv_TQ as it came.
 at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
-                               const RopeTable* rope, bool interleaved);
+                               const RopeTable* rope, bool interleaved, const HeadNorms& norms = {});
 
 // The same in f32 with gradients by ATen's; q [T, H, E], k and v [T, K, E] -> [T, H, E].
 at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,

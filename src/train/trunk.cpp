@@ -115,11 +115,12 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
   const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
-  const bool plain_heads =
-      !weights(&Names::q_norm).defined() && !weights(&Names::k_norm).defined() && shape.clip_qkv == 0;
-  if (flash && plain_heads) {
+  const HeadNorms norms{weights.norm(&Names::q_norm), weights.norm(&Names::k_norm), shape.rms_norm_eps};
+  const bool by_head = norms.q_E.defined() ? norms.k_E.defined() && norms.q_E.numel() == E && norms.k_E.numel() == E
+                                           : !norms.k_E.defined();
+  if (flash && by_head && shape.clip_qkv == 0) {
     if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names, from); qkv_TQ.defined())
-      return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved);
+      return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved, norms);
   }
   const std::vector<at::Tensor> qkv = weights.linear(input_TD, names, from);
   const auto clipped = [&](const at::Tensor& x) {

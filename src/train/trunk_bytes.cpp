@@ -35,7 +35,7 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool spa
   const bool flash = bf16 && config.attn_logit_softcapping == 0 && !config.attention_sinks && E <= 256;
   // Without flash attention: turned q and k, and KV heads for all heads.
   if (!flash) bytes += 4 * (4 * H * E);
-  if (config.qk_norm) bytes += 4 * 2 * Q;
+  if (config.qk_norm_of_all_heads || (config.qk_norm && !flash)) bytes += 4 * 2 * Q;
   if (config.attn_logit_softcapping > 0 || config.attention_sinks) bytes += 16 * static_cast<double>(longest) * H;
   if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
   // As on CPUs, in f32: of every chosen expert its input and output.

@@ -94,7 +94,7 @@ TEST(TrainKernels, TrainGateAndTrainGateBack) {
   }
 }
 
-TEST(TrainKernels, FlashAttentionOfSequencesOfUnlikeLengths) {
+TEST(TrainKernels, FlashAttentionOfSequencesOfUnlikeLengthsWithNormsOfHeads) {
   at::manual_seed(4);
   const std::vector<std::int64_t> cu_seqlens = {0, 1, 140, 457, 460};
   for (const std::int64_t window : {0, 50}) {
@@ -106,14 +106,17 @@ TEST(TrainKernels, FlashAttentionOfSequencesOfUnlikeLengths) {
       shape.sliding_window = window;
       shape.attention_scale = 0.1f;
       const at::Tensor angles = at::randn({460, E / 2}) * 3;
+      Tensors inputs = {at::randn({460, 12 * E}).to(at::kBFloat16)};
+      if (E == 128) inputs.insert(inputs.end(), {at::rand({E}) + 0.5, at::rand({E}) + 0.5});
       expect_like_the_host(
           [&](const Tensors& in) {
             const at::Device device = in[0].device();
             const SequencePlan sequences(cu_seqlens, device);
             const RopeTable rope{at::cos(angles).to(device), at::sin(angles).to(device)};
-            return gpu_flash_attention(in[0].clone(), sequences, shape, &rope, false);
+            const HeadNorms norms = in.size() > 1 ? HeadNorms{in[1], in[2], 1e-5} : HeadNorms{};
+            return gpu_flash_attention(in[0].clone(), sequences, shape, &rope, false, norms);
           },
-          {at::randn({460, 12 * E}).to(at::kBFloat16)}, 2e-2);
+          inputs, 2e-2);
     }
   }
 }

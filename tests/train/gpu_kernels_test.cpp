@@ -107,7 +107,7 @@ at::Tensor turned_plainly(const at::Tensor& x_THE, const at::Tensor& angles, boo
   return at::cat({out.flatten(2), x_THE.narrow(2, 2 * half, rest)}, 2);
 }
 
-// Turned where they stand, several sequences in one call, two heads a KV head, windows, and heads that turn in a part.
+// Normed head by head or not, turned, several sequences in one call, two heads a KV head, windows, and heads that turn in a part.
 TEST_P(Kernels, AttentionOfPackedSequences) {
   constexpr std::int64_t T = 23, H = 4, K = 2;
   const std::vector<std::int64_t> cu_seqlens = {0, 1, 8, 15, 23};
@@ -124,27 +124,38 @@ TEST_P(Kernels, AttentionOfPackedSequences) {
       ASSERT_TRUE(flash_trains(shape));
       const at::Tensor angles = at::randn({T, turning / 2}) * 3;
       const RopeTable rope{at::cos(angles), at::sin(angles)};
-      expect_equal(
-          [&](const Tensors& in) { return gpu_flash_attention(in[0].clone(), sequences, shape, &rope, interleaved); },
-          [&, E = E](const Tensors& in) {
-            const at::Tensor all = in[0].view({T, H + 2 * K, E}), wide = angles.to(at::kDouble);
-            const at::Tensor q = turned_plainly(all.narrow(1, 0, H), wide, interleaved),
-                             k = turned_plainly(all.narrow(1, H, K), wide, interleaved).repeat_interleave(H / K, 1),
-                             v = all.narrow(1, H + K, K).repeat_interleave(H / K, 1);
-            Tensors outputs;
-            for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
-              const std::int64_t begin = cu_seqlens[s], L = cu_seqlens[s + 1] - begin;
-              const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, L).transpose(0, 1); };
-              const at::Tensor far =
-                  at::ones({L, L}, at::kBool).triu(1) |
-                  (interleaved ? at::ones({L, L}, at::kBool).tril(-3) : at::zeros({L, L}, at::kBool));
-              const at::Tensor scores = (at::matmul(part(q), part(k).transpose(1, 2)) * 0.3f)
-                                            .masked_fill(far, -std::numeric_limits<double>::infinity());
-              outputs.push_back(at::matmul(at::softmax(scores, -1), part(v)).transpose(0, 1).reshape({L, H * E}));
-            }
-            return at::cat(outputs, 0);
-          },
-          {at::randn({T, (H + 2 * K) * E}).to(at::kBFloat16)}, 1.5e-2);
+      for (const bool normed : {false, true}) {
+        Tensors inputs = {at::randn({T, (H + 2 * K) * E}).to(at::kBFloat16)};
+        if (normed) inputs.insert(inputs.end(), {at::rand({E}) + 0.5, at::rand({E}) + 0.5});
+        expect_equal(
+            [&](const Tensors& in) {
+              return gpu_flash_attention(in[0].clone(), sequences, shape, &rope, interleaved,
+                                         normed ? HeadNorms{in[1], in[2], 1e-5} : HeadNorms{});
+            },
+            [&, E = E](const Tensors& in) {
+              const auto norm = [&](const at::Tensor& x, std::size_t weight) {
+                return normed ? plain_norm(x, in[weight]) : x;
+              };
+              const at::Tensor all = in[0].view({T, H + 2 * K, E}), wide = angles.to(at::kDouble);
+              const at::Tensor q = turned_plainly(norm(all.narrow(1, 0, H), 1), wide, interleaved),
+                               k = turned_plainly(norm(all.narrow(1, H, K), 2), wide, interleaved)
+                                       .repeat_interleave(H / K, 1),
+                               v = all.narrow(1, H + K, K).repeat_interleave(H / K, 1);
+              Tensors outputs;
+              for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+                const std::int64_t begin = cu_seqlens[s], L = cu_seqlens[s + 1] - begin;
+                const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, L).transpose(0, 1); };
+                const at::Tensor far =
+                    at::ones({L, L}, at::kBool).triu(1) |
+                    (interleaved ? at::ones({L, L}, at::kBool).tril(-3) : at::zeros({L, L}, at::kBool));
+                const at::Tensor scores = (at::matmul(part(q), part(k).transpose(1, 2)) * 0.3f)
+                                              .masked_fill(far, -std::numeric_limits<double>::infinity());
+                outputs.push_back(at::matmul(at::softmax(scores, -1), part(v)).transpose(0, 1).reshape({L, H * E}));
+              }
+              return at::cat(outputs, 0);
+            },
+            inputs, 1.5e-2);
+      }
     }
   }
 }

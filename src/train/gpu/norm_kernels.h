@@ -91,8 +91,8 @@ struct TrainNormBack {
   const float* weight_D;
   const float* roots_R;
   const float* other_RD;  // or nullptr
-  X* of_x_RD;
-  float* partial_UD;  // or nullptr: the weight is frozen
+  X* of_x;                // its rows stand as those of x
+  float* partial_UD;      // or nullptr: the weight is frozen
   NormRowsOf rows;
 
   static constexpr std::int64_t kRowsOfBlock = 8, kRowsOfWarp = 32;
@@ -173,7 +173,7 @@ struct TrainNormBack {
         out[i] += root * (gradients[i] * weights[i] - values[i] * share);
         sums_D[d + i] += gradients[i] * values[i] * root;
       }
-      store<kAtOnce>(of_x_RD + row * rows.D + d, out);
+      store<kAtOnce>(of_x + rows.begin(row) + d, out);
     }
   }
 };

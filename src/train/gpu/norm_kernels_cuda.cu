@@ -6,3 +6,5 @@ MAGISTER_INSTANTIATE(magister::gpu::TrainNorm<float, float>);
 MAGISTER_INSTANTIATE(magister::gpu::TrainNorm<float, magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::TrainNormBack<float, float>);
 MAGISTER_INSTANTIATE(magister::gpu::TrainNormBack<float, magister::gpu::Bf16>);
+MAGISTER_INSTANTIATE(magister::gpu::TrainNorm<magister::gpu::Bf16, magister::gpu::Bf16>);
+MAGISTER_INSTANTIATE(magister::gpu::TrainNormBack<magister::gpu::Bf16, magister::gpu::Bf16>);
