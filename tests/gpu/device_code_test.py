@@ -106,7 +106,9 @@ class DeviceCode(unittest.TestCase):
         def count(name, prefix):
             return sum(operation(text).startswith(prefix) and ".128" in operation(text) for _, text in self.code[name])
         for name, loads, stores in (("GateMultiply<Bf16>", 2, 1), ("AddNorm<Bf16, false, Bf16>", 4, 3), ("AddNorm<Bf16, false, float>", 5, 3), ("NormRows<Bf16>", 2, 1), ("EmbedRows<Bf16>", 1, 2), ("SumExperts<Bf16>", 1, 1), ("SumHeadSquares<Bf16>", 2, 0), ("NormHeads<Bf16>", 3, 1), ("Dequantize<8, Bf16>", 0, 4),
-                                    ("Dequantize<4, Bf16>", 0, 4), ("QuantizeRows<Bf16>", 2, 0), ("NormQuantize<Bf16>", 5, 2), ("NormQuantize<float>", 6, 2), ("GateQuantize", 2, 0), ("WantedLogits", 4, 0), ("GatherKeys<Bf16>", 4, 4), ("ReduceLogits", 8, 0)):
+                                    ("Dequantize<4, Bf16>", 0, 4), ("QuantizeRows<Bf16>", 2, 0), ("NormQuantize<Bf16>", 5, 2), ("NormQuantize<float>", 6, 2), ("GateQuantize", 2, 0), ("WantedLogits", 4, 0), ("GatherKeys<Bf16>", 4, 4), ("ReduceLogits", 8, 0),
+                                    ("TrainNorm<float, Bf16>", 5, 1), ("TrainNormBack<float, Bf16>", 8, 2), ("TrainNormBack<Bf16, Bf16>", 6, 2), ("TurnHeads<Bf16, Bf16>", 6, 2), ("TrainGate<Bf16>", 2, 1),
+                                    ("TrainGateBack<Bf16>", 3, 2), ("RowNumbers", 2, 0), ("LogitGradient<Bf16>", 2, 1)):
             self.assertGreaterEqual(count(name, "LDG"), loads, name)
             self.assertGreaterEqual(count(name, "STG"), stores, name)
 
