@@ -248,7 +248,7 @@ MUTATIONS = [
     Mutation("gpu-weights-not-exchanged", "src/train/trainer.cpp", "  gather_weights();\n  copies_.to_device(weights_here(), weights_there());\n", "", ON_GPU.replace("gpu_code", "train_gpu_code") + "test_where_the_optimizer_stands_changes_nothing"),
     Mutation("gpu-weights-not-restored", "src/train/checkpoint.cpp", "      trainer->copies().to_device(values, weights.narrow(0, range.begin, range.size()));\n", "", ON_GPU.replace("gpu_code", "train_gpu_code") + "test_ranks_kills_and_memory_change_nothing"),
     Mutation("gpu-s-norms-decay", "src/train/gpu/optimizer_kernels.h", "tile.decays != 0 ? rates.keep : 1.0f", "rates.keep", "test_train_gpu_optimizer"),
-    Mutation("gpu-s-flag-not-read", "src/train/micro_gradient.cpp", "return finite_ && (!sums_.defined() || ", "return finite_ || (!sums_.defined() || ", "test_train_gradient_tree MicroGradient.*"),
+    Mutation("gpu-s-flag-not-read", "src/train/micro_gradient.cpp", "return finite_ && (!not_finite_.defined() || ", "return finite_ || (!not_finite_.defined() || ", "test_train_gradient_tree MicroGradient.*"),
     Mutation("staged-piece-not-waited-for", "src/train/staged_copies.cpp", "const std::int64_t begin = (piece - 1) * kNumbers;", "const std::int64_t begin = std::max<std::int64_t>(piece - 2, 0) * kNumbers;", "test_train_gpu_optimizer"),
     Mutation("gpu-label-s-gradient-uncapped", "src/train/gpu_head_loss.cpp", "dense * loss_.cap_derivative(z)", "dense", "test_train_head_loss"),
     Mutation("gpu-products-with-rounded-sums", "src/train/gpu_products.cpp", "return at::mm(left_MK.to(at::kFloat), right_KN.to(at::kFloat)).to(to);", "return at::mm(left_MK, right_KN).to(to);", "test_train_fused_ops"),

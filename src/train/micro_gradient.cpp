@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "magister/device/upload.h"
 #include "magister/train/memory_ladder.h"
 #include "magister/train/staged_copies.h"
+#include "train/gpu/put_kernel.h"
+#include "train/gpu_numbers.h"
 
 namespace magister {
 
@@ -32,9 +35,7 @@ MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::u
                                                 : at::empty({size}, at::TensorOptions(at::kFloat).device(device));
   };
   for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b) buckets_.push_back(memory(sum.bucket(b).size()));
-  if (copies != nullptr)
-    sums_ = at::zeros({static_cast<std::int64_t>(layout.all().size())},
-                      at::TensorOptions(at::kFloat).device(copies->device()));
+  if (copies != nullptr) not_finite_ = at::zeros({1}, at::TensorOptions(at::kInt).device(copies->device()));
   // The padding behind each parameter stays 0: norms and updates run over it.
   const auto clear = [&](std::size_t b, std::int64_t in_bucket, std::int64_t, std::int64_t count) {
     buckets_[b].narrow(0, in_bucket, count).zero_();
@@ -61,12 +62,8 @@ void MicroGradient::for_parts(const FlatRange& range, const Part& visit) const {
 
 void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   if (is_put_[parameter]) return;
-  // While it is in the cache, or still on its device, where a number that is read would stop the pass at every parameter.
-  if (sums_.defined()) {
-    sums_.select(0, static_cast<std::int64_t>(parameter)).copy_(gradient.sum());
-  } else {
-    finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
-  }
+  // While it is in the cache. On a GPU a number that is read would stop the pass at every parameter.
+  if (!not_finite_.defined()) finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
   const TrainParameter& row = layout_.all()[parameter];
   const FlatRange range{row.offset, row.offset + row.count};
   at::Tensor flat;  // where a border of buckets divides it
@@ -79,12 +76,7 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
     if (whole) place = place.view(row.shape);
     if (!whole && !flat.defined()) flat = gradient.reshape({-1});
     const at::Tensor given = whole ? gradient : flat.narrow(0, in_range, count);
-    const at::Tensor values = place.is_cpu() ? download(given) : given;
-    if (adds_) {
-      place.add_(values);
-    } else {
-      place.copy_(values);
-    }
+    put_there(given, place);
     ++parts_put_[parameter];
   });
   is_put_[parameter] = true;
@@ -92,6 +84,26 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
     if (--missing_[b] == 0) give(b);
   });
   sum_.move_on();
+}
+
+void MicroGradient::put_there(const at::Tensor& gradient, const at::Tensor& place) const {
+  const bool of_gpu = not_finite_.defined();
+  if (of_gpu && gradient.device() == place.device() && place.device() == not_finite_.device() &&
+      gradient.scalar_type() == at::kFloat && gradient.is_contiguous() && is_aligned_16(gradient) &&
+      is_aligned_16(place)) {
+    const gpu::Queue queue{place.is_cpu() ? -1 : static_cast<int>(place.device().index()), nullptr};
+    start(gpu::PutNumbers{numbers<const float>(gradient), numbers<float>(place), gradient.numel(), adds_,
+                          numbers<std::uint32_t>(not_finite_)},
+          queue);
+    return;
+  }
+  if (of_gpu) not_finite_.bitwise_or_(at::isfinite(gradient.sum()).logical_not().to(not_finite_.options()));
+  const at::Tensor values = place.is_cpu() ? download(gradient) : gradient;
+  if (adds_) {
+    place.add_(values);
+  } else {
+    place.copy_(values);
+  }
 }
 
 // What ends here is half a sum, which no second pass makes whole: it ends the run, which goes on from its last state.
@@ -108,7 +120,9 @@ void MicroGradient::give(std::size_t bucket) {
   }
 }
 
-bool MicroGradient::finite() const { return finite_ && (!sums_.defined() || at::isfinite(sums_).all().item<bool>()); }
+bool MicroGradient::finite() const {
+  return finite_ && (!not_finite_.defined() || not_finite_.item<std::int32_t>() == 0);
+}
 
 void MicroGradient::finish() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {

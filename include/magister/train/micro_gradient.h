@@ -36,6 +36,8 @@ class MicroGradient {
       std::function<void(std::size_t bucket, std::int64_t in_bucket, std::int64_t in_range, std::int64_t count)>;
   void for_parts(const FlatRange& range, const Part& visit) const;
   void give(std::size_t bucket);
+  // Into a part of a bucket.
+  void put_there(const at::Tensor& gradient, const at::Tensor& place) const;
 
   const FlatLayout& layout_;
   GradientTree& sum_;
@@ -46,7 +48,7 @@ class MicroGradient {
   std::vector<std::size_t>
       parts_put_;  // by parameter; one that stands in several buckets may find no memory for the next of them
   bool adds_, finite_ = true;
-  at::Tensor sums_;  // of a GPU's gradients, by parameter, f32 there: not finite where one is not
+  at::Tensor not_finite_;  // of a GPU's gradients: i32 [1] there, 1 where a number was not finite
 };
 
 }  // namespace magister
