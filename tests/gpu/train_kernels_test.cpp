@@ -11,6 +11,7 @@
 #include "gpu/gpu_under_test.h"
 #include "magister/device/upload.h"
 #include "magister/train/head_loss.h"
+#include "magister/train/training_device.h"
 #include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
 #include "train/gpu_products.h"
@@ -39,7 +40,8 @@ Tensors run_on(at::Device device, const Operation& operation, const Tensors& inp
 
 // limit: of the largest number of a tensor.
 void expect_like_the_host(const Operation& operation, const Tensors& inputs, double limit) {
-  const at::Device device = device_of(gpu::gpu_queue());
+  const TrainingDevice deterministic(gpu::gpu_queue());  // as in a training: without it the flash kernel's backward pass adds by atomics
+  const at::Device device = deterministic.device();
   const Tensors host = run_on(at::kCPU, operation, inputs), found = run_on(device, operation, inputs),
                 again = run_on(device, operation, inputs);
   for (std::size_t i = 0; i < host.size(); ++i) {
