@@ -246,8 +246,16 @@ class GpuHeadLoss {
   at::Tensor hidden_ND_,
       back_ND_;  // of the rows that have a label: as products take them; their gradients and a row of zeros
   at::Tensor ids_NJ_, ids_there_NJ_;  // i32, here and on the device
-  // Of the chunk that is looked at: where special gradients stand in it, and by row the scales of its two softmaxes.
-  std::vector<Special> specials_;
+  ThreadPool* pool_;
+  // Of the chunk that is looked at, by row: losses, and the scales of two softmaxes; by slice and all together: gradients of special tokens.
+  struct Specials {
+    std::vector<std::int64_t> places;  // in the chunk's logits
+    std::vector<float> values;
+  };
+  static constexpr std::int64_t kSliceRows = 64;
+  std::vector<RowSums> sums_;
+  std::vector<float> scales_;
+  std::vector<Specials> slices_;
   std::vector<std::int64_t> places_;
   std::vector<float> values_;
 };
