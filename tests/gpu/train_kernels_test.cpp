@@ -40,7 +40,8 @@ Tensors run_on(at::Device device, const Operation& operation, const Tensors& inp
 
 // limit: of the largest number of a tensor.
 void expect_like_the_host(const Operation& operation, const Tensors& inputs, double limit) {
-  const TrainingDevice deterministic(gpu::gpu_queue());  // as in a training: without it the flash kernel's backward pass adds by atomics
+  // As in a training: without it the flash kernel's backward pass adds by atomics.
+  const TrainingDevice deterministic(gpu::gpu_queue());
   const at::Device device = deterministic.device();
   const Tensors host = run_on(at::kCPU, operation, inputs), found = run_on(device, operation, inputs),
                 again = run_on(device, operation, inputs);
