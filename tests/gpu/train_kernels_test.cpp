@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -12,7 +14,10 @@
 #include "magister/device/upload.h"
 #include "magister/train/head_loss.h"
 #include "magister/train/training_device.h"
+#include "train/gpu/optimizer_kernels.h"
+#include "train/gpu/put_kernel.h"
 #include "train/gpu_attention.h"
+#include "train/gpu_numbers.h"
 #include "train/gpu_ops.h"
 #include "train/gpu_products.h"
 
@@ -173,6 +178,62 @@ TEST(TrainKernels, RowNumbersLogitGradientAndPlaceNumbers) {
                   (bf16 ? kBf16 : 2e-5) * all[0][i].abs().max().item<double>())
             << i;
       }
+    }
+  }
+}
+
+// By a kernel of these tensors on the host and on the GPU: the same bits, in every tensor.
+void expect_equal_bits(const std::function<void(const Tensors&, const gpu::Queue&)>& run, const Tensors& tensors) {
+  std::vector<Tensors> all;
+  for (const gpu::Queue& queue : {gpu::Queue{}, gpu::gpu_queue()}) {
+    Tensors there;
+    for (const at::Tensor& tensor : tensors) there.push_back(tensor.to(device_of(queue), false, /*copy=*/true));
+    run(there, queue);
+    for (at::Tensor& tensor : there) tensor = tensor.cpu();
+    all.push_back(there);
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(at::equal(all[0][i], all[1][i])) << "tensor " << i;
+}
+
+TEST(TrainKernels, AdamwHasEqualBits) {
+  at::manual_seed(7);
+  constexpr std::int64_t kCount = 16387;  // some fours, and three
+  const at::Tensor tiles = at::tensor({std::int64_t{0}, std::int64_t{0}, kCount + (std::int64_t{1} << 32)}, at::kLong);
+  const AdamwRates rates{0.999f, 0.1f, 0.999f, 0.001f, 1e-3f, 0.03f, 1e-8f, 0.7f};
+  expect_equal_bits(
+      [&](const Tensors& in, const gpu::Queue& queue) {
+        start(gpu::Adamw{rates, static_cast<const gpu::Adamw::Tile*>(in[0].data_ptr()), 1, numbers<const float>(in[1]),
+                         0, numbers<float>(in[2]), numbers<float>(in[3]), numbers<float>(in[4])},
+              queue);
+      },
+      {tiles, at::randn({kCount}), at::randn({kCount}), at::randn({kCount}) * 0.1, at::rand({kCount}) * 0.01});
+}
+
+TEST(TrainKernels, BlockSquaresHasEqualBits) {
+  at::manual_seed(8);
+  const at::Tensor numbers_N = at::randn({40 * 4096 + 77}) * 3, sums = at::zeros({41}, at::kDouble);
+  expect_equal_bits(
+      [&](const Tensors& in, const gpu::Queue& queue) {
+        start(gpu::BlockSquares{numbers<const float>(in[0]), in[0].numel(), numbers<double>(in[1])}, queue);
+        EXPECT_NEAR(in[1].sum().item<double>(), in[0].to(at::kDouble).square().sum().item<double>(), 1e-6);
+      },
+      {numbers_N, sums});
+}
+
+TEST(TrainKernels, PutNumbersHasEqualBits) {
+  at::manual_seed(9);
+  for (const bool adds : {false, true}) {
+    for (const bool finite : {true, false}) {
+      at::Tensor from = at::randn({9001});
+      if (!finite) from[8999] = std::numeric_limits<float>::infinity();
+      expect_equal_bits(
+          [&](const Tensors& in, const gpu::Queue& queue) {
+            start(gpu::PutNumbers{numbers<const float>(in[0]), numbers<float>(in[1]), in[0].numel(), adds,
+                                  numbers<std::uint32_t>(in[2])},
+                  queue);
+            EXPECT_EQ(in[2].item<std::int32_t>(), finite ? 0 : 1);
+          },
+          {from, at::randn({9001}), at::zeros({1}, at::kInt)});
     }
   }
 }

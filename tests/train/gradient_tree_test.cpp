@@ -213,7 +213,11 @@ TEST(MicroGradient, SaysWhetherAllIsFinite) {
       for (const std::size_t i : {1, 0}) {
         at::Tensor values = at::ones(layout.all()[i].shape, at::kFloat);
         if (i == bad) values.flatten()[2] = i == 0 ? std::nanf("") : INFINITY;
-        gradient.put(i, values);
+        try {
+          gradient.put(i, values);
+        } catch (const c10::OutOfMemoryError&) {  // on a rank that had fewer parts above, here once
+          gradient.put(i, values);
+        }
       }
       EXPECT_EQ(gradient.finite(), bad == 2);
     }
