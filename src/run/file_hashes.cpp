@@ -47,18 +47,11 @@ class OpenFile {
 
   // Less than the block only at the file's end.
   std::size_t read(std::span<std::byte> block, std::uint64_t offset) const {
-    std::size_t done = 0;
-    while (done < block.size()) {
-      const ssize_t n =
-          ::pread(file_.number(), block.data() + done, block.size() - done, static_cast<off_t>(offset + done));
-      if (n < 0 && errno == EINTR) continue;
-      MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
-                     "{}: reading broke off ({}; its hash names the model in the results); check the disk", path_,
-                     std::strerror(errno));
-      if (n == 0) break;
-      done += static_cast<std::size_t>(n);
-    }
-    return done;
+    const BytesRead read = read_block(file_, offset, block);
+    MAGISTER_CHECK(read.error == 0, ExitCode::kInputOutput,
+                   "{}: reading broke off ({}; its hash names the model in the results); check the disk", path_,
+                   std::strerror(read.error));
+    return read.count;
   }
 
   void check_unchanged(std::uint64_t bytes_read) const {

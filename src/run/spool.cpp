@@ -59,19 +59,12 @@ void Spool::rewind() {
 }
 
 std::size_t Spool::read_at(std::uint64_t position, std::span<std::byte> out) const {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t n =
-        ::pread(descriptor_.number(), out.data() + done, out.size() - done, static_cast<off_t>(position + done));
-    if (n < 0 && errno == EINTR) continue;
-    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
-                   "{}: cannot read a temporary file back ({}; what it holds is lost); check "
-                   "the disk",
-                   directory_, std::strerror(errno));
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  return done;
+  const BytesRead read = read_block(descriptor_, position, out);
+  MAGISTER_CHECK(read.error == 0, ExitCode::kInputOutput,
+                 "{}: cannot read a temporary file back ({}; what it holds is lost); check "
+                 "the disk",
+                 directory_, std::strerror(read.error));
+  return read.count;
 }
 
 std::size_t Spool::read(std::span<std::byte> out) {

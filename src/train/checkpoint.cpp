@@ -16,6 +16,7 @@
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/whole_file.h"
+#include "magister/train/fresh_zeros.h"
 
 namespace magister {
 namespace {
@@ -341,7 +342,7 @@ LoadedState load_training_state(const std::string& folder, Trainer& trainer, con
 
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
                                     const std::string& identity, std::int64_t rewards) {
-  flat_weights = at::zeros({layout.flat_size()}, at::kFloat);
+  flat_weights = fresh_zeros(layout.flat_size());
   return load(path, layout, flat_weights, nullptr, identity, rewards);
 }
 

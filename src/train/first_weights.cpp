@@ -19,7 +19,7 @@ void read_first_weights(const ParameterLayout& layout, const TensorFile& file, H
     problem = error.what();
     code = error.code();
   }
-  // A rank that is slower would write the first weights over those of a state that others read next.
+  // All meet here: a rank that is slower would write the first weights over those of a state that others read next.
   const std::vector<std::string> problems = host.all_gather(problem);
   const std::vector<std::uint64_t> codes = host.all_gather(static_cast<std::uint64_t>(code));
   for (std::size_t rank = 0; rank < codes.size(); ++rank) {

@@ -10,6 +10,7 @@
 
 #include "magister/parallel/gathered.h"
 #include "magister/parallel/thread_pool.h"
+#include "magister/train/fresh_zeros.h"
 #include "train/optimizer_parts.h"
 
 namespace magister {
@@ -36,7 +37,10 @@ double lr_factor(LrSchedule schedule, std::uint64_t step, std::uint64_t warmup_s
 }
 
 OptimizerState new_optimizer_state(std::int64_t part_size, at::Device device) {
-  const auto zeros = [&] { return at::zeros({part_size}, at::TensorOptions(at::kFloat).device(device)); };
+  const auto zeros = [&] {
+    return device.is_cpu() ? fresh_zeros(part_size)
+                           : at::zeros({part_size}, at::TensorOptions(at::kFloat).device(device));
+  };
   return {zeros(), zeros(), 0};
 }
 

@@ -50,8 +50,6 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
     reference_ = HostWeights(world, host_, layout_.flat_size(), true);
     read_first_weights(layout_, file, reference_, host_, {}, pool_);
   }
-  // A rank that is slower would write the first weights over those of a state that others read next.
-  host_.barrier();
   if (!options.optimizer_on_gpu) return;
   MAGISTER_ASSERT(device_.has_gpu_code());
   send_weights();

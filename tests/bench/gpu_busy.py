@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from gpu_clocks import sample_command
+from gpu_clocks import Sampler
 
 WORDS = "a teacher tells its student what else could have followed, and how likely each of these tokens was before the next one"
 RECORDS, LENGTH = 1600, 2000  # about 1.5 million tokens: ten seconds or more of a 1B model
@@ -77,18 +77,9 @@ def measure(program, model, limit, devices="auto", records=RECORDS, length=LENGT
         folder = pathlib.Path(scratch)
         write_data(folder / "data.jsonl", records, length)
         (folder / "busy.yaml").write_text(EXPERIMENT.format(folder=folder, model=model, devices=devices))
-        try:
-            sampler = subprocess.Popen(sample_command(["utilization.gpu"]), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except OSError:
-            sampler = None
-        try:
+        with Sampler(["utilization.gpu"]) as sampler:
             run = subprocess.run([str(program), "run", str(folder / "busy.yaml")], capture_output=True, text=True, check=False,
                                  timeout=limit)
-        finally:
-            lines = []
-            if sampler is not None:
-                sampler.terminate()
-                lines = sampler.communicate()[0].splitlines()
     said = run.stdout + run.stderr
     if run.returncode != 0:
         return f"the run ended with {run.returncode}: {(said.strip().splitlines() or ['?'])[-1][:300]}"
@@ -96,7 +87,7 @@ def measure(program, model, limit, devices="auto", records=RECORDS, length=LENGT
     numbers = {"tokens_per_second": float(tokens.group(1))} if tokens else {}
     if (share := share_in(said)) is not None:
         return {**numbers, "share": share, "from": "the run's own report line"}
-    samples = [int(line) for line in lines if line.strip().isdigit()]
+    samples = [int(values["utilization.gpu"]) for _, values in sampler.samples]
     if (share := share_of(samples)) is None:
         return f"too few samples of nvidia-smi ({len(samples)}), and the run's report names no share"
     return {**numbers, "share": share, "from": f"{len(samples)} samples of nvidia-smi"}

@@ -13,13 +13,16 @@ def sample_command(fields, period_ms=PERIOD_MS):
     return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", "0", "-lms", str(period_ms)]
 
 
-class Clocks:
-    """with Clocks() as clocks: ...; clocks.between(begin, end) -> {field: median over the busy samples}, {} where there are none."""
+class Sampler:
+    """Within `with`, one nvidia-smi; samples: (moment, {field: number}), none where there is no nvidia-smi."""
+
+    def __init__(self, fields, period_ms=PERIOD_MS):
+        self.fields, self.period_ms = list(fields), period_ms
 
     def __enter__(self):
         self.samples = []
         try:
-            self.process = subprocess.Popen(sample_command(FIELDS), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.process = subprocess.Popen(sample_command(self.fields, self.period_ms), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         except OSError:
             self.process = None
             return self
@@ -33,17 +36,24 @@ class Clocks:
                 values = [float(word) for word in line.split(",")]
             except ValueError:
                 continue  # "[N/A]" and the like
-            if len(values) == len(FIELDS):
-                self.samples.append((time.time(), dict(zip(FIELDS, values))))
-
-    def between(self, begin, end):
-        busy = [values for moment, values in self.samples if begin <= moment <= end and values["utilization.gpu"] > 0]
-        if not busy:
-            return {}
-        return {FIELDS[field]: statistics.median(values[field] for values in busy) for field in FIELDS if field != "utilization.gpu"}
+            if len(values) == len(self.fields):
+                self.samples.append((time.time(), dict(zip(self.fields, values))))
 
     def __exit__(self, *_):
         if self.process is not None:
             self.process.terminate()
             self.process.wait()
             self.reader.join()
+
+
+class Clocks(Sampler):
+    """with Clocks() as clocks: ...; clocks.between(begin, end) -> {field: median over the busy samples}, {} where there are none."""
+
+    def __init__(self):
+        super().__init__(FIELDS)
+
+    def between(self, begin, end):
+        busy = [values for moment, values in self.samples if begin <= moment <= end and values["utilization.gpu"] > 0]
+        if not busy:
+            return {}
+        return {FIELDS[field]: statistics.median(values[field] for values in busy) for field in FIELDS if field != "utilization.gpu"}

@@ -13,40 +13,21 @@ import time
 from datetime import datetime
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from gpu_clocks import sample_command
+from gpu_clocks import Sampler
 
 
-class Samples:
-    """with Samples() as samples: ...; then (moment, bytes of memory in use, per cent busy) ten times a second."""
+class Samples(Sampler):
+    """with Samples() as samples: ...; ten times a second how much memory is in use, and how busy the GPU is."""
 
-    def __enter__(self):
-        self.found = []
-        try:
-            self.process = subprocess.Popen(sample_command(["memory.used", "utilization.gpu"], 100), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except OSError:
-            self.process = None
-            return self
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-        return self
-
-    def read(self):
-        for line in self.process.stdout:
-            words = line.split(",")
-            if len(words) == 2 and all(word.strip().isdigit() for word in words):
-                self.found.append((time.time(), int(words[0]) << 20, int(words[1])))
-
-    def __exit__(self, *_):
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait()
-            self.reader.join()
+    def __init__(self):
+        super().__init__(("memory.used", "utilization.gpu"), 100)
 
     def peak(self):
-        return max((memory for _, memory, _ in self.found), default=None)
+        """Bytes, or None."""
+        return max((int(values["memory.used"]) << 20 for _, values in self.samples), default=None)
 
     def busy(self, begin, end):
-        inside = [share for moment, _, share in self.found if begin <= moment <= end]
+        inside = [values["utilization.gpu"] for moment, values in self.samples if begin <= moment <= end]
         return sum(inside) / len(inside) / 100 if len(inside) >= 3 else None
 
 

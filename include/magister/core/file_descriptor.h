@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <utility>
 
 namespace magister {
@@ -34,5 +37,13 @@ class FileDescriptor {
  private:
   int number_ = -1;
 };
+
+// What pread gave of a block: fewer bytes than asked for at the file's end, or where an error ended it.
+struct BytesRead {
+  std::size_t count = 0;
+  int error = 0;  // errno; 0: none
+};
+// Until the block is full, whatever pread gives at once and whatever signals come between.
+BytesRead read_block(const FileDescriptor& file, std::uint64_t offset, std::span<std::byte> block) noexcept;
 
 }  // namespace magister

@@ -40,18 +40,11 @@ void LineReader::require(const FileVersion& expected) const {
 }
 
 std::size_t LineReader::read_at(std::uint64_t offset, std::span<char> out) const {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t n =
-        ::pread(descriptor_.number(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
-                   "{}: reading at byte {} failed ({}; records would be lost); check the disk", printable(path_),
-                   offset + done, std::strerror(errno));
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  return done;
+  const BytesRead read = read_block(descriptor_, offset, std::as_writable_bytes(out));
+  MAGISTER_CHECK(read.error == 0, ExitCode::kInputOutput,
+                 "{}: reading at byte {} failed ({}; records would be lost); check the disk", printable(path_),
+                 offset + read.count, std::strerror(read.error));
+  return read.count;
 }
 
 bool LineReader::fill() {
