@@ -17,8 +17,8 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kSliceColumns = 20 * Linear::kPanel, kBlock = 96;
-constexpr std::int64_t kTileRows = 256;
+constexpr std::int64_t kTailColumns = 20 * Linear::kPanel, kBlock = 96;
+constexpr std::int64_t kTailRows = 256;
 
 }  // namespace
 
@@ -34,8 +34,8 @@ TailSampler::TailSampler(const LmHead& head, ProcessGroup& group, ThreadPool& po
     : head_(head), group_(group), pool_(pool), draws_(draws) {
   MAGISTER_CHECK(draws >= 1, ExitCode::kConfig, "{} draws of the rest (it would be lost); choose at least 1", draws);
   const std::int64_t columns = head.projection.out_features();
-  for (std::int64_t begin = 0; !head.queue && begin < columns; begin += kSliceColumns) {
-    slices_.push_back(head.projection.outputs(begin, std::min(begin + kSliceColumns, columns)));
+  for (std::int64_t begin = 0; !head.queue && begin < columns; begin += kTailColumns) {
+    slices_.push_back(head.projection.outputs(begin, std::min(begin + kTailColumns, columns)));
   }
 }
 
@@ -105,12 +105,12 @@ void TailSampler::walk(const at::Tensor& hidden_TD, std::vector<Row>& rows) cons
     return;
   }
   at::Tensor scratch =
-      at::empty({pool_.num_threads(), kTileRows * kSliceColumns}, at::TensorOptions().dtype(at::kFloat));
-  pool_.run((T + kTileRows - 1) / kTileRows, [&](std::int64_t tile, int thread) {
-    const std::int64_t begin = tile * kTileRows, n = std::min(kTileRows, T - begin);
+      at::empty({pool_.num_threads(), kTailRows * kTailColumns}, at::TensorOptions().dtype(at::kFloat));
+  pool_.run((T + kTailRows - 1) / kTailRows, [&](std::int64_t tile, int thread) {
+    const std::int64_t begin = tile * kTailRows, n = std::min(kTailRows, T - begin);
     walk_tile(hidden_TD.const_data_ptr<float>() + begin * D,
               std::span(rows).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n)),
-              scratch.data_ptr<float>() + thread * kTileRows * kSliceColumns);
+              scratch.data_ptr<float>() + thread * kTailRows * kTailColumns);
   });
 }
 

@@ -18,7 +18,7 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 4 << 20;
+constexpr std::uint64_t kTransferBytes = 4 << 20;
 
 // file_access() with the MPI driver in place of the POSIX one.
 H5Properties mpio_access(const MpiHints& hints, const std::string& path) {
@@ -77,7 +77,7 @@ void MpioFile::transfer(Direction direction, const PlacedColumn& column, std::ui
 }
 
 void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::span<const std::byte> data) {
-  const std::uint64_t rows_a_piece = std::max<std::uint64_t>(1, kPieceBytes / column.row_bytes());
+  const std::uint64_t rows_a_piece = std::max<std::uint64_t>(1, kTransferBytes / column.row_bytes());
   std::vector<std::byte> back;
   for (std::uint64_t row = first_row; !data.empty(); row += rows_a_piece) {
     const auto piece = data.first(std::min<std::uint64_t>(data.size(), rows_a_piece * column.row_bytes()));
@@ -96,7 +96,7 @@ void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::s
 }
 
 void MpioFile::read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data) const {
-  const std::uint64_t rows_a_piece = std::max<std::uint64_t>(1, kPieceBytes / column.row_bytes());
+  const std::uint64_t rows_a_piece = std::max<std::uint64_t>(1, kTransferBytes / column.row_bytes());
   for (std::uint64_t row = first_row; !data.empty(); row += rows_a_piece) {
     const auto piece = data.first(std::min<std::uint64_t>(data.size(), rows_a_piece * column.row_bytes()));
     transfer(Direction::kRead, column, row, piece.data(), piece.size());

@@ -28,7 +28,13 @@ namespace {
 
 bool gpu_code_on_host() {
   const char* wanted = std::getenv("MAGISTER_GPU_CODE_ON_HOST");
-  return wanted != nullptr && std::string_view(wanted) == "1";
+  const bool is_wanted = wanted != nullptr && std::string_view(wanted) == "1";
+#if !defined(MAGISTER_HOST_KERNELS)
+  MAGISTER_CHECK(!is_wanted, ExitCode::kConfig,
+                 "MAGISTER_GPU_CODE_ON_HOST=1, but this program was built without tests (only they run the GPU's code "
+                 "on the host); configure it with -DMAGISTER_TESTS=ON");
+#endif
+  return is_wanted;
 }
 
 GpuMemory memory_of(int device) {

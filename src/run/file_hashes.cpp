@@ -30,7 +30,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kBlock = 1 << 20;  // read and hashed by one thread it stays in the core's cache
+constexpr std::size_t kHashedBytes = 1 << 20;  // read and hashed by one thread it stays in the core's cache
 constexpr std::size_t kBlockAhead = 4 << 20;
 constexpr int kMostReaders = 4;  // of a file: a parallel file system gives one stream a part of what it has
 
@@ -168,8 +168,8 @@ std::string hash_file(const std::string& path, int readers, const std::function<
       if (block.size() < kBlockAhead) break;
     }
   } else {
-    std::vector<std::byte> block(kBlock);
-    for (std::size_t n = kBlock; n == kBlock && goes_on;) {
+    std::vector<std::byte> block(kHashedBytes);
+    for (std::size_t n = kHashedBytes; n == kHashedBytes && goes_on;) {
       n = file.read(block, bytes);
       goes_on = take(std::span(block).first(n));
     }

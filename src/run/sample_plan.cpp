@@ -31,7 +31,7 @@ std::uint64_t power(std::uint64_t exponent) {
 }
 
 constexpr int kUnitStateTag = 71;
-constexpr std::uint64_t kBlock = 4096;  // samples in memory
+constexpr std::uint64_t kReadSamples = 4096;  // samples in memory
 
 }  // namespace
 
@@ -186,10 +186,10 @@ void SamplePlan::add_windows(const Record& record, std::span<const TokenId> ids,
 
 template <typename Visit>
 void SamplePlan::for_each_length(const Visit& visit) {
-  std::vector<std::uint32_t> lengths(kBlock);
+  std::vector<std::uint32_t> lengths(kReadSamples);
   lengths_.rewind();
-  for (std::uint64_t first = 0; first < own_samples_; first += kBlock) {
-    lengths.resize(std::min<std::uint64_t>(kBlock, own_samples_ - first));
+  for (std::uint64_t first = 0; first < own_samples_; first += kReadSamples) {
+    lengths.resize(std::min<std::uint64_t>(kReadSamples, own_samples_ - first));
     lengths_.read(std::as_writable_bytes(std::span(lengths)));
     for (std::size_t i = 0; i < lengths.size(); ++i) visit(first + i, lengths[i]);
   }
@@ -235,7 +235,7 @@ void SamplePlan::write_samples(ResultsFile& file) {
   lengths_.rewind();
   std::uint64_t token = first_token_;
   // Keys have any length: no more of them at once than 16 MiB hold.
-  const std::uint64_t block = std::clamp<std::uint64_t>((16 << 20) / max_key_bytes, 1, kBlock);
+  const std::uint64_t block = std::clamp<std::uint64_t>((16 << 20) / max_key_bytes, 1, kReadSamples);
   for (std::uint64_t begin = 0; begin < own_samples_; begin += block) {
     const std::size_t count = std::min(block, own_samples_ - begin);
     std::vector<char> keys(count * max_key_bytes, '\0');
@@ -268,7 +268,7 @@ void SamplePlan::write_units(ResultsFile& file) {
   };
   for_each_length([&](std::uint64_t sample, std::uint32_t length) {
     if (packer.add(length)) begins.push_back(first_sample_ + sample);
-    if (begins.size() == kBlock) flush();
+    if (begins.size() == kReadSamples) flush();
   });
   flush();
 }

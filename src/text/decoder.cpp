@@ -89,9 +89,10 @@ class Fuse final : public DecodeStep {
   }
 };
 
-class Replace final : public DecodeStep {
+class ReplaceDecoder final : public DecodeStep {
  public:
-  Replace(std::string literal, std::string content) : literal_(std::move(literal)), content_(std::move(content)) {}
+  ReplaceDecoder(std::string literal, std::string content)
+      : literal_(std::move(literal)), content_(std::move(content)) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) token = replace_all(token, literal_, content_);
   }
@@ -101,9 +102,9 @@ class Replace final : public DecodeStep {
   std::string literal_, content_;
 };
 
-class Strip final : public DecodeStep {
+class StripDecoder final : public DecodeStep {
  public:
-  Strip(std::string character, std::size_t start, std::size_t stop)
+  StripDecoder(std::string character, std::size_t start, std::size_t stop)
       : character_(std::move(character)), start_(start), stop_(stop) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
@@ -119,9 +120,10 @@ class Strip final : public DecodeStep {
   std::size_t start_, stop_;
 };
 
-class Metaspace final : public DecodeStep {
+class MetaspaceDecoder final : public DecodeStep {
  public:
-  Metaspace(std::string replacement, bool drop_first) : replacement_(std::move(replacement)), drop_first_(drop_first) {}
+  MetaspaceDecoder(std::string replacement, bool drop_first)
+      : replacement_(std::move(replacement)), drop_first_(drop_first) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] = replace_all(tokens[i], replacement_, i == 0 && drop_first_ ? "" : " ");
@@ -173,9 +175,9 @@ class BpeSuffix final : public DecodeStep {
   std::string suffix_;
 };
 
-class Sequence final : public DecodeStep {
+class DecoderSequence final : public DecodeStep {
  public:
-  explicit Sequence(std::vector<DecodeStepPtr> steps) : steps_(std::move(steps)) {}
+  explicit DecoderSequence(std::vector<DecodeStepPtr> steps) : steps_(std::move(steps)) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (const DecodeStepPtr& step : steps_) step->apply(tokens);
   }
@@ -240,20 +242,20 @@ DecodeStepPtr make_byte_level_decoder() { return std::make_unique<ByteLevel>(); 
 DecodeStepPtr make_byte_fallback_decoder() { return std::make_unique<ByteFallback>(); }
 DecodeStepPtr make_fuse_decoder() { return std::make_unique<Fuse>(); }
 DecodeStepPtr make_replace_decoder(const std::string& literal, std::string content) {
-  return std::make_unique<Replace>(literal, std::move(content));
+  return std::make_unique<ReplaceDecoder>(literal, std::move(content));
 }
 DecodeStepPtr make_strip_decoder(std::string character, std::size_t start, std::size_t stop) {
-  return std::make_unique<Strip>(std::move(character), start, stop);
+  return std::make_unique<StripDecoder>(std::move(character), start, stop);
 }
 DecodeStepPtr make_metaspace_decoder(std::string replacement, bool drop_first) {
-  return std::make_unique<Metaspace>(std::move(replacement), drop_first);
+  return std::make_unique<MetaspaceDecoder>(std::move(replacement), drop_first);
 }
 DecodeStepPtr make_wordpiece_decoder(std::string prefix, bool clean_up) {
   return std::make_unique<WordPieces>(std::move(prefix), clean_up);
 }
 DecodeStepPtr make_bpe_decoder(std::string suffix) { return std::make_unique<BpeSuffix>(std::move(suffix)); }
 DecodeStepPtr make_decoder_sequence(std::vector<DecodeStepPtr> steps) {
-  return std::make_unique<Sequence>(std::move(steps));
+  return std::make_unique<DecoderSequence>(std::move(steps));
 }
 
 }  // namespace magister

@@ -200,9 +200,9 @@ class Bert final : public Normalizer {
   BertRules rules_;
 };
 
-class SentencePiece final : public Normalizer {
+class SentencePieceNormalizer final : public Normalizer {
  public:
-  SentencePiece(SentencePieceRules rules, const std::string& source)
+  SentencePieceNormalizer(SentencePieceRules rules, const std::string& source)
       : rules_(std::move(rules)), charsmap_(rules_.charsmap, source) {
     for (const std::string& text : rules_.user_defined) {
       if (!text.empty()) user_defined_[static_cast<unsigned char>(text[0])].push_back(text);
@@ -306,7 +306,7 @@ NormalizerPtr make_precompiled(std::string_view charsmap, const std::string& sou
 NormalizerPtr make_byte_level_normalizer() { return std::make_unique<Function>(byte_level); }
 NormalizerPtr make_bert_normalizer(BertRules rules) { return std::make_unique<Bert>(rules); }
 NormalizerPtr make_sentencepiece_normalizer(SentencePieceRules rules, const std::string& source) {
-  return std::make_unique<SentencePiece>(std::move(rules), source);
+  return std::make_unique<SentencePieceNormalizer>(std::move(rules), source);
 }
 NormalizerPtr make_normalizer_sequence(std::vector<NormalizerPtr> steps) {
   return std::make_unique<Sequence>(std::move(steps));

@@ -201,9 +201,9 @@ class WordScanner final : public PreTokenizer {
   Kind kind_;
 };
 
-class Sequence final : public PreTokenizer {
+class PreTokenizerSequence final : public PreTokenizer {
  public:
-  explicit Sequence(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
+  explicit PreTokenizerSequence(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
   void split(const Piece& piece, Pieces& out) const override {
     std::vector<Piece> before{piece};
     const std::size_t given = out.list.size();
@@ -236,7 +236,7 @@ PreTokenizerPtr make_split(const std::string& pattern, SplitBehavior behavior, b
 
 PreTokenizerPtr make_sequence(std::vector<PreTokenizerPtr> steps) {
   if (steps.size() == 1) return std::move(steps.front());
-  return std::make_unique<Sequence>(std::move(steps));
+  return std::make_unique<PreTokenizerSequence>(std::move(steps));
 }
 
 std::string escape_pattern(const std::string& literal) {

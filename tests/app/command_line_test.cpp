@@ -8,7 +8,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace command_line_test {
 
 using Words = std::vector<std::string>;
 
@@ -115,5 +115,5 @@ TEST(Manual, KnowsTheWholeTable) {
   }
 }
 
-}  // namespace
+}  // namespace command_line_test
 }  // namespace magister

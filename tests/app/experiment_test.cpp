@@ -11,7 +11,7 @@
 #include "magister/tasks/registry.h"
 
 namespace magister {
-namespace {
+namespace experiment_test {
 
 const std::string kGood =
     "name: quick\n"
@@ -419,5 +419,5 @@ TEST(Experiment, WallTimes) {
   }
 }
 
-}  // namespace
+}  // namespace experiment_test
 }  // namespace magister

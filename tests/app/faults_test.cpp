@@ -14,7 +14,7 @@
 #include "magister/parallel/unit_tickets.h"
 #include "magister/run/unit_writer.h"
 
-namespace {
+namespace faults_test {
 std::atomic<int> threads_left{1 << 30};
 }
 
@@ -28,7 +28,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 }
 
 namespace magister {
-namespace {
+namespace faults_test {
 
 class NoThreads : public ResultsFileTest {
  protected:
@@ -96,5 +96,5 @@ TEST_F(NoThreads, AUnitIsWrittenAllTheSame) {
   tickets.free([] {});
 }
 
-}  // namespace
+}  // namespace faults_test
 }  // namespace magister

@@ -11,7 +11,7 @@
 #include <random>
 
 namespace magister {
-namespace {
+namespace task_graph_test {
 
 using Task = TaskSchedule::Task;
 
@@ -218,5 +218,5 @@ TEST(TaskGraph, TenThousandTasks) {
   EXPECT_LE(makespan(graph, 64), 1.02 * std::max(longest_chain(graph), sum / 64));
 }
 
-}  // namespace
+}  // namespace task_graph_test
 }  // namespace magister

@@ -1,5 +1,7 @@
-# magister_add_test(MODULE UNIT [NP 1 2 4 8] [MODULES module ...] [LABELS label ...] [TIMEOUT seconds])
-#   builds tests/MODULE/UNIT_test.cpp against its module (and MODULES) and adds one CTest a rank count: "module/unit" or "module/unit/np4".
+# magister_add_test(MODULE UNIT [NP 1 2 4 8] [LABELS label ...] [TIMEOUT seconds] [ALONE source ...])
+#   puts tests/MODULE/UNIT_test.cpp into the program test_MODULE and adds one CTest a rank count: "module/unit" or "module/unit/np4", which runs the
+#   tests of that file alone, in a process of its own. ALONE: in a program of its own, test_MODULE_UNIT, with these sources, for tests that bring
+#   functions in the place of a library's. With MAGISTER_UNITY=OFF every file is such a program, and a change is linked to no other.
 # magister_add_python_test(NAME SCRIPT [ARGS ...] [LABELS ...] [TIMEOUT seconds] [ENVIRONMENT name=value ...])
 #   runs a Python script of the tests with the environment's interpreter; MAGISTER (the program), MAGISTER_SOURCE_DIR and
 #   MAGISTER_BUILD_DIR are in its environment. Exit code 0 passes.
@@ -9,37 +11,59 @@
 set(MAGISTER_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
 set(MAGISTER_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root)
 
-function(magister_add_test MODULE UNIT)
-  cmake_parse_arguments(TEST "" "TIMEOUT" "NP;MODULES;LABELS" ${ARGN})
-  set(target test_${MODULE}_${UNIT})
-  add_executable(${target} ${CMAKE_CURRENT_SOURCE_DIR}/${UNIT}_test.cpp)
-  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
-  set(libraries magister_${MODULE})
-  foreach(module ${TEST_MODULES})
-    list(APPEND libraries magister_${module})
-  endforeach()
-  if(TEST_NP)
-    target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/mpi_main.cpp)
-    target_link_libraries(${target} PRIVATE ${libraries} magister_parallel GTest::gtest)
-  else()
-    target_link_libraries(${target} PRIVATE ${libraries} GTest::gtest GTest::gtest_main)
-  endif()
+# A program of tests: its files, compiled together, and main.
+function(magister_test_program TARGET MODULE)
+  add_executable(${TARGET} ${ARGN})
+  target_include_directories(${TARGET} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${TARGET} PRIVATE magister_${MODULE} magister_parallel test_main GTest::gtest)
   get_target_property(pch magister_${MODULE} PRECOMPILE_HEADERS_REUSE_FROM)
   if(pch)
-    target_precompile_headers(${target} REUSE_FROM magister_aten_pch)
+    target_precompile_headers(${TARGET} REUSE_FROM magister_aten_pch)
+  endif()
+endfunction()
+
+# At the end of a folder's CMakeLists.txt: all its files are known.
+function(magister_finish_tests MODULE)
+  get_property(paths GLOBAL PROPERTY tests_of_${MODULE})
+  unity_files(files test_${MODULE} ${paths})
+  magister_test_program(test_${MODULE} ${MODULE} ${files})
+endfunction()
+
+# The command of a test that is not ALONE.
+function(magister_test_command OUT MODULE UNIT)
+  set(program test_${MODULE})
+  if(NOT MAGISTER_UNITY)
+    string(APPEND program _${UNIT})
+  endif()
+  set(${OUT} ${program} --file ${UNIT}_test.cpp PARENT_SCOPE)
+endfunction()
+
+function(magister_add_test MODULE UNIT)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "NP;LABELS;ALONE" ${ARGN})
+  set(file ${UNIT}_test.cpp)
+  if(NOT MAGISTER_UNITY OR TEST_ALONE)
+    set(target test_${MODULE}_${UNIT})
+    list(REMOVE_ITEM TEST_ALONE ${file})
+    magister_test_program(${target} ${MODULE} ${file} ${TEST_ALONE})
+  else()
+    set(target test_${MODULE})
+    get_property(is_begun GLOBAL PROPERTY tests_of_${MODULE} SET)
+    if(NOT is_begun)
+      cmake_language(EVAL CODE "cmake_language(DEFER CALL magister_finish_tests ${MODULE})")  # what is deferred keeps its words, not their values
+    endif()
+    set_property(GLOBAL APPEND PROPERTY tests_of_${MODULE} ${MODULE}/${file})
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 3000)
   endif()
+  set(properties TIMEOUT ${TEST_TIMEOUT} LABELS "${MODULE};${TEST_LABELS}" SKIP_RETURN_CODE 77 ENVIRONMENT ${MAGISTER_TEST_ENVIRONMENT})
   if(NOT TEST_NP)
-    add_test(NAME ${MODULE}/${UNIT} COMMAND ${target})
-    set_tests_properties(${MODULE}/${UNIT} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${MODULE};${TEST_LABELS}" SKIP_RETURN_CODE 77
-      ENVIRONMENT ${MAGISTER_TEST_ENVIRONMENT})
+    add_test(NAME ${MODULE}/${UNIT} COMMAND ${target} --file ${file})
+    set_tests_properties(${MODULE}/${UNIT} PROPERTIES ${properties})
   endif()
   foreach(np ${TEST_NP})
-    add_test(NAME ${MODULE}/${UNIT}/np${np} COMMAND ${MAGISTER_MPIRUN} -np ${np} $<TARGET_FILE:${target}>)
-    set_tests_properties(${MODULE}/${UNIT}/np${np} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${MODULE};${TEST_LABELS}"
-      PROCESSORS ${np} SKIP_RETURN_CODE 77 ENVIRONMENT ${MAGISTER_TEST_ENVIRONMENT})
+    add_test(NAME ${MODULE}/${UNIT}/np${np} COMMAND ${MAGISTER_MPIRUN} -np ${np} ${CMAKE_CURRENT_BINARY_DIR}/${target} --file ${file} --mpi)
+    set_tests_properties(${MODULE}/${UNIT}/np${np} PROPERTIES ${properties} PROCESSORS ${np})
   endforeach()
 endfunction()
 

@@ -12,7 +12,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace config_bad_input_test {
 
 void read_schema(ConfigDocument& document) {
   ConfigNode root = document.root();
@@ -335,5 +335,5 @@ TEST(ConfigBadInput, ArgumentsAreNamed) {
   }
 }
 
-}  // namespace
+}  // namespace config_bad_input_test
 }  // namespace magister

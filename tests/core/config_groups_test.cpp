@@ -9,7 +9,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace config_groups_test {
 
 struct Read {
   std::string resolved, faults;
@@ -170,5 +170,5 @@ TEST(ConfigGroups, OtherFaultsKeepTheirPlaces) {
   EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 0) << "once: " << faults;
 }
 
-}  // namespace
+}  // namespace config_groups_test
 }  // namespace magister

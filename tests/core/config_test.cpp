@@ -10,7 +10,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace config_test {
 
 struct Everything {
   std::string name, dtype;
@@ -286,5 +286,5 @@ TEST(Config, ReadFileRefusesWhatIsNoFile) {
   std::filesystem::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace config_test
 }  // namespace magister

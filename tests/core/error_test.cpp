@@ -7,7 +7,7 @@
 #include "magister/core/utf8.h"
 
 namespace magister {
-namespace {
+namespace error_test {
 
 TEST(Printable, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(printable("plain é 日本 😀"), "plain é 日本 😀");
@@ -90,5 +90,5 @@ TEST(Checked, RefusesWhatDoesNotFit) {
   EXPECT_THROW(checked_add(~0ull, 1, "x"), Error);
 }
 
-}  // namespace
+}  // namespace error_test
 }  // namespace magister

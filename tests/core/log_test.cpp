@@ -14,7 +14,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace log_test {
 
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -124,5 +124,5 @@ TEST_F(Log, MessagesStandAboveTheLiveLine) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "\r\x1b[K10 %\r\x1b[Knews\n10 %\r\x1b[K");
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace magister

@@ -6,7 +6,7 @@
 #include <random>
 
 namespace magister {
-namespace {
+namespace unit_set_test {
 
 using Flags = std::vector<std::uint8_t>;
 
@@ -73,5 +73,5 @@ TEST(UnitSet, AHundredMillionUnitsAreSmall) {
   EXPECT_LT(every_other.to_bytes().size(), 13'000'000u);
 }
 
-}  // namespace
+}  // namespace unit_set_test
 }  // namespace magister

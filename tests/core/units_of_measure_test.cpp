@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace magister {
-namespace {
+namespace units_of_measure_test {
 
 TEST(UnitsOfMeasure, Words) {
   EXPECT_EQ(format_duration(0), "0:00:00");
@@ -20,5 +20,5 @@ TEST(UnitsOfMeasure, Words) {
   EXPECT_EQ(format_bytes(~0ull), "16.0 EiB");
 }
 
-}  // namespace
+}  // namespace units_of_measure_test
 }  // namespace magister

@@ -11,7 +11,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace constraint_test {
 
 using Kind = ConstraintRule::Kind;
 
@@ -208,5 +208,5 @@ TEST_F(Masks, RefusesWhatIsNoRule) {
   EXPECT_THROW(Constraint(rule, tokens_, {}, kVocab), Error) << "nothing could end it";
 }
 
-}  // namespace
+}  // namespace constraint_test
 }  // namespace magister

@@ -8,7 +8,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace generator_on_gpu_test {
 
 TEST_F(GeneratingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
   // Emulated threads are slow: five prompts, three of them with a beginning in common, and short texts.
@@ -132,5 +132,5 @@ TEST_F(GeneratingOnAGpu, ARowThatIsNotFiniteIsRefusedWhereItIsDrawn) {
   }
 }
 
-}  // namespace
+}  // namespace generator_on_gpu_test
 }  // namespace magister

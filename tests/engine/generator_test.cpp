@@ -12,7 +12,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace generator_test {
 
 TEST_F(Generating, EqualsWholePassesToTheBit) {
   const Texts want = write_plainly();
@@ -319,5 +319,5 @@ TEST_F(Generating, RefusesWhatNeverFits) {
   EXPECT_THROW(Generator(model, {4, 64, 3, true}, wrong, 0, {}), Error);
 }
 
-}  // namespace
+}  // namespace generator_test
 }  // namespace magister

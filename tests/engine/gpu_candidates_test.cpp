@@ -15,7 +15,7 @@
 #include "magister/engine/guide.h"
 
 namespace magister {
-namespace {
+namespace gpu_candidates_test {
 
 constexpr std::int64_t kCandidates = 4;
 
@@ -112,5 +112,5 @@ TEST(CandidatesOfRows, ARowWithoutNumbersHasNone) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_candidates_test
 }  // namespace magister

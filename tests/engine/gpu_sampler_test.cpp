@@ -14,7 +14,7 @@
 #include "magister/engine/sampler.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_sampler_test {
 
 struct Rows {
   std::int64_t R, V;
@@ -207,5 +207,5 @@ TEST_P(Sampler, LargeVocabularies) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_sampler_test
 }  // namespace magister::gpu

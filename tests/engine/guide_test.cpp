@@ -13,7 +13,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace guide_test {
 
 double offset_of(GuideForm form, double multiplier, const std::vector<float>& values_L) {
   return guide_offset({form, multiplier, 1}, values_L);
@@ -417,5 +417,5 @@ TEST_F(Guided, RefusesWhatDoesNotFit) {
   refuses("is not finite");
 }
 
-}  // namespace
+}  // namespace guide_test
 }  // namespace magister

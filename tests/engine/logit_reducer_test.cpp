@@ -12,7 +12,7 @@
 #include "support/counted_bytes.h"
 
 namespace magister {
-namespace {
+namespace logit_reducer_test {
 
 struct Problem {
   at::Tensor weight_VD, hidden_TD;
@@ -236,5 +236,5 @@ TEST(LogitReducer, RefusesATopKOutsideTheVocabulary) {
   EXPECT_THROW(LogitReducer(head, *group, pool, 0), Error);
 }
 
-}  // namespace
+}  // namespace logit_reducer_test
 }  // namespace magister

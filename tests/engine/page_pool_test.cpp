@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace magister {
-namespace {
+namespace page_pool_test {
 
 TEST(PagePool, SharesFindsAndEvicts) {
   PagePool pool(3);
@@ -31,5 +31,5 @@ TEST(PagePool, SharesFindsAndEvicts) {
   EXPECT_FALSE(pool.allocate());
 }
 
-}  // namespace
+}  // namespace page_pool_test
 }  // namespace magister

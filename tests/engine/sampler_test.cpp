@@ -13,7 +13,7 @@
 #include "magister/engine/logits_processor.h"
 
 namespace magister {
-namespace {
+namespace sampler_test {
 
 class Sampling : public testing::Test {
  protected:
@@ -97,5 +97,5 @@ TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
   }
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace magister

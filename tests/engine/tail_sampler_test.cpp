@@ -12,7 +12,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace tail_sampler_test {
 
 constexpr std::int64_t kV = 3000, kD = 24, kTop = 6, kDraws = 9;
 
@@ -84,5 +84,5 @@ TEST(TailSampler, ShardsThreadsAndNeighboursDrawTheSame) {
   EXPECT_TRUE(draws_Td.narrow(0, 290, 10).equal(tail.sample({0, kV})));
 }
 
-}  // namespace
+}  // namespace tail_sampler_test
 }  // namespace magister

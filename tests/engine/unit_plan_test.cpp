@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace magister {
-namespace {
+namespace unit_plan_test {
 
 std::vector<std::size_t> unit_begins(const std::vector<std::uint64_t>& lengths, std::uint64_t unit_tokens,
                                      std::size_t num_parts) {
@@ -59,5 +59,5 @@ TEST(Windows, CoverTheRecord) {
   }
 }
 
-}  // namespace
+}  // namespace unit_plan_test
 }  // namespace magister

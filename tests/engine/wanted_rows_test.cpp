@@ -14,7 +14,7 @@
 #include "magister/parallel/process_group.h"
 
 namespace magister {
-namespace {
+namespace wanted_rows_test {
 
 // Widths of a tenth to several nats, as of a model that is sure of its token and of one that is not; the highest logits far above the rest.
 at::Tensor realistic_rows(std::int64_t R, std::int64_t V) {
@@ -118,5 +118,5 @@ TEST(WantedRowsKernel, TheOrderOfThreadsDoesNotMatter) {
   }
 }
 
-}  // namespace
+}  // namespace wanted_rows_test
 }  // namespace magister

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace magister {
-namespace {
+namespace crc32c_test {
 
 using Bytes = std::vector<std::byte>;
 
@@ -68,5 +68,5 @@ TEST(Crc32c, PiecesGiveTheWhole) {
   }
 }
 
-}  // namespace
+}  // namespace crc32c_test
 }  // namespace magister

@@ -15,9 +15,9 @@
 #include "magister/core/sha256.h"
 
 namespace magister {
-namespace {
+namespace dataset_test {
 
-using testing::ScratchFolder;
+using test::ScratchFolder;
 
 class DatasetTest : public ::testing::Test {
  protected:
@@ -389,5 +389,5 @@ TEST(Newlines, AreCountedAtEveryLength) {
   }
 }
 
-}  // namespace
+}  // namespace dataset_test
 }  // namespace magister

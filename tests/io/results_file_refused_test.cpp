@@ -16,7 +16,7 @@
 #include "magister/io/results/results_file.h"
 
 namespace magister {
-namespace {
+namespace results_file_refused_test {
 
 TEST_F(ResultsFileTest, OtherThingsInThePlaceOfTheFile) {
   for (const char* suffix : {"", ".partial"}) {
@@ -163,5 +163,5 @@ TEST_F(ResultsFileTest, LockFileWithoutSense) {
   world_.barrier();
 }
 
-}  // namespace
+}  // namespace results_file_refused_test
 }  // namespace magister

@@ -16,7 +16,7 @@
 #include "magister/io/crc32c.h"
 
 namespace magister {
-namespace {
+namespace results_file_test {
 
 TEST_F(ResultsFileTest, FromNothingToComplete) {
   EXPECT_EQ(ResultsFile::state_on_disk(path_), ResultsFile::State::kAbsent);
@@ -253,5 +253,5 @@ TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
   world_.barrier();
 }
 
-}  // namespace
+}  // namespace results_file_test
 }  // namespace magister

@@ -11,7 +11,7 @@
 #include "magister/io/results/results_file.h"
 
 namespace magister {
-namespace {
+namespace results_units_test {
 
 TEST_F(ResultsFileTest, ChecksumOfTheInputsCoversKeysAndTokens) {
   const ResultsFile file = create(spec_with_input_checksums());
@@ -152,5 +152,5 @@ TEST_F(ResultsFileTest, ChangedInputsAreRefusedByTheirUnit) {
   with(of_an_older_version, 9, [&] { expect_resume_refused("whether its tokens changed is not known"); });
 }
 
-}  // namespace
+}  // namespace results_units_test
 }  // namespace magister

@@ -10,7 +10,7 @@
 
 #include "magister/parallel/communicator.h"
 
-namespace magister::testing {
+namespace magister::test {
 
 class ScratchFolder {
  public:
@@ -43,4 +43,4 @@ class ScratchFolder {
   std::string path_;
 };
 
-}  // namespace magister::testing
+}  // namespace magister::test

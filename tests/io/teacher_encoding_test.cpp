@@ -6,7 +6,7 @@
 #include <random>
 
 namespace magister {
-namespace {
+namespace teacher_encoding_test {
 
 TEST(TeacherEncoding, IdsComeBackFromAnyNumberOfBits) {
   std::mt19937 random(4);
@@ -49,5 +49,5 @@ TEST(TeacherEncoding, TargetsAgreeWithKeptEntries) {
   EXPECT_FALSE(target_agrees(ids, logprobs, ColumnType::kF32, 7, -1.5f));
 }
 
-}  // namespace
+}  // namespace teacher_encoding_test
 }  // namespace magister

@@ -16,9 +16,9 @@
 #include "magister/io/file_version.h"
 
 namespace magister {
-namespace {
+namespace tensor_file_test {
 
-using testing::ScratchFolder;
+using test::ScratchFolder;
 
 template <typename T>
 std::string raw(T value) {
@@ -423,5 +423,5 @@ TEST(TensorFile, RefusesWindowsThatDoNotFit) {
   EXPECT_EQ(code("a", 0, 2, 0, 2, at::empty({2, 2}, at::kLong)), ExitCode::kInternal);
 }
 
-}  // namespace
+}  // namespace tensor_file_test
 }  // namespace magister

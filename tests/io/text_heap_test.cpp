@@ -15,7 +15,7 @@
 #include "magister/io/results/text_heap_bytes.h"
 
 namespace magister {
-namespace {
+namespace text_heap_test {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -168,5 +168,5 @@ TEST_F(TextHeapTest, ANulIsNotCutAwaySilently) {
   EXPECT_THROW(writer.write(0, std::vector<std::string>{std::string("a\0b", 3)}), Error);
 }
 
-}  // namespace
+}  // namespace text_heap_test
 }  // namespace magister

@@ -14,7 +14,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace whole_file_test {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -112,5 +112,5 @@ TEST_F(WholeFileTest, FoldersAreMadeOrTheFaultIsNamed) {
   expect_error("x.json/below", [&] { make_folders(path_ + "/below"); });
 }
 
-}  // namespace
+}  // namespace whole_file_test
 }  // namespace magister

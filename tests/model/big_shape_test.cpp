@@ -13,7 +13,7 @@
 #include "model/these_kernels.h"
 
 namespace magister {
-namespace {
+namespace big_shape_test {
 
 ModelDescription llama_70b_with_two_layers() {
   ModelDescription description;
@@ -87,5 +87,5 @@ TEST(BigShape, FourShardsEqualOne) {
   if (widest.multiply_bf16 != nullptr) four_shards_equal_one(widest, description, file);
 }
 
-}  // namespace
+}  // namespace big_shape_test
 }  // namespace magister

@@ -18,7 +18,7 @@
 #include "model/random_tensor_file.h"
 
 namespace magister::gpu {
-namespace {
+namespace cudnn_attention_test {
 
 enum class Fault { kNone, kNotCausal, kOtherBitsLater, kOtherBitsByPlace, kNotThere, kNotANumber };
 Fault fault = Fault::kNone;
@@ -202,5 +202,5 @@ TEST_F(ModelWithCudnn, IsRefusedWithReasons) {
   EXPECT_NE(refusal(make(at::kBFloat16)).find("cannot be used on cpu: No available kernel"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace cudnn_attention_test
 }  // namespace magister::gpu

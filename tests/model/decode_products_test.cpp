@@ -15,7 +15,7 @@
 #include "model/pretended_algorithms.h"
 
 namespace magister::gpu {
-namespace {
+namespace decode_products_test {
 
 ModelConfig config_of_test() {
   ModelConfig config;
@@ -158,5 +158,5 @@ TEST_F(ThroughputDecoding, WhatItDoesNotTakeIsRefused) {
   EXPECT_TRUE(at::equal(model.logits(rows), logits));
 }
 
-}  // namespace
+}  // namespace decode_products_test
 }  // namespace magister::gpu

@@ -10,7 +10,7 @@
 #include "magister/model/transformer.h"
 
 namespace magister {
-namespace {
+namespace decoder_layer_test {
 
 struct Case {
   const char* name;
@@ -212,5 +212,5 @@ TEST(CpuKernels, EveryBuildAgreesWithAten) {
   }
 }
 
-}  // namespace
+}  // namespace decoder_layer_test
 }  // namespace magister

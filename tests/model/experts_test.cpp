@@ -10,7 +10,7 @@
 #include "magister/model/transformer.h"
 
 namespace magister {
-namespace {
+namespace experts_test {
 
 std::vector<std::int32_t> chosen(const std::vector<float>& logits, std::int64_t k) {
   const Routes routes = choose_experts(at::tensor(logits).unsqueeze(0), k, true);
@@ -110,5 +110,5 @@ TEST_F(Mixture, ATokensBitsAreItsOwn) {
   EXPECT_TRUE(at::equal(run(hidden_TD_.flip(0).contiguous(), 2).flip(0), together_TD));
 }
 
-}  // namespace
+}  // namespace experts_test
 }  // namespace magister

@@ -19,7 +19,7 @@
 #include "model/self_test.h"
 
 namespace magister::gpu {
-namespace {
+namespace fixed_product_test {
 
 // The last bit of an output, as another order of sums gives it.
 void change_a_bit(at::Tensor out_MN, std::int64_t row) { out_MN[row][3].mul_(1.01); }
@@ -203,5 +203,5 @@ TEST(FixedProduct, AnAlgorithmThatFailsInTheMiddleOfAPassIsToldOf) {
   EXPECT_THROW(fixed.multiply(zeros, out_MN, Queue{}), Error);
 }
 
-}  // namespace
+}  // namespace fixed_product_test
 }  // namespace magister::gpu

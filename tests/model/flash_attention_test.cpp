@@ -13,7 +13,7 @@
 #include "model/paged_cache.h"
 
 namespace magister::gpu {
-namespace {
+namespace flash_attention_test {
 
 int calls = 0, divided = 0;
 std::int64_t window_of_layer = 0;
@@ -185,5 +185,5 @@ INSTANTIATE_TEST_SUITE_P(All, FlashAttention,
                                          AttentionCase{6, 2, 64, 1}, AttentionCase{8, 2, 16, 250}),
                          attention_name);
 
-}  // namespace
+}  // namespace flash_attention_test
 }  // namespace magister::gpu

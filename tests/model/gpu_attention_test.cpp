@@ -9,7 +9,7 @@
 #include "model/paged_cache.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_attention_test {
 
 using Case = AttentionCase;
 template <typename A>
@@ -54,5 +54,5 @@ TEST_P(Attention, OfBf16IsThatOfDoubles) { check<Bf16>(4e-3); }
 
 INSTANTIATE_TEST_SUITE_P(All, Attention, testing::ValuesIn(attention_cases()), attention_name);
 
-}  // namespace
+}  // namespace gpu_attention_test
 }  // namespace magister::gpu

@@ -10,7 +10,7 @@
 #include "magister/device/launch.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_block_test {
 
 class BothOrders : public testing::TestWithParam<HostOrder> {
  protected:
@@ -83,5 +83,5 @@ TEST(GpuBlock, Bf16RoundsToTheNearestEven) {
   EXPECT_NE(to_float(to_bf16(NAN)), to_float(to_bf16(NAN)));
 }
 
-}  // namespace
+}  // namespace gpu_block_test
 }  // namespace magister::gpu

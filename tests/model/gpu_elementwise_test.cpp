@@ -10,7 +10,7 @@
 #include "model/gpu/fp8_kernel.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_elementwise_test {
 
 template <typename A>
 constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
@@ -300,5 +300,5 @@ TEST_P(Fused, GateAndQuantizingAreThoseOneAfterTheOther) {
 INSTANTIATE_TEST_SUITE_P(BothOrders, Fused, testing::Values(HostOrder::kAscending, HostOrder::kDescending),
                          [](const auto& info) { return info.param == HostOrder::kAscending ? "up" : "down"; });
 
-}  // namespace
+}  // namespace gpu_elementwise_test
 }  // namespace magister::gpu

@@ -11,7 +11,7 @@
 #include "model/gpu/head_norm_kernels.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_experts_test {
 
 LayerShape shape_with(std::int64_t experts, std::int64_t per_token, bool normed) {
   LayerShape shape;
@@ -103,5 +103,5 @@ TEST(GpuExperts, AreSummedInTheirOrder) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_experts_test
 }  // namespace magister::gpu

@@ -11,7 +11,7 @@
 #include "model/gpu/product.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_linear_test {
 
 struct Case {
   QuantType type;
@@ -151,5 +151,5 @@ TEST(GpuLinear, PlainWeightsInBothTypes) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_linear_test
 }  // namespace magister::gpu

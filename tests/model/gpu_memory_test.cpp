@@ -11,7 +11,7 @@
 #include "support/counted_bytes.h"
 
 namespace magister {
-namespace {
+namespace gpu_memory_test {
 
 class PretendedAllocator final : public c10::DeviceAllocator {
  public:
@@ -180,5 +180,5 @@ TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_memory_test
 }  // namespace magister

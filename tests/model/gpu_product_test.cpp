@@ -8,7 +8,7 @@
 #include "model/stored_weight.h"
 
 namespace magister::gpu {
-namespace {
+namespace gpu_product_test {
 
 using Case = ProductCase;
 
@@ -101,5 +101,5 @@ TEST_P(Products, CodesBecomeTheNumbersTheyStandFor) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_product_test
 }  // namespace magister::gpu

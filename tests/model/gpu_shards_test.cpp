@@ -14,7 +14,7 @@
 #include "model/memory_tensor_file.h"
 
 namespace magister {
-namespace {
+namespace gpu_shards_test {
 
 // Another group, and the types of what is added in it.
 class WatchedGroup final : public ProcessGroup {
@@ -207,5 +207,5 @@ TEST_F(GpuShards, AFastGroupAddsInBf16) {
   EXPECT_LT(apart(fast.whole_TD, plain.whole_TD), 0.06);
 }
 
-}  // namespace
+}  // namespace gpu_shards_test
 }  // namespace magister

@@ -10,7 +10,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace kept_codes_test {
 
 using Scale = CodeFormat::Scale;
 using Offset = CodeFormat::Offset;
@@ -192,5 +192,5 @@ TEST(KeptCodes, AGivenGroupIsWanted) {
   EXPECT_FALSE(QuantScheme{}.keeps(codes));
 }
 
-}  // namespace
+}  // namespace kept_codes_test
 }  // namespace magister

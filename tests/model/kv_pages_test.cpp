@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace magister {
-namespace {
+namespace kv_pages_test {
 
 std::uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -59,5 +59,5 @@ TEST(KvPages, ACopiedPageIsThePage) {
   }
 }
 
-}  // namespace
+}  // namespace kv_pages_test
 }  // namespace magister

@@ -12,7 +12,7 @@
 #include "model/these_kernels.h"
 
 namespace magister {
-namespace {
+namespace matmul_test {
 
 struct Shape {
   std::int64_t rows, outputs, inputs;
@@ -126,5 +126,5 @@ TEST(Product, Avx2AndAvx512GiveTheSameBits) {
   }
 }
 
-}  // namespace
+}  // namespace matmul_test
 }  // namespace magister

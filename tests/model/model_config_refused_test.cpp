@@ -6,7 +6,7 @@
 #include "model/config_folder.h"
 
 namespace magister {
-namespace {
+namespace model_config_refused_test {
 
 struct Refusal {
   const char* name;
@@ -521,5 +521,5 @@ TEST_F(Gguf, RefusedByNameAndValue) {
   refused([](auto&, auto& m) { m["granite.residual_scale"] = 0.0; }, {"granite.residual_scale is 0"}, "granite");
 }
 
-}  // namespace
+}  // namespace model_config_refused_test
 }  // namespace magister

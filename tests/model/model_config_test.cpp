@@ -6,7 +6,7 @@
 #include "model/config_folder.h"
 
 namespace magister {
-namespace {
+namespace model_config_test {
 
 using Config = Folder;
 
@@ -239,5 +239,5 @@ TEST_F(Config, GraniteDividesTheResidualStream) {
   EXPECT_EQ(config.logit_scale, 0.125);
 }
 
-}  // namespace
+}  // namespace model_config_test
 }  // namespace magister

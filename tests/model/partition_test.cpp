@@ -7,7 +7,7 @@
 #include "magister/model/layer_shape.h"
 
 namespace magister {
-namespace {
+namespace partition_test {
 
 ModelConfig shaped(std::int64_t heads, std::int64_t kv_heads, std::int64_t mlp, std::int64_t vocab) {
   ModelConfig config;
@@ -139,5 +139,5 @@ TEST(Partition, NormsOverAllHeadsCountEachHeadOnce) {
   }
 }
 
-}  // namespace
+}  // namespace partition_test
 }  // namespace magister

@@ -16,7 +16,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace pass_memory_test {
 
 ModelConfig small_config() {
   ModelConfig config;
@@ -165,5 +165,5 @@ TEST(PassMemory, OneShardFindsOut) {
   EXPECT_THROW(memory.run({5, 0, 0, 0}, [] { throw std::runtime_error("another fault"); }), std::runtime_error);
 }
 
-}  // namespace
+}  // namespace pass_memory_test
 }  // namespace magister

@@ -11,7 +11,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace quantize_test {
 
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // rows, outputs, inputs
 
@@ -178,5 +178,5 @@ TEST(QuantizedKernels, WeightsThatAreNoNumbersAreRefused) {
   EXPECT_FALSE(quant_scheme("none", 0).on());
 }
 
-}  // namespace
+}  // namespace quantize_test
 }  // namespace magister

@@ -10,7 +10,7 @@
 #include <numbers>
 
 namespace magister {
-namespace {
+namespace rope_test {
 
 ModelConfig rotary(RopeConfig::Kind kind, std::int64_t head_dim = 64) {
   ModelConfig config;
@@ -81,5 +81,5 @@ TEST(Rope, LinearLlama3AndExplicitDivisors) {
   EXPECT_EQ(divided, 23);
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace magister

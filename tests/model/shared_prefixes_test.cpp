@@ -10,7 +10,7 @@
 #include "model/cpu/layer_buffers.h"
 
 namespace magister {
-namespace {
+namespace shared_prefixes_test {
 
 using Sequences = std::vector<std::vector<TokenId>>;
 
@@ -115,5 +115,5 @@ TEST(SharedPrefixes, WantedRowsAreNeverLeftOut) {
   EXPECT_TRUE(pack_sharing({}, {}).cu_seqlens == std::vector<std::int64_t>{0});
 }
 
-}  // namespace
+}  // namespace shared_prefixes_test
 }  // namespace magister

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace magister {
-namespace {
+namespace weight_store_test {
 
 // The groups of a rank load the same shard at once; each had a copy of its own.
 TEST(WeightStore, GroupsOfARankLoadAShardOnce) {
@@ -92,5 +92,5 @@ TEST(WeightStore, WhatIsNotKeptIsTheCallersAlone) {
   EXPECT_EQ(store.host_bytes(), 0u);
 }
 
-}  // namespace
+}  // namespace weight_store_test
 }  // namespace magister

@@ -12,7 +12,7 @@
 #include "model/memory_tensor_file.h"
 
 namespace magister {
-namespace {
+namespace weights_test {
 
 struct Case {
   const char* name;
@@ -305,5 +305,5 @@ INSTANTIATE_TEST_SUITE_P(Models, Weights,
                                          Case{"gguf_interleaved_biases", 4, 1, 20, 65, 129, true, false, true, false}),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace weights_test
 }  // namespace magister

@@ -14,7 +14,7 @@
 #include "parallel/communicator_handle.h"
 
 namespace magister {
-namespace {
+namespace communicator_test {
 
 TEST(Communicator, SumsAndScans) {
   const auto world = Communicator::world();
@@ -165,5 +165,5 @@ TEST(Communicator, AloneEveryCallIsLocal) {
   EXPECT_THROW(alone.send(&number, sizeof number, 0, 0), Error);
 }
 
-}  // namespace
+}  // namespace communicator_test
 }  // namespace magister

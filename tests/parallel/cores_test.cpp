@@ -11,7 +11,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace cores_test {
 
 namespace fs = std::filesystem;
 
@@ -81,5 +81,5 @@ TEST(Cores, TheMaskIsObeyed) {
   EXPECT_LE(usable_cores(), static_cast<int>(all.size()));
 }
 
-}  // namespace
+}  // namespace cores_test
 }  // namespace magister

@@ -10,7 +10,7 @@
 #include "magister/parallel/process_group.h"
 
 namespace magister {
-namespace {
+namespace devices_test {
 
 TEST(Devices, AreDescribedOrAbsent) {
   const auto begin = std::chrono::steady_clock::now();
@@ -55,5 +55,5 @@ TEST(Devices, AGroupOfOneGpuMeets) {
   EXPECT_EQ(group->backend(), "nccl");
 }
 
-}  // namespace
+}  // namespace devices_test
 }  // namespace magister

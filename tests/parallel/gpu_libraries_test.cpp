@@ -13,7 +13,7 @@
 #include "magister/parallel/layout.h"
 
 namespace magister {
-namespace {
+namespace gpu_libraries_test {
 
 TEST(GpuLibraries, LoadAfterWorkOnTheCpu) {
   const at::Tensor sum = at::mm(at::ones({3, 4}), at::ones({4, 3}));
@@ -51,5 +51,5 @@ TEST(GpuLibraries, LoadAfterWorkOnTheCpu) {
   EXPECT_GT(gpu_memory(0).free_bytes, 0u);
 }
 
-}  // namespace
+}  // namespace gpu_libraries_test
 }  // namespace magister

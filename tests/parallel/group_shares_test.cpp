@@ -8,7 +8,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace group_shares_test {
 
 std::vector<int> first_sizes(const GroupShares& shares, std::uint64_t count) {
   std::vector<int> sizes;
@@ -73,5 +73,5 @@ TEST(GroupShares, UnitsAreDividedWholeAndEvenly) {
   }
 }
 
-}  // namespace
+}  // namespace group_shares_test
 }  // namespace magister

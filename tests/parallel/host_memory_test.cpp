@@ -8,7 +8,7 @@
 #include <fstream>
 
 namespace magister {
-namespace {
+namespace host_memory_test {
 
 namespace fs = std::filesystem;
 constexpr std::uint64_t kGB = std::uint64_t{1} << 30;
@@ -88,5 +88,5 @@ TEST(HostMemory, IsThatOfThisMachine) {
   EXPECT_LE(here.free_bytes, here.total_bytes);
 }
 
-}  // namespace
+}  // namespace host_memory_test
 }  // namespace magister

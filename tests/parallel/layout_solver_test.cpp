@@ -6,7 +6,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace layout_solver_test {
 
 // ranks_of_host[h] ranks on host h, each with all of the host's cores and the GPUs that `gpus` names for it.
 std::vector<RankProbe> cluster(const std::vector<int>& ranks_of_host, int cores, int gpus_per_host) {
@@ -388,5 +388,5 @@ TEST(MixedLayout, ManyRanksTakeSeconds) {
   EXPECT_EQ(solution.groups_of_size[0] * 4 + solution.groups_of_size[1], 100'001);
 }
 
-}  // namespace
+}  // namespace layout_solver_test
 }  // namespace magister

@@ -11,7 +11,7 @@
 #include "magister/core/host_name.h"
 
 namespace magister {
-namespace {
+namespace layout_test {
 
 // Sets or removes an environment variable and puts the old value back.
 class Environment {
@@ -164,5 +164,5 @@ TEST(Layout, OneRankByMpirunInsideALargerAllocationIsMeant) {
   EXPECT_NO_THROW(refuse_singleton_launch(1));
 }
 
-}  // namespace
+}  // namespace layout_test
 }  // namespace magister

@@ -14,7 +14,7 @@
 #include "parallel/pretended_gpu.h"
 
 namespace magister {
-namespace {
+namespace nccl_faults_test {
 
 #define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
@@ -202,5 +202,5 @@ TEST_F(NcclFaults, AStartThatFailsOnOneRankIsRefusedOnAll) {
   EXPECT_THROW(make_nccl_process_group(world_, world_.rank()), Error);
 }
 
-}  // namespace
+}  // namespace nccl_faults_test
 }  // namespace magister

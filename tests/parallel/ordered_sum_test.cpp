@@ -9,7 +9,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace ordered_sum_test {
 
 at::Tensor ordered_sum(const std::vector<at::Tensor>& parts) {
   std::vector<const std::byte*> pointers;
@@ -59,5 +59,5 @@ TEST(OrderedSum, IntegersWrapAndOtherTypesAreRefused) {
   EXPECT_THROW(ordered_sum({at::ones({2}, at::kByte)}), Error);
 }
 
-}  // namespace
+}  // namespace ordered_sum_test
 }  // namespace magister

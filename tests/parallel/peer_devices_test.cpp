@@ -15,7 +15,7 @@
 #include "parallel/pretended_gpu.h"
 
 namespace magister {
-namespace {
+namespace peer_devices_test {
 
 class PeerDevices : public testing::Test {
  protected:
@@ -91,5 +91,5 @@ TEST_F(PeerDevices, AreNotWhereOneShardOfOneRankCannot) {
   unsetenv("MAGISTER_PEER_SUMS");
 }
 
-}  // namespace
+}  // namespace peer_devices_test
 }  // namespace magister

@@ -20,7 +20,7 @@
 #include "parallel/ordered_sum.h"
 
 namespace magister {
-namespace {
+namespace peer_sums_test {
 
 using Shard = std::function<void(ProcessGroup& group, std::size_t shard)>;
 
@@ -184,5 +184,5 @@ TEST(PeerSums, AreNotWhereTheyAreNotWantedOrTooLarge) {
   });
 }
 
-}  // namespace
+}  // namespace peer_sums_test
 }  // namespace magister

@@ -8,7 +8,7 @@
 #include "parallel/cores.h"
 
 namespace magister {
-namespace {
+namespace probes_test {
 
 TEST(Probes, EveryRankIsKnownToAll) {
   const auto world = Communicator::world();
@@ -65,5 +65,5 @@ TEST(Probes, LinksAreTimedAndIntact) {
   EXPECT_TRUE(probe_links(Communicator()).empty());
 }
 
-}  // namespace
+}  // namespace probes_test
 }  // namespace magister

@@ -12,7 +12,7 @@
 #include "magister/parallel/communicator.h"
 
 namespace magister {
-namespace {
+namespace process_group_test {
 
 at::Tensor contribution(int shard) {
   const at::Tensor index = at::arange(3 * 1000, at::kDouble);
@@ -246,5 +246,5 @@ TEST(ProcessGroup, AShardThatIsDoneSpoilsNothing) {
   }
 }
 
-}  // namespace
+}  // namespace process_group_test
 }  // namespace magister

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 namespace magister {
-namespace {
+namespace shared_memory_test {
 
 TEST(SharedMemory, EveryRankSeesWhatEveryOtherWrites) {
   const Communicator world = Communicator::world();
@@ -43,5 +43,5 @@ TEST(SharedMemory, WhatCannotBeMappedIsNone) {
   EXPECT_EQ(SharedMemory::make(Communicator::world(), std::size_t{1} << 62), nullptr);
 }
 
-}  // namespace
+}  // namespace shared_memory_test
 }  // namespace magister

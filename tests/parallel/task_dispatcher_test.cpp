@@ -12,7 +12,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace task_dispatcher_test {
 
 using Report = TaskDispatcher::Report;
 using Decision = TaskDispatcher::Decision;
@@ -96,5 +96,5 @@ TEST(TaskDispatcher, IsAskedWithoutReportsToo) {
   world.wait_for_all();
 }
 
-}  // namespace
+}  // namespace task_dispatcher_test
 }  // namespace magister

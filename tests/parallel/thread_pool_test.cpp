@@ -18,7 +18,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace thread_pool_test {
 
 using namespace std::chrono_literals;
 
@@ -177,5 +177,5 @@ TEST(ThreadPool, TheLibraryStartsNoThreadsOfItsOwn) {
   EXPECT_LE(most, before + 2);
 }
 
-}  // namespace
+}  // namespace thread_pool_test
 }  // namespace magister

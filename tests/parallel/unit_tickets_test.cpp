@@ -15,7 +15,7 @@
 #include "parallel/shared_counters.h"
 
 namespace magister {
-namespace {
+namespace unit_tickets_test {
 
 UnitSet multiples_of_three(std::uint64_t count) {
   return UnitSet(3 * count, [](std::uint64_t first, std::span<std::uint8_t> flags) {
@@ -321,5 +321,5 @@ TEST(SharedCounters, AddOverAllRanks) {
   counters->free();
 }
 
-}  // namespace
+}  // namespace unit_tickets_test
 }  // namespace magister

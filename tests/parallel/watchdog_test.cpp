@@ -13,7 +13,7 @@
 #include "magister/parallel/communicator.h"
 
 namespace magister {
-namespace {
+namespace watchdog_test {
 
 using namespace std::chrono_literals;
 
@@ -128,5 +128,5 @@ TEST(Watchdog, NothingIsWatchedBeforeAndAfterwards) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);  // its end does not wait for its next look
 }
 
-}  // namespace
+}  // namespace watchdog_test
 }  // namespace magister

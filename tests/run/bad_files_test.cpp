@@ -16,10 +16,10 @@
 #include "run/bad_files_tables.h"
 
 namespace magister {
-namespace {
+namespace bad_files_test {
 
 using nlohmann::json;
-using testing::ScratchFolder;
+using test::ScratchFolder;
 
 std::string trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -174,5 +174,5 @@ TEST(BadFiles, TablesAreLarge) {
   std::printf("%zu cases\n", count);
 }
 
-}  // namespace
+}  // namespace bad_files_test
 }  // namespace magister

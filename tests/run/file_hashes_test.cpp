@@ -14,7 +14,7 @@
 #include "magister/run/model_hash.h"
 
 namespace magister {
-namespace {
+namespace file_hashes_test {
 
 namespace fs = std::filesystem;
 
@@ -172,5 +172,5 @@ TEST(FileHashes, AreDividedByBytes) {
   EXPECT_TRUE(divide_by_bytes({}, {0}).empty());
 }
 
-}  // namespace
+}  // namespace file_hashes_test
 }  // namespace magister

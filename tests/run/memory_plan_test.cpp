@@ -13,7 +13,7 @@
 #include "magister/parallel/peer_sums.h"
 
 namespace magister {
-namespace {
+namespace memory_plan_test {
 
 ModelConfig small_config() {
   ModelConfig config;
@@ -71,5 +71,5 @@ TEST(MemoryPlan, CountsTheMemoryOfSumsInKernels) {
   EXPECT_EQ(part_of(without_shared(planned(2, {}, {300, 700, 0, 0}, 40)), "sums in kernels"), 0u);
 }
 
-}  // namespace
+}  // namespace memory_plan_test
 }  // namespace magister

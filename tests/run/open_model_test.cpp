@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace magister {
-namespace {
+namespace open_model_test {
 
 TEST(QuantScheme, AGroupOfTheExperimentIsKnownToBeGiven) {
   ModelSection section;
@@ -16,5 +16,5 @@ TEST(QuantScheme, AGroupOfTheExperimentIsKnownToBeGiven) {
   EXPECT_EQ(quant_scheme_of(section).group, 128);
 }
 
-}  // namespace
+}  // namespace open_model_test
 }  // namespace magister

@@ -9,7 +9,7 @@
 #include "magister/run/run_context.h"
 
 namespace magister {
-namespace {
+namespace pass_budget_test {
 
 TEST(PassBudget, TokensThatTheMemoryHolds) {
   // 100 bytes per token and 5000 once.
@@ -68,5 +68,5 @@ TEST(Positions, EndWhereTheModelOrItsRotaryFrequenciesDo) {
   }
 }
 
-}  // namespace
+}  // namespace pass_budget_test
 }  // namespace magister

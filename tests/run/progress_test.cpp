@@ -17,7 +17,7 @@
 #include "magister/run/run_log.h"
 
 namespace magister {
-namespace {
+namespace progress_test {
 
 TEST(Progress, SaysDoneRateAndTimeLeft) {
   RunLog log;
@@ -162,5 +162,5 @@ TEST(RunLog, IsARegularFile) {
   EXPECT_THROW(RunLog("/dev/full"), Error);
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace magister

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace magister {
-namespace {
+namespace time_estimate_test {
 
 TEST(TimeEstimate, CountsProducts) { EXPECT_DOUBLE_EQ(flops_of({100, 10, 1, 1}, 1e6), 226e6); }
 
@@ -28,5 +28,5 @@ TEST(TimeEstimate, MeasuresThisHost) {
   EXPECT_EQ(measured_speed({}, true).bytes_per_second, of_both.bytes_per_second);
 }
 
-}  // namespace
+}  // namespace time_estimate_test
 }  // namespace magister

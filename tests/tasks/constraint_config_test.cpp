@@ -16,7 +16,7 @@
 #include "tasks/generate/schema_keywords.h"
 
 namespace magister {
-namespace {
+namespace constraint_config_test {
 
 using Kind = ConstraintRule::Kind;
 using Clock = std::chrono::steady_clock;
@@ -149,5 +149,5 @@ TEST(RealVocabulary, MasksAreExactAndCheap) {
   }
 }
 
-}  // namespace
+}  // namespace constraint_config_test
 }  // namespace magister

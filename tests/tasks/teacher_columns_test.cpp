@@ -12,7 +12,7 @@
 #include "tasks/teacher_logits/columns.h"
 
 namespace magister {
-namespace {
+namespace teacher_columns_test {
 
 class Rows : public testing::Test {
  protected:
@@ -148,5 +148,5 @@ TEST_F(Rows, AnEntropyOfNaNAndAMissingBestTokenAreRefused) {
   EXPECT_EQ(first_row_not_finite(logits_, {}), 5);
 }
 
-}  // namespace
+}  // namespace teacher_columns_test
 }  // namespace magister

@@ -17,7 +17,7 @@
 #include "text/unigram.h"
 
 namespace magister {
-namespace {
+namespace tokenizer_test {
 
 std::vector<std::string> pieces_of(const PreTokenizer& pre_tokenizer, std::string_view text) {
   Pieces pieces;
@@ -333,5 +333,5 @@ TEST(StreamingDecoder, PartsAreTheWholeWhereTwoSpacesAreStripped) {
   }
 }
 
-}  // namespace
+}  // namespace tokenizer_test
 }  // namespace magister

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 namespace magister {
-namespace {
+namespace batch_plan_test {
 
 std::vector<std::uint32_t> lengths(std::uint32_t count) {
   std::vector<std::uint32_t> all;
@@ -116,5 +116,5 @@ TEST(BatchPlan, StepsByTokens) {
   EXPECT_EQ(all.size(), 3u * 171u);
 }
 
-}  // namespace
+}  // namespace batch_plan_test
 }  // namespace magister

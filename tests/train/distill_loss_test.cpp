@@ -11,7 +11,7 @@
 #include "magister/core/error.h"
 
 namespace magister {
-namespace {
+namespace distill_loss_test {
 
 using test::Loss;
 using test::Tail;
@@ -213,5 +213,5 @@ TEST(DistillLoss, RefusesWhatIsNoDistribution) {
   EXPECT_THROW(DistillRow(of(Loss::kJs, Tail::kBucket, 0.5, 0), 10, false), Error);
 }
 
-}  // namespace
+}  // namespace distill_loss_test
 }  // namespace magister

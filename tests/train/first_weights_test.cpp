@@ -12,7 +12,7 @@
 #include "model/memory_tensor_file.h"
 
 namespace magister {
-namespace {
+namespace first_weights_test {
 
 class FirstWeights : public testing::Test {
  protected:
@@ -86,5 +86,5 @@ TEST(FreshZeros, AreZerosThatCanBeWritten) {
   EXPECT_EQ(part.sum().item<float>(), 4);  // a view keeps the memory
 }
 
-}  // namespace
+}  // namespace first_weights_test
 }  // namespace magister

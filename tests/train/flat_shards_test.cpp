@@ -9,7 +9,7 @@
 #include "magister/train/optimizer.h"
 
 namespace magister {
-namespace {
+namespace flat_shards_test {
 
 // Parameters over the border of a bucket and of pieces, some that do not decay, with padding between them.
 class SomeLayout : public FlatLayout {
@@ -115,5 +115,5 @@ TEST(HostWeights, EveryHostHasWhatTheRanksOfAllHaveMade) {
   }
 }
 
-}  // namespace
+}  // namespace flat_shards_test
 }  // namespace magister

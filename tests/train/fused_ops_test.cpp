@@ -15,7 +15,7 @@
 #include "train/trained_linear.h"
 
 namespace magister {
-namespace {
+namespace fused_ops_test {
 
 using Operation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
@@ -140,5 +140,5 @@ TEST(TrainedLinear, WhatNeedsNoGradientHasNone) {
   EXPECT_FALSE(trained_linear(x, frozen, {}, false, false).requires_grad());
 }
 
-}  // namespace
+}  // namespace fused_ops_test
 }  // namespace magister

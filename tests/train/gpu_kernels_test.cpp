@@ -15,7 +15,7 @@
 #include "train/gpu_products.h"
 
 namespace magister {
-namespace {
+namespace gpu_kernels_test {
 
 using Tensors = std::vector<at::Tensor>;
 using Operation = std::function<at::Tensor(const Tensors&)>;
@@ -222,5 +222,5 @@ TEST(GpuHead, InBf16) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_kernels_test
 }  // namespace magister

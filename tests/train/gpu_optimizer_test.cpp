@@ -10,7 +10,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace gpu_optimizer_test {
 
 // Parameters over the border of a bucket and of pieces, some that do not decay, of lengths that four does not divide.
 class SomeLayout : public FlatLayout {
@@ -117,5 +117,5 @@ TEST(StagedCopies, BringEveryNumberAndKeepMemory) {
   }
 }
 
-}  // namespace
+}  // namespace gpu_optimizer_test
 }  // namespace magister

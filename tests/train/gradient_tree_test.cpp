@@ -17,7 +17,7 @@
 #include "magister/train/staged_copies.h"
 
 namespace magister {
-namespace {
+namespace gradient_tree_test {
 
 // Numbers whose sums round, a little different in each micro-batch. They come again after a prime number of places, which no bucket and no
 // block divides: forty million sines for each of some hundred gradients would take minutes.
@@ -224,5 +224,5 @@ TEST(MicroGradient, SaysWhetherAllIsFinite) {
   }
 }
 
-}  // namespace
+}  // namespace gradient_tree_test
 }  // namespace magister

@@ -15,7 +15,7 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-namespace {
+namespace head_loss_test {
 
 using test::Loss;
 using test::Tail;
@@ -282,5 +282,5 @@ TEST(HeadLoss, TheProcessTakesNoMoreThanThat) {
   EXPECT_LT(first, 1.25 * planned + 8e6) << "8 MB: hidden states' gradient, and the library's first call";
 }
 
-}  // namespace
+}  // namespace head_loss_test
 }  // namespace magister

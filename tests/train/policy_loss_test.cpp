@@ -6,7 +6,7 @@
 #include <cmath>
 
 namespace magister {
-namespace {
+namespace policy_loss_test {
 
 TEST(PolicyLoss, GoldenValues) {
   PolicyOptions options;
@@ -86,5 +86,5 @@ TEST(PolicyLoss, PartsOfAStep) {
   EXPECT_NEAR(token_weight(R::kBnpo, sizes, 2, 5), 1.0 / 10, 1e-12);
 }
 
-}  // namespace
+}  // namespace policy_loss_test
 }  // namespace magister

@@ -8,7 +8,7 @@
 #include <limits>
 
 namespace magister {
-namespace {
+namespace preference_loss_test {
 
 using Loss = PreferenceOptions::Loss;
 
@@ -79,5 +79,5 @@ TEST(PreferenceLoss, Rewards) {
   EXPECT_NEAR(reward_loss(options, 1, 0.5, 0).loss, std::log1p(std::exp(-0.5)) + 0.225, 1e-15);
 }
 
-}  // namespace
+}  // namespace preference_loss_test
 }  // namespace magister

@@ -45,6 +45,11 @@ class ConfigNode {
   std::string text(std::string_view key, std::string_view fallback);
   std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least,
                        std::int64_t most = kMaxInteger);
+  // integer() of what is never negative.
+  std::uint64_t count(std::string_view key, std::int64_t fallback, std::int64_t least,
+                      std::int64_t most = kMaxInteger) {
+    return static_cast<std::uint64_t>(integer(key, fallback, least, most));
+  }
   double number(std::string_view key, double fallback, double least, double most);
   double number(std::string_view key, double least, double most);  // required
   bool boolean(std::string_view key, bool fallback);

@@ -39,11 +39,12 @@ int launch_cuda(const Kernel&, const LaunchShape&, void*, bool) {
 }
 #endif
 
-// Returns when the kernel is queued. Kernels of one stream run in order. Throws Error(kInternal) for one that does not start.
+// Returns when the kernel is queued; without MAGISTER_HOST_KERNELS (MAGISTER_TESTS=OFF, for tests alone run them) none starts on the host. Kernels of one stream run in order. Throws Error(kInternal) for one that does not start.
 template <typename Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
   const WatchedLaunch watched(Kernel::kName);
+#if defined(MAGISTER_HOST_KERNELS)
   if (queue.on_host()) {
     const auto run = [kernel, shape] {
       bool waited = true;
@@ -63,6 +64,7 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
     }
     return;
   }
+#endif
   const int code = launch_cuda(kernel, shape, queue.stream, queue.early);
   MAGISTER_CHECK(
       code == 0, ExitCode::kInternal,

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 constexpr std::uintmax_t kMaxLoraConfigBytes = 16 << 20;  // all-linear names each layer of a model: 100 bytes each
 constexpr std::int64_t kMaxRank = 1 << 16;
-constexpr int kMaxDepth = 32;
+constexpr int kConfigDepth = 32;
 constexpr const char* kMerge = "merge it with PEFT's merge_and_unload and name the merged model's folder";
 
 // Of training or of the file's making, not of a saved adapter's numbers; or read below.
@@ -143,13 +143,13 @@ LoraConfig read_lora_config(const std::string& adapter_folder) {
   // Copies of a value that is nested 100,000 deep would overflow the stack.
   bool too_deep = false;
   const auto shallow = [&](int depth, json::parse_event_t, const json&) {
-    too_deep = too_deep || depth > kMaxDepth;
+    too_deep = too_deep || depth > kConfigDepth;
     return !too_deep;
   };
   json root = json::parse(text, shallow, false);
   MAGISTER_CHECK(!root.is_discarded() && !too_deep, ExitCode::kData,
                  "{}: is {} (it says how the adapter is scaled); fetch the file again", printable(path.string()),
-                 too_deep ? fmt::format("nested deeper than {}", kMaxDepth) : "not JSON");
+                 too_deep ? fmt::format("nested deeper than {}", kConfigDepth) : "not JSON");
   return LoraConfigReader(path.string(), std::move(root)).read();
 }
 

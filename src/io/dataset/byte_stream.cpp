@@ -14,7 +14,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kPieceBytes = 256 << 10;
+constexpr std::size_t kStreamBytes = 256 << 10;
 
 class PlainBytes final : public ByteStream {
  public:
@@ -35,7 +35,7 @@ class PlainBytes final : public ByteStream {
 // The compressed bytes, a piece at a time.
 class Pieces {
  public:
-  explicit Pieces(const DataFile& file) : file_(file, 0), buffer_(kPieceBytes) {}
+  explicit Pieces(const DataFile& file) : file_(file, 0), buffer_(kStreamBytes) {}
   std::span<char> next() { return {buffer_.data(), file_.read(buffer_)}; }  // empty at the end
 
  private:

@@ -47,7 +47,7 @@ std::vector<std::string> expand(const std::string& given, const DatasetConfig& c
   return paths;
 }
 
-constexpr const char* kKnown =
+constexpr const char* kKnownFormats =
     ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow, .h5 of teacher_logits or "
     "with token ids";
 
@@ -84,7 +84,7 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   const auto kind = kind_of(path);
   MAGISTER_CHECK(kind || is_folder, ExitCode::kConfig,
                  "{}: files that end in \"{}\" are not read as data sets ({} are); convert the file or name another",
-                 printable(path), printable(std::filesystem::path(path).extension().string()), kKnown);
+                 printable(path), printable(std::filesystem::path(path).extension().string()), kKnownFormats);
   if (kind) std::tie(file.kind, file.compression) = *kind;
   MAGISTER_CHECK(
       file.kind != DataKind::kText || is_folder ||

@@ -37,7 +37,7 @@ std::string lines_of_configs(const std::string& text) {
   return {};  // a head without an end is none
 }
 
-struct Reader {
+struct ReadmeReader {
   std::string where;
   std::vector<HubConfig> configs;
 
@@ -117,7 +117,7 @@ struct Reader {
 
 std::vector<HubConfig> configs_of_readme(const std::string& path) {
   const std::string text = read_whole_file(path, kMaxReadmeBytes, "its head names the configurations of the data set");
-  Reader reader{printable(path), {}};
+  ReadmeReader reader{printable(path), {}};
   for (const YamlValue& value : yaml_values(lines_of_configs(text), path)) reader.read(value);
   for (const HubConfig& config : reader.configs) {
     const bool whole = !config.name.empty() &&

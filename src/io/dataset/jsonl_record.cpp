@@ -11,8 +11,8 @@
 namespace magister {
 namespace {
 
-constexpr int kMaxDepth = 64;
-constexpr std::size_t kMaxKeyBytes = 4096;  // keys go into the results file as texts of one length
+constexpr int kRecordDepth = 64;
+constexpr std::size_t kRecordKeyBytes = 4096;  // keys go into the results file as texts of one length
 constexpr std::uint64_t kMaxToken = std::numeric_limits<TokenId>::max();
 
 }  // namespace
@@ -20,7 +20,7 @@ constexpr std::uint64_t kMaxToken = std::numeric_limits<TokenId>::max();
 class JsonlParser::Events final : public StrictJson {
  public:
   Events(const DatasetConfig& config, const char* unit)
-      : StrictJson("", kMaxDepth),
+      : StrictJson("", kRecordDepth),
         unit_(unit),
         whole_record_(config.whole_record),
         wants_text_(config.tokens_field.empty()),
@@ -94,9 +94,9 @@ class JsonlParser::Events final : public StrictJson {
                    "{}: the key \"{}\" is {} (a text or a whole number is expected); fix this {}", where(),
                    printable(key_field_), name_of(kind), unit_);
     MAGISTER_CHECK(
-        text.size() <= kMaxKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
+        text.size() <= kRecordKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
         "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); fix this {}",
-        where(), printable(text, 60), text.size(), kMaxKeyBytes, unit_);
+        where(), printable(text, 60), text.size(), kRecordKeyBytes, unit_);
     record_->key = text;
     found_key_ = true;
   }

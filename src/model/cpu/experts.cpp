@@ -13,9 +13,9 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+constexpr std::int64_t kExpertRows = LayerBuffers::kTileRows;
 
-// At most kRows rows of one expert.
+// At most kExpertRows rows of one expert.
 struct Chunk {
   std::int64_t expert, begin, end;
 };
@@ -24,8 +24,8 @@ struct Chunk {
 
 void Experts::route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, ThreadPool& pool) const {
   const std::int64_t D = shape_.hidden_size, X = shape_.num_experts, k = shape_.experts_per_token;
-  pool.run((num_tokens + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
-    const std::int64_t begin = tile * kRows, rows = std::min(kRows, num_tokens - begin);
+  pool.run((num_tokens + kExpertRows - 1) / kExpertRows, [&](std::int64_t tile, int thread) {
+    const std::int64_t begin = tile * kExpertRows, rows = std::min(kExpertRows, num_tokens - begin);
     float* normed_RD = buffers.scratch_of(thread);
     float* logits_RX = normed_RD + rows * D;
     const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
@@ -46,8 +46,8 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
   std::vector<Chunk> chunks;
   for (std::int64_t x = 0; x < shape_.num_experts; ++x) {
     const std::int64_t stop = grouping.first[static_cast<std::size_t>(x) + 1];
-    for (std::int64_t row = grouping.first[static_cast<std::size_t>(x)]; row < stop; row += kRows)
-      chunks.push_back({x, row, std::min(row + kRows, stop)});
+    for (std::int64_t row = grouping.first[static_cast<std::size_t>(x)]; row < stop; row += kExpertRows)
+      chunks.push_back({x, row, std::min(row + kExpertRows, stop)});
   }
   float* rows_ND = buffers.expert_rows_ND.data_ptr<float>();
   const auto multiply = [&](const Chunk& chunk, int thread, ThreadPool* shared) {
@@ -70,9 +70,9 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
       multiply(chunks[static_cast<std::size_t>(index)], thread, nullptr);
     });
   }
-  pool.run((num_tokens + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
+  pool.run((num_tokens + kExpertRows - 1) / kExpertRows, [&](std::int64_t tile, int thread) {
     float* sum_D = buffers.scratch_of(thread);
-    for (std::int64_t t = tile * kRows; t < std::min((tile + 1) * kRows, num_tokens); ++t) {
+    for (std::int64_t t = tile * kExpertRows; t < std::min((tile + 1) * kExpertRows, num_tokens); ++t) {
       std::fill(sum_D, sum_D + D, 0.0f);
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
         const float weight = buffers.expert_weights_Tk.const_data_ptr<float>()[i];

@@ -6,7 +6,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace bert {
 
 constexpr std::array kComputes = {"gelu by the normal distribution"};
 constexpr std::array<std::pair<const char*, const char*>, 7> kRenames = {
@@ -30,15 +30,15 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.encoder = encoder;
 }
 
-}  // namespace
+}  // namespace bert
 
 extern const Family kBertFamily;
 const Family kBertFamily{.name = "bert",
                          .model_type = "bert",
                          .architecture = "BertForSequenceClassification",
-                         .read_hf = read_hf,
-                         .computes = kComputes,
-                         .hf_renames = kRenames,
+                         .read_hf = bert::read_hf,
+                         .computes = bert::kComputes,
+                         .hf_renames = bert::kRenames,
                          .classifier = "",
                          .hf_layers = "bert.encoder.layer."};
 

@@ -6,7 +6,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace cohere {
 
 constexpr const char* kComputes[] = {"logit_scale", "attention.layer_norm_epsilon"};
 constexpr const char* kComputes2[] = {"logit_scale", "attention.layer_norm_epsilon",
@@ -54,13 +54,32 @@ void read_gguf_2(const GgufConfig& source, ModelConfig& config) {
                  printable(source.path()), source.architecture());
 }
 
-}  // namespace
+}  // namespace cohere
 
 extern const Family kCohereFamily, kCohere2Family;
-const Family kCohereFamily{
-    "cohere", "cohere", "CohereForCausalLM", "command-r", true, read_hf, read_gguf, kComputes, {}, true, 500000.0, ""};
-const Family kCohere2Family{"cohere2", "cohere2",   "Cohere2ForCausalLM", "cohere2", true,
-                            read_hf_2, read_gguf_2, kComputes2,           {},        true,
-                            10000.0,   ""};
+const Family kCohereFamily{"cohere",
+                           "cohere",
+                           "CohereForCausalLM",
+                           "command-r",
+                           true,
+                           cohere::read_hf,
+                           cohere::read_gguf,
+                           cohere::kComputes,
+                           {},
+                           true,
+                           500000.0,
+                           ""};
+const Family kCohere2Family{"cohere2",
+                            "cohere2",
+                            "Cohere2ForCausalLM",
+                            "cohere2",
+                            true,
+                            cohere::read_hf_2,
+                            cohere::read_gguf_2,
+                            cohere::kComputes2,
+                            {},
+                            true,
+                            10000.0,
+                            ""};
 
 }  // namespace magister

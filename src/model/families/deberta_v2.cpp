@@ -8,7 +8,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace deberta_v2 {
 
 constexpr std::array kComputes = {"gelu by the normal distribution"};
 constexpr std::array<std::pair<const char*, const char*>, 14> kRenames = {
@@ -95,15 +95,15 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   }
 }
 
-}  // namespace
+}  // namespace deberta_v2
 
 extern const Family kDebertaV2Family;
 const Family kDebertaV2Family{.name = "deberta-v2",
                               .model_type = "deberta-v2",
                               .architecture = "DebertaV2ForSequenceClassification",
-                              .read_hf = read_hf,
-                              .computes = kComputes,
-                              .hf_renames = kRenames,
+                              .read_hf = deberta_v2::read_hf,
+                              .computes = deberta_v2::kComputes,
+                              .hf_renames = deberta_v2::kRenames,
                               .classifier = "",
                               .hf_layers = "deberta.encoder.layer."};
 

@@ -6,7 +6,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace distilbert {
 
 using Pair = std::pair<const char*, const char*>;
 
@@ -49,17 +49,17 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.encoder = encoder;
 }
 
-}  // namespace
+}  // namespace distilbert
 
 extern const Family kDistilBertFamily;
 const Family kDistilBertFamily{.name = "distilbert",
                                .model_type = "distilbert",
                                .architecture = "DistilBertForSequenceClassification",
-                               .read_hf = read_hf,
-                               .computes = kComputes,
-                               .hf_renames = kRenames,
+                               .read_hf = distilbert::read_hf,
+                               .computes = distilbert::kComputes,
+                               .hf_renames = distilbert::kRenames,
                                .classifier = "",
-                               .hf_keys = kKeys,
+                               .hf_keys = distilbert::kKeys,
                                .hf_layers = "distilbert.transformer.layer."};
 
 }  // namespace magister

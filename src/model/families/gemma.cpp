@@ -3,16 +3,17 @@
 #include "model/families/gemma_fields.h"
 
 namespace magister {
-namespace {
+namespace gemma {
 
 constexpr const char* kComputes[] = {"gelu"};  // which Gemma 1's files call the tanh approximation
 
 void read_hf(const HfConfig& source, ModelConfig& config) { read_gemma_fields(source, config); }
 void read_gguf(const GgufConfig& source, ModelConfig& config) { read_gemma_fields(source, config); }
 
-}  // namespace
+}  // namespace gemma
 
 extern const Family kGemmaFamily;
-const Family kGemmaFamily{"gemma", "gemma", "GemmaForCausalLM", "gemma", false, read_hf, read_gguf, kComputes};
+const Family kGemmaFamily{"gemma", "gemma",        "GemmaForCausalLM", "gemma",
+                          false,   gemma::read_hf, gemma::read_gguf,   gemma::kComputes};
 
 }  // namespace magister

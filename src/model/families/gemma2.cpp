@@ -5,7 +5,7 @@
 #include "model/families/gemma_fields.h"
 
 namespace magister {
-namespace {
+namespace gemma2 {
 
 constexpr const char* kComputes[] = {"gelu", "query_pre_attn_scalar", "attn_logit_softcapping",
                                      "final_logit_softcapping", "attention.scale"};
@@ -24,9 +24,10 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   }
 }
 
-}  // namespace
+}  // namespace gemma2
 
 extern const Family kGemma2Family;
-const Family kGemma2Family{"gemma2", "gemma2", "Gemma2ForCausalLM", "gemma2", false, read_hf, read_gguf, kComputes};
+const Family kGemma2Family{"gemma2", "gemma2",        "Gemma2ForCausalLM", "gemma2",
+                           false,    gemma2::read_hf, gemma2::read_gguf,   gemma2::kComputes};
 
 }  // namespace magister

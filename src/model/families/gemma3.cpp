@@ -6,7 +6,7 @@
 #include "model/families/gemma_fields.h"
 
 namespace magister {
-namespace {
+namespace gemma3 {
 
 // Not attn_logit_softcapping, which transformers' class reads and does not compute.
 constexpr const char* kComputes[] = {"gelu",
@@ -43,12 +43,20 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   }
 }
 
-}  // namespace
+}  // namespace gemma3
 
 extern const Family kGemma3Family;
-const Family kGemma3Family{"gemma3",  "gemma3_text", "Gemma3ForCausalLM",
-                           "gemma3",  false,         read_hf,
-                           read_gguf, kComputes,     {},
-                           false,     1e6,           "Gemma3TextForSequenceClassification"};
+const Family kGemma3Family{"gemma3",
+                           "gemma3_text",
+                           "Gemma3ForCausalLM",
+                           "gemma3",
+                           false,
+                           gemma3::read_hf,
+                           gemma3::read_gguf,
+                           gemma3::kComputes,
+                           {},
+                           false,
+                           1e6,
+                           "Gemma3TextForSequenceClassification"};
 
 }  // namespace magister

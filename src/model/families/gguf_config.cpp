@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "model/families/family.h"
 #include "model/families/json_value.h"
+#include "model/families/unsupported_key.h"
 
 namespace magister {
 namespace {
@@ -24,27 +25,21 @@ std::string shown(const MetadataValue& value) {
   return "a list";
 }
 
-struct Unsupported {
-  const char* key;
-  double neutral;
-  const char* what;
-};
-
-constexpr std::array kUnsupported = {
-    Unsupported{"attn_logit_softcapping", 0, "soft-capped attention scores"},
-    Unsupported{"final_logit_softcapping", 0, "soft-capped logits"},
-    Unsupported{"attention.scale", 0, "another attention scale"},
-    Unsupported{"attention.clamp_kqv", 0, "clipped queries, keys and values"},
-    Unsupported{"attention.max_alibi_bias", 0, "ALiBi"},
-    Unsupported{"attention.sliding_window_pattern", 0, "a pattern of sliding layers"},
-    Unsupported{"attention.temperature_scale", 0, "attention temperature by position"},
-    Unsupported{"use_parallel_residual", 0, "attention and MLP in parallel"},
-    Unsupported{"embedding_scale", 1, "scaled embeddings"},
-    Unsupported{"residual_scale", 1, "scaled residual branches"},
-    Unsupported{"logit_scale", 1, "scaled logits"},
-    Unsupported{"expert_count", 0, "a mixture of experts"},
-    Unsupported{"rope.scaling.attn_factor", 1, "scaled attention beside the rotary embedding"},
-    Unsupported{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
+constexpr std::array kUnsupportedGguf = {
+    UnsupportedKey{"attn_logit_softcapping", 0, "soft-capped attention scores"},
+    UnsupportedKey{"final_logit_softcapping", 0, "soft-capped logits"},
+    UnsupportedKey{"attention.scale", 0, "another attention scale"},
+    UnsupportedKey{"attention.clamp_kqv", 0, "clipped queries, keys and values"},
+    UnsupportedKey{"attention.max_alibi_bias", 0, "ALiBi"},
+    UnsupportedKey{"attention.sliding_window_pattern", 0, "a pattern of sliding layers"},
+    UnsupportedKey{"attention.temperature_scale", 0, "attention temperature by position"},
+    UnsupportedKey{"use_parallel_residual", 0, "attention and MLP in parallel"},
+    UnsupportedKey{"embedding_scale", 1, "scaled embeddings"},
+    UnsupportedKey{"residual_scale", 1, "scaled residual branches"},
+    UnsupportedKey{"logit_scale", 1, "scaled logits"},
+    UnsupportedKey{"expert_count", 0, "a mixture of experts"},
+    UnsupportedKey{"rope.scaling.attn_factor", 1, "scaled attention beside the rotary embedding"},
+    UnsupportedKey{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
 };
 
 // Of architectures that begin so ("" for all): false changes results, true is what is computed.
@@ -169,7 +164,7 @@ void GgufConfig::refuse_unsupported(std::span<const char* const> computes) {
                    "{}: {}.{} is {} ({} is not supported, and results without it would be wrong); use another model",
                    printable(path_), architecture_, entry.key, shown(*value), entry.what);
   }
-  for (const Unsupported& entry : kUnsupported) {
+  for (const UnsupportedKey& entry : kUnsupportedGguf) {
     if (is_named(computes, entry.key)) continue;
     const MetadataValue* value = find(architecture_ + "." + entry.key);
     if (value == nullptr || is_neutral(*value, entry.neutral)) continue;

@@ -5,7 +5,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace glm4 {
 
 constexpr const char* kComputes[] = {"partial_rotary_factor", "rope.dimension_count"};
 constexpr std::pair<const char*, const char*> kRenames[] = {
@@ -39,11 +39,12 @@ void read_gguf_4(const GgufConfig&, ModelConfig& config) {
   config.norm_placement = NormPlacement::kBoth;
 }
 
-}  // namespace
+}  // namespace glm4
 
 extern const Family kGlmFamily, kGlm4Family;
-const Family kGlmFamily{"glm", "glm", "GlmForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true};
-const Family kGlm4Family{"glm4",    "glm4",      "Glm4ForCausalLM", "glm4",   true,
-                         read_hf_4, read_gguf_4, kComputes,         kRenames, true};
+const Family kGlmFamily{"glm", "glm", "GlmForCausalLM", "", false, glm4::read_hf, nullptr, glm4::kComputes, {}, true};
+const Family kGlm4Family{
+    "glm4",         "glm4", "Glm4ForCausalLM", "glm4", true, glm4::read_hf_4, glm4::read_gguf_4, glm4::kComputes,
+    glm4::kRenames, true};
 
 }  // namespace magister

@@ -5,7 +5,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace gpt2 {
 
 constexpr std::pair<const char*, const char*> kKeys[] = {{"hidden_size", "n_embd"},
                                                          {"num_hidden_layers", "n_layer"},
@@ -72,22 +72,22 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.activation = Activation::kGeluTanh;
 }
 
-}  // namespace
+}  // namespace gpt2
 
 extern const Family kGpt2Family;
 const Family kGpt2Family{.name = "gpt2",
                          .model_type = "gpt2",
                          .architecture = "GPT2LMHeadModel",
                          .gguf_architecture = "gpt2",
-                         .read_hf = read_hf,
-                         .read_gguf = read_gguf,
-                         .computes = kComputes,
-                         .hf_renames = kRenames,
-                         .hf_keys = kKeys,
+                         .read_hf = gpt2::read_hf,
+                         .read_gguf = gpt2::read_gguf,
+                         .computes = gpt2::kComputes,
+                         .hf_renames = gpt2::kRenames,
+                         .hf_keys = gpt2::kKeys,
                          .default_mlp_widths = 4,
                          .hf_layers = "transformer.h.",
                          .hf_optional_prefix = "transformer.",
-                         .hf_ignored = kIgnored,
+                         .hf_ignored = gpt2::kIgnored,
                          .hf_transposed_products = true};
 
 }  // namespace magister

@@ -5,7 +5,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace gpt_neox {
 
 constexpr const char* kComputes[] = {"partial_rotary_factor",        "rotary_pct",
                                      "use_parallel_residual",        "gelu by the normal distribution",
@@ -76,18 +76,18 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
       printable(source.path()), config.hidden_size);
 }
 
-}  // namespace
+}  // namespace gpt_neox
 
 extern const Family kGptNeoxFamily;
 const Family kGptNeoxFamily{.name = "gpt_neox",
                             .model_type = "gpt_neox",
                             .architecture = "GPTNeoXForCausalLM",
                             .gguf_architecture = "gptneox",
-                            .read_hf = read_hf,
-                            .read_gguf = read_gguf,
-                            .computes = kComputes,
-                            .hf_renames = kRenames,
+                            .read_hf = gpt_neox::read_hf,
+                            .read_gguf = gpt_neox::read_gguf,
+                            .computes = gpt_neox::kComputes,
+                            .hf_renames = gpt_neox::kRenames,
                             .hf_layers = "gpt_neox.layers.",
-                            .hf_ignored = kIgnored};
+                            .hf_ignored = gpt_neox::kIgnored};
 
 }  // namespace magister

@@ -7,7 +7,7 @@
 #include "model/families/expert_fields.h"
 
 namespace magister {
-namespace {
+namespace gpt_oss {
 
 constexpr const char* kComputes[] = {"num_experts", "num_local_experts", "expert_count",
                                      "yarn",        "rope.scaling.yarn", "attention.sliding_window_pattern"};
@@ -62,18 +62,18 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.sliding_window = source.integer("attention.sliding_window", 1, INT32_MAX);
 }
 
-}  // namespace
+}  // namespace gpt_oss
 
 extern const Family kGptOssFamily;
 const Family kGptOssFamily{.name = "gpt_oss",
                            .model_type = "gpt_oss",
                            .architecture = "GptOssForCausalLM",
                            .gguf_architecture = "gpt-oss",
-                           .read_hf = read_hf,
-                           .read_gguf = read_gguf,
-                           .computes = kComputes,
-                           .hf_renames = kRenames,
+                           .read_hf = gpt_oss::read_hf,
+                           .read_gguf = gpt_oss::read_gguf,
+                           .computes = gpt_oss::kComputes,
+                           .hf_renames = gpt_oss::kRenames,
                            .default_rope_theta = 150000.0,
-                           .gguf_renames = kGgufRenames};
+                           .gguf_renames = gpt_oss::kGgufRenames};
 
 }  // namespace magister

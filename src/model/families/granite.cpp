@@ -6,7 +6,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace granite {
 
 constexpr double kLeast = 1e-4, kMost = 1e4;
 constexpr const char* kComputes[] = {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
@@ -34,10 +34,20 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   divide_stream(config, source.number_or("residual_scale", 1.0, kLeast, kMost));
 }
 
-}  // namespace
+}  // namespace granite
 
 extern const Family kGraniteFamily;
-const Family kGraniteFamily{
-    "granite", "granite", "GraniteForCausalLM", "granite", true, read_hf, read_gguf, kComputes, {}, false, 10000.0, ""};
+const Family kGraniteFamily{"granite",
+                            "granite",
+                            "GraniteForCausalLM",
+                            "granite",
+                            true,
+                            granite::read_hf,
+                            granite::read_gguf,
+                            granite::kComputes,
+                            {},
+                            false,
+                            10000.0,
+                            ""};
 
 }  // namespace magister

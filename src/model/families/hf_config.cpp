@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/io/whole_file.h"
 #include "model/families/json_value.h"
+#include "model/families/unsupported_key.h"
 
 namespace magister {
 namespace {
@@ -23,46 +24,39 @@ std::string read_text(const std::string& path) {
   return read_whole_file(path, HfConfig::kMaxBytes, "a model's config describes it in a few thousand");
 }
 
-// A key that changes results unless it is absent, null, false, empty or equal to `neutral`.
-struct Unsupported {
-  const char* key;
-  double neutral;
-  const char* what;
-};
-
-constexpr std::array kUnsupported = {
-    Unsupported{"quantization_config", 0, "weights quantised by another program"},
-    Unsupported{"compression_config", 0, "compressed weights"},
-    Unsupported{"partial_rotary_factor", 1, "rotary embedding of a part of the head"},
-    Unsupported{"rotary_pct", 1, "rotary embedding of a part of the head"},
-    Unsupported{"rope_ratio", 1, "scaled rotary frequencies"},
-    Unsupported{"rope_local_base_freq", 0, "a second rotary base"},
-    Unsupported{"no_rope_layers", 0, "layers without rotary embedding"},
-    Unsupported{"no_rope_layer_interval", 0, "layers without rotary embedding"},
-    Unsupported{"attn_logit_softcapping", 0, "soft-capped attention scores"},
-    Unsupported{"final_logit_softcapping", 0, "soft-capped logits"},
-    Unsupported{"logit_cap", 0, "soft-capped logits"},
-    Unsupported{"attn_temperature_tuning", 0, "attention temperature by position"},
-    Unsupported{"attn_scale", 0, "another attention scale"},
-    Unsupported{"query_pre_attn_scalar", 0, "another attention scale"},
-    Unsupported{"attention_multiplier", 0, "another attention scale"},
-    Unsupported{"attention_chunk_size", 0, "chunked attention"},
-    Unsupported{"use_bidirectional_attention", 0, "attention that looks ahead"},
-    Unsupported{"use_qk_norm", 0, "norms on queries and keys"},
-    Unsupported{"qk_layernorm", 0, "norms on queries and keys"},
-    Unsupported{"clip_qkv", 0, "clipped queries, keys and values"},
-    Unsupported{"parallel_attn", 0, "attention and MLP in parallel"},
-    Unsupported{"use_parallel_residual", 0, "attention and MLP in parallel"},
-    Unsupported{"embedding_multiplier", 1, "scaled embeddings"},
-    Unsupported{"scale_emb", 1, "scaled embeddings"},
-    Unsupported{"residual_multiplier", 1, "scaled residual branches"},
-    Unsupported{"scale_depth", 0, "scaled residual branches"},
-    Unsupported{"logits_scaling", 1, "scaled logits"},
-    Unsupported{"logit_scale", 1, "scaled logits"},
-    Unsupported{"num_experts", 0, "a mixture of experts"},
-    Unsupported{"num_local_experts", 0, "a mixture of experts"},
-    Unsupported{"n_routed_experts", 0, "a mixture of experts"},
-    Unsupported{"kv_lora_rank", 0, "latent attention"},
+constexpr std::array kUnsupportedHf = {
+    UnsupportedKey{"quantization_config", 0, "weights quantised by another program"},
+    UnsupportedKey{"compression_config", 0, "compressed weights"},
+    UnsupportedKey{"partial_rotary_factor", 1, "rotary embedding of a part of the head"},
+    UnsupportedKey{"rotary_pct", 1, "rotary embedding of a part of the head"},
+    UnsupportedKey{"rope_ratio", 1, "scaled rotary frequencies"},
+    UnsupportedKey{"rope_local_base_freq", 0, "a second rotary base"},
+    UnsupportedKey{"no_rope_layers", 0, "layers without rotary embedding"},
+    UnsupportedKey{"no_rope_layer_interval", 0, "layers without rotary embedding"},
+    UnsupportedKey{"attn_logit_softcapping", 0, "soft-capped attention scores"},
+    UnsupportedKey{"final_logit_softcapping", 0, "soft-capped logits"},
+    UnsupportedKey{"logit_cap", 0, "soft-capped logits"},
+    UnsupportedKey{"attn_temperature_tuning", 0, "attention temperature by position"},
+    UnsupportedKey{"attn_scale", 0, "another attention scale"},
+    UnsupportedKey{"query_pre_attn_scalar", 0, "another attention scale"},
+    UnsupportedKey{"attention_multiplier", 0, "another attention scale"},
+    UnsupportedKey{"attention_chunk_size", 0, "chunked attention"},
+    UnsupportedKey{"use_bidirectional_attention", 0, "attention that looks ahead"},
+    UnsupportedKey{"use_qk_norm", 0, "norms on queries and keys"},
+    UnsupportedKey{"qk_layernorm", 0, "norms on queries and keys"},
+    UnsupportedKey{"clip_qkv", 0, "clipped queries, keys and values"},
+    UnsupportedKey{"parallel_attn", 0, "attention and MLP in parallel"},
+    UnsupportedKey{"use_parallel_residual", 0, "attention and MLP in parallel"},
+    UnsupportedKey{"embedding_multiplier", 1, "scaled embeddings"},
+    UnsupportedKey{"scale_emb", 1, "scaled embeddings"},
+    UnsupportedKey{"residual_multiplier", 1, "scaled residual branches"},
+    UnsupportedKey{"scale_depth", 0, "scaled residual branches"},
+    UnsupportedKey{"logits_scaling", 1, "scaled logits"},
+    UnsupportedKey{"logit_scale", 1, "scaled logits"},
+    UnsupportedKey{"num_experts", 0, "a mixture of experts"},
+    UnsupportedKey{"num_local_experts", 0, "a mixture of experts"},
+    UnsupportedKey{"n_routed_experts", 0, "a mixture of experts"},
+    UnsupportedKey{"kv_lora_rank", 0, "latent attention"},
 };
 
 bool is_neutral(const nlohmann::json& value, double neutral) {
@@ -229,7 +223,7 @@ void HfConfig::accept_quantization() {
 
 void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
   computes_ = computes;
-  for (const Unsupported& entry : kUnsupported) {
+  for (const UnsupportedKey& entry : kUnsupportedHf) {
     if (is_named(computes, entry.key)) continue;
     const auto found = root_->find(entry.key);
     if (found == root_->end() || is_neutral(*found, entry.neutral)) continue;

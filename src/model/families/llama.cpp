@@ -5,7 +5,7 @@
 #include "model/families/expert_fields.h"
 
 namespace magister {
-namespace {
+namespace llama {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
@@ -34,9 +34,10 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 // In GGUF files; config.json has another name for it, which stays refused.
 constexpr const char* kComputes[] = {"expert_count"};
 
-}  // namespace
+}  // namespace llama
 
 extern const Family kLlamaFamily;
-const Family kLlamaFamily{"llama", "llama", "LlamaForCausalLM", "llama", true, read_hf, read_gguf, kComputes};
+const Family kLlamaFamily{"llama", "llama",        "LlamaForCausalLM", "llama",
+                          true,    llama::read_hf, llama::read_gguf,   llama::kComputes};
 
 }  // namespace magister

@@ -5,7 +5,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace mistral {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
@@ -19,9 +19,9 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   }
 }
 
-}  // namespace
+}  // namespace mistral
 
 extern const Family kMistralFamily;
-const Family kMistralFamily{"mistral", "mistral", "MistralForCausalLM", "", false, read_hf, nullptr};
+const Family kMistralFamily{"mistral", "mistral", "MistralForCausalLM", "", false, mistral::read_hf, nullptr};
 
 }  // namespace magister

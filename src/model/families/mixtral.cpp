@@ -3,7 +3,7 @@
 #include "model/families/expert_fields.h"
 
 namespace magister {
-namespace {
+namespace mixtral {
 
 constexpr std::pair<const char*, const char*> kRenames[] = {
     {"mlp.gate.weight", "block_sparse_moe.gate.weight"},
@@ -20,10 +20,10 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (source.number_or("router_jitter_noise", 0.0, 0.0, 1.0) > 0) config.untrained_key = "router_jitter_noise";
 }
 
-}  // namespace
+}  // namespace mixtral
 
 extern const Family kMixtralFamily;
-const Family kMixtralFamily{
-    "mixtral", "mixtral", "MixtralForCausalLM", "", false, read_hf, nullptr, kExpertKeys, kRenames, false, 1e6};
+const Family kMixtralFamily{"mixtral", "mixtral",   "MixtralForCausalLM", "",    false, mixtral::read_hf,
+                            nullptr,   kExpertKeys, mixtral::kRenames,    false, 1e6};
 
 }  // namespace magister

@@ -5,7 +5,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace olmo2 {
 
 constexpr double kTheta3 = 500000.0;
 
@@ -49,11 +49,12 @@ constexpr const char* kComputes2[] = {"rope.scaling.yarn", "rope.scaling.attn_fa
                                       "attention.sliding_window_pattern"};
 constexpr const char* kComputes3[] = {"rope_parameters.full_attention", "yarn"};
 
-}  // namespace
+}  // namespace olmo2
 
 extern const Family kOlmo2Family, kOlmo3Family;
-const Family kOlmo2Family{"olmo2", "olmo2", "Olmo2ForCausalLM", "olmo2", false, read_hf_2, read_gguf, kComputes2};
-const Family kOlmo3Family{"olmo3", "olmo3", "Olmo3ForCausalLM", "", false, read_hf_3, nullptr, kComputes3, {},
-                          false,   kTheta3};
+const Family kOlmo2Family{"olmo2", "olmo2",          "Olmo2ForCausalLM", "olmo2",
+                          false,   olmo2::read_hf_2, olmo2::read_gguf,   olmo2::kComputes2};
+const Family kOlmo3Family{"olmo3", "olmo3", "Olmo3ForCausalLM", "", false, olmo2::read_hf_3, nullptr, olmo2::kComputes3,
+                          {},      false,   olmo2::kTheta3};
 
 }  // namespace magister

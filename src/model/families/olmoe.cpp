@@ -4,7 +4,7 @@
 #include "model/families/expert_fields.h"
 
 namespace magister {
-namespace {
+namespace olmoe {
 
 constexpr const char* kComputes[] = {"num_experts", "num_local_experts", "expert_count", "clip_qkv"};
 
@@ -28,10 +28,11 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   read_experts(source, config, "feed_forward_length");
 }
 
-}  // namespace
+}  // namespace olmoe
 
 extern const Family kOlmoeFamily;
 const Family kOlmoeFamily{
-    "olmoe", "olmoe", "OlmoeForCausalLM", "olmoe", false, read_hf, read_gguf, kComputes, {}, false, 10000.0, ""};
+    "olmoe", "olmoe", "OlmoeForCausalLM", "olmoe", false, olmoe::read_hf, olmoe::read_gguf, olmoe::kComputes, {}, false,
+    10000.0, ""};
 
 }  // namespace magister

@@ -8,7 +8,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace phi3 {
 
 constexpr const char* kComputes[] = {"partial_rotary_factor", "longrope", "rope.dimension_count",
                                      "rope.scaling.attn_factor"};
@@ -75,9 +75,10 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
                  printable(source.path()), source.architecture(), window);
 }
 
-}  // namespace
+}  // namespace phi3
 
 extern const Family kPhi3Family;
-const Family kPhi3Family{"phi3", "phi3", "Phi3ForCausalLM", "phi3", false, read_hf, read_gguf, kComputes};
+const Family kPhi3Family{"phi3", "phi3",        "Phi3ForCausalLM", "phi3",
+                         false,  phi3::read_hf, phi3::read_gguf,   phi3::kComputes};
 
 }  // namespace magister

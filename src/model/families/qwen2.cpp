@@ -5,7 +5,7 @@
 #include "model/families/qwen_windows.h"
 
 namespace magister {
-namespace {
+namespace qwen2 {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = true;
@@ -17,9 +17,9 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   refuse_qwen_windows(source);
 }
 
-}  // namespace
+}  // namespace qwen2
 
 extern const Family kQwen2Family;
-const Family kQwen2Family{"qwen2", "qwen2", "Qwen2ForCausalLM", "qwen2", false, read_hf, read_gguf};
+const Family kQwen2Family{"qwen2", "qwen2", "Qwen2ForCausalLM", "qwen2", false, qwen2::read_hf, qwen2::read_gguf};
 
 }  // namespace magister

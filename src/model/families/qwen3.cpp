@@ -5,7 +5,7 @@
 #include "model/families/qwen_windows.h"
 
 namespace magister {
-namespace {
+namespace qwen3 {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("head_dim")) config.head_dim = 128;  // the class's default, whatever hidden / heads is
@@ -19,9 +19,9 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   refuse_qwen_windows(source);
 }
 
-}  // namespace
+}  // namespace qwen3
 
 extern const Family kQwen3Family;
-const Family kQwen3Family{"qwen3", "qwen3", "Qwen3ForCausalLM", "qwen3", false, read_hf, read_gguf};
+const Family kQwen3Family{"qwen3", "qwen3", "Qwen3ForCausalLM", "qwen3", false, qwen3::read_hf, qwen3::read_gguf};
 
 }  // namespace magister

@@ -4,7 +4,7 @@
 #include "model/families/expert_fields.h"
 
 namespace magister {
-namespace {
+namespace qwen3_moe {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads")) config.num_key_value_heads = 4;
@@ -29,10 +29,10 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.norm_topk_prob = true;
 }
 
-}  // namespace
+}  // namespace qwen3_moe
 
 extern const Family kQwen3MoeFamily;
-const Family kQwen3MoeFamily{"qwen3_moe", "qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", false, read_hf,
-                             read_gguf,   kExpertKeys};
+const Family kQwen3MoeFamily{"qwen3_moe", "qwen3_moe",        "Qwen3MoeForCausalLM", "qwen3moe",
+                             false,       qwen3_moe::read_hf, qwen3_moe::read_gguf,  kExpertKeys};
 
 }  // namespace magister

@@ -8,7 +8,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace roberta {
 
 constexpr std::array kComputes = {"gelu by the normal distribution"};
 constexpr std::array<std::pair<const char*, const char*>, 9> kRenames = {
@@ -46,26 +46,26 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.encoder = encoder;
 }
 
-}  // namespace
+}  // namespace roberta
 
 extern const Family kRobertaFamily, kXlmRobertaFamily;
 const Family kRobertaFamily{.name = "roberta",
                             .model_type = "roberta",
                             .architecture = "RobertaForSequenceClassification",
-                            .read_hf = read_hf,
-                            .computes = kComputes,
-                            .hf_renames = kRenames,
+                            .read_hf = roberta::read_hf,
+                            .computes = roberta::kComputes,
+                            .hf_renames = roberta::kRenames,
                             .classifier = "",
                             .hf_layers = "roberta.encoder.layer.",
-                            .hf_unread = kUnread};
+                            .hf_unread = roberta::kUnread};
 const Family kXlmRobertaFamily{.name = "xlm-roberta",
                                .model_type = "xlm-roberta",
                                .architecture = "XLMRobertaForSequenceClassification",
-                               .read_hf = read_hf,
-                               .computes = kComputes,
-                               .hf_renames = kRenames,
+                               .read_hf = roberta::read_hf,
+                               .computes = roberta::kComputes,
+                               .hf_renames = roberta::kRenames,
                                .classifier = "",
                                .hf_layers = "roberta.encoder.layer.",
-                               .hf_unread = kUnread};
+                               .hf_unread = roberta::kUnread};
 
 }  // namespace magister

@@ -4,7 +4,7 @@
 #include "model/families/family.h"
 
 namespace magister {
-namespace {
+namespace smollm3 {
 
 constexpr const char* kComputes[] = {"no_rope_layers", "no_rope_layer_interval"};
 
@@ -36,10 +36,11 @@ void read_gguf(const GgufConfig&, ModelConfig& config) {
   config.layer_has_rope = all_but_every(4, config.num_hidden_layers);  // not in the file: llama.cpp knows it, too
 }
 
-}  // namespace
+}  // namespace smollm3
 
 extern const Family kSmolLm3Family;
-const Family kSmolLm3Family{
-    "smollm3", "smollm3", "SmolLM3ForCausalLM", "smollm3", true, read_hf, read_gguf, kComputes, {}, false, 2000000.0};
+const Family kSmolLm3Family{"smollm3",        "smollm3",          "SmolLM3ForCausalLM", "smollm3", true,
+                            smollm3::read_hf, smollm3::read_gguf, smollm3::kComputes,   {},        false,
+                            2000000.0};
 
 }  // namespace magister

@@ -33,9 +33,7 @@ std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
 // The slots of one record's texts, texts[i] being sample i.
 std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape);
 
-// A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
-constexpr std::uint64_t kTextBytesAToken = 8;
-// The bound of it: a byte that is no UTF-8 becomes three.
+// The bound of kTextBytesAToken (packed_results.h): a byte that is no UTF-8 becomes three.
 std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
 // Bytes of the packed file, when every text fills its slots and every token stands for so many bytes of text.
 std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token);

@@ -21,8 +21,7 @@ namespace {
 
 using Extent = ColumnSpec::Extent;
 using Visit = std::function<void(std::string text)>;
-constexpr std::uint64_t kTextBytesAToken = 8;
-constexpr std::uint64_t kBlockTokens = 1 << 20, kBlockTexts = 4096, kBlockBytes = 16 << 20;
+constexpr std::uint64_t kBlockTokens = 1 << 20, kBlockTexts = 4096, kBlockTextBytes = 16 << 20;
 
 struct TextColumn {
   ColumnSpec spec;
@@ -30,7 +29,7 @@ struct TextColumn {
 };
 
 // Samples that were read together, and their prompts' tokens one behind the other.
-struct Block {
+struct PromptBlock {
   std::uint64_t first, count;
   std::vector<std::uint64_t> offset;
   std::vector<TokenId> ids;
@@ -40,14 +39,14 @@ struct Block {
 };
 
 // Samples whose rows are sound, in blocks of about a million tokens.
-bool for_each_block(const JudgePack& pack, const std::function<void(const Block&)>& visit) {
+bool for_each_block(const JudgePack& pack, const std::function<void(const PromptBlock&)>& visit) {
   const std::uint64_t n = pack.shape.num_samples;
   const std::uint64_t most =
       std::clamp<std::uint64_t>(kBlockTokens / std::max<std::uint64_t>(1, pack.shape.reply_tokens), 1, kBlockTexts);
   for (std::uint64_t first = 0; first < n;) {
     fail_point("task.pack.block");
     if (pack.poll()) return false;
-    Block block{first, 1, std::vector<std::uint64_t>(std::min(most, n - first) + 1), {}};
+    PromptBlock block{first, 1, std::vector<std::uint64_t>(std::min(most, n - first) + 1), {}};
     std::vector<std::uint64_t>& offset = block.offset;
     pack.running.read("/samples/offset", first, std::as_writable_bytes(std::span(offset)));
     while (block.count + 1 < offset.size() && offset[block.count + 1] - offset[0] <= kBlockTokens) ++block.count;
@@ -65,7 +64,7 @@ bool for_each_block(const JudgePack& pack, const std::function<void(const Block&
 }
 
 bool for_each_prompt(const JudgePack& pack, const Visit& visit) {
-  return for_each_block(pack, [&](const Block& block) {
+  return for_each_block(pack, [&](const PromptBlock& block) {
     for (std::uint64_t i = 0; i < block.count; ++i) visit(pack.tokenizer.decode(block.prompt(i)));
   });
 }
@@ -73,7 +72,7 @@ bool for_each_prompt(const JudgePack& pack, const Visit& visit) {
 // As it stands behind its prompt.
 bool for_each_reply(const JudgePack& pack, const Visit& visit) {
   const std::uint64_t slots = pack.shape.reply_tokens;
-  return for_each_block(pack, [&](const Block& block) {
+  return for_each_block(pack, [&](const PromptBlock& block) {
     std::vector<TokenId> ids(block.count * slots);
     pack.running.read("/judge/reply_id", block.first, std::as_writable_bytes(std::span(ids)));
     for (std::uint64_t i = 0; i < block.count; ++i) {
@@ -141,7 +140,7 @@ bool write_texts(const TextColumn& column, ResultsFile& file) {
   const bool all = column.for_each([&](std::string text) {
     bytes += text.size();
     block.push_back(without_nul(std::move(text)));
-    if (block.size() == kBlockTexts || bytes >= kBlockBytes) flush();
+    if (block.size() == kBlockTexts || bytes >= kBlockTextBytes) flush();
   });
   flush();
   return all;

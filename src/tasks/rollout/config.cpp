@@ -7,18 +7,14 @@
 namespace magister {
 namespace {
 
-std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
-  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
-}
-
 // Where texts are cut, and what is written behind the cuts.
 void read_texts(ConfigNode& node, RolloutConfig& config) {
   config.roll_in_greedy = node.choice("roll_in", {"greedy", "sampled"}, "greedy") == "greedy";
-  config.cuts = whole(node, "cuts", 4, 1, 4096);
-  config.first_cut = whole(node, "first_cut", 1, 0, 1 << 20);
+  config.cuts = node.count("cuts", 4, 1, 4096);
+  config.first_cut = node.count("first_cut", 1, 0, 1 << 20);
   const std::string kind = node.choice("continuations", {"greedy_and_sampled", "sampled"}, "greedy_and_sampled");
   config.first_greedy = kind != "sampled";
-  config.n = whole(node, "n", 2, 1, 4096);
+  config.n = node.count("n", 2, 1, 4096);
   if (config.cuts * config.n > 4096) {
     node.reject("n", "{} texts behind each of {} cuts (a record has at most 4096); lower one of them", config.n,
                 config.cuts);
@@ -41,8 +37,8 @@ RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& expe
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
   config.length_place = node.place("max_prompt_length");
-  config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
-  config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
+  config.max_prompt_length = node.count("max_prompt_length", 2048, 1, 1 << 24);
+  config.max_new_tokens = node.count("max_new_tokens", 256, 1, 1 << 20);
   read_texts(node, config);
   config.guide = read_guide(node, experiment);
   ConfigNode reward = node.section("reward");

@@ -18,7 +18,7 @@ namespace magister {
 namespace {
 
 using nlohmann::ordered_json;
-constexpr std::uint64_t kUnitTexts = 1024;  // what one commit covers
+constexpr std::uint64_t kCommitTexts = 1024;  // what one commit covers
 
 struct Scores {
   std::vector<float> value;
@@ -80,7 +80,7 @@ std::vector<std::string> VerifierJob::completions_of(const Record& record) const
 SampleRules VerifierJob::rules() {
   SampleRules rules;
   rules.group_samples = group();
-  rules.unit_samples = group() * std::max<std::uint64_t>(1, kUnitTexts / group());
+  rules.unit_samples = group() * std::max<std::uint64_t>(1, kCommitTexts / group());
   rules.unit_tokens = ~std::uint64_t{0} >> 1;
   rules.may_cut = false;
   rules.encode = [this](const Record& record) {

@@ -16,7 +16,7 @@ namespace {
 using Extent = ColumnSpec::Extent;
 
 // Log-probabilities are differences of rounded numbers: log p of a near-certain token may come out as 1e-6.
-constexpr float kSlack = 1e-3f;
+constexpr float kRowSlack = 1e-3f;
 
 // Rows of one unit that are in memory, and where each column stands.
 class RowWindow {
@@ -54,7 +54,7 @@ class RowWindow {
     double mass = 0;
     for (std::size_t j = 0; j < k_; ++j) {
       if (outside(ids[j])) faults.add("{}, row {}: entry {} has id {}, which is not a token", where, row, j, ids[j]);
-      if (!(logprobs[j] <= kSlack))
+      if (!(logprobs[j] <= kRowSlack))
         faults.add("{}, row {}: entry {} has log-probability {}", where, row, j, logprobs[j]);
       mass += std::exp(static_cast<double>(logprobs[j]));
       if (j == 0) continue;
@@ -98,7 +98,7 @@ class RowWindow {
       const bool kept = std::find(ids, ids + k_, drawn[d]) != ids + k_;
       const bool outside = vocabulary > 0 && static_cast<std::uint64_t>(drawn[d]) >= vocabulary;
       // A rest of 1e-6 is rounding: the kept entries may be all there is, and the draw the best of them.
-      if (outside || (kept && tail_mass_[i] > kSlack) || (d > 0 && drawn[d] < drawn[d - 1])) {
+      if (outside || (kept && tail_mass_[i] > kRowSlack) || (d > 0 && drawn[d] < drawn[d - 1])) {
         faults.add("{}, row {}: draw {} has id {}, which is no token, a kept one or out of order", where, row, d,
                    drawn[d]);
       }
@@ -107,12 +107,12 @@ class RowWindow {
 
   void check_whole(std::uint64_t row, std::size_t i, double mass, const std::string& where, FaultList& faults) const {
     if (!std::isfinite(logsumexp_[i])) faults.add("{}, row {}: logsumexp is {}", where, row, logsumexp_[i]);
-    if (!(std::isfinite(entropy_[i]) && entropy_[i] >= -kSlack))
+    if (!(std::isfinite(entropy_[i]) && entropy_[i] >= -kRowSlack))
       faults.add("{}, row {}: entropy is {}", where, row, entropy_[i]);
     const double tail = tail_mass_[i];
     // A half has 11 bits: log p of -16 is off by up to 0.008, and so is p relatively.
     const double tolerance = type_ == ColumnType::kF16 ? 1e-2 : 1e-3;
-    if (!(tail >= -kSlack && tail <= 1 + kSlack)) {
+    if (!(tail >= -kRowSlack && tail <= 1 + kRowSlack)) {
       faults.add("{}, row {}: tail_mass is {}", where, row, tail);
     } else if (!(std::abs(mass + tail - 1) <= tolerance)) {
       faults.add("{}, row {}: the kept entries have mass {:.6f} and the tail {:.6f}, which is not 1 together", where,

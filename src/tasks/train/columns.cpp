@@ -22,7 +22,7 @@ ColumnSpec of_steps_column(std::uint64_t steps, const char* path, ColumnType typ
 }
 
 // A column of f32 that only some objectives have, and what a step says there.
-struct Curve {
+struct CurveColumn {
   const char* path;
   const char* comment;
   float (*value)(const StepRow&);
@@ -30,7 +30,7 @@ struct Curve {
 };
 
 // TRL's names: reward, reward_std, kl, clip_ratio/region_mean, completions/mean_length, completions/clipped_ratio.
-const Curve kPolicyColumns[] = {
+const CurveColumn kPolicyColumns[] = {
     {"/train/reward", "mean reward of the texts that the step learnt from",
      [](const StepRow& row) { return row.policy.reward; }},
     {"/train/reward_std", "mean over the prompts of the standard deviation (n - 1) of their texts' rewards",
@@ -47,15 +47,15 @@ const Curve kPolicyColumns[] = {
     {"/train/truncated", "part of the texts that grpo.max_new_tokens ended",
      [](const StepRow& row) { return row.policy.truncated; }}};
 
-const Curve kValueColumns[] = {
+const CurveColumn kValueColumns[] = {
     {"/train/label", "mean label of the texts that the step learnt from",
      [](const StepRow& row) { return static_cast<float>(row.value.label); }},
     {"/train/value", "mean over the texts of what the model expected of them at their tokens",
      [](const StepRow& row) { return static_cast<float>(row.value.value); }}};
 
-std::vector<ColumnSpec> curve_columns(std::uint64_t steps, std::span<const Curve> curves) {
+std::vector<ColumnSpec> curve_columns(std::uint64_t steps, std::span<const CurveColumn> curves) {
   std::vector<ColumnSpec> columns;
-  for (const Curve& curve : curves)
+  for (const CurveColumn& curve : curves)
     columns.push_back(of_steps_column(steps, curve.path, ColumnType::kF32, curve.comment, curve.units));
   return columns;
 }
@@ -180,9 +180,10 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   spec.columns = train_columns(n);
   const bool of_pairs = objective == Objective::kDpo || objective == Objective::kReward;
   const bool of_prompts = objective == Objective::kGrpo;
-  const std::span<const Curve> curves = of_prompts                       ? std::span<const Curve>(kPolicyColumns)
-                                        : objective == Objective::kValue ? std::span<const Curve>(kValueColumns)
-                                                                         : std::span<const Curve>();
+  const std::span<const CurveColumn> curves = of_prompts ? std::span<const CurveColumn>(kPolicyColumns)
+                                              : objective == Objective::kValue
+                                                  ? std::span<const CurveColumn>(kValueColumns)
+                                                  : std::span<const CurveColumn>();
   for (ColumnSpec& column : of_pairs ? reward_columns(n) : curve_columns(n, curves))
     spec.columns.push_back(std::move(column));
   const HeldOutKind held_out = of_pairs ? HeldOutKind::kPairs : distills ? HeldOutKind::kRows : HeldOutKind::kTokens;
@@ -212,7 +213,7 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   write_column<float>(file, "/train/lr", n, [&](std::uint64_t i) { return steps[i].lr; });
   write_column<float>(file, "/train/grad_norm", n, [&](std::uint64_t i) { return steps[i].grad_norm; });
   write_column<std::uint64_t>(file, "/train/tokens", n, [&](std::uint64_t i) { return steps[i].tokens; });
-  for (const Curve& curve : curves)
+  for (const CurveColumn& curve : curves)
     write_column<float>(file, curve.path, n, [&](std::uint64_t i) { return curve.value(steps[i]); });
   write_evaluations(file, evaluations, held_out);
   for (int which = 0; of_pairs && which < 4; ++which)

@@ -9,10 +9,6 @@
 namespace magister {
 namespace {
 
-std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
-  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
-}
-
 TeacherSource read_teacher(ConfigNode& node, bool is_needed, const ExperimentConfig& experiment) {
   TeacherSource teacher = {node.optional_text("results").value_or(""), node.optional_text("task").value_or(""), ""};
   node.one_of({"results", "task"});
@@ -109,7 +105,7 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   ConfigNode of_sequences = node.only_if(
       !tokens,
       "is given beside `batch_tokens` (a step takes so many sequences, or so many tokens); remove one of them");
-  batches.global_batch = whole(of_sequences, "global_batch", 8, 1, 1 << 20);
+  batches.global_batch = of_sequences.count("global_batch", 8, 1, 1 << 20);
   if (const auto sequences = node.integer_or_auto("micro_batch", 1, 1 << 20))
     batches.micro_batch = static_cast<std::uint64_t>(*sequences);
   if (!tokens && batches.micro_batch > batches.global_batch) {
@@ -119,7 +115,7 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
         "lower it, or raise global_batch",
         batches.micro_batch, batches.global_batch, batches.global_batch);
   }
-  batches.max_length = whole(node, "max_length", 1024, 2, 1 << 24);
+  batches.max_length = node.count("max_length", 1024, 2, 1 << 24);
   config.length_place = node.place("max_length");
   ConfigNode of_single = node.only_if(
       !config.of_pairs() && !config.of_prompts(),
@@ -334,8 +330,8 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.memory_fraction = section.number("memory_fraction", 0.9, 0, 1);
   if (config.memory_fraction == 0)
     section.reject("memory_fraction", "0 (nothing could be computed); choose for example 0.9");
-  config.save_every = whole(section, "save_every", 500, 1, 1 << 28);
-  config.keep = whole(section, "keep", 2, 1, 1 << 20);
+  config.save_every = section.count("save_every", 500, 1, 1 << 28);
+  config.keep = section.count("keep", 2, 1, 1 << 20);
   read_evaluation(section, experiment, config);
   section.also_called("save_every", {"save_steps"});
   section.also_called("keep", {"save_total_limit"});

@@ -113,7 +113,7 @@ std::string without_tags(std::string_view text) {
 }
 
 Value strip_tags(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter striptags", arguments, {});
+  bind_arguments(runtime, "the filter striptags", arguments, {});
   const std::string text = str_of(runtime, input);
   runtime.charge_text(text.size() * 2);
   const std::string kept = without_tags(text);

@@ -91,8 +91,8 @@ class Wrapper {
 };
 
 Value word_wrap(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given =
-      bind(runtime, "the filter wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const Bound given = bind_arguments(runtime, "the filter wordwrap", arguments,
+                                     {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   const std::int64_t width = given[0] == nullptr ? 79 : need_integer(runtime, *given[0], "width");
   const bool has_end = given[2] != nullptr && !given[2]->is(Kind::kNone);
   const std::string end = has_end ? need_text(runtime, *given[2], "wrapstring") : "\n";
@@ -257,7 +257,7 @@ class PrettyPrinter {
 };
 
 Value pretty(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter pprint", arguments, {});
+  bind_arguments(runtime, "the filter pprint", arguments, {});
   return runtime.text(PrettyPrinter(runtime).print(input));
 }
 

@@ -75,7 +75,7 @@ bool flag(const Value* value) { return value != nullptr && truthy(*value); }
 const Value* unless_none(const Value* value) { return value == nullptr || value->is(Kind::kNone) ? nullptr : value; }
 
 Value join(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter join", arguments, {"d", "attribute"});
+  const Bound given = bind_arguments(runtime, "the filter join", arguments, {"d", "attribute"});
   const std::string between = given[0] == nullptr ? "" : str_of(runtime, *given[0]);
   std::string result;
   bool first = true;
@@ -91,7 +91,7 @@ Value join(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value items_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter items", arguments, {});
+  bind_arguments(runtime, "the filter items", arguments, {});
   if (input.is(Kind::kUndefined)) return runtime.iterator({});
   if (!input.is(Kind::kDict)) runtime.refuse("only a dict has items, not {}", type_name(input));
   Values pairs;
@@ -100,7 +100,7 @@ Value items_filter(Runtime& runtime, const Value& input, const Arguments& argume
 }
 
 Value dict_sort(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  const Bound given = bind_arguments(runtime, "the filter dictsort", arguments, {"case_sensitive", "by", "reverse"});
   const std::string by = given[1] == nullptr ? "key" : need_text(runtime, *given[1], "by");
   if (by != "key" && by != "value") runtime.refuse("dictsort sorts by key or by value");
   need_defined(runtime, input);
@@ -117,7 +117,7 @@ Value dict_sort(Runtime& runtime, const Value& input, const Arguments& arguments
 }
 
 Value sort(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter sort", arguments, {"reverse", "case_sensitive", "attribute"});
+  const Bound given = bind_arguments(runtime, "the filter sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const Value* attribute = unless_none(given[2]);
   const bool several =
       attribute != nullptr && attribute->is(Kind::kString) && attribute->as_text().find(',') != std::string::npos;
@@ -130,7 +130,7 @@ Value sort(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value unique(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter unique", arguments, {"case_sensitive", "attribute"});
+  const Bound given = bind_arguments(runtime, "the filter unique", arguments, {"case_sensitive", "attribute"});
   DictBuilder seen(runtime);
   const Value dict = seen.done();
   Values kept;
@@ -144,7 +144,7 @@ Value unique(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value extreme(Runtime& runtime, const Value& input, const Arguments& arguments, bool largest) {
-  const Bound given = bind(runtime, "the filters min and max", arguments, {"case_sensitive", "attribute"});
+  const Bound given = bind_arguments(runtime, "the filters min and max", arguments, {"case_sensitive", "attribute"});
   const auto keys = keyed(runtime, input, unless_none(given[1]), flag(given[0]));
   if (keys.empty()) return Value::undefined("No aggregated item, sequence was empty.");
   const Key* best = keys.data();
@@ -156,7 +156,8 @@ Value extreme(Runtime& runtime, const Value& input, const Arguments& arguments, 
 
 // Neighbours in the sorted list with equal keys; the key shown is that of a group's first item as it is written there.
 Value group_by(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
+  const Bound given =
+      bind_arguments(runtime, "the filter groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   const Value* fallback = unless_none(given[1]);
   std::vector<Key> keys;
   for (const Value& item : items_of(runtime, input)) {
@@ -175,7 +176,7 @@ Value group_by(Runtime& runtime, const Value& input, const Arguments& arguments)
 }
 
 Value sum(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter sum", arguments, {"attribute", "start"});
+  const Bound given = bind_arguments(runtime, "the filter sum", arguments, {"attribute", "start"});
   Value total = given[1] == nullptr ? Value::integer(0) : *given[1];
   if (total.is(Kind::kString)) runtime.refuse("sum of texts is not possible");
   for (const Value& item : items_of(runtime, input)) {
@@ -186,12 +187,12 @@ Value sum(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value list(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter list", arguments, {});
+  bind_arguments(runtime, "the filter list", arguments, {});
   return runtime.list(items_of(runtime, input));
 }
 
 Value first(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter first", arguments, {});
+  bind_arguments(runtime, "the filter first", arguments, {});
   if (input.is(Kind::kIterator)) {  // takes one and leaves the rest
     auto& iterator = input.object<Iterator>();
     if (iterator.next < iterator.items.size()) return iterator.items[iterator.next++];
@@ -212,7 +213,7 @@ void need_reversible(Runtime& runtime, const Value& input) {
 }
 
 Value last(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter last", arguments, {});
+  bind_arguments(runtime, "the filter last", arguments, {});
   if (input.is(Kind::kUndefined)) return Value::undefined("No last item, sequence was empty.");
   need_reversible(runtime, input);
   const Values all = items_of(runtime, input);
@@ -220,7 +221,7 @@ Value last(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value reverse(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter reverse", arguments, {});
+  bind_arguments(runtime, "the filter reverse", arguments, {});
   need_defined(runtime, input);
   Values all = items_of(runtime, input);
   std::reverse(all.begin(), all.end());
@@ -231,7 +232,7 @@ Value reverse(Runtime& runtime, const Value& input, const Arguments& arguments) 
 }
 
 Value batch(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter batch", arguments, {"linecount", "fill_with"}, 1);
+  const Bound given = bind_arguments(runtime, "the filter batch", arguments, {"linecount", "fill_with"}, 1);
   const std::int64_t size = need_integer(runtime, *given[0], "linecount");
   if (size < 1 || size > kMaxRange) runtime.refuse("batches of {}", size);
   Values batches, one;
@@ -250,7 +251,7 @@ Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   Values mapped;
   if (!truthy(input)) return runtime.iterator({});  // null and undefined are as good as empty
   if (arguments.positional.empty()) {
-    const Bound given = bind(runtime, "the filter map", arguments, {"attribute", "default"}, 1);
+    const Bound given = bind_arguments(runtime, "the filter map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : items_of(runtime, input)) mapped.push_back(follow(runtime, item, *given[0], given[1]));
     return runtime.iterator(std::move(mapped));
   }
@@ -285,7 +286,7 @@ Value choose(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value attr(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter attr", arguments, {"name"}, 1);
+  const Bound given = bind_arguments(runtime, "the filter attr", arguments, {"name"}, 1);
   const std::string& name = need_text(runtime, *given[0], "name");
   // Attributes only, no items: of what templates hold, only namespaces and methods have any.
   if (input.is(Kind::kDict) && method_state(Kind::kDict, name) == MethodState::kNone)

@@ -13,7 +13,8 @@ namespace magister::jinja {
 namespace {
 
 Value truncate(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter truncate", arguments, {"length", "killwords", "end", "leeway"});
+  const Bound given =
+      bind_arguments(runtime, "the filter truncate", arguments, {"length", "killwords", "end", "leeway"});
   const std::int64_t length = given[0] == nullptr ? 255 : need_integer(runtime, *given[0], "length");
   const std::string end = given[2] == nullptr ? "..." : need_text(runtime, *given[2], "end");
   const bool has_leeway = given[3] != nullptr && !given[3]->is(Kind::kNone);
@@ -34,7 +35,7 @@ Value truncate(Runtime& runtime, const Value& input, const Arguments& arguments)
 }
 
 Value word_count(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter wordcount", arguments, {});
+  bind_arguments(runtime, "the filter wordcount", arguments, {});
   const std::string text = str_of(runtime, input);
   runtime.charge(text.size() / 16);
   std::int64_t words = 0;
@@ -50,7 +51,7 @@ Value word_count(Runtime& runtime, const Value& input, const Arguments& argument
 }
 
 Value slice(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter slice", arguments, {"slices", "fill_with"}, 1);
+  const Bound given = bind_arguments(runtime, "the filter slice", arguments, {"slices", "fill_with"}, 1);
   const std::int64_t slices = need_integer(runtime, *given[0], "slices");
   if (slices < 1 || slices > kMaxRange) runtime.refuse("{} slices", slices);
   const Values all = items_of(runtime, input);
@@ -84,7 +85,7 @@ std::string quoted(std::string_view text, bool in_query) {
 }
 
 Value url_encode(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter urlencode", arguments, {});
+  bind_arguments(runtime, "the filter urlencode", arguments, {});
   if (input.is(Kind::kString) || !is_iterable(input)) {
     const std::string text = str_of(runtime, input);
     runtime.charge_text(text.size() * 3);
@@ -108,7 +109,7 @@ Value url_encode(Runtime& runtime, const Value& input, const Arguments& argument
 }
 
 Value file_size(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter filesizeformat", arguments, {"binary"});
+  const Bound given = bind_arguments(runtime, "the filter filesizeformat", arguments, {"binary"});
   if (!input.is_number()) runtime.refuse("the size of a file is a number here, not {}", type_name(input));
   const bool binary = given[0] != nullptr && truthy(*given[0]);
   const double bytes = input.as_real(), base = binary ? 1024 : 1000;

@@ -15,12 +15,12 @@ namespace {
 using TextToText = std::string (*)(std::string_view);
 template <TextToText convert>
 Value text_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter", arguments, {});
+  bind_arguments(runtime, "the filter", arguments, {});
   return runtime.text(convert(str_of(runtime, input)));
 }
 
 Value trim(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter trim", arguments, {"chars"});
+  const Bound given = bind_arguments(runtime, "the filter trim", arguments, {"chars"});
   const std::string* set =
       given[0] == nullptr || given[0]->is(Kind::kNone) ? nullptr : &need_text(runtime, *given[0], "chars");
   const std::string text = str_of(runtime, input);
@@ -29,7 +29,7 @@ Value trim(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value replace_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter replace", arguments, {"old", "new", "count"}, 2);
+  const Bound given = bind_arguments(runtime, "the filter replace", arguments, {"old", "new", "count"}, 2);
   const std::string text = str_of(runtime, input), from = str_of(runtime, *given[0]), to = str_of(runtime, *given[1]);
   const bool all = given[2] == nullptr || given[2]->is(Kind::kNone);
   runtime.charge_text(text.size() + count_parts(text, from) * to.size());
@@ -37,14 +37,14 @@ Value replace_filter(Runtime& runtime, const Value& input, const Arguments& argu
 }
 
 Value default_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter default", arguments, {"default_value", "boolean"});
+  const Bound given = bind_arguments(runtime, "the filter default", arguments, {"default_value", "boolean"});
   const bool absent = input.is(Kind::kUndefined) || (given[1] != nullptr && truthy(*given[1]) && !truthy(input));
   if (!absent) return input;
   return given[0] != nullptr ? *given[0] : runtime.text("");
 }
 
 Value length_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter length", arguments, {});
+  bind_arguments(runtime, "the filter length", arguments, {});
   const auto length = length_of(input);
   if (!length) runtime.refuse("{} has no length", type_name(input));
   if (input.is(Kind::kString)) runtime.charge(input.as_text().size() / 64);
@@ -52,17 +52,17 @@ Value length_filter(Runtime& runtime, const Value& input, const Arguments& argum
 }
 
 Value string_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter string", arguments, {});
+  bind_arguments(runtime, "the filter string", arguments, {});
   return input.is(Kind::kString) ? input : runtime.text(str_of(runtime, input));
 }
 
 Value safe(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter safe", arguments, {});
+  bind_arguments(runtime, "the filter safe", arguments, {});
   return Value::markup(str_of(runtime, input));
 }
 
 Value escape(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter escape", arguments, {});
+  bind_arguments(runtime, "the filter escape", arguments, {});
   if (input.is_markup()) return input;
   std::string text = escape_html(str_of(runtime, input));
   runtime.charge_text(text.size());
@@ -75,7 +75,7 @@ Value force_escape(Runtime& runtime, const Value& input, const Arguments& argume
 
 Value to_json(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given =
-      bind(runtime, "the filter tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+      bind_arguments(runtime, "the filter tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = given[0] != nullptr && truthy(*given[0]);
   style.indented = given[1] != nullptr && !given[1]->is(Kind::kNone);
@@ -141,7 +141,7 @@ std::optional<std::int64_t> truncated(Runtime& runtime, double number) {
 }
 
 Value int_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter int", arguments, {"default", "base"});
+  const Bound given = bind_arguments(runtime, "the filter int", arguments, {"default", "base"});
   const Value fallback = given[0] != nullptr ? *given[0] : Value::integer(0);
   const std::int64_t base = given[1] != nullptr ? need_integer(runtime, *given[1], "base") : 10;
   need_defined(runtime, input);
@@ -159,7 +159,7 @@ Value int_filter(Runtime& runtime, const Value& input, const Arguments& argument
 }
 
 Value float_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter float", arguments, {"default"});
+  const Bound given = bind_arguments(runtime, "the filter float", arguments, {"default"});
   Value fallback = given[0] != nullptr ? *given[0] : Value::real(0);
   need_defined(runtime, input);
   if (input.is_number()) return Value::real(input.as_real());
@@ -169,14 +169,14 @@ Value float_filter(Runtime& runtime, const Value& input, const Arguments& argume
 }
 
 Value absolute(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the filter abs", arguments, {});
+  bind_arguments(runtime, "the filter abs", arguments, {});
   const bool minus =
       input.is_number() && (input.is(Kind::kFloat) ? std::signbit(input.as_real()) : input.as_integer() < 0);
   return negate(runtime, input, minus);
 }
 
 Value round_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter round", arguments, {"precision", "method"});
+  const Bound given = bind_arguments(runtime, "the filter round", arguments, {"precision", "method"});
   const std::int64_t precision = given[0] != nullptr ? need_integer(runtime, *given[0], "precision") : 0;
   const std::string method = given[1] != nullptr ? need_text(runtime, *given[1], "method") : "common";
   need_defined(runtime, input);
@@ -194,7 +194,7 @@ Value round_filter(Runtime& runtime, const Value& input, const Arguments& argume
 }
 
 Value indent(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter indent", arguments, {"width", "first", "blank"});
+  const Bound given = bind_arguments(runtime, "the filter indent", arguments, {"width", "first", "blank"});
   std::string margin(4, ' ');
   if (given[0] != nullptr && given[0]->is(Kind::kString)) {
     margin = given[0]->as_text();
@@ -226,7 +226,7 @@ Value format_filter(Runtime& runtime, const Value& input, const Arguments& argum
 }
 
 Value center(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter center", arguments, {"width"});
+  const Bound given = bind_arguments(runtime, "the filter center", arguments, {"width"});
   Callable method;
   method.name = "center";
   method.self = runtime.text(str_of(runtime, input));

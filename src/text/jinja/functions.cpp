@@ -59,7 +59,7 @@ Value make_space(Runtime& runtime, const Arguments& arguments) {
 }
 
 Value formatted_time(Runtime& runtime, const Arguments& arguments) {
-  const Bound given = bind(runtime, "strftime_now()", arguments, {"format"}, 1);
+  const Bound given = bind_arguments(runtime, "strftime_now()", arguments, {"format"}, 1);
   const std::string& format = need_text(runtime, *given[0], "the format of strftime_now()");
   if (!runtime.options().now) runtime.refuse("the template asks for today's date and none is set");
   if (format.size() > 1000) runtime.refuse("a date format of {} bytes", format.size());
@@ -90,7 +90,7 @@ Value call_function(Runtime& runtime, const std::string& name, const Arguments& 
   if (name == "dict") return make_dict(runtime, arguments);
   if (name == "namespace") return make_space(runtime, arguments);
   if (name == "strftime_now") return formatted_time(runtime, arguments);
-  const Bound given = bind(runtime, "raise_exception()", arguments, {"message"}, 1);
+  const Bound given = bind_arguments(runtime, "raise_exception()", arguments, {"message"}, 1);
   runtime.raise(str_of(runtime, *given[0]));
 }
 }  // namespace magister::jinja

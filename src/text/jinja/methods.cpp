@@ -35,13 +35,13 @@ Value dict_view(const Value& dict, View::Part part) {
 
 Value dict_method(Runtime& runtime, const Callable& method, const Arguments& arguments) {
   if (method.name == "get") {
-    const Bound given = bind(runtime, "dict.get()", arguments, {"key", "default"}, 1);
+    const Bound given = bind_arguments(runtime, "dict.get()", arguments, {"key", "default"}, 1);
     if (!arguments.named.empty()) runtime.refuse("dict.get() takes no named arguments");
     need_hashable(runtime, *given[0]);
     const Value* found = find_in_dict(runtime, method.self.object<Dict>(), *given[0]);
     return found != nullptr ? *found : given[1] != nullptr ? *given[1] : Value::none();
   }
-  bind(runtime, "dict." + method.name + "()", arguments, {});
+  bind_arguments(runtime, "dict." + method.name + "()", arguments, {});
   if (method.name == "copy") return method.self;  // nothing can change either
   return dict_view(method.self, method.name == "items"  ? View::Part::kItems
                                 : method.name == "keys" ? View::Part::kKeys
@@ -49,8 +49,8 @@ Value dict_method(Runtime& runtime, const Callable& method, const Arguments& arg
 }
 
 Value sequence_method(Runtime& runtime, const Callable& method, const Arguments& arguments) {
-  if (method.name == "copy") return bind(runtime, "list.copy()", arguments, {}), method.self;
-  const Bound given = bind(runtime, "list." + method.name + "()", arguments, {"value"}, 1);
+  if (method.name == "copy") return bind_arguments(runtime, "list.copy()", arguments, {}), method.self;
+  const Bound given = bind_arguments(runtime, "list." + method.name + "()", arguments, {"value"}, 1);
   const Values items = items_of(runtime, method.self);
   std::int64_t count = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {

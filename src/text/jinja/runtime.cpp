@@ -112,8 +112,8 @@ void DictBuilder::set(const Value& key, const Value& value) {
   dict_->depth = std::max(dict_->depth, depth + 1);
 }
 
-Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments,
-           std::initializer_list<const char*> names, std::size_t required) {
+Bound bind_arguments(Runtime& runtime, std::string_view function, const Arguments& arguments,
+                     std::initializer_list<const char*> names, std::size_t required) {
   Bound bound;
   bound.values.assign(names.size(), nullptr);
   if (arguments.positional.size() > names.size()) {

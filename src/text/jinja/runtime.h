@@ -83,8 +83,8 @@ struct Bound {
   std::vector<const Value*> values;
   const Value* operator[](std::size_t i) const { return values[i]; }
 };
-Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments,
-           std::initializer_list<const char*> names, std::size_t required = 0);
-Bound bind(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>,
-           std::size_t = 0) = delete;  // would dangle
+Bound bind_arguments(Runtime& runtime, std::string_view function, const Arguments& arguments,
+                     std::initializer_list<const char*> names, std::size_t required = 0);
+Bound bind_arguments(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>,
+                     std::size_t = 0) = delete;  // would dangle
 }  // namespace magister::jinja

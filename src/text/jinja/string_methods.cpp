@@ -19,7 +19,7 @@ struct Call {
   const Arguments& arguments;
 
   Bound bound(std::initializer_list<const char*> names, std::size_t required = 0) const {
-    return bind(runtime, "str." + name + "()", arguments, names, required);
+    return bind_arguments(runtime, "str." + name + "()", arguments, names, required);
   }
   void nothing() const { bound({}); }
   Value text(std::string_view result) const { return runtime.text(std::string(result)); }

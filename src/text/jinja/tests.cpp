@@ -11,7 +11,7 @@ namespace {
 
 template <Kind... kinds>
 bool is_kind(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test", arguments, {});
+  bind_arguments(runtime, "the test", arguments, {});
   return (input.is(kinds) || ...);
 }
 
@@ -22,7 +22,7 @@ bool is_sequence(Runtime& runtime, const Value& input, const Arguments& argument
 }
 
 bool iterable(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test iterable", arguments, {});
+  bind_arguments(runtime, "the test iterable", arguments, {});
   return is_iterable(input);
 }
 
@@ -32,12 +32,12 @@ bool defined(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 template <bool flag>
 bool is_flag(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test", arguments, {});
+  bind_arguments(runtime, "the test", arguments, {});
   return input.is(Kind::kBool) && (input.as_integer() != 0) == flag;
 }
 
 const Value& other(Runtime& runtime, const Arguments& arguments) {
-  return *bind(runtime, "the test", arguments, {"other"}, 1)[0];
+  return *bind_arguments(runtime, "the test", arguments, {"other"}, 1)[0];
 }
 
 bool is_equal(Runtime& runtime, const Value& a, const Arguments& arguments) {
@@ -77,7 +77,7 @@ bool same_as(Runtime& runtime, const Value& a, const Arguments& arguments) {
 
 template <int wanted>
 bool parity(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test", arguments, {});
+  bind_arguments(runtime, "the test", arguments, {});
   return equal(runtime, arithmetic(runtime, "%", input, Value::integer(2)), Value::integer(wanted));
 }
 
@@ -86,23 +86,23 @@ bool divisible_by(Runtime& runtime, const Value& input, const Arguments& argumen
 }
 
 bool in_upper_case(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test upper", arguments, {});
+  bind_arguments(runtime, "the test upper", arguments, {});
   return is_upper(str_of(runtime, input));
 }
 bool in_lower_case(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test lower", arguments, {});
+  bind_arguments(runtime, "the test lower", arguments, {});
   return is_lower(str_of(runtime, input));
 }
 bool escaped(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test escaped", arguments, {});
+  bind_arguments(runtime, "the test escaped", arguments, {});
   return input.is_markup();
 }
 bool known_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test filter", arguments, {});
+  bind_arguments(runtime, "the test filter", arguments, {});
   return find_filter(need_text(runtime, input, "a filter's name")) != nullptr;
 }
 bool known_test(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  bind(runtime, "the test test", arguments, {});
+  bind_arguments(runtime, "the test test", arguments, {});
   return find_test(need_text(runtime, input, "a test's name")) != nullptr;
 }
 
