@@ -112,9 +112,27 @@ class Setup(unittest.TestCase):
                 self.assertRegex(entry, r"--hash=sha256:[0-9a-f]{64}")
 
 
+class Uv(unittest.TestCase):
+    def said(self, options):
+        sys.path.insert(0, str(ROOT / "scripts/setup"))
+        import uv_install  # pylint: disable=import-outside-toplevel,import-error
+        return uv_install.as_uv_says(options)
+
+    def test_uv_asks_where_pip_would(self):
+        variables, arguments, unknown = self.said({"index-url": "https://a/simple", "extra-index-url": "https://b/simple\nhttps://c/simple", "proxy": "http://p:1",
+                                                   "find-links": "/ /not/there https://d/", "no-index": "1", "no-cache-dir": "0", "timeout": "9"})
+        self.assertEqual(variables, {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_DEFAULT_INDEX": "https://a/simple", "UV_INDEX": "https://b/simple https://c/simple",
+                                     "HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://p:1", "UV_FIND_LINKS": "/,https://d/", "UV_HTTP_TIMEOUT": "9"})
+        self.assertEqual((arguments, unknown), (["--no-index", "--system-certs"], []))
+        self.assertEqual(self.said({"cert": "/c.pem"})[1], ["--cert", "/c.pem"])
+
+    def test_what_uv_has_no_words_for_is_left_to_pip(self):
+        self.assertEqual(self.said({"constraint": "c.txt", "client-cert": "c.pem", "quiet": "1"})[2], ["constraint", "client-cert"])
+
+
 class Shell(unittest.TestCase):
     def test_every_script_parses(self):
-        scripts = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("findings/*.sh"), ROOT / "scripts/bundle/magister", ROOT / "scripts/bundle/mpirun", *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
+        scripts = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("scripts/setup/*.sh"), *ROOT.glob("findings/*.sh"), ROOT / "scripts/bundle/magister", ROOT / "scripts/bundle/mpirun", *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
         self.assertGreater(len(scripts), 4)
         for script in scripts:
             result = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
