@@ -3,9 +3,10 @@
 # say what is to be done and compute nothing, so they are compiled for a short build (-Og; 0.6 of the time); MAGISTER_COMPUTES names the exceptions.
 # Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code, *_no_cuda.cpp / *_no_nccl.cpp without;
 # *_arrow.cpp belong to the plug-in (ArrowPlugin.cmake). Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set. Why, and what
-# each part saves: src/decisions/051-what-a-build-costs.md
+# each part saves: src/decisions/026-files-of-a-module-are-compiled-together.md
 
-# g++ takes the level of optimisation from a precompiled header, whatever the command line says: each level needs a header of its own.
+# Each level of optimisation has a header of its own: a file that includes <immintrin.h>, as ATen does, is compiled at the level of its precompiled
+# header, whatever the command line says (findings/gxx_precompiled_header_keeps_its_level.sh).
 function(magister_precompiled NAME HEADER)
   add_library(${NAME} OBJECT ${CMAKE_SOURCE_DIR}/scripts/cmake/precompiled.cpp)
   target_link_libraries(${NAME} PRIVATE Torch::CPU)
@@ -128,12 +129,17 @@ function(magister_define NAME)
   endif()
 endfunction()
 
-# magister_kernels(TARGET file.cu ...): compiled by nvcc for A100 (sm_80), H100/H200 (sm_90) and B200 (sm_100), with the PTX of the
+# magister_kernels(TARGET file.cu ...): compiled by nvcc for MAGISTER_CUDA_ARCHITECTURES, with the PTX of the
 # last for what comes after (8.6 and 8.9 run the code of 8.0). Packed for size, as libtorch's own kernels are: 16.4 MB of device code
 # become about 3 in every program. Not CMake's own CUDA language, whose tests want a whole toolkit to link with.
 function(magister_kernels TARGET)
-  set(architectures -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
-                    -gencode arch=compute_100,code=[sm_100,compute_100])
+  set(architectures "")
+  set(earlier ${MAGISTER_CUDA_ARCHITECTURES})
+  list(POP_BACK earlier last)
+  foreach(number ${earlier})
+    list(APPEND architectures -gencode arch=compute_${number},code=sm_${number})
+  endforeach()
+  list(APPEND architectures -gencode arch=compute_${last},code=[sm_${last},compute_${last}])
   foreach(source ${ARGN})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${source})
     string(REPLACE "/" "_" name ${name})

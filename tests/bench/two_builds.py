@@ -6,7 +6,7 @@ usage: .deps/venv/bin/python tests/bench/two_builds.py OLD NEW [--core 0] [--rou
 The programs run in turn on one pinned core, and the one that begins changes from round to round. A ratio is taken
 inside a round; the table shows the median over the rounds with the smallest and the largest. On a shared machine whose minutes differ
 by 30 % that is not fine enough: --instructions counts them under valgrind instead, once, with few tokens, on the AVX2 paths, which it
-knows. The whole command is counted, loading and self-test included; a ratio is that of old over new, so that more is better there, too.
+knows (three minutes a figure and program). The whole command is counted, loading and self-test included; a ratio is that of old over new, so that more is better there, too.
 """
 import argparse
 import os

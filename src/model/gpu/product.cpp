@@ -1,5 +1,5 @@
 // The choice of an instance: by bits and group (what a step of 64 bytes holds), then by the rows of x.
-// Every instance is compiled by product_cuda.cu, product_int4_cuda.cu and product_wide_cuda.cu; a new one here needs a line there.
+// Every instance is compiled by product_cuda.cu, product_int4*_cuda.cu and product_wide_cuda.cu; a new one here needs a line there.
 // Sources: product_kernels.h, wide_product_kernel.h.
 #include "model/gpu/product.h"
 

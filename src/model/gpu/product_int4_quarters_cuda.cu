@@ -1,0 +1,6 @@
+// Decode products of int4 weights for GPUs with four scales for 128 inputs, apart from the others so that compilers can work at once.
+#include "model/gpu/product_instances.cuh"
+
+MAGISTER_PRODUCTS(4, 4, kMiddle);
+MAGISTER_FEW_PRODUCTS(4, 4, kZero);
+MAGISTER_FEW_PRODUCTS(4, 4, kMinimum);
