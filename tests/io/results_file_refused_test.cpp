@@ -55,7 +55,9 @@ TEST_F(ResultsFileTest, CompleteNeverReplacesAFile) {
   if (speaks()) std::ofstream(path_) << "of somebody else";
   world_.barrier();
   expect_refusal(ExitCode::kInputOutput, "never overwritten", [&](const Communicator& alone) { file.complete(alone); });
-  if (speaks()) EXPECT_EQ(bytes_of(path_), "of somebody else");
+  if (speaks()) {
+    EXPECT_EQ(bytes_of(path_), "of somebody else");
+  }
 }
 
 TEST_F(ResultsFileTest, OtherAttributesAreRefusedByName) {
