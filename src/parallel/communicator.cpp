@@ -17,6 +17,7 @@
 
 #include "parallel/check.h"
 #include "parallel/communicator_handle.h"
+#include "parallel/mpi_alone.h"
 #include "parallel/mpi_components.h"
 
 namespace magister {
@@ -87,8 +88,7 @@ void exit_after(Duration patience, int exit_code) {
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
-  // Without a launcher Open MPI starts a daemon of its own, 0.15 s. ess_singleton_isolated would spare it, but then all such processes of
-  // a host share one session folder, and of two that start at once one fails (seen).
+  const AloneWithoutDaemon alone;
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
   thread_multiple_ = provided == MPI_THREAD_MULTIPLE;

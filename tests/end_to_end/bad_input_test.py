@@ -120,9 +120,6 @@ class BadInput(unittest.TestCase):
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.world = World(cls.scratch.name, records=3)
         begin = time.monotonic()
-        cls.world.environment["OMPI_MCA_ess_singleton_isolated"] = "1"  # no daemon for a process alone: a third of its start-up
-        # Two such processes at once may remove each other's folders: those of this test run one after the other.
-        cls.world.environment["OMPI_MCA_orte_tmpdir_base"] = cls.scratch.name
         pathlib.Path(f"{cls.world.data}.parquet").write_bytes(b"PAR1" + b"\0" * 100 + b"PAR1")
         cls.world.complete("x", 0)  # the good one is good
         cls.world.forget("x")

@@ -10,9 +10,6 @@ import subprocess
 import tempfile
 import unittest
 
-os.environ["OMPI_MCA_ess_singleton_isolated"] = "1"  # no daemon for a process alone: half of its start-up
-SESSIONS = tempfile.TemporaryDirectory()  # two such processes at once may remove each other's folders: these run one after the other
-os.environ["OMPI_MCA_orte_tmpdir_base"] = SESSIONS.name
 PROBE = os.environ.get("IO_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/io_probe")
 
 
