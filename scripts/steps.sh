@@ -56,7 +56,17 @@ mpi_for_tests() {
   # Every mpirun of a user on a host makes this folder and removes it when it is empty: between two steps of another one's start, which then fails
   # (5 of 3,463 starts with three at a time, 2026-11). With something in it it stays.
   mkdir -p "${TMPDIR:-/tmp}/ompi.$(uname -n | cut -d . -f 1).$(id -u)/kept"
+  # What a launcher tells its ranks travels by messages, not by shared memory with locks: a rank killed inside of one held it for ever, and its mpirun
+  # hung behind its last rank's end (pmix_rte_finalize, once in some hundred kills).
+  export PMIX_MCA_gds=hash
   export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_odls_base_sigkill_timeout=0 OMPI_MCA_mpi_yield_when_idle=1
+}
+
+# Of wheels that are installed without bytecode every interpreter compiled 2,000 sources anew where the environment forbids writing it, as many containers'
+# do: 11 s of the processor for an import of transformers instead of 5. It stands beside the environment, so that sources and tests stay as they were.
+bytecode_for_tests() {
+  export PYTHONPYCACHEPREFIX=$MAGISTER_ROOT/.deps/bytecode
+  unset PYTHONDONTWRITEBYTECODE
 }
 
 # One build folder for every script. ATen units need about 0.8 GB each while they compile: memory bounds the jobs too.

@@ -5,8 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 scripts/setup.sh test
 build all
 mpi_for_tests
-# A test that imports transformers first compiles 2,400 files of Python (8 of 13 s of CPU time) unless one before it has left them in a folder.
-export PYTHONDONTWRITEBYTECODE="" PYTHONPYCACHEPREFIX=$MAGISTER_ROOT/.deps/pycache
+bytecode_for_tests
 report=$MAGISTER_ROOT/build/tests.xml
 rm -f "$report"
 
