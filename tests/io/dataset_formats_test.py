@@ -9,7 +9,6 @@ import io
 import json
 import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
@@ -18,11 +17,12 @@ import hub_layouts
 import numpy
 import zstandard
 from dataset_oracle_test import PROBE, Spelling, records
+from probe_cases import run_case
 
 
 def refused(**settings):
     """-> (exit code, message)"""
-    done = subprocess.run([PROBE, "records", json.dumps({**settings, "quiet": True})], capture_output=True, text=True, check=False)
+    done = run_case([PROBE, "records", json.dumps({**settings, "quiet": True})], text=True)
     return done.returncode, done.stderr.strip()
 
 

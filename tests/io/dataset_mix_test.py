@@ -13,6 +13,7 @@ import unittest
 import numpy
 
 from dataset_oracle_test import PROBE, records
+from probe_cases import run_case
 
 STOPS = ["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"]
 
@@ -96,11 +97,11 @@ class DatasetMix(unittest.TestCase):
     def test_bad_record_and_empty_source(self):
         paths = self.files([50, 50])
         pathlib.Path(paths[1]).write_text('{"text": "a"}\n{"text": 1}\n')
-        done = subprocess.run([PROBE, "records", json.dumps({"paths": paths, "weights": [1, 1]})], capture_output=True, text=True)
+        done = run_case([PROBE, "records", json.dumps({"paths": paths, "weights": [1, 1]})], text=True)
         self.assertEqual(done.returncode, 65, done.stderr)
         self.assertIn(f"{paths[1]}:2:", done.stderr)
         pathlib.Path(paths[1]).write_text("")
-        done = subprocess.run([PROBE, "records", json.dumps({"paths": paths, "weights": [1, 1]})], capture_output=True, text=True)
+        done = run_case([PROBE, "records", json.dumps({"paths": paths, "weights": [1, 1]})], text=True)
         self.assertEqual(done.returncode, 65, done.stderr)
         self.assertIn("source 1 of dataset.sources has no records", done.stderr)
 

@@ -6,16 +6,19 @@ import json
 import os
 import pathlib
 import random
-import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from probe_cases import run_case  # noqa: E402
 
 PROBE = os.environ.get("IO_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/io_probe")
 
 
 def records(**settings):
     """-> (records as tuples, summary)"""
-    done = subprocess.run([PROBE, "records", json.dumps(settings)], capture_output=True, text=True)
+    done = run_case([PROBE, "records", json.dumps(settings)], text=True)
     if done.returncode != 0:
         raise AssertionError(f"exit code {done.returncode}: {done.stderr}")
     *lines, summary = done.stdout.splitlines()

@@ -9,7 +9,6 @@ import math
 import os
 import pathlib
 import random
-import subprocess
 import unittest
 
 import numpy
@@ -18,6 +17,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 from dataset_formats_test import Formats
 from dataset_oracle_test import PROBE, Spelling, records
+from probe_cases import run_case
 
 
 ROUNDS = int(os.environ.get("DAMAGE_ROUNDS", 30))  # a quarter of a second each
@@ -241,7 +241,7 @@ class Damage(Tables):
                     at = rng.randrange(max(0, len(data) - 1024), len(data)) if rng.random() < 0.5 else rng.randrange(len(data))
                     data[at] = rng.randrange(256) if kind != 3 else 0xFF
             path = self.write(name, bytes(data))
-            done = subprocess.run([PROBE, "records", json.dumps({"paths": [path], "whole": True, "quiet": True})], capture_output=True, text=True, timeout=600, check=False)
+            done = run_case([PROBE, "records", json.dumps({"paths": [path], "whole": True, "quiet": True})], text=True, timeout=600)
             codes[done.returncode] = codes.get(done.returncode, 0) + 1
             if done.returncode not in (0, 65):
                 keep = pathlib.Path("/tmp") / f"damaged-{i}-{name}"

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../support/serve_cases.h"
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/io/checkpoint/lora_adapter.h"
@@ -169,9 +170,7 @@ int records(const std::string& settings_text) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const std::string command = argc > 2 ? argv[1] : "";
   try {
     if (command == "list" || command == "open") return list(argv[2], command == "list");
@@ -187,3 +186,7 @@ int main(int argc, char** argv) {
                "records JSON\n";
   return 64;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return magister::testing::serve_cases(argc, argv, run); }

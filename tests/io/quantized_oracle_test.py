@@ -7,13 +7,16 @@ Sources of the layouts: AutoGPTQ, AutoAWQ, compressed-tensors, bitsandbytes (the
 import json
 import os
 import pathlib
-import subprocess
+import sys
 import tempfile
 import unittest
 
 import numpy as np
 import safetensors.torch
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from probe_cases import run_case  # noqa: E402
 
 PROBE = os.environ.get("IO_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/io_probe")
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -188,7 +191,7 @@ def all_formats():
 
 
 def probe(command, folder, text=None):
-    return subprocess.run([PROBE, command, str(folder)], capture_output=True, input=text)
+    return run_case([PROBE, command, str(folder)], input=text)
 
 
 class QuantizedOracle(unittest.TestCase):

@@ -8,7 +8,7 @@ import os
 import pathlib
 import random
 import struct
-import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -16,6 +16,10 @@ import gguf
 import numpy as np
 import safetensors.torch
 import torch
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / name) for name in ("oracle", "support")]
+from gguf_reading import read_gguf  # noqa: E402
+from probe_cases import run_case  # noqa: E402
 
 PROBE = os.environ.get("IO_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/io_probe")
 SMOLLM2 = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -29,7 +33,7 @@ EXTREME_SCALES = np.array([0, -0.0, 65504, -65504, 6e-8, -6e-8, 6.1e-5, 1], dtyp
 
 
 def probe(*arguments, text=None, code=0):
-    done = subprocess.run([PROBE, *map(str, arguments)], capture_output=True, input=text)
+    done = run_case([PROBE, *map(str, arguments)], input=text)
     if done.returncode != code:
         raise AssertionError(f"{arguments}: exit code {done.returncode}\n{done.stderr.decode()}")
     return done.stdout
@@ -221,12 +225,12 @@ class TensorOracle(unittest.TestCase):
                     path.unlink(missing_ok=True)
                     if content is not None:
                         path.write_bytes(content)
-                done = subprocess.run([PROBE, "list", paths[0]], capture_output=True, text=True)
+                done = run_case([PROBE, "list", paths[0]], text=True)
                 self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(words, done.stderr)
         alone = self.folder / "renamed.gguf"
         alone.write_bytes(good[1])
-        done = subprocess.run([PROBE, "list", alone], capture_output=True, text=True)
+        done = run_case([PROBE, "list", alone], text=True)
         self.assertEqual(done.returncode, 65)
         self.assertIn("its name does not end in -00002-of-00003.gguf", done.stderr)
 
@@ -234,7 +238,7 @@ class TensorOracle(unittest.TestCase):
         if not SMOLLM2.exists():
             self.fail(f"{SMOLLM2} is missing; run scripts/setup.sh")
         windows = Windows(3)
-        for tensor in gguf.GGUFReader(SMOLLM2).tensors:
+        for tensor in read_gguf(SMOLLM2).tensors:
             if tensor.name.startswith(("blk.7.", "output_norm")):
                 values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
                 windows.add_many(tensor.name, torch.from_numpy(np.array(values)), count=2)

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "../support/serve_cases.h"
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
@@ -167,11 +168,13 @@ void run(const std::vector<std::string>& arguments) {
 }  // namespace magister
 
 int main(int argc, char** argv) {
-  try {
-    magister::run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return magister::testing::serve_cases(argc, argv, [](int count, char** texts) {
+    try {
+      magister::run({texts + 1, texts + count});
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return 1;
+    }
+    return 0;
+  });
 }

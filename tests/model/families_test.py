@@ -9,15 +9,15 @@ within 1e-4, the most probable token equal wherever the gap to the second exceed
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / name) for name in ("oracle", "support")]
 import tiny_models  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from probe_cases import run_case  # noqa: E402
 
 PROBE = os.environ.get("FAMILIES_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/model/families_probe")
 LENGTHS = (1, 2, 7, 33, 20, 130)  # 130: over a tile of queries; over max_position_embeddings where that is 24
@@ -70,8 +70,7 @@ def check_variant(name, work, passes=None):
     expected = np.concatenate(tiny_models.reference_logits(path, token_lists, model))
     (work / "tokens.json").write_text(json.dumps(token_lists))
     passes = [size for size in passes or passes_of(name, model.config.model_type) if int(size[0]) <= model.config.num_attention_heads]
-    done = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), *passes],
-                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = run_case([PROBE, path, work / "tokens.json", work, *passes], text=True)
     if done.returncode != 0:
         return [f"{name}: exit code {done.returncode}: {done.stderr.strip()}"]
     worst = {}

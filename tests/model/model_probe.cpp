@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../support/serve_cases.h"
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
@@ -170,10 +171,12 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace magister
 
 int main(int argc, char** argv) {
-  try {
-    return magister::run({argv + 1, argv + argc});
-  } catch (const magister::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
+  return magister::testing::serve_cases(argc, argv, [](int count, char** texts) {
+    try {
+      return magister::run({texts + 1, texts + count});
+    } catch (const magister::Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return static_cast<int>(error.code());
+    }
+  });
 }

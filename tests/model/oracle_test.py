@@ -7,17 +7,18 @@ with SmolLM2: its weights against gguf's dequantisation, and peak memory of load
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / name) for name in ("oracle", "support")]
 import tiny_models  # noqa: E402  (sets the hub to offline before transformers comes in)
 
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from gguf_reading import read_gguf  # noqa: E402
+from probe_cases import run_case  # noqa: E402
 
 PROBE = os.environ.get("MODEL_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/model/model_probe")
 LENGTHS = (1, 30, 70, 5000)
@@ -32,7 +33,7 @@ def check(good, message):
 
 
 def probe(*arguments):
-    return subprocess.run([PROBE, *map(str, arguments)], capture_output=True, text=True)
+    return run_case([PROBE, *map(str, arguments)], text=True)
 
 
 def expected_config(model):
@@ -267,7 +268,7 @@ def check_smollm2(work):
     check(done.returncode == 0, f"SmolLM2: {done.stderr}")
     config = json.loads((out / "x1/config.json").read_text())
     check((config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (9, 3, 64), f"SmolLM2: {config}")
-    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(SMOLLM2).tensors}
+    stored = {tensor.name: tensor for tensor in read_gguf(SMOLLM2).tensors}
     check(config["num_parameters"] == sum(int(t.n_elements) for t in stored.values()), f"SmolLM2: {config['num_parameters']}")
 
     def plain(name):

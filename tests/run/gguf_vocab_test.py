@@ -15,6 +15,9 @@ import unittest
 
 import small_vocabulary
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from probe_cases import run_case  # noqa: E402
+
 HERE = pathlib.Path(__file__).parent
 VOCABULARIES = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/vocabularies"
 PROGRAM = os.environ["MAGISTER"]
@@ -55,7 +58,7 @@ class GgufVocabularies(unittest.TestCase):
 
     def ids(self, data, texts, *options):
         self.path.write_bytes(data)
-        done = subprocess.run([PROBE, self.path, *options], input="".join(json.dumps(text) + "\n" for text in texts), capture_output=True, text=True, check=False)
+        done = run_case([PROBE, self.path, *options], input="".join(json.dumps(text) + "\n" for text in texts), text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
@@ -92,7 +95,7 @@ class GgufVocabularies(unittest.TestCase):
     def test_what_ends_a_text_is_what_llama_cpp_ends_it_with(self):
         """Whatever eos_token_id says, and in small vocabularies whatever the types of the tokens are."""
         def ends(paths):
-            done = subprocess.run([PROBE, "ends"], input="".join(f"{path}\n" for path in paths), capture_output=True, text=True, check=True)
+            done = run_case([PROBE, "ends"], input="".join(f"{path}\n" for path in paths), text=True, check=True)
             return [json.loads(line) for line in done.stdout.splitlines()]
         self.assertGreaterEqual(len(ENDS["vocabularies"]), 19)
         found = ends(VOCABULARIES / f"ggml-vocab-{name}.gguf" for name in ENDS["vocabularies"])
@@ -113,7 +116,7 @@ class GgufVocabularies(unittest.TestCase):
         for kind in (1, 3, 4):
             small_vocabulary.write(self.path, [("<|im_end|>", kind), ("<|im_on|>", kind)], {"eos_token_id": 1, "unknown_token_id": 0})
             for written, options in (("<|im_end|>", ("plain",)), ("<|im_on|>", ("plain",))):
-                done = subprocess.run([PROBE, self.path, *options], input=json.dumps(written) + "\n", capture_output=True, text=True, check=True)
+                done = run_case([PROBE, self.path, *options], input=json.dumps(written) + "\n", text=True, check=True)
                 self.assertEqual(json.loads(done.stdout)[-1:] == [3 if written == "<|im_end|>" else 4], kind != 1 or written == "<|im_end|>", (kind, written))
 
     def test_texts_come_back(self):
@@ -123,7 +126,7 @@ class GgufVocabularies(unittest.TestCase):
             with self.subTest(name=name):
                 self.path.write_bytes(vocabulary(name))
                 ids = self.ids(vocabulary(name), EXPECTED["texts"], "plain")[0]
-                done = subprocess.run([PROBE, self.path, "decode"], input="".join(json.dumps(one) + "\n" for one in ids), capture_output=True, text=True, check=True)
+                done = run_case([PROBE, self.path, "decode"], input="".join(json.dumps(one) + "\n" for one in ids), text=True, check=True)
                 want = [unicodedata.normalize("NFC", one) if name == "qwen2" else one for one in EXPECTED["texts"]]
                 self.same(want, [json.loads(line) for line in done.stdout.splitlines()], want)
 
@@ -154,7 +157,7 @@ class GgufVocabularies(unittest.TestCase):
 
     def test_an_unknown_name_is_refused_with_those_that_are_known(self):
         self.path.write_bytes(vocabulary("qwen2").replace(text("qwen2"), text("qwen9")))
-        done = subprocess.run([PROBE, self.path], input="", capture_output=True, text=True, check=False)
+        done = run_case([PROBE, self.path], input="", text=True)
         self.assertEqual(done.returncode, 65)
         self.assertIn('"qwen9" is not known here', done.stderr)
         self.assertIn("llama-bpe", done.stderr)
@@ -166,7 +169,7 @@ class GgufVocabularies(unittest.TestCase):
             digests = []
             for called in ("a", "b", "Phi-3 mini"):
                 self.path.write_bytes(with_key(data, "general.name", 8, text(called)))
-                digests.append(subprocess.run([PROBE, self.path, "digest"], capture_output=True, text=True, check=True).stdout)
+                digests.append(run_case([PROBE, self.path, "digest"], text=True, check=True).stdout)
             self.assertEqual(digests[0], digests[1], name)
             self.assertNotEqual(digests[0], digests[2], name)
 
@@ -177,7 +180,7 @@ class GgufVocabularies(unittest.TestCase):
             self.assertEqual(data.count(key), 1, name)
             at = data.index(key) + len(key) + 4  # behind the type, u32
             self.path.write_bytes(data[:at] + (2**31).to_bytes(4, "little") + data[at + 4:])
-            done = subprocess.run([PROBE, self.path], input="", capture_output=True, text=True, check=False)
+            done = run_case([PROBE, self.path], input="", text=True)
             self.assertEqual(done.returncode, 65, name)
             self.assertIn("an unknown token is asked for, but its id is 2147483648 of", done.stderr)
 

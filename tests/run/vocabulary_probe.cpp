@@ -6,10 +6,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../support/serve_cases.h"
 #include "magister/core/error.h"
 #include "magister/run/model_source.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   try {
     if (std::string(argv[1]) == "ends") {
       for (std::string path; std::getline(std::cin, path);) {
@@ -41,3 +44,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(error.code());
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return magister::testing::serve_cases(argc, argv, run); }
