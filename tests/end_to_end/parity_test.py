@@ -14,7 +14,10 @@ import torch
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tiny_world import ROOT, SMOLLM2, World
+from tiny_world import ORACLE, ROOT, SMOLLM2, World
+
+sys.path.insert(0, str(ORACLE))
+import gguf_reading  # noqa: E402
 
 
 def reference_columns(model, ids, top_k):
@@ -76,8 +79,9 @@ class Parity(unittest.TestCase):
             world = World(folder, records=1, model=SMOLLM2)
             world.complete("smollm2", 2, f"tasks.0.dataset.path={ROOT}/configs/data/quickstart.jsonl",
                            "tasks.0.max_length=2048", "tasks.0.top_k=64", "tasks.0.unit_tokens=2048")
-            model = AutoModelForCausalLM.from_pretrained(str(SMOLLM2.parent), gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
-            tokenizer = AutoTokenizer.from_pretrained(str(SMOLLM2.parent), gguf_file=SMOLLM2.name).backend_tokenizer
+            with gguf_reading.in_memory():
+                model = AutoModelForCausalLM.from_pretrained(str(SMOLLM2.parent), gguf_file=SMOLLM2.name, dtype=torch.float32).eval()
+                tokenizer = AutoTokenizer.from_pretrained(str(SMOLLM2.parent), gguf_file=SMOLLM2.name).backend_tokenizer
             # transformers drops the Digits step when it converts this file; llama.cpp and the original keep it.
             tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                                                pre_tokenizers.ByteLevel(add_prefix_space=False)])

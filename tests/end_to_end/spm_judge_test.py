@@ -23,6 +23,7 @@ import tiny_world
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "run"))
 import checkpoint_tokenizers_test as files  # noqa: E402
+import gguf_reading  # noqa: E402
 
 VOCABULARY = files.VOCABULARIES / "ggml-vocab-llama-spm.gguf"
 WORDS = {"reference": ["yes", "no"], "simpleqa": ["A", "B", "C"], "rubric": ["1", "2", "3", "4", "5"], "pairwise": ["A", "B"], "choice": ["A", "B", "C", "D"]}
@@ -39,7 +40,8 @@ def transformers_file(folder):
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         making = kept.with_suffix(f".{os.getpid()}")
-        AutoTokenizer.from_pretrained(str(VOCABULARY.parent), gguf_file=VOCABULARY.name).backend_tokenizer.save(str(making))
+        with gguf_reading.in_memory():
+            AutoTokenizer.from_pretrained(str(VOCABULARY.parent), gguf_file=VOCABULARY.name).backend_tokenizer.save(str(making))
         making.rename(kept)
     return kept
 

@@ -2,16 +2,18 @@
 from llama.cpp's vocabularies, beside which the ids stand that the models' own tokenizers gave; then each is broken in many ways.
 """
 import base64
+import functools
 import json
 import os
 import pathlib
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
-import gguf
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / name) for name in ("oracle", "support")]
+from gguf_reading import read_gguf  # noqa: E402
+from probe_cases import run_case  # noqa: E402
 
 VOCABULARIES = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/vocabularies"
 PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/run/vocabulary_probe"
@@ -29,9 +31,10 @@ def listed(name):
     return texts, [[int(word) for word in line.split()] for line in path.with_suffix(".out").read_text().split("\n")[:len(texts)]]
 
 
+@functools.cache  # seconds each
 def fields(name):
-    reader = gguf.GGUFReader(VOCABULARIES / f"ggml-vocab-{name}.gguf")
-    return lambda key: reader.fields["tokenizer.ggml." + key].contents()
+    reader = read_gguf(VOCABULARIES / f"ggml-vocab-{name}.gguf")
+    return functools.cache(lambda key: reader.fields["tokenizer.ggml." + key].contents())
 
 
 def varint(number):
@@ -76,7 +79,7 @@ class CheckpointTokenizers(unittest.TestCase):
     def run_probe(self, name, content, texts, *options):
         path = self.folder / name
         path.write_bytes(content)
-        return subprocess.run([PROBE, path, *options], input="".join(json.dumps(text) + "\n" for text in texts), capture_output=True, text=True, check=False)
+        return run_case([PROBE, path, *options], input="".join(json.dumps(text) + "\n" for text in texts), text=True)
 
     def same(self, name, content, texts, want, *options):
         done = self.run_probe(name, content, texts, *options)
@@ -120,7 +123,7 @@ class CheckpointTokenizers(unittest.TestCase):
     def test_a_folder_is_searched_for_them(self):
         (self.folder / "tokenizer.model").write_bytes(sentencepiece(fields("llama-spm")))
         for found in (True, False):
-            done = subprocess.run([PROBE, self.folder, "plain"], input='"Hello"\n', capture_output=True, text=True, check=False)
+            done = run_case([PROBE, self.folder, "plain"], input='"Hello"\n', text=True)
             self.assertEqual((done.returncode, done.stdout), (0, "[15043]\n") if found else (65, ""), done.stderr)
             (self.folder / "tokenizer.model").unlink(missing_ok=True)
         self.assertIn("tokenizer.json", done.stderr)

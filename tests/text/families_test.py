@@ -7,6 +7,8 @@ usage: families_test.py [--lines N] [--corpus FOLDER ...] [--wide N] [--only NAM
 --wide N: N lines of what installed packages have, instead (tests/README.md has the table of 100,000).
 """
 import argparse
+import base64
+import functools
 import json
 import os
 import pathlib
@@ -16,7 +18,9 @@ import tempfile
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-import corpus
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+import corpus  # noqa: E402
+from gguf_reading import read_gguf  # noqa: E402
 
 PROBE = os.path.join(os.environ["MAGISTER_BUILD_DIR"], "tests", "text", "text_probe")
 TRAINING = list(corpus.made(1500, 1))
@@ -123,12 +127,11 @@ def bert(**options):
     return tokenizer
 
 
+@functools.cache
 def charsmap():
     """The precompiled charsmap (nmt_nfkc) of a real vocabulary, in base64."""
-    import base64
-    import gguf
     path = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/vocabularies/ggml-vocab-nomic-bert-moe.gguf"
-    return base64.b64encode(bytes(gguf.GGUFReader(path).fields["tokenizer.ggml.precompiled_charsmap"].contents())).decode()
+    return base64.b64encode(bytes(read_gguf(path).fields["tokenizer.ggml.precompiled_charsmap"].contents())).decode()
 
 
 def unigram(pre_tokenizer, precompiled, byte_fallback=False):

