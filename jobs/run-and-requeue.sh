@@ -46,7 +46,10 @@ if [ "$status" -eq 75 ] && [ "$terminated" -eq 0 ] && [ "$job" != none ]; then
     say "not requeued: MAGISTER_MAX_RESTARTS=$max_restarts is reached; submit the same script again to go on"
   elif scontrol requeue "$job"; then
     say "requeued"
-    sleep 60  # Slurm ends this script now; without the pause the job could be counted as failed first
+    # Slurm ends this script now; without the pause the job could be counted as failed first. A shell heeds TERM in `wait`, not behind a command's end.
+    sleep 60 &
+    while [ "$terminated" -eq 0 ] && kill -0 $! 2>/dev/null; do wait $!; done
+    kill $! 2>/dev/null
   else
     say "scontrol requeue failed; submit the same script again to go on"
   fi
