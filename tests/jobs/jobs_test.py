@@ -17,6 +17,9 @@ import numpy
 
 from one_node_slurm import OneNodeSlurm
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import beside  # noqa: E402
+
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
 PROGRAM = os.environ["MAGISTER"]
 FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
@@ -181,4 +184,4 @@ if __name__ == "__main__":
     if reason := cannot_run():
         print(f"skipped: {reason}")
         sys.exit(77)
-    sys.exit(unittest.main(verbosity=2))
+    beside.main(at_once=4)
