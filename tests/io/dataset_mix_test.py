@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import random
-import subprocess
 import tempfile
 import unittest
 
@@ -107,8 +106,8 @@ class DatasetMix(unittest.TestCase):
 
     def test_weight_too_small(self):
         paths = self.files([1, 3000])
-        done = subprocess.run([PROBE, "records", json.dumps({"paths": paths, "weights": [1e6, 1e-6], "stop": 1})], capture_output=True, text=True,
-                              env={**os.environ, "MAGISTER_MOST_DRAWS": "1"})
+        done = run_case([PROBE, "records", json.dumps({"paths": paths, "weights": [1e6, 1e-6], "stop": 1})], text=True,
+                        env={**os.environ, "MAGISTER_MOST_DRAWS": "1"})
         self.assertEqual(done.returncode, 78, done.stderr)
         self.assertIn("a weight is too small beside the others", done.stderr)
 

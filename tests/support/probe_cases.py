@@ -13,15 +13,15 @@ import tempfile
 servers = {}  # by program, folder and environment, of which libraries read some at their start
 
 
-def server_of(program):
-    key = program, os.getcwd(), frozenset(os.environ.items())
+def server_of(program, environment):
+    key = program, os.getcwd(), frozenset(environment.items())
     if key not in servers:
-        servers[key] = subprocess.Popen([program, "--cases"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        servers[key] = subprocess.Popen([program, "--cases"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         atexit.register(servers[key].stdin.close)
     return servers[key]
 
 
-def run_case(command, input=None, text=False, check=False, timeout=1200):
+def run_case(command, input=None, text=False, check=False, timeout=1200, env=os.environ):
     """-> CompletedProcess with both outputs."""
     program, *arguments = map(os.fspath, command)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="probe"))
@@ -31,7 +31,7 @@ def run_case(command, input=None, text=False, check=False, timeout=1200):
         for path in got:
             path.touch()
         texts = [os.fsencode(part) for part in (given, *got, *arguments)]
-        server = server_of(program)
+        server = server_of(program, env)
         server.stdin.write(struct.pack("I", len(texts)) + b"".join(struct.pack("I", len(part)) + part for part in texts))
         server.stdin.flush()
         if not select.select([server.stdout], [], [], timeout)[0]:

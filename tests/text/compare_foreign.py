@@ -18,7 +18,9 @@ import unicodedata
 
 from tokenizers import normalizers
 
-import corpus
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import corpus  # noqa: E402
+from probe_cases import run_case  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"])
 NFC = normalizers.NFC()  # Qwen's, which knows fewer marks than Python's unicodedata
@@ -26,7 +28,7 @@ SEPARATOR = "\n__ggml_vocab_test__\n"
 
 
 def probe(path, lines, what):
-    done = subprocess.run([BUILD / "tests/run/vocabulary_probe", path, what], input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True, check=False)
+    done = run_case([BUILD / "tests/run/vocabulary_probe", path, what], input="".join(json.dumps(line) + "\n" for line in lines), text=True)
     if done.returncode: sys.exit(f"FAILS {path}: {done.stderr}")
     return [json.loads(line) for line in done.stdout.split("\n") if line]
 

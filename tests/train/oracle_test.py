@@ -7,17 +7,17 @@ import itertools
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / name) for name in ("oracle", "support")]
 import tiny_models  # noqa: E402
 
 import numpy as np  # noqa: E402
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from probe_cases import run_case  # noqa: E402
 
 PROBE = os.environ.get("TRAIN_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/train/train_probe")
 LENGTHS = (2, 7, 33, 20, 70)
@@ -37,8 +37,8 @@ STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "l
 
 
 def probe(*arguments, gpu=False):
-    environment = {**os.environ, "MAGISTER_GPU_CODE_ON_HOST": "1"} if gpu else None
-    return subprocess.run([PROBE, *map(str, arguments)], capture_output=True, text=True, check=True, env=environment).stdout.split("\n")
+    environment = {**os.environ, "MAGISTER_GPU_CODE_ON_HOST": "1"} if gpu else os.environ
+    return run_case([PROBE, *map(str, arguments)], text=True, check=True, env=environment).stdout.split("\n")
 
 
 def batch_loss(model, micro_batches):

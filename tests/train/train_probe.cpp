@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "../support/serve_cases.h"
 #include "magister/core/error.h"
 #include "magister/model/transformer.h"
 #include "magister/train/trainer.h"
@@ -130,10 +131,12 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace magister
 
 int main(int argc, char** argv) {
-  try {
-    return magister::run({argv + 1, argv + argc});
-  } catch (const magister::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(error.code());
-  }
+  return magister::testing::serve_cases(argc, argv, [](int count, char** texts) {
+    try {
+      return magister::run({texts + 1, texts + count});
+    } catch (const magister::Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return static_cast<int>(error.code());
+    }
+  });
 }
