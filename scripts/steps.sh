@@ -69,7 +69,7 @@ bytecode_for_tests() {
   unset PYTHONDONTWRITEBYTECODE
 }
 
-# One build folder for every script. ATen units need about 0.8 GB each while they compile: memory bounds the jobs too.
+# One build folder for every script. Units of twenty files need about 1.3 GB each while they compile: memory bounds the jobs too.
 build() {  # build TARGET...
   local jobs memory_jobs
   jobs=$(nproc)

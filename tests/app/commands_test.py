@@ -72,7 +72,6 @@ class Commands(unittest.TestCase):
             self.assertTrue(report[name], name)
         self.assertEqual(self.call("--version", ranks=3)[0], version, "rank 0 alone speaks")
 
-    @unittest.skipUnless(shutil.which("man"), "no man here to read the manual page with")
     def test_processes_without_a_launcher_share_nothing(self):
         """Neither a daemon nor a session folder of MPI's, which several at once would take from each other: here none could be made."""
         (self.folder / "no_folder").touch()
@@ -82,6 +81,7 @@ class Commands(unittest.TestCase):
             self.assertEqual(process.communicate()[1], "")
             self.assertEqual(process.returncode, 0)
 
+    @unittest.skipUnless(shutil.which("man"), "no man here to read the manual page with")
     def test_man_reads_the_manual_without_a_warning(self):
         shown = subprocess.run(["man", "-l", "--warnings", "-"], input=self.call("--man")[0], capture_output=True, text=True)
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
