@@ -14,7 +14,7 @@
 #include "magister/parallel/unit_tickets.h"
 #include "magister/run/unit_writer.h"
 
-namespace faults_test {
+namespace {
 std::atomic<int> threads_left{1 << 30};
 }
 

@@ -44,7 +44,10 @@ class Weights : public testing::TestWithParam<Case> {
     config.qkv_bias = config.o_bias = config.mlp_bias = c.biases;
     config.qk_norm = c.qk_norm;
     description_.names =
-        c.gguf ? gguf_tensor_names(config, Family{.gguf_interleaved_rope_rows = true}) : hf_tensor_names(config);
+        c.gguf
+            ? gguf_tensor_names(
+                  config, Family{.name = "", .model_type = "", .architecture = "", .gguf_interleaved_rope_rows = true})
+            : hf_tensor_names(config);
     for (const ExpectedTensor& tensor : expected_tensors(config, description_.names))
       file_.add(tensor.name, tensor.shape);
   }
