@@ -27,7 +27,7 @@ at::Tensor product(const at::Tensor& x_MK, const Linear& linear) {
   return out_MN;
 }
 
-class Products : public testing::TestWithParam<std::tuple<Shape, at::ScalarType, const CpuKernels*>> {
+class CpuProducts : public testing::TestWithParam<std::tuple<Shape, at::ScalarType, const CpuKernels*>> {
  protected:
   void SetUp() override {
     at::manual_seed(5);
@@ -43,7 +43,7 @@ class Products : public testing::TestWithParam<std::tuple<Shape, at::ScalarType,
   at::Tensor x_MK_, weight_NK_;
 };
 
-TEST_P(Products, EqualsAtenInDouble) {
+TEST_P(CpuProducts, EqualsAtenInDouble) {
   const at::Tensor exact_MN = at::mm(multiplied_MK().to(at::kDouble), weight_NK_.to(at::kDouble).t());
   const double tolerance = 1e-6 * static_cast<double>(weight_NK_.size(1));
   EXPECT_LE((product(x_MK_, packed()) - exact_MN).abs().max().item<double>(), tolerance);
@@ -52,7 +52,7 @@ TEST_P(Products, EqualsAtenInDouble) {
 }
 
 // As one tile after the other, with the outputs over a pool's threads, and with a bias.
-TEST_P(Products, ThreadsAndBiasesChangeNoBit) {
+TEST_P(CpuProducts, ThreadsAndBiasesChangeNoBit) {
   Linear linear = packed();
   const at::Tensor want_MN = product(x_MK_, linear);
   linear.bias_N = at::randn({linear.out_features()});
@@ -63,7 +63,7 @@ TEST_P(Products, ThreadsAndBiasesChangeNoBit) {
   EXPECT_TRUE(at::equal(out_MN, want_MN + linear.bias_N));
 }
 
-TEST_P(Products, ARowsBitsAreItsOwn) {
+TEST_P(CpuProducts, ARowsBitsAreItsOwn) {
   const Linear linear = packed();
   const at::Tensor all_MN = product(x_MK_, linear);
   for (std::int64_t r = 0; r < x_MK_.size(0); r += 1 + r / 3) {
@@ -71,7 +71,7 @@ TEST_P(Products, ARowsBitsAreItsOwn) {
   }
 }
 
-TEST_P(Products, AddsTheSameBitsAsAPartialProduct) {
+TEST_P(CpuProducts, AddsTheSameBitsAsAPartialProduct) {
   const Linear linear = packed();
   at::Tensor residual_MN = at::randn({x_MK_.size(0), linear.out_features()});
   const at::Tensor want_MN = residual_MN + product(x_MK_, linear);
@@ -80,7 +80,7 @@ TEST_P(Products, AddsTheSameBitsAsAPartialProduct) {
   EXPECT_TRUE(at::equal(residual_MN, want_MN));
 }
 
-TEST_P(Products, SlicesAndRowsAreTheWholes) {
+TEST_P(CpuProducts, SlicesAndRowsAreTheWholes) {
   const Linear linear = packed();
   const at::Tensor all_MN = product(x_MK_, linear);
   for (std::int64_t begin = 0; begin < linear.out_features(); begin += Linear::kPanel) {
@@ -92,12 +92,12 @@ TEST_P(Products, SlicesAndRowsAreTheWholes) {
   EXPECT_TRUE(at::equal(row_K, weight_NK_[linear.out_features() - 1].to(at::kFloat)));
 }
 
-std::string name_of(const testing::TestParamInfo<Products::ParamType>& info) {
+std::string name_of(const testing::TestParamInfo<CpuProducts::ParamType>& info) {
   const auto& [shape, dtype, kernels] = info.param;
   return fmt::format("{}x{}x{}_{}_{}", shape.rows, shape.outputs, shape.inputs, c10::toString(dtype), kernels->name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Products,
+INSTANTIATE_TEST_SUITE_P(Shapes, CpuProducts,
                          testing::Combine(testing::Values(Shape{1, 1, 1}, Shape{1, 48, 64}, Shape{3, 50, 7},
                                                           Shape{8, 97, 193}, Shape{9, 131, 577}, Shape{17, 49, 96},
                                                           Shape{33, 200, 3000}, Shape{257, 144, 400},
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Products,
                                           testing::ValuesIn(cpu_kernels_here())),
                          name_of);
 
-TEST(Product, Avx2AndAvx512GiveTheSameBits) {
+TEST(CpuProduct, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();
   if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 to compare with AVX2";
   at::manual_seed(6);

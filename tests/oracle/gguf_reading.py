@@ -8,7 +8,7 @@ import numpy
 
 
 def in_memory():
-    return unittest.mock.patch("numpy.memmap", lambda path, mode: numpy.fromfile(path, numpy.uint8))
+    return unittest.mock.patch("numpy.memmap", lambda path, mode, dtype=numpy.uint8: numpy.fromfile(path, dtype))
 
 
 def read_gguf(path):
