@@ -134,8 +134,9 @@ void Checkpoint::begin_hashing(const Communicator& world) {
 
 bool Checkpoint::cuts_begins() const {
   const auto text = read_text(fs::path(tokenizer_path()) / "tokenizer_config.json");
-  const ordered_json config = text ? ordered_json::parse(*text, nullptr, false) : ordered_json();
-  return config.is_object() && config.value("truncation_side", ordered_json()) == "left";
+  const nlohmann::ordered_json config =
+      text ? nlohmann::ordered_json::parse(*text, nullptr, false) : nlohmann::ordered_json();
+  return config.is_object() && config.value("truncation_side", nlohmann::ordered_json()) == "left";
 }
 
 const std::string& Checkpoint::tokenizer_path() const {
