@@ -8,13 +8,9 @@
 namespace magister {
 namespace {
 
-std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
-  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
-}
-
 // The texts that are written and those that stay.
 void read_counts(ConfigNode& node, GenerateConfig& config) {
-  config.n = whole(node, "n", 1, 1, 4096);
+  config.n = node.count("n", 1, 1, 4096);
   const auto best_of = node.optional_integer("best_of", 1, 4096);
   config.best_of = best_of ? static_cast<std::uint64_t>(*best_of) : config.n;
   if (config.best_of < config.n) {
@@ -75,12 +71,12 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
   config.length_place = node.place("max_prompt_length");
-  config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
-  config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
+  config.max_prompt_length = node.count("max_prompt_length", 2048, 1, 1 << 24);
+  config.max_new_tokens = node.count("max_new_tokens", 256, 1, 1 << 20);
   read_counts(node, config);
   config.sampling = read_sampling(node);
   config.logit_bias = read_logit_bias(node);
-  config.top_logprobs = whole(node, "top_logprobs", 0, 0, 20);
+  config.top_logprobs = node.count("top_logprobs", 0, 0, 20);
   config.top_logprobs_place = node.place("top_logprobs");
   config.stop_tokens_place = node.place("stop_tokens");
   config.constraint = read_constraint(node);

@@ -7,6 +7,7 @@
 #include "magister/run/chat_prompts.h"
 #include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
+#include "magister/run/packed_results.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
 #include "tasks/generate/config.h"

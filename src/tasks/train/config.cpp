@@ -243,7 +243,7 @@ void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, Trai
   ConfigNode teacher = of_teacher.section("teacher");
   evaluate.teacher = read_teacher(teacher, config.distills, experiment);
   node->one_of({"dataset", "teacher"});
-  evaluate.every = whole(*node, "every", 500, 1, 1 << 28);
+  evaluate.every = node->count("every", 500, 1, 1 << 28);
   node->also_called("every", {"eval_steps"});
   const auto kind = [](const DatasetConfig& dataset) {
     return !dataset.messages_field.empty() ? "messages" : !dataset.tokens_field.empty() ? "tokens" : "text";
