@@ -1,6 +1,6 @@
 # magister_module(NAME [KNOWS module ...] LINKS library ... [ATEN] [FEW_OPS]): one static library from src/NAME/**.cpp.
 # KNOWS: the modules below that it may include and link. ATEN: its files see ATen, precompiled. FEW_OPS: those of its files that include no ATen/ATen.h
-# say what is to be done and compute nothing, so they are compiled for a short build (-Og; 0.6 of the time); MAGISTER_COMPUTES names the exceptions.
+# say what is to be done and compute nothing, so they are compiled for a short build (-Og); MAGISTER_COMPUTES names the exceptions.
 # Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code, *_no_cuda.cpp / *_no_nccl.cpp without;
 # *_arrow.cpp belong to the plug-in (ArrowPlugin.cmake). Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set. Why, and what
 # each part saves: src/decisions/026-files-of-a-module-are-compiled-together.md
@@ -37,7 +37,7 @@ function(unity_files OUT NAME)
   set(${OUT} ${files} PARENT_SCOPE)
 endfunction()
 
-# The flags of files that choose their instruction set, by name, and those of MAGISTER_O3. All without a precompiled header, whose flags would stay.
+# The flags of files that are compiled for an instruction set of their own, by name; without a precompiled header, which is compiled for another.
 function(magister_own_flags OUT PATH)
   set(flags "")
   if(PATH MATCHES "_avx512\\.cpp$")

@@ -222,7 +222,7 @@ void read_sources(ConfigNode& node, DatasetConfig& dataset) {
   mix.stop = stop == "first_exhausted" ? DatasetMix::Stop::kFirstExhausted
              : stop == "all_exhausted" ? DatasetMix::Stop::kAllExhausted
                                        : DatasetMix::Stop::kAllExhaustedOnce;
-  mix.seed = static_cast<std::uint64_t>(of_mix.integer("seed", 0, 0));
+  mix.seed = of_mix.count("seed", 0, 0);
   node.also_called("sources", {"mixture", "datasets", "probabilities", "weights"});
   if (!mix.sources.empty()) dataset.mix = std::move(mix);
 }
@@ -291,7 +291,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
     root.reject("name", "\"{}\" cannot name a folder (letters, digits, _ and - can, at most 100); choose another",
                 printable(experiment.name, 120));
   }
-  experiment.seed = static_cast<std::uint64_t>(root.integer("seed", 0, 0));
+  experiment.seed = root.count("seed", 0, 0);
   read_output(root, experiment);
   if (std::optional<ConfigNode> model = root.optional_section("model")) {
     experiment.has_model = true;

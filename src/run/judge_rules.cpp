@@ -82,7 +82,7 @@ void read_judge_classes(ConfigNode& node, JudgeRules& rules) {
 void read_judge_length(ConfigNode& node, JudgeRules& rules) {
   rules.use_chat_template = node.choice("chat_template", {"auto", "off"}, "auto") == "auto";
   rules.length_place = node.place("max_prompt_length");
-  rules.max_prompt_length = static_cast<std::uint64_t>(node.integer("max_prompt_length", 4096, 1, 1 << 24));
+  rules.max_prompt_length = node.count("max_prompt_length", 4096, 1, 1 << 24);
 }
 
 }  // namespace magister

@@ -189,4 +189,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return magister::testing::serve_cases(argc, argv, run); }
+int main(int argc, char** argv) { return magister::test::serve_cases(argc, argv, run); }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace magister::testing {
+namespace magister::test {
 
 // Of standard input, below std::cin, which is the case's; false at its end.
 inline bool read_whole(void* into, std::size_t bytes) {
@@ -70,4 +70,4 @@ inline int serve_cases(int argc, char** argv, int (*run)(int, char**)) {
   return 0;
 }
 
-}  // namespace magister::testing
+}  // namespace magister::test

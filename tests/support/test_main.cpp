@@ -1,7 +1,9 @@
-// main() of every program of tests. --file NAME_test.cpp: the tests of that file alone, what CTest runs. --mpi: on several ranks, MPI around
-// GoogleTest; a failure on any rank fails the test. Other arguments are GoogleTest's.
+// main() of every program of tests. --file NAME_test.cpp: the tests of that file alone, what CTest runs; of a filter, as an argument or in
+// GTEST_FILTER, what it leaves out stays out, and what it names alone runs. --mpi: on several ranks, MPI around GoogleTest; a failure on any rank
+// fails the test. Other arguments are GoogleTest's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -28,6 +30,9 @@ const char* take_argument(int& argc, char** argv, const char* name, int values) 
 
 // False: the file has no test, which is an error of the test's registration.
 bool choose_tests_of(const std::string& file) {
+  const std::string wanted = testing::GTEST_FLAG(filter);
+  const std::size_t left_out = std::min(wanted.find('-'), wanted.size());
+  if (const std::string named = wanted.substr(0, left_out); !named.empty() && named != "*") return true;
   std::string chosen;
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int s = 0; s < all.total_test_suite_count(); ++s) {
@@ -44,7 +49,7 @@ bool choose_tests_of(const std::string& file) {
                  file.c_str());
     return false;
   }
-  testing::GTEST_FLAG(filter) = chosen;
+  testing::GTEST_FLAG(filter) = chosen + wanted.substr(left_out);
   return true;
 }
 

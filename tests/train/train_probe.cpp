@@ -131,7 +131,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace magister
 
 int main(int argc, char** argv) {
-  return magister::testing::serve_cases(argc, argv, [](int count, char** texts) {
+  return magister::test::serve_cases(argc, argv, [](int count, char** texts) {
     try {
       return magister::run({texts + 1, texts + count});
     } catch (const magister::Error& error) {

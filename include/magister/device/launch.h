@@ -39,7 +39,8 @@ int launch_cuda(const Kernel&, const LaunchShape&, void*, bool) {
 }
 #endif
 
-// Returns when the kernel is queued; without MAGISTER_HOST_KERNELS (MAGISTER_TESTS=OFF, for tests alone run them) none starts on the host. Kernels of one stream run in order. Throws Error(kInternal) for one that does not start.
+// Returns when the kernel is queued. Kernels of one stream run in order. Throws Error(kInternal) for one that does not start: none does on the host
+// without MAGISTER_HOST_KERNELS (MAGISTER_TESTS=OFF), since only tests ask for it.
 template <typename Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
@@ -64,6 +65,11 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
     }
     return;
   }
+#else
+  MAGISTER_CHECK(!queue.on_host(), ExitCode::kInternal,
+                 "the kernel {} is to run on the host (this program was built without such kernels, which only tests "
+                 "need); report this",
+                 Kernel::kName);
 #endif
   const int code = launch_cuda(kernel, shape, queue.stream, queue.early);
   MAGISTER_CHECK(

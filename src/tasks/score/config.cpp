@@ -37,11 +37,11 @@ ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experime
   ScoreVerifier verifier;
   read_verifier(of_verifier.section("score"), !config.answers.empty(), verifier);
   if (verifies) config.verifier = verifier;
-  config.max_length = static_cast<std::uint64_t>(of_model.integer("max_length", 2048, 1, 1 << 24));
+  config.max_length = of_model.count("max_length", 2048, 1, 1 << 24);
   config.length_place = node.place("max_length");
   config.overflow = of_model.choice("overflow", {"truncate", "error"}, "truncate") == "error" ? Overflow::kError
                                                                                               : Overflow::kTruncate;
-  config.unit_tokens = static_cast<std::uint64_t>(of_model.integer("unit_tokens", 2048, 1, 1 << 24));
+  config.unit_tokens = of_model.count("unit_tokens", 2048, 1, 1 << 24);
   config.share_prefixes = of_model.boolean("share_prefixes", true);
   config.function_place = node.place("function");
   const std::string function = of_model.choice("function", {"none", "sigmoid", "softmax"}, "none");

@@ -13,7 +13,7 @@ void read_encoding(ConfigNode& node, TeacherLogitsConfig& config) {
   const std::string encoding = node.choice("encoding", {"plain", "compact", "sampled"}, "plain");
   config.encoding = encoding == "compact" ? Kind::kCompact : encoding == "sampled" ? Kind::kSampled : Kind::kPlain;
   const bool sampled = config.encoding == Kind::kSampled, packed = config.encoding != Kind::kPlain;
-  config.top_k = static_cast<std::uint64_t>(node.integer("top_k", sampled ? 8 : 64, 1, 1 << 24));
+  config.top_k = node.count("top_k", sampled ? 8 : 64, 1, 1 << 24);
   config.logprob_f16 = node.choice("logprob_dtype", {"f32", "f16"}, packed ? "f16" : "f32") == "f16";
   if (packed && !config.logprob_f16) {
     node.reject("logprob_dtype", "f32 with `encoding: {}` (it stores f16); remove it, or choose `encoding: plain`",
@@ -33,7 +33,7 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   config.name = read_task_name(node, "teacher");
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
-  config.max_length = static_cast<std::uint64_t>(node.integer("max_length", 2048, 1, 1 << 24));
+  config.max_length = node.count("max_length", 2048, 1, 1 << 24);
   config.length_place = node.place("max_length");
   config.top_k_place = node.place("top_k");
   const std::string overflow = node.choice("overflow", {"truncate", "window", "error"}, "truncate");
@@ -57,7 +57,7 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
                 "assistant without chats (only in a chat something is the assistant's); name the chats with "
                 "dataset.messages, or remove it");
   }
-  config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
+  config.unit_tokens = node.count("unit_tokens", 2048, 1, 1 << 24);
   node.also_called("max_length", {"max_model_len", "max_seq_length", "max_seq_len", "block_size", "context_length"});
   node.also_called("overflow", {"truncation"});
   node.also_called("stride", {"overlap"});

@@ -9,15 +9,10 @@
 namespace magister {
 namespace {
 
-std::uint64_t count_of(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least,
-                       std::int64_t most) {
-  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
-}
-
 // What the texts are drawn with.
 void read_texts(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy) {
-  config.num_generations = count_of(node, "num_generations", 8, 2, 4096);
-  config.max_new_tokens = count_of(node, "max_new_tokens", 512, 1, 1 << 20);
+  config.num_generations = node.count("num_generations", 8, 2, 4096);
+  config.max_new_tokens = node.count("max_new_tokens", 512, 1, 1 << 20);
   const SamplingParams& sampling = config.sampling = read_sampling(node);
   if (sampling.temperature < 0.01) {
     node.reject("temperature",
@@ -41,7 +36,7 @@ void read_loss(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy) {
   policy.epsilon_high = node.number("epsilon_high", policy.epsilon, 0, 1e6);
   const std::string scale = node.choice("scale_rewards", {"group", "batch", "none"}, "group");
   config.scale = scale == "batch" ? RewardScale::kBatch : scale == "none" ? RewardScale::kNone : RewardScale::kGroup;
-  config.num_iterations = count_of(node, "num_iterations", 1, 1, 1024);
+  config.num_iterations = node.count("num_iterations", 1, 1, 1024);
 }
 
 }  // namespace
