@@ -25,7 +25,7 @@ endfunction()
 # At the end of a folder's CMakeLists.txt: all its files are known.
 function(magister_finish_tests MODULE)
   get_property(paths GLOBAL PROPERTY tests_of_${MODULE})
-  unity_files(files test_${MODULE} ${paths})
+  compiled_together(files test_${MODULE} ${paths})
   magister_test_program(test_${MODULE} ${MODULE} ${files})
 endfunction()
 

@@ -13,7 +13,7 @@
 namespace magister {
 namespace {
 
-using Type = ArrowColumn::Type;
+using ColumnType = ArrowColumn::Type;
 using Shape = ArrowColumn::Shape;
 
 class SinkStream final : public arrow::io::OutputStream {
@@ -35,19 +35,19 @@ class SinkStream final : public arrow::io::OutputStream {
   bool closed_ = false;
 };
 
-std::shared_ptr<arrow::DataType> value_type(Type type) {
+std::shared_ptr<arrow::DataType> value_type(ColumnType type) {
   switch (type) {
-    case Type::kU8:
+    case ColumnType::kU8:
       return arrow::uint8();
-    case Type::kI32:
+    case ColumnType::kI32:
       return arrow::int32();
-    case Type::kU32:
+    case ColumnType::kU32:
       return arrow::uint32();
-    case Type::kU64:
+    case ColumnType::kU64:
       return arrow::uint64();
-    case Type::kF32:
+    case ColumnType::kF32:
       return arrow::float32();
-    case Type::kText:
+    case ColumnType::kText:
       return arrow::utf8();
   }
   throw arrow::Status::Invalid("a type that is not known");
@@ -88,7 +88,7 @@ class ParquetWriter final : public ArrowWriter {
            const std::vector<std::string>& texts, ArrowFault& fault) noexcept override {
     return guarded(fault, [&] {
       const ArrowColumn& spec = columns_.at(column);
-      std::shared_ptr<arrow::Array> array = spec.type == Type::kText ? text_array(texts) : number_array(spec, values);
+      std::shared_ptr<arrow::Array> array = spec.type == ColumnType::kText ? text_array(texts) : number_array(spec, values);
       if (spec.shape == Shape::kListOfLists) {
         std::vector<std::int64_t> ends;
         for (std::int64_t end = static_cast<std::int64_t>(spec.width); end <= array->length();

@@ -1,5 +1,5 @@
 // A block's codes are read row by row and gathered into words of one output each. Built at -O3 (the file's name asks for it).
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Scales, codes and their packing, one output after the other. Built at -O3 (the file's name asks for it): the search for
 // 4-bit scales tries a row's groups a few times, and its loops run over eight lanes that are added up in one order.
 // Source of the sign: ggml's Q4_0, which lets the largest weight take the code -8.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cmath>
