@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <variant>
 
 #include "magister/core/error.h"
@@ -131,27 +132,40 @@ std::vector<TokenId> ChatPrompts::encode(const Chat& chat, bool answer_follows, 
   }
 }
 
-// The answer of message i stands between the text before it, with the prompt for an answer, and the text that ends with it.
-std::vector<TextSpan> ChatPrompts::answers_by_prefix(const Chat& guarded, const std::string& whole) const {
+// The answer of message i stands between the text before it, with the prompt for an answer, and the text that ends with it. A template
+// may write it otherwise once others follow (Qwen3 and DeepSeek drop the thoughts of earlier turns) or ask for an answer otherwise than
+// it writes one: that turn's text is not what the model would write there, and it is left out.
+ChatPrompts::Answers ChatPrompts::answers_by_prefix(const Chat& guarded, const std::string& whole) const {
   const ordered_json& guarded_messages = guarded.messages;
-  std::vector<TextSpan> spans;
+  Answers found;
   Chat so_far{ordered_json::array(), guarded.tools};
-  for (std::size_t i = 0; i < guarded_messages.size(); ++i) {
-    const bool answer = guarded_messages[i].at("role") == "assistant";
-    const std::string before = answer ? render(so_far, true).text : "";
-    so_far.messages.push_back(guarded_messages[i]);
-    if (!answer) continue;
-    const std::string after = render(so_far, false).text;
-    MAGISTER_CHECK(whole.starts_with(before) && whole.starts_with(after) && after.starts_with(before), ExitCode::kData,
-                   "the chat template writes message {} differently when others follow, or its prompt for an answer is "
-                   "not how an answer begins (which tokens are the assistant's cannot be told); use `score: all`, or a "
-                   "template with generation blocks",
-                   i + 1);
-    std::size_t end = after.size();
-    while (end > before.size() && std::isspace(static_cast<unsigned char>(after[end - 1])) != 0) --end;
-    spans.push_back({before.size(), end});
+  for (const ordered_json& message : guarded_messages) {
+    if (message.at("role") != "assistant") {
+      so_far.messages.push_back(message);
+      continue;
+    }
+    const std::optional<std::string> before = rendered(so_far, true);
+    so_far.messages.push_back(message);
+    const std::optional<std::string> after = rendered(so_far, false);
+    if (!before || !after || !whole.starts_with(*before) || !whole.starts_with(*after) ||
+        !after->starts_with(*before)) {
+      ++found.left_out;
+      continue;
+    }
+    std::size_t end = after->size();
+    while (end > before->size() && std::isspace(static_cast<unsigned char>((*after)[end - 1])) != 0) --end;
+    found.spans.push_back({before->size(), end});
   }
-  return spans;
+  return found;
+}
+
+// Nothing where the template refuses a chat that ends here, though it takes the whole one.
+std::optional<std::string> ChatPrompts::rendered(const Chat& guarded, bool answer_follows) const {
+  try {
+    return render(guarded, answer_follows).text;
+  } catch (const TemplateRefusal&) {
+    return std::nullopt;
+  }
 }
 
 // Every token that has a byte of a span is the assistant's, as in transformers: one that crosses the span's edge, too.
@@ -186,18 +200,18 @@ std::vector<TokenId> ChatPrompts::encode_answered(Chat chat, const std::string& 
   return encode(chat, false, where);
 }
 
-ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where,
-                                                     bool needs_answer) const {
+SampleTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where, bool needs_answer) const {
   check_messages(given.messages, where);
   try {
     const Chat guarded_chat = safe(given);
     const RenderedChat chat = render(guarded_chat, false);
-    const std::vector<TextSpan> spans =
-        chat.generated.empty() ? answers_by_prefix(guarded_chat, chat.text) : chat.generated;
-    MAGISTER_CHECK(!needs_answer || !spans.empty(), ExitCode::kData,
+    const Answers answers =
+        chat.generated.empty() ? answers_by_prefix(guarded_chat, chat.text) : Answers{chat.generated, 0};
+    MAGISTER_CHECK(!needs_answer || !answers.spans.empty() || answers.left_out > 0, ExitCode::kData,
                    "no message is the assistant's (nothing would be scored); remove the record or use `score: all`");
-    MarkedTokens marked{tokens(chat.text), {}};
-    marked.assistant = marks(chat.text, marked.ids, spans);
+    SampleTokens marked(tokens(chat.text));
+    marked.assistant = marks(chat.text, marked.ids, answers.spans);
+    marked.turns_left_out = answers.left_out;
     return marked;
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", where, error.what());

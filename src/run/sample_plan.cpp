@@ -115,8 +115,13 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Samp
       [&](Record&& record) {
         fail_point("tokenize.record");
         if (rules.encode) {
-          for (const SampleTokens& sample : rules.encode(record))
+          std::uint64_t left_out = 0;
+          for (const SampleTokens& sample : rules.encode(record)) {
             add_samples(record, sample.ids, sample.assistant, rules);
+            left_out += sample.turns_left_out;
+          }
+          num_turns_left_out += left_out;
+          num_records_with_such += left_out > 0 ? 1 : 0;
           return;
         }
         ids.clear();
@@ -201,6 +206,8 @@ void SamplePlan::agree(const Communicator& world) {
   num_samples = world.sum(own_samples_);
   num_tokens = world.sum(own_tokens_);
   num_cut = world.sum(num_cut);
+  num_turns_left_out = world.sum(num_turns_left_out);
+  num_records_with_such = world.sum(num_records_with_such);
   num_items = world.sum(num_items);
   max_key_bytes = world.max(max_key_bytes);
   longest_sample = world.max(longest_sample);

@@ -152,6 +152,24 @@ ResultsFile TaskRunner::resume(const Attributes& expected) {
                              context_.stop_poll());
 }
 
+namespace {
+
+void tell_of_samples(const std::string& task, const SamplePlan& plan, const SampleRules& rules) {
+  if (plan.num_cut > 0) {
+    log_info("{}: {} records are longer than max_length {} and were {}", task, plan.num_cut, rules.max_length,
+             rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
+  }
+  if (plan.num_turns_left_out > 0) {
+    log_warning(
+        "{}: {} turns of the assistant in {} records take no part, the other turns do (the chat template writes them "
+        "otherwise once others follow, or asks for an answer otherwise than it writes one: the model would not write "
+        "them so); a template with generation blocks (model.chat_template) says itself what is the assistant's",
+        task, plan.num_turns_left_out, plan.num_records_with_such);
+  }
+}
+
+}  // namespace
+
 ResultsFile TaskRunner::create(const Attributes& expected) {
   const Communicator& world = context_.world;
   const std::string path = working_path(), folder = fs::path(path).parent_path().string();
@@ -162,10 +180,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   };
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times_, "create the file");
-  if (plan.num_cut > 0) {
-    log_info("{}: {} records are longer than max_length {} and were {}", task_.name(), plan.num_cut, rules.max_length,
-             rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
-  }
+  tell_of_samples(task_.name(), plan, rules);
   // What cannot be done leaves no file behind, which another experiment would find in its way.
   job_->check_samples(plan);
   check_memory(numbers_of(plan));

@@ -146,6 +146,10 @@ void TaskRunner::plan_samples(PlanReport& report) {
   report.notes = {{"records", std::to_string(dataset_.records().size())},
                   {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
                   {"longer than max_length", std::to_string(samples.num_cut)}};
+  if (samples.num_turns_left_out > 0)
+    report.notes.emplace_back(
+        "turns of the assistant left out",
+        fmt::format("{} in {} records", samples.num_turns_left_out, samples.num_records_with_such));
   for (auto& note : job_->notes(numbers)) report.notes.push_back(std::move(note));
 }
 

@@ -25,6 +25,9 @@ FORGETFUL = ("{% for m in messages %}{{ m.role }}:\n{{ m.content if loop.last el
              "{% if add_generation_prompt %}assistant:\n{% endif %}")
 
 
+THINKS = ("{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}"
+          "{% if m.role != 'assistant' %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% elif loop.index0 > ns.last %}assistant:\n<BEGIN><think>\n{{ m.reasoning_content | default('') }}\n</think>\n\n"
+          "{{ m.content }}<|end|><END>{{ '\n' }}{% else %}assistant:\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
 TOOLS = ("{% if tools %}tools:{% for t in tools %} {{ t | tojson }}{% endfor %}\n{% endif %}{% for m in messages %}{{ m.role }}:\n{{ m.content }}<|end|>\n"
          "{% endfor %}{% if add_generation_prompt %}assistant:\n{% if enable_thinking is defined and enable_thinking is false %}no {% endif %}"
          "{% endif %}{{ effort | default('none') }} {{ depth | default(0) + 1 }}")
@@ -92,6 +95,54 @@ class Assistant(unittest.TestCase):
                 numpy.testing.assert_array_equal(found[scored], want[scored])
                 self.assertTrue((found[~scored] == -1).all() if column == "top_id" else numpy.isnan(found[~scored]).all())
             return hashlib.sha256(b"".join(file[f"teacher/{name}"][:].tobytes() for name in file["teacher"])).hexdigest()
+
+    def thoughts(self, name, chats):
+        data = pathlib.Path(self.scratch.name) / f"{name}.jsonl"
+        data.write_text("".join(json.dumps({"id": str(i), "m": chat}) + "\n" for i, chat in enumerate(chats)))
+        return data
+
+    def test_a_template_that_drops_earlier_thoughts(self):
+        """Qwen3: thoughts stand in the turns behind the last question alone, so only these are written as the model would write them. They are what
+        is marked, as transformers does with generation blocks around them; the others are counted."""
+        said = lambda text, thought=None: {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {})}
+        asked, tool = lambda text: {"role": "user", "content": text}, {"role": "tool", "content": "a tool says"}
+        chats = [[asked("one"), said("it is", "so"), asked("two"), said("not it", "that is")], [asked("one"), said("yes")], [asked("a"), said("first", "x"), tool, said("last", "y")],
+                 [asked("one"), said("it is"), asked("two"), said("again"), asked("three")], [said("hello"), asked("one"), said("end", "thought")]]
+        data = self.thoughts("thoughts", chats)
+        marked = THINKS.replace("<BEGIN>", "{% generation %}").replace("<END>", "{% endgeneration %}")
+        template = THINKS.replace("<BEGIN>", "").replace("<END>", "")
+        want = [self.tokenizer.apply_chat_template(chat, chat_template=marked, return_assistant_tokens_mask=True, return_dict=True) for chat in chats]
+        learnt = sum(sum(one["assistant_masks"]) for one in want)
+        self.assertEqual([sum(one["assistant_masks"]) > 0 for one in want], [True, True, True, False, True])
+        for form, text in (("plain", template), ("blocks", marked)):
+            with h5py.File(self.run_it(f"thoughts-{form}", text, "assistant", data=data, ranks=2)) as file:
+                self.assertEqual(file["tokens/id"][:].tolist(), sum((one["input_ids"] for one in want), []))
+                self.assertEqual(file["tokens/assistant"][:].tolist(), sum((one["assistant_masks"] for one in want), []))
+            self.assertEqual(self.learnt(f"train-{form}", text, data), learnt)
+        self.assertIn("4 turns of the assistant in 3 records take no part", self.said)
+
+    def learnt(self, name, template, data, code=0):
+        """-> the tokens that one step over all records learns from, or what was said"""
+        (self.world.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        path = self.world.folder / f"{name}.yaml"
+        path.write_text(f"name: {name}\noutput: {{directory: {self.world.folder}/runs}}\nmodel: {{path: {self.world.model}}}\nlayout: {{devices: cpu}}\ntasks:\n  - task: train\n"
+                        f"    dataset: {{path: {data}, key: id, messages: m}}\n    assistant_only_loss: true\n    train: {{steps: 1, max_length: 300, global_batch: 8}}\n")
+        done = subprocess.run([tiny_world.PROGRAM, "run", str(path)], env=self.world.environment, cwd=self.world.folder, capture_output=True, text=True, timeout=1200, check=False)
+        self.assertEqual(done.returncode, code, done.stderr[-3000:])
+        if name == "train-plain":
+            self.said = done.stderr
+        if code != 0:
+            return done.stderr
+        with h5py.File(self.world.folder / "runs" / name / "student.h5") as file:
+            return int(file["train/tokens"][:].sum())
+
+    def test_a_template_whose_prompt_is_not_how_it_writes(self):
+        """DeepSeek R1: answers are asked for behind <think> and written without it, so nothing of them can be told: said, with a way out that the task has."""
+        template = ("{% for m in messages %}{{ m.role }}:\n{{ m.content.split('</think>')[-1] }}<|end|>\n{% endfor %}{% if add_generation_prompt %}assistant:\n<think>\n{% endif %}")
+        data = self.thoughts("deep", [[{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>b</think>c"}]] * 2)
+        said = self.learnt("deep", template, data, code=65)
+        self.assertIn("model.chat_template", said)
+        self.assertNotIn("score", said)
 
     def test_a_token_across_the_edge_of_an_answer(self):
         """transformers marks every token that has a character of the answer: ".\\n" whose newline the template wrote, "oyes" that begins before."""
@@ -175,7 +226,9 @@ class Assistant(unittest.TestCase):
         self.assertIn("not the assistant's", done.stdout + done.stderr)
 
     def test_refusals(self):
-        self.assertIn("differently when others follow", self.run_it("forgets", FORGETFUL, "assistant", code=65))
+        said = self.run_it("forgets", FORGETFUL, "assistant", code=65)
+        self.assertIn("writes none of the", said)
+        self.assertIn("model.chat_template", said)
         self.assertIn("score", self.run_it("texts", PLAIN, "assistant", code=78, field="text: m"))
         data = pathlib.Path(self.scratch.name) / "silent.jsonl"
         data.write_text(json.dumps({"id": "a", "m": [{"role": "user", "content": "a"}]}) + "\n")

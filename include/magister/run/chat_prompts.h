@@ -2,12 +2,15 @@
 // token written there does not become one (prompt injection), whatever the template does around it.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/sample_tokens.h"
 #include "magister/text/chat_template.h"
 #include "magister/text/tokenizer.h"
 
@@ -36,19 +39,21 @@ class ChatPrompts {
 
   // The whole chat, and which of its tokens the assistant wrote: 1 for tokens with a byte inside the template's {% generation %} blocks, or,
   // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
-  // its end token excluded). Throws Error(kData) with `where` when the template writes a turn differently once others follow
-  // (then no such place exists), or, with needs_answer, when there is no turn of the assistant. Thread-safe.
-  struct MarkedTokens {
-    std::vector<TokenId> ids;
-    std::vector<std::uint8_t> assistant;
-  };
-  MarkedTokens encode_marked(const Chat& chat, const std::string& where, bool needs_answer) const;
+  // its end token excluded). A turn that such a template writes differently once others follow has no such place: none of its tokens
+  // is marked, and it is counted (turns_left_out). Throws Error(kData) with `where`, with needs_answer also when there is no turn of the
+  // assistant. Thread-safe.
+  SampleTokens encode_marked(const Chat& chat, const std::string& where, bool needs_answer) const;
 
  private:
   void add_variables(const ModelSection& section);
   Chat safe(const Chat& chat) const;
   RenderedChat render(const Chat& guarded, bool answer_follows) const;
-  std::vector<TextSpan> answers_by_prefix(const Chat& guarded, const std::string& whole) const;
+  struct Answers {
+    std::vector<TextSpan> spans;
+    std::uint32_t left_out = 0;  // turns of which it cannot be told
+  };
+  Answers answers_by_prefix(const Chat& guarded, const std::string& whole) const;
+  std::optional<std::string> rendered(const Chat& guarded, bool answer_follows) const;
   std::vector<TokenId> tokens(const std::string& text) const;
   std::vector<std::uint8_t> marks(const std::string& text, const std::vector<TokenId>& ids,
                                   const std::vector<TextSpan>& spans) const;

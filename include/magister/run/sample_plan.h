@@ -16,19 +16,11 @@
 #include "magister/parallel/communicator.h"
 #include "magister/run/added_ends.h"
 #include "magister/run/run_context.h"
+#include "magister/run/sample_tokens.h"
 #include "magister/run/spool.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {
-
-// The tokens of one sample. assistant: for each 1 where the assistant of a chat wrote it, else 0; empty: not asked.
-struct SampleTokens {
-  SampleTokens(std::vector<TokenId> tokens) : ids(std::move(tokens)) {}
-  SampleTokens(std::vector<TokenId> tokens, std::vector<std::uint8_t> marks)
-      : ids(std::move(tokens)), assistant(std::move(marks)) {}
-  std::vector<TokenId> ids;
-  std::vector<std::uint8_t> assistant;
-};
 
 struct SampleRules {
   std::uint64_t max_length = 2048;
@@ -75,6 +67,8 @@ class SamplePlan {
   std::uint64_t num_tokens = 0;
   std::uint64_t num_units = 0;
   std::uint64_t num_cut = 0;  // records that were truncated or windowed
+  // Turns of the assistant that cannot be marked as its own, and records with such turns.
+  std::uint64_t num_turns_left_out = 0, num_records_with_such = 0;
   std::uint64_t max_key_bytes = 1;
   std::uint64_t longest_sample = 0;
   std::uint64_t num_items = 0;  // of item_samples each, all of which take part

@@ -4,6 +4,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <optional>
+#include <span>
+
 #include "magister/core/error.h"
 #include "magister/run/added_ends.h"
 #include "magister/run/chat_prompts.h"
@@ -30,6 +34,13 @@ class TeacherJob final : public TaskJob {
     if (!before.empty() || !behind.empty())
       all.emplace_back("window_tokens", fmt::format("{} text {}", fmt::join(before, " "), fmt::join(behind, " ")));
     return all;
+  }
+  void check_samples(const SamplePlan& plan) const override {
+    MAGISTER_CHECK(plan.num_turns_left_out == 0 || plan.num_items > 0, ExitCode::kData,
+                   "{}: the chat template writes none of the {} turns of the assistant as the model would write them "
+                   "(`score: assistant` would score nothing); use `score: all`, or name a template with generation "
+                   "blocks with model.chat_template",
+                   config_.name, plan.num_turns_left_out);
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override {
     run_teacher_units({run, encoding(), config_.logprob_f16, config_.assistant_only, config_.seed});
@@ -81,8 +92,7 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
 std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
   const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, config_.dataset);
   if (!config_.assistant_only) return {chat_->encode(chat, false, record.where)};
-  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where, true);
-  return {{std::move(marked.ids), std::move(marked.assistant)}};
+  return {chat_->encode_marked(chat, record.where, true)};
 }
 
 SampleRules TeacherJob::rules() {
@@ -96,6 +106,10 @@ SampleRules TeacherJob::rules() {
   rules.window_ends = window_ends_;
   if (chat_) {
     rules.marks_assistant = config_.assistant_only;
+    if (config_.assistant_only)
+      rules.takes_part = [](std::span<const TokenId>, std::span<const std::uint8_t> assistant) {
+        return !assistant.empty() && std::find(assistant.begin() + 1, assistant.end(), 1) != assistant.end();
+      };
     rules.encode = [this](const Record& record) { return encode_chat(record); };
   }
   return rules;

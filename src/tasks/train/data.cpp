@@ -47,9 +47,13 @@ void check_learns(const TrainConfig& config, std::uint64_t num_learnt, std::uint
                  "it, or answers do not fit); raise train.max_length, or check the data set",
                  config.name, num_items, config.batches.max_length);
   fail(ExitCode::kData,
-       "{}: none of the {} records has a token to learn from (one that follows another{}); check the data set{}",
+       "{}: none of the {} records has a token to learn from (one that follows another{}); look at the data set{}",
        config.name, num_items, config.assistant_only ? " and is the assistant's" : "",
-       config.assistant_only ? " and train.max_length, which may cut the answers off" : "");
+       config.assistant_only
+           ? ", train.max_length, which may cut the answers off, and whether the chat template writes "
+             "answers as the model would (one with generation blocks, by model.chat_template, marks "
+             "them itself)"
+           : "");
 }
 
 TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, const TrainConfig& config,

@@ -34,8 +34,7 @@ SampleTokens TextEncoder::encode(const Record& record, const DatasetConfig& data
   }
   const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, dataset);
   if (!config_.assistant_only) return {chat_->encode(chat, false, record.where)};
-  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where, false);
-  return {std::move(marked.ids), std::move(marked.assistant)};
+  return chat_->encode_marked(chat, record.where, false);
 }
 
 }  // namespace magister
