@@ -52,7 +52,7 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
                  "{}: the model has no chat template (chats cannot be written as it was "
                  "trained on them); use a chat model, or name a template with model.chat_template",
                  printable(checkpoint.path()));
-  template_ = ChatTemplate::parse(source->text, source->name);
+  if (!source->text.empty()) template_ = ChatTemplate::parse(source->text, source->name);
   if (!source->tool_text.empty()) tool_template_ = ChatTemplate::parse(source->tool_text, source->name + " (tool_use)");
   variables_ = ordered_json::object();
   for (const auto& [name, text] : source->tokens) variables_[name] = text;
@@ -64,7 +64,7 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
       ExitCode::kConfig,
       "dataset.tools is {}, but {} writes no tools (the model would not see them); remove it, or use a model "
       "or a template with tools",
-      printable(dataset.tools_field), printable(template_->source()));
+      printable(dataset.tools_field), printable(source->name));
 }
 
 void ChatPrompts::add_variables(const ModelSection& section) {
@@ -115,7 +115,12 @@ RenderedChat ChatPrompts::render(const Chat& guarded, bool answer_follows) const
   ordered_json variables = {{"messages", guarded.messages}, {"add_generation_prompt", answer_follows}};
   if (!guarded.tools.is_null()) variables["tools"] = guarded.tools;
   variables.update(variables_);
-  return (tool_template_ && !guarded.tools.is_null() ? tool_template_ : template_)->render(variables);
+  const std::optional<ChatTemplate>& used = tool_template_ && !guarded.tools.is_null() ? tool_template_ : template_;
+  MAGISTER_CHECK(used.has_value(), ExitCode::kData,
+                 "the chat has no tools, and the model's only chat template is {} (as transformers has it, chats "
+                 "without tools want the one called default); name one with model.chat_template",
+                 tool_template_->source());
+  return used->render(variables);
 }
 
 // The template writes BOS where the model wants one.

@@ -32,23 +32,39 @@ std::string gguf_token(const Metadata& metadata, const std::string& name) {
   return there ? (*tokens)[static_cast<std::size_t>(*id)] : "";
 }
 
-// The tokens are there whether or not the folder has a template: one of the user's own may write them.
+struct NamedText {
+  std::string text, place;  // empty: there is none
+};
+
+// A folder's template by its name, "default" or another: in a file of its own, or in the list of tokenizer_config.json.
+NamedText template_in_folder(const fs::path& folder, const std::string& name, bool in_config) {
+  const fs::path file =
+      name == "default" ? folder / "chat_template.jinja" : (folder / kToolTemplate).parent_path() / (name + ".jinja");
+  if (auto text = template_text(file)) return {std::move(*text), file.string()};
+  const auto config = in_config ? template_text(folder / "tokenizer_config.json") : std::nullopt;
+  if (!config) return {};
+  const std::string place = (folder / "tokenizer_config.json").string();
+  auto text = chat_template_from_config(*config, place, name);
+  return text ? NamedText{std::move(*text), place} : NamedText();
+}
+
+// The tokens are there whether or not the folder has a template: one of the user's own may write them. A default in a file of its own
+// is in place of all that tokenizer_config.json says.
 ChatSource source_in_folder(const fs::path& folder, const Tokenizer& tokenizer) {
   ChatSource source;
   source.tokens = tokenizer.special_tokens();
-  if (auto text = template_text(folder / "chat_template.jinja")) {
-    source.text = std::move(*text);
-    source.name = (folder / "chat_template.jinja").string();
-    source.tool_text = template_text(folder / kToolTemplate).value_or("");
-  } else if (const auto config_text = template_text(folder / "tokenizer_config.json")) {
-    const std::string name = (folder / "tokenizer_config.json").string();
-    if (auto inside = chat_template_from_config(*config_text, name)) {
-      source.text = std::move(*inside);
-      source.name = name;
-      source.tool_text = chat_template_from_config(*config_text, name, "tool_use").value_or("");
-    }
-  }
+  NamedText usual = template_in_folder(folder, "default", true);
+  NamedText tools = template_in_folder(folder, "tool_use", !usual.place.ends_with(".jinja"));
+  source.name = usual.place.empty() ? tools.place : usual.place;
+  source.text = std::move(usual.text);
+  source.tool_text = std::move(tools.text);
   return source;
+}
+
+std::string template_in_gguf(const Metadata& metadata, const std::string& name) {
+  const auto found = metadata.find("tokenizer.chat_template" + (name == "default" ? "" : "." + name));
+  const auto* text = found == metadata.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return text == nullptr ? "" : *text;
 }
 
 ChatSource source_in_gguf(const std::string& path, const Metadata& metadata) {
@@ -60,29 +76,25 @@ ChatSource source_in_gguf(const std::string& path, const Metadata& metadata) {
     const std::string text = gguf_token(metadata, fmt::format("tokenizer.ggml.{}_token_id", key));
     if (!text.empty()) source.tokens.emplace_back(name, text);
   }
-  const auto found = metadata.find("tokenizer.chat_template");
-  const auto* text = found == metadata.end() ? nullptr : std::get_if<std::string>(&found->second);
-  if (text == nullptr) return source;
-  source.text = *text;
-  source.name = path + ": tokenizer.chat_template";
-  const auto tools = metadata.find("tokenizer.chat_template.tool_use");
-  if (tools != metadata.end() && std::holds_alternative<std::string>(tools->second))
-    source.tool_text = std::get<std::string>(tools->second);
+  source.text = template_in_gguf(metadata, "default");
+  source.tool_text = template_in_gguf(metadata, "tool_use");
+  if (!source.text.empty() || !source.tool_text.empty()) source.name = path + ": tokenizer.chat_template";
   return source;
 }
 
-// model.chat_template: a file, or the template itself (a text with {{ or {%).
-void take_override(const std::string& given, ChatSource& source) {
-  if (given.empty()) return;
+// model.chat_template: a file, the template itself (a text with {{ or {%), or one of the model's own by its name, such as "rag".
+void take_override(const std::string& given, const NamedText& own, ChatSource& source) {
   source.name = "model.chat_template";
   source.text = given;
   source.tool_text.clear();
   if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) return;
   auto text = template_text(given);
-  MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput,
-                 "{}: there is no such file (model.chat_template names it); check the path", printable(given));
-  source.text = std::move(*text);
-  source.name = given;
+  MAGISTER_CHECK(text.has_value() || !own.text.empty(), ExitCode::kInputOutput,
+                 "{}: there is no such file, and the model has no template of that name (model.chat_template names "
+                 "it); check the path",
+                 printable(given));
+  source.name = text ? given : own.place;
+  source.text = text ? std::move(*text) : own.text;
 }
 
 }  // namespace
@@ -107,14 +119,23 @@ std::string ChatSource::sha256() const {
 ChatSource find_chat_source(const std::string& model_path, const TensorFile* open_file, const Tokenizer& tokenizer,
                             const std::string& given) {
   ChatSource source;
+  NamedText own;  // of the given name
+  const bool may_be_name = !given.empty() && given.size() < 80 && given.find_first_of("/.{} \n") == std::string::npos;
+  const auto take_gguf = [&](const Metadata& metadata) {
+    source = source_in_gguf(model_path, metadata);
+    if (may_be_name) own = {template_in_gguf(metadata, given), model_path + ": tokenizer.chat_template." + given};
+  };
   if (fs::is_directory(model_path)) {
     source = source_in_folder(model_path, tokenizer);
+    if (may_be_name) own = template_in_folder(model_path, given, true);
+    // The only template of a tokenizer_config.json answers to any name.
+    if (own.text == source.text && given != "default") own = {};
   } else if (open_file != nullptr) {
-    source = source_in_gguf(model_path, open_file->metadata());
+    take_gguf(open_file->metadata());
   } else if (model_path.ends_with(".gguf")) {
-    source = source_in_gguf(model_path, TensorFile::open(model_path)->metadata());
+    take_gguf(TensorFile::open(model_path)->metadata());
   }
-  take_override(given, source);
+  if (!given.empty()) take_override(given, own, source);
   return source;
 }
 

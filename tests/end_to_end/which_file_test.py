@@ -111,6 +111,56 @@ class ToolTemplates(unittest.TestCase):
                 student = self.world.results(f"{form}-train").with_suffix("")
                 self.assertEqual([self.ids(student, record) for record in self.records], want)
 
+    def test_a_template_for_tools_alone_and_one_beside_a_config(self):
+        """transformers takes tool_use where tools are given whatever else there is; a chat without tools needs a default."""
+        self.addCleanup(setattr, self.world, "data", self.world.data)
+        self.addCleanup(setattr, self.world, "model", self.world.model)
+        plain = self.world.model
+        for form in ("tools-list", "tools-folder", "config-and-folder"):
+            with self.subTest(form):
+                self.world.model = self.folder / form
+                shutil.copytree(plain, self.world.model)
+                config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+                if form == "tools-list":
+                    config["chat_template"] = [{"name": "tool_use", "template": TEMPLATES["tool_use"]}]
+                else:
+                    (self.world.model / "additional_chat_templates").mkdir()
+                    (self.world.model / "additional_chat_templates/tool_use.jinja").write_text(TEMPLATES["tool_use"])
+                if form == "config-and-folder":
+                    config["chat_template"] = TEMPLATES["default"]
+                (self.world.model / "tokenizer_config.json").write_text(json.dumps(config))
+                with_tools = [record for record in self.records if record["t"] is not None]
+                self.world.data = self.folder / "with-tools.jsonl"
+                self.world.data.write_text("".join(json.dumps(record) + "\n" for record in with_tools))
+                task = "teacher_logits\n    name: results\n    max_length: 512\n    top_k: 2"
+                self.assertEqual(self.run_it(form, task), [self.ids(self.world.model, record) for record in with_tools])
+                if form != "config-and-folder":
+                    self.world.data.write_text("".join(json.dumps(record) + "\n" for record in self.records))
+                    done = self.world.run(f"{form}-without", 0)
+                    self.assertEqual(done.returncode, 65, done.stderr[-3000:])
+                    self.assertIn("with-tools.jsonl:2: the chat has no tools", done.stderr)
+
+    def test_a_template_by_its_name(self):
+        self.addCleanup(setattr, self.world, "model", self.world.model)
+        plain = self.world.model
+        for form in ("named-list", "named-folder"):
+            with self.subTest(form):
+                self.world.model = self.folder / form
+                shutil.copytree(plain, self.world.model)
+                named = {**TEMPLATES, "rag": TEMPLATES["default"].replace(": ", " reads ")}
+                config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+                if form == "named-list":
+                    config["chat_template"] = [{"name": name, "template": text} for name, text in named.items()]
+                else:
+                    (self.world.model / "additional_chat_templates").mkdir()
+                    (self.world.model / "chat_template.jinja").write_text(named.pop("default"))
+                    for name, text in named.items():
+                        (self.world.model / f"additional_chat_templates/{name}.jinja").write_text(text)
+                (self.world.model / "tokenizer_config.json").write_text(json.dumps(config))
+                tokenizer = transformers.AutoTokenizer.from_pretrained(self.world.model)
+                want = [tokenizer.apply_chat_template(record["m"], tools=record["t"], chat_template="rag", tokenize=True, return_dict=False) for record in self.records]
+                self.assertEqual(self.run_it(form, "teacher_logits\n    name: results\n    model: {{path: {model}, dtype: f32, chat_template: rag}}\n    max_length: 512\n    top_k: 2"), want)
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main(verbosity=2))
