@@ -257,6 +257,37 @@ class Bounds(unittest.TestCase):
             self.assertEqual(answer["accepts"], [matches(one) for one in values], schema)
             self.assertTrue(all(matches(json.loads(text)) for text in answer["samples"]), answer["samples"])
 
+    def test_references_written_as_parts_of_a_uri(self):
+        """A name with a blank, a slash, a tilde, a percent sign or a letter beyond ASCII; a list's entry; a schema that refers to itself; a name that looks like ours."""
+        names = {"n/1 x": "#/$defs/n~11%20x", "a~b": "#/$defs/a~0b", "ü": "#/$defs/%C3%BC", "50%": "#/$defs/50%25", "plain": "#/$defs/plain", "p q": "#/$defs/p q", "reference0": "#/$defs/reference0"}
+        for at, (name, reference) in enumerate(names.items()):
+            schema = {"$defs": {one: {"type": "integer", "minimum": 10 * i, "maximum": 10 * i + 5} for i, one in enumerate(names)}, "type": "array", "items": {"$ref": reference}, "maxItems": 2}
+            self.compare([(schema, [[10 * at], [10 * at + 6], [10 * at - 1], [10 * at + 5, 10 * at]], {})])
+        tree = {"$defs": {"a tree": {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/a%20tree"}, {"type": "null"}]}}, "required": ["next"], "additionalProperties": False}},
+                "$ref": "#/$defs/a%20tree"}
+        self.compare([(tree, [{"next": None}, {"next": {"next": None}}, {"next": 1}, {}], {}),
+                      ({"type": "object", "properties": {"a b": {"type": "null"}, "c": {"$ref": "#/properties/a%20b"}}, "required": ["a b", "c"]}, [{"a b": None, "c": None}, {"a b": None, "c": 1}], {})])
+        for reference in ("#/$defs/n~11%2520x", "#/$defs/%zz", "#/$defs/~2"):
+            refused = answers([{"kind": "json_schema", "text": json.dumps({"$defs": {"x": {"type": "null"}}, "$ref": reference})}])[0]
+            self.assertIn("$ref", refused.get("refused", "accepted"), reference)
+
+    def test_bounds_of_whole_numbers_may_have_a_fraction(self):
+        source, cases = random.Random(9), []
+        values = [*range(-12, 13), None, "x", 1.5, -0.5]
+        for _ in range(120):
+            low, high = sorted(source.choice([round(source.uniform(-8, 8), 1), float(source.randint(-8, 8)), source.randint(-8, 8)]) for _ in range(2))
+            one = {**({source.choice(["minimum", "exclusiveMinimum"]): low} if source.random() < 0.8 else {}), **({source.choice(["maximum", "exclusiveMaximum"]): high} if source.random() < 0.8 else {})}
+            whole = [value for value in range(-12, 13) if Draft202012Validator({"type": "integer", **one}).is_valid(value)]
+            kind = source.choice(["integer", ["integer", "null"], ["string", "integer"], ["number", "integer"]])
+            if one and (whole or "null" in kind or "string" in kind):
+                # Of a number with a fraction every value has many spellings, of which the plain ones alone are asked for.
+                cases.append(({"type": kind, **one}, [value for value in values if "number" not in kind or not isinstance(value, float)], {}))
+        cases = [case for case in cases if any(Draft202012Validator({**case[0], "type": "integer"}).is_valid(value) for value in range(-12, 13))]
+        self.assertGreater(len(cases), 60)
+        self.compare(cases)
+        self.compare([({"type": "array", "items": {"type": "null"}, "minItems": 1.0, "maxItems": 2.0}, [[], [None], [None] * 3], {}), ({"type": "string", "minLength": 2.0}, ["a", "ab"], {}),
+                      ({"type": "integer", "minimum": 1.5}, [1, 2, 10 ** 17], {}), ({"type": "integer", "exclusiveMinimum": 1.5, "minimum": 3, "maximum": 1e3}, [2, 3, 1000, 1001], {})])
+
     def test_numbers_have_any_decimals_and_exponents(self):
         """Every number in its plain form, and with one digit but 0 before the point and an exponent; nothing outside of the bounds, as Python reads it."""
         source = random.Random(5)

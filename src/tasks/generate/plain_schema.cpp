@@ -2,7 +2,13 @@
 #include "tasks/generate/plain_schema.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
 #include "magister/core/error.h"
 #include "magister/engine/regex_syntax.h"
@@ -16,11 +22,70 @@ using Json = nlohmann::ordered_json;
 // A list or an object with something in it: the library would write it without spaces.
 bool has_parts(const Json& value) { return value.is_structured() && !value.empty(); }
 
+constexpr std::array kCounts = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"};
+constexpr std::array kBounds = {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"};
+constexpr double kMostWhole = 9e18;  // beyond it a bound stays as it is
+
+// To JSON Schema 2.0 is a whole number; to the library only 2 is.
+Json whole_count(const Json& value) {
+  const bool is_whole = value.is_number_float() && std::floor(value.get<double>()) == value.get<double>() &&
+                        std::abs(value.get<double>()) < kMostWhole;
+  return is_whole ? Json(static_cast<std::int64_t>(value.get<double>())) : value;
+}
+
+// Bounds of an integer that have a fraction, or could have one, as the whole numbers that mean the same.
+void make_bounds_whole(Json& schema) {
+  if (!schema.contains("type")) return;
+  Json& type = schema["type"];
+  const auto holds = [&](const char* name) {
+    return type == name || (type.is_array() && std::find(type.begin(), type.end(), name) != type.end());
+  };
+  bool may_have_fraction = false;
+  for (const char* const bound : kBounds) {
+    if (!schema.contains(bound)) continue;
+    const Json& value = schema[bound];
+    if (!value.is_number() || std::abs(value.get<double>()) >= kMostWhole) return;
+    may_have_fraction = may_have_fraction || value.is_number_float();
+  }
+  if (!may_have_fraction || !holds("integer")) return;
+  if (holds("number")) {  // every integer is one
+    type.erase(std::find(type.begin(), type.end(), "integer"));
+    return;
+  }
+  std::optional<std::int64_t> least, most;
+  const auto whole = [](const Json& value, bool down) {
+    if (!value.is_number_float()) return value.get<std::int64_t>();
+    return static_cast<std::int64_t>(down ? std::floor(value.get<double>()) : std::ceil(value.get<double>()));
+  };
+  if (schema.contains("minimum")) least = whole(schema["minimum"], false);
+  if (schema.contains("maximum")) most = whole(schema["maximum"], true);
+  if (schema.contains("exclusiveMinimum"))
+    least =
+        std::max(least.value_or(std::numeric_limits<std::int64_t>::min()), whole(schema["exclusiveMinimum"], true) + 1);
+  if (schema.contains("exclusiveMaximum"))
+    most =
+        std::min(most.value_or(std::numeric_limits<std::int64_t>::max()), whole(schema["exclusiveMaximum"], false) - 1);
+  for (const char* const bound : kBounds) schema.erase(bound);
+  if (least) schema["minimum"] = *least;
+  if (most) schema["maximum"] = *most;
+}
+
 class Rewriter {
  public:
-  explicit Rewriter(const std::string& name) : name_(name) {}
+  Rewriter(const Json& root, const std::string& name) : root_(root), name_(name) {}
 
-  Json schema(const Json& given, const std::string& place) const {
+  // The schema, and the definitions that its references need.
+  Json whole() {
+    Json made = schema(root_, "");
+    for (std::size_t i = 0; i < references_.size(); ++i) {
+      const std::string pointer = references_[i];
+      made["$defs"][definition(i)] = schema(root_.at(Json::json_pointer(pointer)), pointer);
+    }
+    return made;
+  }
+
+ private:
+  Json schema(const Json& given, const std::string& place) {
     if (!given.is_object()) return given;
     Json made = Json::object();
     for (const auto& [key, value] : given.items()) {
@@ -32,12 +97,38 @@ class Rewriter {
       }
       made[key] = part(key, value, inner);
     }
+    make_bounds_whole(made);
     return made;
   }
 
- private:
-  Json part(const std::string& key, const Json& value, const std::string& place) const {
+  // Of the i-th reference; no definition of the user's has the name.
+  std::string definition(std::size_t i) const {
+    std::string name = fmt::format("reference{}", i);
+    while (root_.contains("$defs") && root_["$defs"].contains(name)) name += '_';
+    return name;
+  }
+
+  // The library looks for names as they are written, escapes and all.
+  Json reference(const std::string& given, const std::string& place) {
+    const auto pointer = pointer_of_reference(given);
+    if (!pointer || given.find_first_of("%~") == std::string::npos) return given;
+    bool is_there = false;
+    try {
+      is_there = root_.contains(Json::json_pointer(*pointer));
+    } catch (const Json::exception&) {  // no pointer
+    }
+    MAGISTER_CHECK(is_there, ExitCode::kConfig, "{}: {} refers to {}, and there is no such place in the schema; fix it",
+                   name_, printable(place), printable(given));
+    const auto known = std::find(references_.begin(), references_.end(), *pointer);
+    const auto index = static_cast<std::size_t>(known - references_.begin());
+    if (known == references_.end()) references_.push_back(*pointer);
+    return "#/$defs/" + definition(index);
+  }
+
+  Json part(const std::string& key, const Json& value, const std::string& place) {
     if (key == "pattern" && value.is_string()) return pattern(value.get<std::string>(), place);
+    if (key == "$ref" && value.is_string()) return reference(value.get<std::string>(), place);
+    if (std::find(kCounts.begin(), kCounts.end(), key) != kCounts.end()) return whole_count(value);
     if (key == "patternProperties" && value.is_object()) {
       check_patterns(value, place);
       Json made = Json::object();
@@ -90,7 +181,7 @@ class Rewriter {
   }
 
   // const and enum with what stands beside them, without the type: check_schema_keywords() has compared it.
-  Json values(const Json& given, const Json& values, const std::string& place) const {
+  Json values(const Json& given, const Json& values, const std::string& place) {
     Json made = Json::object();
     for (const char* key : {"$defs", "definitions"}) {
       if (given.contains(key)) made[key] = part(key, given.at(key), place);
@@ -113,13 +204,16 @@ class Rewriter {
     return {{"type", "object"}, {"properties", parts}, {"required", names}, {"additionalProperties", false}};
   }
 
+  const Json& root_;
   const std::string& name_;
+  std::vector<std::string> references_;  // pointers that are written with escapes, each once
 };
 
 }  // namespace
 
 std::string plain_schema(const std::string& schema, const std::string& name) {
-  return Rewriter(name).schema(Json::parse(schema), "").dump();
+  const Json root = Json::parse(schema);
+  return Rewriter(root, name).whole().dump();
 }
 
 }  // namespace magister

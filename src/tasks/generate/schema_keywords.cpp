@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -213,6 +214,23 @@ class Walk {
 };
 
 }  // namespace
+
+std::optional<std::string> pointer_of_reference(std::string_view reference) {
+  if (!reference.starts_with('#')) return std::nullopt;
+  std::string pointer;
+  for (std::size_t at = 1; at < reference.size(); ++at) {
+    unsigned byte = 0;
+    const char* const digits = reference.data() + at + 1;
+    if (reference[at] == '%' && at + 2 < reference.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      pointer += static_cast<char>(byte);
+      at += 2;
+    } else {
+      pointer += reference[at];
+    }
+  }
+  return pointer;
+}
 
 void check_schema_keywords(std::string_view schema, const std::string& name) {
   json parsed;

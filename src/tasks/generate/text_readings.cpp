@@ -93,9 +93,10 @@ class Readings {
   }
 
   unsigned kinds_of_reference(const json& reference, int depth) const {
-    if (!reference.is_string() || !reference.get<std::string>().starts_with("#")) return kAnyKind;
+    const auto pointer = reference.is_string() ? pointer_of_reference(reference.get<std::string>()) : std::nullopt;
+    if (!pointer) return kAnyKind;
     try {
-      return kinds_of(root_.at(json::json_pointer(reference.get<std::string>().substr(1))), depth + 1);
+      return kinds_of(root_.at(json::json_pointer(*pointer)), depth + 1);
     } catch (const json::exception&) {
       return kAnyKind;
     }
