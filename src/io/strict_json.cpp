@@ -55,7 +55,7 @@ const char* StrictJson::name_of(Kind kind) {
     case Kind::kWhole:
       return "a number";
     case Kind::kFraction:
-      return "a number with a fraction or beyond 64 bits";
+      return "a number with a fraction or an exponent";
     case Kind::kText:
       return "a text";
     case Kind::kObject:
@@ -75,6 +75,17 @@ void StrictJson::read(std::string_view text) {
     fail(ExitCode::kData, "{}: not valid UTF-8 at byte {} (the text would have to be guessed); convert it to UTF-8",
          where_, bad + 1);
   }
+  large_ = LargeNumbersInOrder();
+  begins_again_ = false;
+  read_once(text);
+  if (!begins_again_) return;
+  WithoutLargeNumbers finite = without_large_numbers(text);
+  large_ = LargeNumbersInOrder(std::move(finite.numbers));
+  depth_ = 0;
+  read_once(finite.text);
+}
+
+void StrictJson::read_once(std::string_view text) {
   nlohmann::json_sax<nlohmann::json>* const events = this;
   nlohmann::json::sax_parse(text.begin(), text.end(), events);
 }
@@ -84,14 +95,25 @@ void StrictJson::restart(const std::string& where) {
   depth_ = 0;
 }
 
+bool StrictJson::number_unsigned(number_unsigned_t value) {
+  if (const std::string* const large = large_.next()) {
+    std::string text = *large;
+    on_value(is_whole_spelling(text) ? Kind::kWhole : Kind::kFraction, text);
+  } else {
+    on_whole(false, value);
+  }
+  return true;
+}
+
 void StrictJson::on_whole(bool negative, std::uint64_t magnitude) {
   std::string digits = (negative ? "-" : "") + std::to_string(magnitude);
   on_value(Kind::kWhole, digits);
 }
 
 bool StrictJson::number_float(number_float_t, const string_t& digits) {
+  large_.next();
   std::string text = digits;
-  return on_value(Kind::kFraction, text), true;
+  return on_value(is_whole_spelling(text) ? Kind::kWhole : Kind::kFraction, text), true;
 }
 
 bool StrictJson::open(Kind kind) {
@@ -126,6 +148,10 @@ bool StrictJson::key(string_t& name) {
 }
 
 bool StrictJson::parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
+  if (error.id == kNumberTooLarge && !begins_again_ && on_begin_again()) {
+    begins_again_ = true;
+    return false;
+  }
   fail(ExitCode::kData, "{}: not valid JSON at byte {}: {} (it cannot be read); fix it", where_, position,
        printable(reason_of(error.what())));
 }

@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "io/large_numbers.h"
+
 namespace magister {
 
 // Names of one object, to find those that are there twice: few are compared one by one, many are hashed.
@@ -38,12 +40,15 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   enum class Kind { kNull, kBool, kWhole, kFraction, kText, kObject, kArray };
   static const char* name_of(Kind kind);  // "a number with a fraction"
 
-  // A scalar, or the begin of an object or array; depth() is the number of open objects and arrays around it, key() the
+  // A whole number of any length is kWhole. A scalar, or the begin of an object or array; depth() is the number of open objects and arrays around it, key() the
   // last key at that depth. `text` belongs to the callee for kText and kWhole (its digits).
   virtual void on_value(Kind kind, std::string& text) = 0;
   // Whole numbers, for those who read many; the default hands their digits to on_value.
   virtual void on_whole(bool negative, std::uint64_t magnitude);
   virtual void on_key(const std::string& name) {}
+  // Before a text with a number that no double holds comes once more from its begin, now with that number's spelling: the callee
+  // forgets what it has taken. False: such a text is refused.
+  virtual bool on_begin_again() { return false; }
   virtual void on_end() {}  // of an object or array; depth() is already that of its surroundings
 
   int depth() const { return depth_; }
@@ -58,10 +63,11 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   bool null() final { return scalar(Kind::kNull); }
   bool boolean(bool) final { return scalar(Kind::kBool); }
   bool number_integer(number_integer_t value) final {
+    large_.next();
     return on_whole(value < 0, value < 0 ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value)),
            true;
   }
-  bool number_unsigned(number_unsigned_t value) final { return on_whole(false, value), true; }
+  bool number_unsigned(number_unsigned_t value) final;
   bool number_float(number_float_t, const string_t& digits) final;
   bool string(string_t& value) final { return on_value(Kind::kText, value), true; }
   bool binary(binary_t&) final { return false; }  // not in JSON text
@@ -80,8 +86,12 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
     std::string key;
     NameSet names;
   };
+  void read_once(std::string_view text);
+
   std::string where_;
   int max_depth_;
+  LargeNumbersInOrder large_;
+  bool begins_again_ = false;
   int depth_ = 0;
   std::vector<Level> levels_ = std::vector<Level>(1);
 };

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/dataset/field_path.h"
+#include "magister/io/dataset/record_json.h"
 
 namespace magister {
 namespace {
@@ -95,7 +96,7 @@ ChatPrompts::Chat ChatPrompts::chat_of(const Record& record, const DatasetConfig
   if (dataset.tools_field.empty()) return chat;
   chat.tools = record_field(record.text, dataset.tools_field, record.where);
   // Data sets store tools as JSON in a text, too: columns of one type are easier for them.
-  if (chat.tools.is_string()) chat.tools = ordered_json::parse(chat.tools.get<std::string>(), nullptr, false);
+  if (chat.tools.is_string()) chat.tools = parse_record(chat.tools.get<std::string>());
   const bool good = chat.tools.is_null() ||
                     (chat.tools.is_array() && std::all_of(chat.tools.begin(), chat.tools.end(),
                                                           [](const ordered_json& tool) { return tool.is_object(); }));
@@ -224,7 +225,7 @@ SampleTokens ChatPrompts::encode_marked(const Chat& given, const std::string& wh
 }
 
 ordered_json record_field(const std::string& line, const std::string& field, const std::string& where) {
-  ordered_json record = ordered_json::parse(line);  // checked by the data set already
+  ordered_json record = parse_record(line);  // checked by the data set already
   std::string missing;
   if (const ordered_json* const found = find_field(record, field, missing)) return *found;
   MAGISTER_CHECK(!parse_field_path(field), ExitCode::kData,

@@ -8,6 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
+#include "magister/io/dataset/record_json.h"
 #include "run/judge_templates.h"
 
 namespace magister {
@@ -137,7 +138,7 @@ void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
   if (answers) known.insert("answer");
   for (const auto& [name, other] : config_.fields) known.insert(name);
   dataset.for_each({records.begin, std::min(records.end, records.begin + kLookedAt)}, [&](Record&& record) {
-    const ordered_json fields = ordered_json::parse(record.text);
+    const ordered_json fields = parse_record(record.text);
     for (const auto& [name, value] : fields.items()) known.insert(name);
   });
   const std::vector<std::string> names(known.begin(), known.end());
@@ -150,7 +151,7 @@ void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
 }
 
 ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std::string>& answers) const {
-  ordered_json fields = ordered_json::parse(record.text);  // checked by the data set already
+  ordered_json fields = parse_record(record.text);  // checked by the data set already
   for (const auto& [name, other] : config_.fields) fields[name] = record_field(record.text, other, record.where);
   fields["classes"] = config_.num_classes;
   fields["reply_rule"] = reply_rule_;
@@ -158,7 +159,7 @@ ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std
   settle_references(fields);
   if (!answers.empty()) fields["answer"] = answers.front();
   for (const std::string& name : uses_ready_user_ ? needed_fields(config_.mode) : std::vector<std::string>()) {
-    if (!fields.contains(name)) record_field(fields.dump(), name, record.where);  // says what is there
+    if (!fields.contains(name)) record_field(record_text(fields), name, record.where);  // says what is there
   }
   if (!fields.contains("references")) fields["references"] = nullptr;
   return fields;
@@ -208,7 +209,7 @@ std::vector<std::vector<std::string>> JudgePrompts::field_values(const Record& r
       } else if (value.is_null() && !is_list_field(name)) {
         values.emplace_back();
       } else {
-        values.push_back(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+        values.push_back(record_text(value));
       }
     }
   }

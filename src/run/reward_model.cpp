@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/io/dataset/record_json.h"
 #include "magister/run/classifier_logits.h"
 #include "magister/run/earlier_tasks.h"
 
@@ -29,7 +30,7 @@ ModelSection section_of(const ModelSection& model, const RunContext& context, bo
 }
 
 ChatPrompts::Chat stored_chat(const std::string& text) {
-  const auto both = nlohmann::ordered_json::parse(text);
+  const auto both = parse_record(text);
   return {both[kMessages], both[kTools]};
 }
 
@@ -38,7 +39,7 @@ ChatPrompts::Chat stored_chat(const std::string& text) {
 std::string RewardModel::prompt_of(const Record& record) const {
   if (!chat_) return prompt_text(record, dataset_);
   const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, dataset_);
-  return nlohmann::ordered_json{{kMessages, chat.messages}, {kTools, chat.tools}}.dump();
+  return record_text({{kMessages, chat.messages}, {kTools, chat.tools}});
 }
 
 RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context,

@@ -1,6 +1,7 @@
 // The public face of the template engine: JSON in, text out.
 #include "magister/text/chat_template.h"
 
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,12 @@ Value value_of(const jinja::Runtime& runtime, const Json& json, int depth);
 Value text_of(const jinja::Runtime& runtime, const std::string& text) {
   if (find_invalid_utf8(text) != text.size()) runtime.refuse("a text that is not valid UTF-8: {}", text.substr(0, 80));
   return Value::text(text);
+}
+
+// As Python reads it: a whole number has any length, and what no double holds is infinite.
+Value spelled_number(const std::string& spelling) {
+  const bool is_whole = spelling.find_first_of(".eE") == std::string::npos;
+  return is_whole ? Value::big_integer(spelling) : Value::real(std::strtod(spelling.c_str(), nullptr));
 }
 
 Value dict_of(const jinja::Runtime& runtime, const Json& json, int depth) {
@@ -56,12 +63,13 @@ Value value_of(const jinja::Runtime& runtime, const Json& json, int depth) {
     case Json::value_t::number_integer:
       return Value::integer(json.get<std::int64_t>());
     case Json::value_t::number_unsigned:
-      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        runtime.refuse("the number {} does not fit 64 bits with a sign", json.get<std::uint64_t>());
-      }
+      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        return Value::big_integer(std::to_string(json.get<std::uint64_t>()));
       return Value::integer(json.get<std::int64_t>());
     case Json::value_t::number_float:
       return Value::real(json.get<double>());
+    case Json::value_t::binary:
+      return spelled_number({json.get_binary().begin(), json.get_binary().end()});
     case Json::value_t::string:
       return text_of(runtime, json.get_ref<const std::string&>());
     case Json::value_t::array:

@@ -139,6 +139,26 @@ class JudgeInputs(unittest.TestCase):
         self.refused("sliced", self.judge_texts(self.data("made", self.records), slice="0/2"), "0 to 9")
         self.start("sliced", [self.judge_texts(self.data("made", self.records), slice="1/2", name="right")])
 
+    def test_numbers_of_any_size(self):
+        """Only what a prompt reads is looked at, and it is written with all its digits, as jinja2 does with what Python's json reads."""
+        big, unused = "123456789012345678901234567890", '"deep": {"a": [1e400, {"b": -1E+999}, 18446744073709551616]}'
+        lines = [f'{{"id": {key}, "question": "q", "hash": {number}, "list": [{number}, {{"x": -{big}, "y": 1e400, "z": 0.5}}], {unused}, "answer": "a", "references": ["a"]}}'
+                 for key, number in (("12345678901234567890", "12345678901234567890"), (big, "9223372036854775807"), ("-1", "9223372036854775808"), (f"-{big}", big), ("7", "1" + "0" * 400),
+                                     ("8", "1e400"), ("9", "-1e999"), ("10", "18446744073709551615"))]
+        data = self.world.folder / "numbers.jsonl"
+        data.write_text("\n".join(lines) + "\n\n")
+        user = ("{{ question }} {{ hash }} {{ list }} {{ list | tojson }} {{ hash == list[0] }} {{ hash in list }} {{ hash == 12 }} {{ hash is number }} {{ hash is integer }} {{ hash ~ '!' }}"
+                "{% if hash %} {{ '%s' | format(hash) }}{% endif %} {{ hash == list[1].x }} {{ list[1].x | int }} {{ list[1].x | string | length }} {{ answer }}")
+        environment = jinja2.Environment()
+        environment.filters["tojson"] = json.dumps  # without HTML's escapes, as in transformers
+        folder = self.start("numbers", [self.judge(data, user=user, name="v", low_mass=0.0)], ranks=2)
+        records = [json.loads(line) for line in lines]
+        self.assertEqual([prompt for _, prompt in self.prompts(folder / "v.h5")], [environment.from_string(user).render(**record) for record in records])
+        with h5py.File(folder / "v.h5") as file:
+            self.assertEqual([key.decode() for key in file["samples/key"][:]], [str(record["id"]) for record in records])
+            self.assertEqual([text.decode() for text in file["record/hash"][:]], [line.split('"hash": ')[1].split(", ")[0] for line in lines])
+        self.refused("numbers", self.judge(data, user="{{ question }} {{ hash + 1 }} {{ answer }}"), "numbers.jsonl:1", "int beyond 64 bits")
+
     def test_a_panel_is_of_the_same_texts(self):
         data = self.data("made", self.records)
         moved = self.judge(self.data("moved", self.records[1:] + self.records[:1]), name="first")

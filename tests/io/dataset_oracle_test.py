@@ -1,6 +1,7 @@
 """Data sets against Python's json, splitlines and hashlib: random records in every spelling that JSON allows, plain text in
 many scripts, and the time and memory of a large file.
 """
+import gzip
 import hashlib
 import json
 import os
@@ -9,6 +10,8 @@ import random
 import sys
 import tempfile
 import unittest
+
+import zstandard
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from probe_cases import run_case  # noqa: E402
@@ -76,6 +79,27 @@ class DatasetOracle(unittest.TestCase):
                          [(i, str(value["key"]), value["body"], f"{path}:{i + 1}") for i, value in enumerate(objects)])
         got, _ = records(paths=[str(path)], tokens="ids", limit=1234)
         self.assertEqual([tokens for _, _, _, tokens, _ in got], [value["ids"] for value in objects[:1234]])
+
+    def test_blank_lines_and_any_number(self):
+        """json.loads of every line that is not blank, in a plain file and compressed: NUL in texts, whole numbers of any length, 1e400."""
+        spelling = Spelling(3)
+        lines, wanted = [], []
+        for i in range(1500):
+            lines += [spelling.random.choice(("", " ", "\t \r", "\r")) for _ in range(spelling.random.choice((0, 0, 1, 4)))]
+            digits = str(spelling.random.randint(1, 9)) + "".join(spelling.random.choices("0123456789", k=spelling.random.choice((3, 18, 19, 20, 60, 400))))
+            fields = [f'"key": {spelling.random.choice(("", "-"))}{digits}', f'"body": {json.dumps(spelling.text() + spelling.random.choice(("", chr(0))))}',
+                      f'"x": {spelling.random.choice(("1e400", "-2.5E+999", "1e-400", "[1e309, {}]", digits))}', '"y": "1e400"', '"a": {"b": [' + digits + "]}"]
+            spelling.random.shuffle(fields)
+            lines.append("{" + ", ".join(fields) + "}")
+            wanted.append((json.loads(lines[-1]), len(lines)))
+        content = "\n".join([*lines, "", " "]).encode()
+        for name, data in (("any.jsonl", content), ("any.jsonl.gz", gzip.compress(content)), ("any.jsonl.zst", zstandard.ZstdCompressor().compress(content))):
+            path = self.folder / name
+            path.write_bytes(data)
+            for key, of in (("key", lambda one: one["key"]), ("a.b[0]", lambda one: one["a"]["b"][0])):
+                got, summary = records(paths=[str(path)], text="body", key=key)
+                self.assertEqual(summary["records"], len(wanted))
+                self.assertEqual([(key, text, where) for _, key, text, _, where in got], [(str(of(one)), one["body"], f"{path}:{line}") for one, line in wanted])
 
     def test_text(self):
         spelling = Spelling(2)

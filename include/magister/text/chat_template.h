@@ -82,7 +82,8 @@ class ChatTemplate {
   // absent tools and documents are null and an absent add_generation_prompt is false; a message's keys that are null are left
   // out; and its reasoning under one of the names reasoning_content, thinking, reasoning is also given under the first two.
   // Object keys keep their order.
-  // Whole numbers beyond 64 bits are refused, or are floats already if a JSON reader made them so.
+  // A binary value holds the spelling of a number that JSON libraries have no type for (io/dataset/record_json.h): whole numbers
+  // beyond 64 bits are written and compared, and refused where a template computes with them.
   // Throws TemplateRefusal or Error(kData).
   RenderedChat render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
 

@@ -16,7 +16,19 @@
 namespace magister {
 namespace {
 
-constexpr std::uint32_t kLastLineOpen = 0x80000000u;  // a block has at most 2^22 line ends
+// A block's lines in 64 bits: it has at most 2^22 line ends.
+constexpr int kRecordsShift = 24;
+constexpr std::uint64_t kCountMask = (1u << kRecordsShift) - 1, kBeginsBit = 1ull << 62, kEndsOpenBit = 1ull << 63;
+
+std::uint64_t packed_lines(const LinesOfPiece& lines) {
+  return lines.ends | (lines.records << kRecordsShift) | (lines.begins ? kBeginsBit : 0) |
+         (lines.ends_open ? kEndsOpenBit : 0);
+}
+
+LinesOfPiece unpacked_lines(std::uint64_t bits) {
+  return {bits & kCountMask, (bits >> kRecordsShift) & kCountMask, (bits & kBeginsBit) != 0,
+          (bits & kEndsOpenBit) != 0};
+}
 
 void append(std::string& bytes, const void* from, std::size_t size) {
   bytes.append(static_cast<const char*>(from), size);
@@ -45,7 +57,7 @@ class Scan {
     }
   }
 
-  const std::vector<std::uint32_t>& counts() const { return counts_; }
+  const std::vector<std::uint64_t>& counts() const { return counts_; }
   const std::string& digests() const { return digests_; }  // of this rank's files in order, 64 characters each
   const std::string& indexes() const { return indexes_; }  // likewise: how many points, and the points
 
@@ -83,12 +95,12 @@ class Scan {
                      "{}: became shorter while it was read (records would be lost); leave the "
                      "data alone during a run",
                      printable(file.path));
-      const std::string_view bytes(buffer_.data(), n);
+      std::string_view bytes(buffer_.data(), n);
       if (hashes) hash.update(bytes);
       if (!counts(file, block)) continue;
-      const bool open = block + 1 == file.num_blocks() && bytes.back() != '\n';
-      counts_[file.first_block + block - first_] =
-          static_cast<std::uint32_t>(count_newlines(bytes)) | (open ? kLastLineOpen : 0u);
+      if (block == 0 && file.skips_blank_lines() && bytes.starts_with(kByteOrderMark))
+        bytes.remove_prefix(kByteOrderMark.size());
+      counts_[file.first_block + block - first_] = packed_lines(count_lines(bytes, file.skips_blank_lines()));
     }
     if (hashes) digests_ += hash.hex();
   }
@@ -99,10 +111,20 @@ class Scan {
   const int rank_;
   const std::function<bool()>& poll_;
   const std::uint64_t first_;
-  std::vector<std::uint32_t> counts_;
+  std::vector<std::uint64_t> counts_;
   std::vector<char> buffer_;
   std::string digests_, indexes_;
 };
+
+// The next block of a file, whose last line may have begun in blocks before it.
+void add_block(DataFile& file, const LinesOfPiece& lines) {
+  LinesBefore after = file.blocks.back();
+  const bool first_is_record = file.last_record_open || lines.begins;
+  after.lines += lines.ends;
+  after.records += lines.ends == 0 ? 0 : lines.records + (first_is_record ? 1 : 0);
+  file.last_record_open = lines.ends == 0 ? first_is_record : lines.ends_open;
+  file.blocks.push_back(after);
+}
 
 // Takes one file's index off the front of `bytes`.
 std::vector<IndexPoint> next_index(std::string_view& bytes) {
@@ -170,7 +192,7 @@ void scan_data_files(const Communicator& world, std::vector<DataFile>& files, co
   run_agreed(world, [&] { scan.run(); });
 
   std::string mine;
-  append(mine, scan.counts().data(), scan.counts().size() * sizeof(std::uint32_t));
+  append(mine, scan.counts().data(), scan.counts().size() * sizeof(std::uint64_t));
   std::string all;  // ranks count runs of blocks in order
   for (const std::string& part : world.all_gather(mine)) all += part;
   const std::vector<std::string> digests = world.all_gather(scan.digests());
@@ -183,12 +205,11 @@ void scan_data_files(const Communicator& world, std::vector<DataFile>& files, co
     const auto hasher = static_cast<std::size_t>(shares.hasher[i]);
     file.sha256 = digests[hasher].substr(64 * taken[hasher]++, 64);
     file.index = next_index(index_bytes[hasher]);
-    file.ends_before.assign(1, 0);
+    file.blocks.assign(1, {});
     for (std::uint64_t block = 0; block < file.num_counted_blocks(); ++block) {
-      std::uint32_t count = 0;
-      std::memcpy(&count, all.data() + (file.first_block + block) * sizeof count, sizeof count);
-      file.ends_before.push_back(file.ends_before.back() + (count & ~kLastLineOpen));
-      file.last_line_open = (count & kLastLineOpen) != 0;
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, all.data() + (file.first_block + block) * sizeof bits, sizeof bits);
+      add_block(file, unpacked_lines(bits));
     }
     file.first_record = record;
     record += file.num_records();

@@ -1,9 +1,10 @@
 // The files of a data set: listed by rank 0 (globs expanded, kinds checked), then scanned by all ranks together for the
-// number of lines in every block of 4 MiB, or another kind's index, and for the sha256 of every file.
+// number of records and lines in every block of 4 MiB, or another kind's index, and for the sha256 of every file.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/dataset/line_reader.h"
@@ -30,6 +31,11 @@ struct IndexPoint {
   std::uint64_t record = 0, place = 0, line = 0;
 };
 
+// Of a file of lines: the records and the lines that end before a block.
+struct LinesBefore {
+  std::uint64_t records = 0, lines = 0;
+};
+
 struct DataFile {
   std::string path;
   FileVersion version;
@@ -37,20 +43,22 @@ struct DataFile {
   Compression compression = Compression::kNone;
   std::uint64_t first_block = 0;  // of the blocks that are counted in the whole data set
   std::uint64_t first_record = 0;
-  std::uint32_t source = 0;                // of a mix; else 0
-  bool last_line_open = false;             // the last line has no '\n'
-  std::vector<std::uint64_t> ends_before;  // line ends before block i of this file; one more entry: in the whole file
-  std::vector<IndexPoint> index;           // of files that are not lines as they stand; the last: the number of records
+  std::uint32_t source = 0;         // of a mix; else 0
+  bool last_record_open = false;    // the last line has no '\n' and is a record
+  std::vector<LinesBefore> blocks;  // before block i of this file; one more entry: in the whole file
+  std::vector<IndexPoint> index;    // of files that are not lines as they stand; the last: the number of records
   std::string sha256;
 
   // Lines that stand in the file as they are: all ranks count their ends together. Others are indexed by one rank.
   bool has_plain_lines() const {
     return compression == Compression::kNone && (kind == DataKind::kText || kind == DataKind::kJsonLines);
   }
+  // Of lines: one of white space alone is no record. Plain text has empty records.
+  bool skips_blank_lines() const { return kind == DataKind::kJsonLines; }
   std::uint64_t num_blocks() const { return (version.bytes + kDataBlockBytes - 1) / kDataBlockBytes; }
   std::uint64_t num_counted_blocks() const { return has_plain_lines() ? num_blocks() : 0; }
   std::uint64_t num_records() const {
-    return has_plain_lines() ? ends_before.back() + (last_line_open ? 1 : 0) : index.back().record;
+    return has_plain_lines() ? blocks.back().records + (last_record_open ? 1 : 0) : index.back().record;
   }
 };
 
@@ -84,6 +92,7 @@ std::string format_name(const DataFile& file);
 // The path itself where something stands there, else the place of ORG/NAME or ORG/NAME/... in the hub's cache, else the path.
 std::string find_dataset(const std::string& path);
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 // A file's first text without its byte order mark. Throws Error(kData) for UTF-16.
 std::string_view without_mark(std::string_view line, const std::string& where);
 

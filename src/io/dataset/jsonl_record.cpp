@@ -1,5 +1,5 @@
 // Values of the top level are looked at; everything deeper is only checked for repeated keys and depth, unless a field is a path.
-// A record's key is a text or a whole number; token ids are whole numbers from 0 to 2^31 - 1.
+// A record's key is a text or a whole number of any length, whose digits it keeps; token ids are whole numbers from 0 to 2^31 - 1.
 #include "io/dataset/jsonl_record.h"
 
 #include <limits>
@@ -7,6 +7,7 @@
 #include "io/strict_json.h"
 #include "magister/core/error.h"
 #include "magister/io/dataset/field_path.h"
+#include "magister/io/dataset/record_json.h"
 
 namespace magister {
 namespace {
@@ -41,7 +42,16 @@ class JsonlParser::Events final : public StrictJson {
   void look_through(std::string_view line, const std::string& where) {
     restart(where);
     in_tokens_ = false;
+    found_before_ = found_;
+    found_key_before_ = found_key_;
     read(line);
+  }
+
+  bool on_begin_again() override {
+    found_ = found_before_;
+    found_key_ = found_key_before_;
+    if (!found_) record_->tokens.clear();
+    return true;
   }
 
   // Fields that are paths ("a.b[0].c") as an object of their own, each under its whole path, so that the same events take
@@ -49,7 +59,7 @@ class JsonlParser::Events final : public StrictJson {
   std::string inner_fields(std::string_view line, const std::string& where) const {
     nlohmann::ordered_json record, inner = nlohmann::ordered_json::object();
     const auto fetch = [&](const std::string& field) {
-      if (record.is_null()) record = nlohmann::ordered_json::parse(line);
+      if (record.is_null()) record = parse_record(line);
       std::string missing;
       const nlohmann::ordered_json* const value = find_field(record, field, missing);
       MAGISTER_CHECK(
@@ -61,7 +71,7 @@ class JsonlParser::Events final : public StrictJson {
     if (!found_ && !whole_record_ && parse_field_path(wanted_)) fetch(wanted_);
     if (!found_key_ && !key_field_.empty() && !inner.contains(key_field_) && parse_field_path(key_field_))
       fetch(key_field_);
-    return inner.empty() ? std::string() : inner.dump();
+    return inner.empty() ? std::string() : record_text(inner);
   }
 
   void on_value(Kind kind, std::string& text) override {
@@ -107,12 +117,7 @@ class JsonlParser::Events final : public StrictJson {
                    name_of(kind), wants_text_ ? "a text" : "a list of token ids", unit_);
     found_ = true;
     in_tokens_ = !wants_text_;
-    if (!wants_text_) return;
-    MAGISTER_CHECK(text.find('\0') == std::string::npos, ExitCode::kData,
-                   "{}: \"{}\" holds a NUL character (no text does; the "
-                   "file is damaged); fix this {}",
-                   where(), printable(wanted_), unit_);
-    record_->text = std::move(text);
+    if (wants_text_) record_->text = std::move(text);
   }
 
   void require(bool found, const std::string& field) const {
@@ -132,6 +137,7 @@ class JsonlParser::Events final : public StrictJson {
   const std::string wanted_, key_field_;
   Record* record_ = nullptr;
   bool found_ = false, found_key_ = false, in_tokens_ = false;
+  bool found_before_ = false, found_key_before_ = false;  // in the texts of this record before the one that is read
 };
 
 JsonlParser::JsonlParser(const DatasetConfig& config, const char* unit)
@@ -139,8 +145,6 @@ JsonlParser::JsonlParser(const DatasetConfig& config, const char* unit)
 JsonlParser::~JsonlParser() = default;
 
 void JsonlParser::parse(std::string_view line, const std::string& where, Record& record) {
-  MAGISTER_CHECK(line.find_first_not_of(" \t\r") != std::string_view::npos, ExitCode::kData,
-                 "{}: the line is empty (a JSONL line is one object); remove it", where);
   // The parser would skip the mark silently; inside a file it tells that files were pasted together.
   MAGISTER_CHECK(!line.starts_with("\xEF\xBB\xBF"), ExitCode::kData,
                  "{}: begins with a byte order mark (it may stand at a "

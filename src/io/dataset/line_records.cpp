@@ -1,38 +1,48 @@
-// A record is a line. The number of line ends in every block of 4 MiB is known on every rank, so a record's line is found by
-// one look into one block, and every rank starts in the middle of the data for the price of 4 MiB.
+// A record is a line; of JSONL one that is not blank. How many records and lines end in every block of 4 MiB is known on every rank,
+// so a record's line is found by one look into one block, and every rank starts in the middle of the data for the price of 4 MiB.
 // Lines end in LF or CRLF; a byte order mark at a file's begin is dropped.
 #include <algorithm>
 
 #include "io/dataset/line_reader.h"
+#include "io/dataset/newlines.h"
 #include "io/dataset/record_format.h"
 #include "magister/core/error.h"
 
 namespace magister {
 namespace {
 
-// Byte where line `line` begins.
-std::uint64_t line_begin(const DataFile& file, std::uint64_t line) {
-  if (line == 0) return 0;
-  const auto after = std::lower_bound(file.ends_before.begin(), file.ends_before.end(), line);
-  const auto block = static_cast<std::uint64_t>(after - file.ends_before.begin()) - 1;
+// Where the record before `record` ends: a byte, and the number of lines up to it. Blank lines may follow.
+IndexPoint end_before(const DataFile& file, std::uint64_t record) {
+  if (record == 0) return {};
+  const auto after = std::lower_bound(file.blocks.begin(), file.blocks.end(), record,
+                                      [](const LinesBefore& one, std::uint64_t value) { return one.records < value; });
+  const auto block = static_cast<std::uint64_t>(after - file.blocks.begin()) - 1;
   const LineReader reader(file.path);
   reader.require(file.version);
   std::vector<char> buffer(kDataBlockBytes);
-  const std::size_t n = reader.read_at(block * kDataBlockBytes, buffer);
-  std::uint64_t left = line - file.ends_before[block];
-  for (std::size_t i = 0; i < n; ++i) {
-    if (buffer[i] == '\n' && --left == 0) return block * kDataBlockBytes + i + 1;
+  const std::string_view bytes(buffer.data(), reader.read_at(block * kDataBlockBytes, buffer));
+  const bool skips_blank = file.skips_blank_lines();
+  // The first line may have begun in a block before: whether it is a record is what the other lines leave of the count.
+  const std::uint64_t records = file.blocks[block + 1].records - file.blocks[block].records;
+  bool is_record = records > count_lines(bytes, skips_blank).records;
+  std::uint64_t left = record - file.blocks[block].records, lines = file.blocks[block].lines;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = bytes.find('\n', begin);
+    if (end == std::string_view::npos) break;
+    if (begin > 0) is_record = !skips_blank || !is_blank_line(bytes.substr(begin, end - begin));
+    ++lines;
+    begin = end + 1;
+    if (is_record && --left == 0) return {record, block * kDataBlockBytes + begin, lines};
   }
   fail(ExitCode::kInputOutput,
-       "{}: line {} is not where it was (the file changed while it was read); leave the data alone "
-       "during a run",
-       printable(file.path), line + 1);
+       "{}: record {} is not where it was (the file changed while it was read); leave the data alone during a run",
+       printable(file.path), record);
 }
 
 class LineRecords final : public RecordFormat {
  public:
   LineRecords(const DataFile& file, const DatasetConfig& config)
-      : file_(file), max_line_bytes_(config.max_line_bytes) {}
+      : file_(file), name_(printable(file.path, 4096)), max_line_bytes_(config.max_line_bytes) {}
 
   bool is_json() const override { return file_.kind == DataKind::kJsonLines; }
   const char* unit() const override { return "line"; }
@@ -43,24 +53,27 @@ class LineRecords final : public RecordFormat {
   }
 
   void read(std::uint64_t begin, std::uint64_t end, const Poll& poll, const Visit& visit) override {
-    LineReader reader(file_.path, line_begin(file_, begin), max_line_bytes_);
+    const IndexPoint from = end_before(file_, begin);
+    LineReader reader(file_.path, from.place, max_line_bytes_);
     reader.require(file_.version);
-    const std::string name = printable(file_.path, 4096);
+    std::uint64_t number = from.line;  // of the line that was read last
     std::string_view line;
     for (std::uint64_t i = begin; i < end; ++i) {
       if (poll()) return;
-      const std::string where = fmt::format("{}:{}", name, i + 1);
-      MAGISTER_CHECK(reader.next(line, i + 1), ExitCode::kInputOutput,
-                     "{}: the line is gone (the file changed while it "
-                     "was read); leave the data alone during a run",
-                     where);
-      if (i == 0) line = without_mark(line, where);
-      visit(i, line, where);
+      do {
+        MAGISTER_CHECK(
+            reader.next(line, ++number), ExitCode::kInputOutput,
+            "{}:{}: the line is gone (the file changed while it was read); leave the data alone during a run", name_,
+            number);
+        if (number == 1) line = without_mark(line, fmt::format("{}:1", name_));
+      } while (file_.skips_blank_lines() && is_blank_line(line));
+      visit(i, line, fmt::format("{}:{}", name_, number));
     }
   }
 
  private:
   const DataFile& file_;
+  const std::string name_;
   const std::uint64_t max_line_bytes_;
 };
 
@@ -82,7 +95,7 @@ std::string_view without_mark(std::string_view line, const std::string& where) {
   MAGISTER_CHECK(!line.starts_with("\xFF\xFE") && !line.starts_with("\xFE\xFF"), ExitCode::kData,
                  "{}: the file is UTF-16 (only UTF-8 is read); convert it, for example with iconv -f UTF-16 -t UTF-8",
                  where);
-  if (line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
+  if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
   return line;
 }
 

@@ -1,7 +1,10 @@
-// Lines; CSV after RFC 4180, where a line end inside quotes is part of a field; JSON (RFC 8259): a list of objects, or objects
+// Lines, of JSONL those that are not blank; CSV after RFC 4180, where a line end inside quotes is part of a field; JSON (RFC 8259): a list of objects, or objects
 // one after the other. Only borders are found here: a record is checked whole by whoever parses it.
 #include "io/dataset/record_rule.h"
 
+#include <algorithm>
+
+#include "io/dataset/newlines.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -9,16 +12,32 @@ namespace {
 
 class LineRule final : public RecordRule {
  public:
+  explicit LineRule(bool skips_blank) : skips_blank_(skips_blank) {}
+
   bool find(std::string_view pending, bool last, Cut& cut) override {
-    const std::size_t end = pending.find('\n', seen_);
-    seen_ = end == std::string_view::npos ? pending.size() : 0;
-    if (end == std::string_view::npos && (!last || pending.empty())) return false;
-    cut = end == std::string_view::npos ? Cut{0, pending.size(), pending.size()} : Cut{0, end, end + 1};
-    return true;
+    std::size_t begin = 0;  // behind blank lines
+    for (;;) {
+      const std::size_t found = pending.find('\n', std::max(begin, seen_));
+      const bool open = found == std::string_view::npos;
+      if (open && (!last || begin == pending.size())) break;
+      const std::size_t end = open ? pending.size() : found, next = open ? end : end + 1;
+      seen_ = 0;
+      if (skips_blank_ && is_blank_line(pending.substr(begin, end - begin))) {
+        begin = next;
+        continue;
+      }
+      cut = {begin, end, next};
+      return true;
+    }
+    // Blank lines alone: as a cut without a record they need not be kept.
+    cut = {begin, begin, begin};
+    seen_ = pending.size() - begin;
+    return false;
   }
 
  private:
-  std::size_t seen_ = 0;
+  const bool skips_blank_;
+  std::size_t seen_ = 0;  // bytes of the line that is looked through that hold no line end
 };
 
 // Blank lines between rows are no rows, as for Python's csv and pandas.
@@ -153,7 +172,7 @@ std::unique_ptr<RecordRule> record_rule(DataKind kind, bool begun) {
   if (kind == DataKind::kJson) return std::make_unique<JsonRule>(begun);
   if (kind == DataKind::kCsv || kind == DataKind::kTsv)
     return std::make_unique<CsvRule>(kind == DataKind::kCsv ? ',' : '\t');
-  return std::make_unique<LineRule>();
+  return std::make_unique<LineRule>(kind == DataKind::kJsonLines);
 }
 
 }  // namespace magister

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
+#include "magister/io/dataset/record_json.h"
 #include "magister/run/chat_prompts.h"
 
 namespace magister {
@@ -29,7 +30,7 @@ std::string spelling_of(const ordered_json& value) {
     if (std::trunc(number) == number && std::abs(number) < 1e6)
       return std::to_string(static_cast<std::int64_t>(number));
   }
-  return value.dump();
+  return record_text(value);
 }
 
 }  // namespace
@@ -56,8 +57,7 @@ std::optional<std::int32_t> JudgeLabels::of(const Record& record) const {
   MAGISTER_CHECK(found != spellings_.end(), ExitCode::kData,
                  "{}: the label {} is not a verdict (they are {}; agreement could not be counted); "
                  "correct the line, or write null where there is no label",
-                 record.where, printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace), 60),
-                 fmt::join(names_, ", "));
+                 record.where, printable(record_text(value), 60), fmt::join(names_, ", "));
   return static_cast<std::int32_t>(found - spellings_.begin());
 }
 

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/dataset/field_path.h"
+#include "magister/io/dataset/record_json.h"
 #include "magister/run/end_tokens.h"
 
 namespace magister {
@@ -68,7 +69,7 @@ double PairEncoder::margin(const Record& record) const {
   const ordered_json value = record_field(record.text, field, record.where);
   MAGISTER_CHECK(value.is_number() && std::isfinite(value.get<double>()), ExitCode::kData,
                  "{}: \"{}\" is {} (the margin of a pair is a number); fix this record, or remove dataset.margin",
-                 record.where, printable(field), printable(value.dump(), 60));
+                 record.where, printable(field), printable(record_text(value), 60));
   return value.get<double>();
 }
 
@@ -88,7 +89,7 @@ PairEncoder::Answers PairEncoder::answers(const Record& record) const {
   MAGISTER_CHECK(found.chosen != found.rejected, ExitCode::kData,
                  "{}: \"{}\" and \"{}\" are the same (none of them is preferred); remove this record", record.where,
                  printable(names.chosen_field), printable(names.rejected_field));
-  const ordered_json whole = ordered_json::parse(record.text);
+  const ordered_json whole = parse_record(record.text);
   const std::string field = names.prompt_field.empty() ? "prompt" : names.prompt_field;
   if (!names.prompt_field.empty() || whole.contains(field)) {
     found.prompt = record_field(record.text, field, record.where);

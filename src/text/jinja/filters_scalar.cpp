@@ -147,6 +147,7 @@ Value int_filter(Runtime& runtime, const Value& input, const Arguments& argument
   need_defined(runtime, input);
   if (base != 0 && (base < 2 || base > 36)) runtime.refuse("a base of {}", base);
   std::optional<std::int64_t> number;
+  if (input.is(Kind::kBigInt)) return input;
   if (input.is_integral()) number = input.as_integer();
   if (input.is(Kind::kFloat)) number = truncated(runtime, input.as_real());
   if (input.is(Kind::kString)) {
@@ -163,6 +164,11 @@ Value float_filter(Runtime& runtime, const Value& input, const Arguments& argume
   Value fallback = given[0] != nullptr ? *given[0] : Value::real(0);
   need_defined(runtime, input);
   if (input.is_number()) return Value::real(input.as_real());
+  if (input.is(Kind::kBigInt)) {
+    const double real = std::strtod(input.as_text().c_str(), nullptr);
+    if (!std::isfinite(real)) runtime.refuse("an int that is too large for a float");
+    return Value::real(real);
+  }
   if (!input.is(Kind::kString)) return fallback;
   const auto number = real_number(input.as_text());
   return number ? Value::real(*number) : fallback;

@@ -97,6 +97,7 @@ MethodState method_state(Kind kind, std::string_view name) {
       if (is_string_method(name)) return MethodState::kKnown;
       return in(name, kStringUnknown) ? MethodState::kUnknownHere : MethodState::kNone;
     case Kind::kInt:
+    case Kind::kBigInt:
     case Kind::kBool:
       return in(name, kIntUnknown) || name == "real" || name == "imag" ? MethodState::kUnknownHere : MethodState::kNone;
     case Kind::kFloat:

@@ -22,6 +22,16 @@ int compare_numbers(const Value& a, const Value& b) {
   return left < right ? -1 : left > right;
 }
 
+// One of them at least is beyond 64 bits. A whole float has its digits, too.
+bool equal_big_integers(const Value& a, const Value& b) {
+  const auto digits = [](const Value& value) -> std::string {
+    if (value.is(Kind::kBigInt)) return value.as_text();
+    const bool is_finite = value.is(Kind::kFloat) && std::isfinite(value.as_real());
+    return is_finite ? fmt::format("{:.0f}", value.as_real()) : "";
+  };
+  return digits(a) == digits(b);
+}
+
 bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
   if (a.entries.size() != b.entries.size()) return false;
   for (const auto& [key, value] : a.entries) {
@@ -93,6 +103,7 @@ std::optional<std::int64_t> length_of(const Value& value) {
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
   runtime.charge(1);
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (a.is(Kind::kBigInt) || b.is(Kind::kBigInt)) return equal_big_integers(a, b);
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kUndefined:
@@ -144,6 +155,7 @@ bool is_iterable(const Value& value) {
     case Kind::kNone:
     case Kind::kBool:
     case Kind::kInt:
+    case Kind::kBigInt:
     case Kind::kFloat:
     case Kind::kNamespace:
     case Kind::kCallable:

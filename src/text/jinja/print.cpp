@@ -74,6 +74,9 @@ void append_repr(Runtime& runtime, const Value& value, std::string& out, int lev
     case Kind::kInt:
       out += std::to_string(value.as_integer());
       return;
+    case Kind::kBigInt:
+      out += value.as_text();
+      return;
     case Kind::kFloat:
       out += repr_of_real(value.as_real());
       return;
@@ -155,6 +158,9 @@ class JsonWriter {
         return;
       case Kind::kInt:
         out += std::to_string(value.as_integer());
+        return;
+      case Kind::kBigInt:
+        out += value.as_text();
         return;
       case Kind::kFloat:
         out += json_of_real(value.as_real());

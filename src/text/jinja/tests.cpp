@@ -70,7 +70,7 @@ bool same_as(Runtime& runtime, const Value& a, const Arguments& arguments) {
   // Python keeps one object for each small whole number; of other equal numbers and texts it cannot be told.
   if (a.is(Kind::kInt) && (a.as_integer() != b.as_integer() || (a.as_integer() >= -5 && a.as_integer() <= 256)))
     return a.as_integer() == b.as_integer();
-  if (a.is_number() || a.is(Kind::kString))
+  if (a.is_number() || a.is(Kind::kBigInt) || a.is(Kind::kString))
     runtime.refuse("\"sameas\" of a {} depends on the interpreter (so the text would); use ==", type_name(a));
   return a.pointer() == b.pointer();
 }
@@ -107,45 +107,46 @@ bool known_test(Runtime& runtime, const Value& input, const Arguments& arguments
 }
 
 const std::map<std::string_view, Test>& tests() {
-  static const std::map<std::string_view, Test> kTests = {{"defined", defined},
-                                                          {"undefined", is_kind<Kind::kUndefined>},
-                                                          {"none", is_kind<Kind::kNone>},
-                                                          {"string", is_kind<Kind::kString>},
-                                                          {"mapping", is_kind<Kind::kDict>},
-                                                          {"integer", is_kind<Kind::kInt>},
-                                                          {"float", is_kind<Kind::kFloat>},
-                                                          {"boolean", is_kind<Kind::kBool>},
-                                                          {"callable", is_kind<Kind::kCallable>},
-                                                          {"number", is_kind<Kind::kInt, Kind::kFloat, Kind::kBool>},
-                                                          {"sequence", is_sequence},
-                                                          {"iterable", iterable},
-                                                          {"true", is_flag<true>},
-                                                          {"false", is_flag<false>},
-                                                          {"odd", parity<1>},
-                                                          {"even", parity<0>},
-                                                          {"divisibleby", divisible_by},
-                                                          {"in", is_in},
-                                                          {"sameas", same_as},
-                                                          {"upper", in_upper_case},
-                                                          {"lower", in_lower_case},
-                                                          {"escaped", escaped},
-                                                          {"filter", known_filter},
-                                                          {"test", known_test},
-                                                          {"eq", is_equal},
-                                                          {"equalto", is_equal},
-                                                          {"==", is_equal},
-                                                          {"ne", not_equal},
-                                                          {"!=", not_equal},
-                                                          {"lt", is_less},
-                                                          {"lessthan", is_less},
-                                                          {"<", is_less},
-                                                          {"gt", greater},
-                                                          {"greaterthan", greater},
-                                                          {">", greater},
-                                                          {"le", at_most},
-                                                          {"<=", at_most},
-                                                          {"ge", at_least},
-                                                          {">=", at_least}};
+  static const std::map<std::string_view, Test> kTests = {
+      {"defined", defined},
+      {"undefined", is_kind<Kind::kUndefined>},
+      {"none", is_kind<Kind::kNone>},
+      {"string", is_kind<Kind::kString>},
+      {"mapping", is_kind<Kind::kDict>},
+      {"integer", is_kind<Kind::kInt, Kind::kBigInt>},
+      {"float", is_kind<Kind::kFloat>},
+      {"boolean", is_kind<Kind::kBool>},
+      {"callable", is_kind<Kind::kCallable>},
+      {"number", is_kind<Kind::kInt, Kind::kBigInt, Kind::kFloat, Kind::kBool>},
+      {"sequence", is_sequence},
+      {"iterable", iterable},
+      {"true", is_flag<true>},
+      {"false", is_flag<false>},
+      {"odd", parity<1>},
+      {"even", parity<0>},
+      {"divisibleby", divisible_by},
+      {"in", is_in},
+      {"sameas", same_as},
+      {"upper", in_upper_case},
+      {"lower", in_lower_case},
+      {"escaped", escaped},
+      {"filter", known_filter},
+      {"test", known_test},
+      {"eq", is_equal},
+      {"equalto", is_equal},
+      {"==", is_equal},
+      {"ne", not_equal},
+      {"!=", not_equal},
+      {"lt", is_less},
+      {"lessthan", is_less},
+      {"<", is_less},
+      {"gt", greater},
+      {"greaterthan", greater},
+      {">", greater},
+      {"le", at_most},
+      {"<=", at_most},
+      {"ge", at_least},
+      {">=", at_least}};
   return kTests;
 }
 

@@ -17,6 +17,12 @@ Value Value::text(std::string utf8) {
   return {Kind::kString, std::move(object)};
 }
 
+Value Value::big_integer(std::string digits) {
+  auto object = std::make_shared<Text>();
+  object->utf8 = std::move(digits);
+  return {Kind::kBigInt, std::move(object)};
+}
+
 Value Value::markup(std::string utf8) {
   auto object = std::make_shared<Text>();
   object->utf8 = std::move(utf8);
@@ -52,6 +58,8 @@ const char* type_name(const Value& value) {
       return "bool";
     case Kind::kInt:
       return "int";
+    case Kind::kBigInt:
+      return "int beyond 64 bits";
     case Kind::kFloat:
       return "float";
     case Kind::kString:

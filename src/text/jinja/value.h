@@ -20,6 +20,7 @@ enum class Kind : std::uint8_t {
   kNone,
   kBool,
   kInt,
+  kBigInt,
   kFloat,
   kString,
   kList,
@@ -46,6 +47,8 @@ class Value {
   static Value none() { return Value(Kind::kNone); }
   static Value boolean(bool flag) { return from_bits(Kind::kBool, flag ? 1 : 0); }
   static Value integer(std::int64_t number) { return from_bits(Kind::kInt, number); }
+  // A whole number beyond 64 bits, by its digits: it can be written and compared, not computed with.
+  static Value big_integer(std::string digits);
   static Value real(double number);
   static Value text(std::string utf8);
   static Value markup(std::string utf8);          // text that `safe` or `escape` made: `+` escapes what it meets
@@ -58,7 +61,7 @@ class Value {
   bool is_number() const { return is_integral() || kind_ == Kind::kFloat; }
   std::int64_t as_integer() const { return bits_; }  // kInt and kBool
   double as_real() const;                            // any number
-  const std::string& as_text() const;                // kString; kUndefined with a complaint
+  const std::string& as_text() const;                // kString; kBigInt: its digits; kUndefined with a complaint
   bool is_markup() const;
   bool has_object() const { return object_ != nullptr; }
   template <typename T>
