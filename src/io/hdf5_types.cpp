@@ -1,6 +1,8 @@
 // Little-endian standard types on every machine: equal specs give equal bytes.
 #include "io/hdf5_types.h"
 
+#include <fmt/format.h>
+
 namespace magister {
 
 H5Type hdf5_type(ColumnType type, std::uint64_t width) {
@@ -59,6 +61,39 @@ H5Properties file_access() {
 #endif
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
   return access;
+}
+
+H5Properties read_access() {
+  H5Properties access = file_access();
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
+  return access;
+}
+
+std::string newer_format() {
+  std::string found;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned, const H5E_error2_t* entry, void* text) -> herr_t {
+        std::string& words = *static_cast<std::string*>(text);
+        if (words.empty() && entry->desc != nullptr && std::string(entry->desc).find("version") != std::string::npos)
+          words = entry->desc;
+        return 0;
+      },
+      &found);
+  if (found.empty()) return "";
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format(
+      "by HDF5 {}.{}.{}, which is linked here: {} (a newer HDF5 has written it, as libver=\"latest\" of h5py on HDF5 "
+      "2.0 "
+      "does with compressed data, or the file is damaged); write it with the upper bound "
+      "libver=(\"earliest\", \"v114\"), which this one reads",
+      major, minor, release, printable(found));
+}
+
+std::mutex& hdf5_turn() {
+  static std::mutex turn;
+  return turn;
 }
 
 }  // namespace magister

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <mutex>
+#include <string>
 
 #include "io/hdf5_handle.h"
 #include "magister/io/results/results_file.h"
@@ -16,5 +18,13 @@ const char* extent_name(ColumnSpec::Extent extent);
 // HDF5's own lock on opening is off: a viewer that looks at a running job's file must not make its end fail, and file
 // systems without flock would refuse every open. Our own lock stands beside the file (ResultsLock).
 H5Properties file_access();
+// The same for files that are only read. Bounds are for what is written; HDF5 below 2.0 also refuses to read newer files by them
+// (HDFGroup/hdf5#4849).
+H5Properties read_access();
+// Behind a call that failed: why, where HDF5 does not know a version that stands in the file, with the way out, for behind "cannot be opened ";
+// empty: for another reason.
+std::string newer_format();
+// Whose turn it is to call HDF5, whose libraries are mostly built for one thread: held by reads of rows, which any thread of a run asks for.
+std::mutex& hdf5_turn();
 
 }  // namespace magister

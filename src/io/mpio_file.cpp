@@ -57,6 +57,7 @@ MpioFile::MpioFile(const std::string& path, const ResultsAccess& access) : path_
 
 void MpioFile::transfer(Direction direction, const PlacedColumn& column, std::uint64_t first_row, void* data,
                         std::uint64_t num_bytes) const {
+  const std::lock_guard turn(hdf5_turn());
   H5Dataset& dataset = datasets_[column.spec.path];
   if (dataset.get() < 0)
     dataset = H5Dataset(MAGISTER_CHECK_HDF5(H5Dopen2(file_.get(), column.spec.path.c_str(), H5P_DEFAULT), path_));
@@ -105,6 +106,7 @@ void MpioFile::read(const PlacedColumn& column, std::uint64_t first_row, std::sp
 }
 
 void MpioFile::sync() {
+  const std::lock_guard turn(hdf5_turn());
   MAGISTER_CHECK(H5Fflush(file_.get(), H5F_SCOPE_LOCAL) >= 0, ExitCode::kInputOutput,
                  "{}: MPI_File_sync failed: {} (committed units are "
                  "safe); check the disk and run the same command again",

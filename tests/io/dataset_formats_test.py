@@ -378,6 +378,24 @@ class TokenArrays(Formats):
                     self.assertEqual(self.lists(str(path), tokens=name), whole.tolist())
             self.assert_refused(str(path), 65, "part [8, 12] is not written to its end", tokens="part")
 
+    @unittest.skipIf(h5py.version.hdf5_version_tuple < (2, 0), "this h5py writes nothing that HDF5 1.10 and 1.14 cannot read")
+    def test_newer_than_the_library(self):
+        """HDF5 2.0 writes compressed data by another version of the layout: what it is, and the way out, which is then read."""
+        whole = numpy.random.default_rng(3).integers(0, 1000, (41, 6)).astype("i4")
+        path = self.folder / "newest.h5"
+        for bounds, options, read in (("latest", {}, True), ("latest", dict(chunks=(5, 6)), True), ("latest", dict(chunks=(5, 6), compression="gzip"), False),
+                                      (("earliest", "v114"), dict(chunks=(5, 6), compression="gzip"), True)):
+            with self.subTest(bounds=bounds, **options):
+                with h5py.File(path, "w", libver=bounds) as file:
+                    file.create_dataset("ids", data=whole, **options)
+                    if bounds == "latest":
+                        file.swmr_mode = True
+                if read:
+                    self.assertEqual(self.lists(str(path), tokens="ids"), whole.tolist())
+                else:
+                    self.assert_refused(str(path), 65, "a newer HDF5 has written it", tokens="ids")
+                    self.assert_refused(str(path), 65, 'libver=("earliest", "v114")', tokens="ids")
+
     def test_refused(self):
         ids = numpy.arange(12, dtype="i4")
         good = self.write_arrays("good.h5", t=ids.reshape(3, 4), flat=ids, n=numpy.array([4, 0, 3]), at=numpy.array([0, 5, 12]), f=ids.astype("f4"),

@@ -6,6 +6,7 @@
 
 #include "io/dataset/line_reader.h"
 #include "io/dataset/record_format.h"
+#include "io/hdf5_chunks.h"
 #include "io/hdf5_types.h"
 #include "magister/core/error.h"
 
@@ -18,16 +19,13 @@ constexpr std::uint64_t kMostKept = 256 << 20;  // bytes of chunks in memory, of
 
 H5File opened(const std::string& path) {
   silence_hdf5();
-  const H5Properties access = file_access();
-  // Bounds are for what is written; HDF5 below 2.0 also refuses to read newer files by them (HDFGroup/hdf5#4849).
-  H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
+  const H5Properties access = read_access();
   H5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
-  MAGISTER_CHECK(
-      file.get() >= 0, ExitCode::kData,
-      "{}: cannot be opened as HDF5: {} (it is damaged, cut short, no HDF5 file or one of a newer HDF5's format); use "
-      "another file",
-      printable(path), hdf5_reason());
-  return file;
+  if (file.get() >= 0) return file;
+  const std::string newer = newer_format();
+  MAGISTER_CHECK(newer.empty(), ExitCode::kData, "{}: cannot be opened {}", printable(path), newer);
+  fail(ExitCode::kData, "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 file); use another file",
+       printable(path), hdf5_reason());
 }
 
 // An array of whole numbers with one or two dimensions.
@@ -37,6 +35,8 @@ class Array {
       : path_(path), name_(printable(name)) {
     require_link(file, name, key);
     data_ = H5Dataset(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT));
+    const std::string newer = data_.get() >= 0 ? "" : newer_format();
+    MAGISTER_CHECK(newer.empty(), ExitCode::kData, "{}: {} cannot be opened {}", printable(path), name_, newer);
     MAGISTER_CHECK(data_.get() >= 0, ExitCode::kData, "{}: {} is no array ({} names one of token ids); name another",
                    printable(path), name_, key);
     const H5Properties made(MAGISTER_READ_HDF5(H5Dget_create_plist(data_.get()), path));
@@ -51,7 +51,7 @@ class Array {
                    printable(path), name_, key);
     extent_.resize(static_cast<std::size_t>(rank));
     MAGISTER_READ_HDF5(H5Sget_simple_extent_dims(space.get(), extent_.data(), nullptr), path);
-    require_filters(made);
+    require_filters(made, path, name);
     require_written(made, space.get());
     keep_chunks(file, name, made, H5Tget_size(type.get()));
   }
@@ -93,28 +93,8 @@ class Array {
                    printable(path_), shape());
   }
 
-  // Shape of the chunks; nothing where there are none.
   std::vector<hsize_t> chunk_of(const H5Properties& made) const {
-    std::vector<hsize_t> chunk;
-    if (H5Pget_layout(made.get()) != H5D_CHUNKED) return chunk;
-    chunk.resize(extent_.size());
-    MAGISTER_READ_HDF5(H5Pget_chunk(made.get(), static_cast<int>(chunk.size()), chunk.data()), path_);
-    return chunk;
-  }
-
-  void require_filters(const H5Properties& made) const {
-    const int count = MAGISTER_READ_HDF5(H5Pget_nfilters(made.get()), path_);
-    for (int i = 0; i < count; ++i) {
-      unsigned flags = 0, config = 0;
-      std::size_t num_values = 0;
-      char text[64] = "";
-      const H5Z_filter_t id = H5Pget_filter2(made.get(), static_cast<unsigned>(i), &flags, &num_values, nullptr,
-                                             sizeof text, text, &config);
-      MAGISTER_CHECK(id >= 0 && H5Zfilter_avail(id) > 0, ExitCode::kData,
-                     "{}: {} is packed by the filter {} ({}), which is not here (HDF5's own gzip, shuffle and szip are "
-                     "read); store it with gzip",
-                     printable(path_), name_, id, printable(text, 60));
-    }
+    return chunk_shape(made, static_cast<int>(extent_.size()), path_);
   }
 
   // HDF5 keeps 1 MB of chunks, and a row of larger ones would be decompressed again for each record in them. A row of chunks is kept, up to
@@ -122,18 +102,15 @@ class Array {
   void keep_chunks(const H5File& file, const std::string& name, const H5Properties& made, std::size_t number_bytes) {
     const std::vector<hsize_t> chunk = chunk_of(made);
     if (chunk.empty()) return;
-    std::uint64_t bytes = number_bytes, across = 1;
-    for (const hsize_t length : chunk) bytes = bytes > kMostKept ? bytes : bytes * length;
+    const std::uint64_t bytes = chunk_bytes(chunk, number_bytes);
+    std::uint64_t across = 1;
     MAGISTER_CHECK(bytes <= kMostKept || H5Pget_nfilters(made.get()) == 0, ExitCode::kData,
                    "{}: {} is packed in chunks of over {} MiB (each record would unpack one anew); store it in smaller "
                    "chunks",
                    printable(path_), shape(), kMostKept >> 20);
     if (extent_.size() == 2) across = (extent_[1] + chunk[1] - 1) / chunk[1];
     const std::uint64_t kept = bytes > kMostKept ? kMostKept : std::min(kMostKept, bytes * std::min(across, kMostKept));
-    const H5Properties access(MAGISTER_READ_HDF5(H5Pcreate(H5P_DATASET_ACCESS), path_));
-    MAGISTER_READ_HDF5(
-        H5Pset_chunk_cache(access.get(), 12'421, std::max<std::uint64_t>(kept, 1 << 20), H5D_CHUNK_CACHE_W0_DEFAULT),
-        path_);
+    const H5Properties access = keeping_chunks(kept, path_);
     data_ = H5Dataset(H5Dopen2(file.get(), name.c_str(), access.get()));
     MAGISTER_CHECK(data_.get() >= 0, ExitCode::kData, "{}: {} cannot be opened again: {} (it was there); try again",
                    printable(path_), name_, hdf5_reason());

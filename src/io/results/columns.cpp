@@ -11,6 +11,8 @@ namespace magister {
 ResultsColumns::ResultsColumns(PosixFile file, std::vector<PlacedColumn> columns)
     : file_(std::move(file)), columns_(std::move(columns)) {
   for (std::size_t i = 0; i < columns_.size(); ++i) by_path_[columns_[i].spec.path] = i;
+  if (std::any_of(columns_.begin(), columns_.end(), [](const PlacedColumn& column) { return column.is_packed; }))
+    packed_ = std::make_shared<Hdf5Rows>(file_.path());
 }
 
 const PlacedColumn* ResultsColumns::find(const std::string& path) const {
@@ -64,6 +66,7 @@ void ResultsColumns::read(const PlacedColumn& column, std::uint64_t first_row, s
       "aside with --fresh",
       printable(file_.path()), data.size(), first_row, printable(column.spec.path), column.spec.num_rows,
       column.row_bytes());
+  if (column.is_packed) return packed_->read(column, first_row, data);
   if (mpio_ && !data.empty()) return mpio_->read(column, first_row, data);
   file_.read_at(column.offset + first_row * column.row_bytes(), data);
 }

@@ -1,5 +1,5 @@
 // ResultsColumns: the datasets of an open results file as plain bytes at fixed offsets, and the units that stand in them.
-// What the writer and all readers share; HDF5 is not asked here.
+// What the writer and all readers share; HDF5 is asked only for what another program has packed.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/posix_file.h"
+#include "io/results/hdf5_rows.h"
 #include "io/results/layout.h"
 #include "io/results/unit_bytes.h"
 #include "magister/core/types.h"
@@ -50,6 +51,8 @@ class ResultsColumns {
   // Rows [first_row, ...) of a column; data is whole rows. Any thread.
   void write(const std::string& path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data) const;
+  // Of columns that are packed (PlacedColumn::is_packed).
+  Hdf5Rows& packed() const { return *packed_; }
   // T has the size of a row.
   template <typename T>
   std::vector<T> rows(const std::string& path, std::uint64_t first_row, std::uint64_t count) const {
@@ -95,7 +98,8 @@ class ResultsColumns {
   std::vector<PlacedColumn> columns_;
   std::map<std::string, std::size_t> by_path_;
   ResultsAccess access_;
-  std::shared_ptr<MpioFile> mpio_;  // null: rows travel by pwrite. Shared only because the type is not known here
+  std::shared_ptr<Hdf5Rows> packed_;  // null: no column is
+  std::shared_ptr<MpioFile> mpio_;    // null: rows travel by pwrite. Shared only because the type is not known here
 };
 
 // A column of u64 that is asked for ascending places: read in blocks, for a system call a value would take 0.5 us each.

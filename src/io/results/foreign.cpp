@@ -6,14 +6,33 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <vector>
 
+#include "io/results/columns.h"
 #include "io/results/layout.h"
+#include "io/results/text_heap.h"
 #include "magister/core/error.h"
 
 namespace magister {
 namespace {
 
 constexpr rlim_t kSeconds = 60;  // of a processor; the metadata of 10^7 records takes some milliseconds
+
+// First and last rows: with them the index of chunks is read, and a chunk unpacked.
+void try_packed(const ResultsColumns& columns) {
+  for (const PlacedColumn& column : columns.all()) {
+    if (!column.is_packed || column.spec.num_rows == 0) continue;
+    for (const std::uint64_t row : {std::uint64_t{0}, column.spec.num_rows - 1}) {
+      if (column.spec.type == ColumnType::kText) {
+        TextHeap(columns, column).text(row);
+        continue;
+      }
+      std::vector<std::byte> bytes(column.row_bytes());
+      columns.read(column, row, bytes);
+    }
+  }
+}
 
 [[noreturn]] void read_and_end(const std::string& path) {
   const rlimit seconds{kSeconds, kSeconds};
@@ -22,7 +41,8 @@ constexpr rlim_t kSeconds = 60;  // of a processor; the metadata of 10^7 records
   ::setrlimit(RLIMIT_CORE, &no_core);
   try {
     read_attributes(path);
-    read_layout(path);
+    const ResultsColumns columns(PosixFile(path, PosixFile::Access::kRead), read_layout(path));
+    try_packed(columns);
     read_default_plot(path);
   } catch (...) {
     // A refusal: this process will come to the same one, with its words.

@@ -1,7 +1,8 @@
-// Reading the metadata of a results file that may be damaged or foreign: names, types, shapes and places only. No dataset
-// is read through HDF5, no link leads to another file, and every size is checked against the file before it is used.
+// Reading the metadata of a results file that may be damaged or foreign: names, types, shapes and places only. No dataset of rows
+// is read here, no link leads to another file, and every size is checked against the file before it is used.
 #include <filesystem>
 
+#include "io/hdf5_chunks.h"
 #include "io/hdf5_types.h"
 #include "io/posix_file.h"
 #include "io/results/layout.h"
@@ -11,20 +12,23 @@ namespace magister {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 1 << 20;
+constexpr std::uint64_t kMostPacked = 2048;          // bytes in one: deflate reaches 1,032
 constexpr std::size_t kMaxLongTextBytes = 64 << 20;  // an experiment file has at most 4 MiB
 
 // Opens for reading what PosixFile accepts: a folder, a FIFO or a missing file never reaches HDF5.
 H5File open_for_reading(const std::string& path) {
   const PosixFile probe(path, PosixFile::Access::kRead);
   silence_hdf5();
-  const H5Properties access = file_access();
+  const H5Properties access = read_access();
   H5Pset_elink_file_cache_size(access.get(), 0);
   H5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
-  MAGISTER_CHECK(file.get() >= 0, ExitCode::kData,
-                 "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 "
-                 "file); use another file, or put it aside with --fresh",
-                 printable(path), hdf5_reason());
-  return file;
+  if (file.get() >= 0) return file;
+  const std::string newer = newer_format();
+  MAGISTER_CHECK(newer.empty(), ExitCode::kData, "{}: cannot be opened {}", printable(path), newer);
+  fail(ExitCode::kData,
+       "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 file); use another file, or put it aside "
+       "with --fresh",
+       printable(path), hdf5_reason());
 }
 
 // The type of an attribute that holds one value; anything else is refused before a byte of it is read.
@@ -98,23 +102,59 @@ H5Properties inside_only() {
   return access;
 }
 
-PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t file_bytes, const std::string& path) {
+H5Dataset open_column(hid_t file, const std::string& column, const std::string& path) {
   const H5Properties access = inside_only();
-  const H5Dataset dataset(H5Dopen2(file, column.c_str(), access.get()));
-  MAGISTER_CHECK(dataset.get() >= 0, ExitCode::kData,
-                 "{}: dataset {} is missing (the file was changed or is not a results "
-                 "file); use another file",
-                 printable(path), printable(column));
+  H5Dataset dataset(H5Dopen2(file, column.c_str(), access.get()));
+  if (dataset.get() >= 0) return dataset;
+  const std::string newer = newer_format();
+  MAGISTER_CHECK(newer.empty(), ExitCode::kData, "{}: dataset {} cannot be opened {}", printable(path),
+                 printable(column), newer);
+  fail(ExitCode::kData, "{}: dataset {} is missing (the file was changed or is not a results file); use another file",
+       printable(path), printable(column));
+}
+
+// Whether its bytes stand where H5Dget_offset says, and those of its texts where their descriptors say.
+bool has_places(hid_t file, const H5Properties& creation, bool is_text, const std::string& path) {
+  if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) return false;
+  if (!is_text) return true;
+  hsize_t user_block = 0;  // addresses in the file are counted from behind it
+  const H5Properties of_file(MAGISTER_READ_HDF5(H5Fget_create_plist(file), path));
+  MAGISTER_READ_HDF5(H5Pget_userblock(of_file.get(), &user_block), path);
+  return user_block == 0;
+}
+
+// Where its bytes stand, or that HDF5 must be asked for them.
+void place_column(hid_t file, const H5Dataset& dataset, const H5Properties& creation, std::uint64_t file_bytes,
+                  const std::string& path, PlacedColumn& placed) {
+  const std::string& column = placed.spec.path;
+  const std::uint64_t bytes = checked_multiply(placed.spec.num_rows, placed.row_bytes(), printable(column));
+  placed.is_packed = !has_places(file, creation, placed.spec.type == ColumnType::kText, path);
+  if (placed.is_packed) {
+    require_filters(creation, path, column);
+    MAGISTER_CHECK(bytes / kMostPacked <= file_bytes, ExitCode::kData,
+                   "{}: dataset {} has {} rows, more than {} bytes can be packed in (the file is damaged); use another "
+                   "file",
+                   printable(path), printable(column), placed.spec.num_rows, file_bytes);
+  }
+  if (bytes == 0 || placed.is_packed) return;
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  MAGISTER_CHECK(offset != HADDR_UNDEF && checked_add(offset, bytes, printable(column)) <= file_bytes, ExitCode::kData,
+                 "{}: dataset {} reaches beyond the file's {} bytes (it is cut short); use another file",
+                 printable(path), printable(column), file_bytes);
+  placed.offset = offset;
+}
+
+PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t file_bytes, const std::string& path) {
+  const H5Dataset dataset = open_column(file, column, path);
   const H5Type type(MAGISTER_READ_HDF5(H5Dget_type(dataset.get()), path));
   const H5Space space(MAGISTER_READ_HDF5(H5Dget_space(dataset.get()), path));
   const H5Properties creation(MAGISTER_READ_HDF5(H5Dget_create_plist(dataset.get()), path));
   hsize_t dimensions[2] = {0, 0};
   const int rank = H5Sget_simple_extent_ndims(space.get());
-  MAGISTER_CHECK((rank == 1 || rank == 2) && H5Pget_layout(creation.get()) == H5D_CONTIGUOUS &&
+  MAGISTER_CHECK((rank == 1 || rank == 2) && H5Pget_layout(creation.get()) != H5D_VIRTUAL &&
                      H5Pget_external_count(creation.get()) == 0,
                  ExitCode::kData,
-                 "{}: dataset {} is not laid out as magister writes it (the file was changed); use another "
-                 "file",
+                 "{}: dataset {} is no table of rows in this file itself (the file was changed); use another file",
                  printable(path), printable(column));
   MAGISTER_READ_HDF5(H5Sget_simple_extent_dims(space.get(), dimensions, nullptr), path);
   PlacedColumn placed;
@@ -122,23 +162,17 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   placed.spec.type = column_type(type.get(), path, column);
   placed.spec.num_rows = dimensions[0];
   placed.spec.width = placed.spec.type == ColumnType::kUtf8 ? H5Tget_size(type.get()) : dimensions[1];
+  place_column(file, dataset, creation, file_bytes, path, placed);
   // One row a row: a second dimension of strings, or one of no entries, is never written.
   const bool is_text = placed.spec.type == ColumnType::kText;
   MAGISTER_CHECK((rank == 1 || (placed.spec.type != ColumnType::kUtf8 && !is_text && placed.spec.width > 0)) &&
-                     (!is_text || H5Dget_storage_size(dataset.get()) == placed.num_bytes()),
+                     (!is_text || placed.is_packed || H5Dget_storage_size(dataset.get()) == placed.num_bytes()),
                  ExitCode::kData,
                  "{}: dataset {} has a shape that magister never writes (the file was changed); use another file",
                  printable(path), printable(column));
   placed.spec.comment = read_text_attribute(dataset.get(), "comment", path);
   if (H5Aexists(dataset.get(), "units") > 0) placed.spec.units = read_text_attribute(dataset.get(), "units", path);
   placed.spec.extent = read_extent(dataset.get(), path, column);
-  const std::uint64_t bytes = checked_multiply(placed.spec.num_rows, placed.row_bytes(), printable(column));
-  if (bytes == 0) return placed;
-  const haddr_t offset = H5Dget_offset(dataset.get());
-  MAGISTER_CHECK(offset != HADDR_UNDEF && checked_add(offset, bytes, printable(column)) <= file_bytes, ExitCode::kData,
-                 "{}: dataset {} reaches beyond the file's {} bytes (it is cut short); use another file",
-                 printable(path), printable(column), file_bytes);
-  placed.offset = offset;
   return placed;
 }
 

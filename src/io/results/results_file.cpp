@@ -27,6 +27,12 @@ std::string partial(const std::string& final_path) { return final_path + ".parti
 
 // Opened for rows of ranks on any host.
 ResultsColumns open_shared(const std::string& path, std::vector<PlacedColumn> placed, const ResultsAccess& access) {
+  for (const PlacedColumn& column : placed) {
+    MAGISTER_CHECK(!column.is_packed, ExitCode::kData,
+                   "{}: dataset {} was packed by another program (a run writes rows to fixed places, and nothing is "
+                   "overwritten); put back the file as it was, or put it aside with --fresh",
+                   printable(path), printable(column.spec.path));
+  }
   PosixFile file(path);
   file.protect_neighbours();
   ResultsColumns columns(std::move(file), std::move(placed));

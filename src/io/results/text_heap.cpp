@@ -131,6 +131,8 @@ std::string_view TextHeap::read_text(std::uint64_t row, std::span<const std::byt
 }
 
 void TextHeap::for_each(IndexRange rows, const std::function<void(std::uint64_t, std::string_view)>& visit) {
+  if (column_.spec.type == ColumnType::kText && column_.is_packed)
+    return columns_.packed().for_each_text(column_, rows, visit);
   const std::uint64_t width = column_.row_bytes();
   std::vector<std::byte> block;
   const std::uint64_t at_once = std::clamp<std::uint64_t>((1 << 20) / width, 1, kRowsAtOnce);

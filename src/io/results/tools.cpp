@@ -61,6 +61,11 @@ void add_progress(const ResultsReader& file, ordered_json& all) {
 // Bytes of the strings of any length, by their descriptors; those that are not written yet have none.
 std::uint64_t text_bytes(const ResultsReader& file, const PlacedColumn& column) {
   std::uint64_t sum = 0;
+  if (column.is_packed) {
+    file.for_each_text(column.spec.path, {0, column.spec.num_rows},
+                       [&](std::uint64_t, std::string_view text) { sum += text.size(); });
+    return sum;
+  }
   file.columns().for_each_piece(column, {0, column.spec.num_rows},
                                 [&](std::uint64_t, std::span<const std::byte> bytes) {
                                   for (std::size_t at = 0; at < bytes.size(); at += column.row_bytes()) {
@@ -79,7 +84,11 @@ ordered_json describe_column(const ResultsReader& file, const PlacedColumn& colu
   if (column.spec.type == ColumnType::kUtf8) entry["string_bytes"] = column.spec.width;
   entry["bytes"] = column.num_bytes();
   if (column.spec.type == ColumnType::kText) entry["text_bytes"] = text_bytes(file, column);
-  entry["file_offset"] = column.offset;
+  if (column.is_packed) {
+    entry["packed"] = true;
+  } else {
+    entry["file_offset"] = column.offset;
+  }
   if (!column.spec.units.empty()) entry["units"] = column.spec.units;
   entry["comment"] = column.spec.comment;
   return entry;
