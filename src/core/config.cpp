@@ -325,6 +325,10 @@ void ConfigNode::resolve_as(std::string_view key, const std::vector<std::int64_t
   resolved_->member(key) = std::move(list);
 }
 
+void ConfigNode::resolve_as(std::string_view key, std::int64_t number) {
+  resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", number), {}, {}, {}};
+}
+
 std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, std::int64_t least, std::int64_t most) {
   declare(key, integer_rule(least, most));
   if (is_list(key)) return integers(key, least, most);

@@ -125,6 +125,7 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
 struct ConfigPlan {
   std::vector<GroupModel> models;
   std::string cpus_alone;  // why it is counted for CPUs; empty: for GPUs
+  LengthNotes lengths;
 
   const GroupModel& own() const { return models.front(); }
   MemoryParts needed(int tp_size) const { return group_memory(models, tp_size); }
@@ -142,7 +143,7 @@ struct ConfigPlan {
   }
 };
 
-ConfigPlan config_plan(const Task& task, const LayoutConfig& layout) {
+ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   const ModelSection section = task.model_section().stand_in();
   ConfigPlan plan;
   plan.models.push_back(model_of(section, ""));
@@ -157,6 +158,10 @@ ConfigPlan config_plan(const Task& task, const LayoutConfig& layout) {
                  "`model` of its own",
                  on_gpus ? "beside model.dtype: f32" : "and " + plan.cpus_alone);
   const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
+  plan.lengths = task.fit_lengths(positions_of(plan.own().config), [](const ModelSection& other) {
+    const ModelSection found = other.stand_in();
+    return std::filesystem::exists(found.path) ? positions_of(model_of(found, "").config) : Positions{};
+  });
   MAGISTER_CHECK(
       !section.throughput_decoding || (on_gpus && (section.dtype == "auto" || section.dtype == "bf16")),
       ExitCode::kConfig,
@@ -232,7 +237,7 @@ void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int
 
 }  // namespace
 
-std::string plan_from_config(const Task& task, const LayoutConfig& layout, std::uint64_t device_bytes) {
+std::string plan_from_config(Task& task, const LayoutConfig& layout, std::uint64_t device_bytes) {
   const ConfigPlan plan = config_plan(task, layout);
   const GroupModel& own = plan.own();
   const ModelConfig& config = own.config;
@@ -247,6 +252,7 @@ std::string plan_from_config(const Task& task, const LayoutConfig& layout, std::
     out += fmt::format("  {:<9} {}\n", beside.name, model_words({beside.config, beside.dtype, beside.scheme}));
   }
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
+  for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);
   out += formats_table(config, listed_sizes(plan.models, requested));
   out += sizes_table(plan, listed_sizes(plan.models, listed), shown, device_bytes);
   const std::size_t number_bytes = plan.cpus_alone.empty() ? c10::elementSize(activation_dtype(own.dtype)) : 4;

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "magister/core/error.h"
-#include "magister/model/rope.h"
 #include "magister/run/guide.h"
+#include "magister/run/length_key.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
 
@@ -17,19 +17,20 @@ namespace magister {
 void check_positions(const ModelConfig& model, const std::string& length_place, std::uint64_t max_prompt_length,
                      std::uint64_t max_new_tokens) {
   const std::uint64_t longest = max_prompt_length + max_new_tokens;
+  const std::string said = max_new_tokens == 0 ? fmt::format("{} is {}", length_place, max_prompt_length)
+                                               : fmt::format("{} is {} and max_new_tokens {}, together {}",
+                                                             length_place, max_prompt_length, max_new_tokens, longest);
+  const char* const what = max_new_tokens == 0 ? "lower it" : "lower one of them";
+  const Positions positions = positions_of(model);
   MAGISTER_CHECK(
-      model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-      ExitCode::kConfig,
-      "{} is {} and max_new_tokens {}, together {}, but the model was made for {} positions (texts beyond them would "
-      "be "
-      "meaningless); lower one of them",
-      length_place, max_prompt_length, max_new_tokens, longest, model.max_position_embeddings);
-  const std::int64_t shared = positions_of_shared_rope(model);
-  MAGISTER_CHECK(
-      longest <= static_cast<std::uint64_t>(shared), ExitCode::kConfig,
-      "{} is {} and max_new_tokens {}, together {}, but from {} positions on this model's rotary frequencies "
-      "depend on a text's length (all keys in the cache would have to turn again); lower one of them",
-      length_place, max_prompt_length, max_new_tokens, longest, shared);
+      positions.whole == 0 || longest <= positions.whole, ExitCode::kConfig,
+      "{}, but the model was made for {} positions (texts beyond them would be meaningless); {}, or leave it to the "
+      "model with auto",
+      said, positions.whole, what);
+  MAGISTER_CHECK(longest <= positions.cached, ExitCode::kConfig,
+                 "{}, but from {} positions on this model's rotary frequencies depend on a text's length (all keys in "
+                 "the cache would have to turn again); {}, or leave it to the model with auto",
+                 said, positions.cached, what);
 }
 
 std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,

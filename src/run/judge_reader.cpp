@@ -34,7 +34,7 @@ JudgedPrompt VerdictReader::begin(std::vector<TokenId> prompt) const {
 GenerationRequest VerdictReader::request(std::uint64_t record, std::uint64_t sample, const JudgedPrompt& prompt) const {
   GenerationRequest request{record, sample, prompt.context};
   if (prompt.stage == Stage::kReply) {
-    request.max_new_tokens = static_cast<std::int64_t>(source_.rules.max_new_tokens);
+    request.max_new_tokens = static_cast<std::int64_t>(source_.rules.max_new_tokens.tokens());
   } else {
     request.wanted = prompt.stage == Stage::kTen ? std::span(zero_) : std::span(verdict_ids_);
   }

@@ -93,11 +93,13 @@ JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& cont
       prompts_(config_, checkpoint_),
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)),
-      ends_(config.max_new_tokens > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
-      rules_(config.max_new_tokens > 0 ? checkpoint_.rules() : nullptr),
+      ends_(config.max_new_tokens.tokens() > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
+      rules_(config.max_new_tokens.tokens() > 0 ? checkpoint_.rules() : nullptr),
       reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
-  check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
-  if (config_.max_new_tokens > 0 && config_.use_chat_template) warn_of_unended_turn(checkpoint_, config_.name, ends_);
+  check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length.tokens(),
+                  config_.max_new_tokens.tokens());
+  if (config_.max_new_tokens.tokens() > 0 && config_.use_chat_template)
+    warn_of_unended_turn(checkpoint_, config_.name, ends_);
 }
 
 void JudgeReward::check_head() const {
@@ -114,12 +116,10 @@ Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll
   return attributes;
 }
 
-PassShape JudgeReward::pass() const {
-  return {kTokens, config_.max_prompt_length + config_.max_new_tokens, 0, kSequences};
-}
+PassShape JudgeReward::pass() const { return {kTokens, config_.longest_text(), 0, kSequences}; }
 
 std::int64_t JudgeReward::num_pages() const {
-  return pages_of_texts(model_, 1, pass(), config_.max_prompt_length + config_.max_new_tokens, kSequences);
+  return pages_of_texts(model_, 1, pass(), config_.longest_text(), kSequences);
 }
 
 MemoryParts JudgeReward::memory() const {
@@ -142,10 +142,10 @@ std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const std::string& nee
   std::vector<std::vector<TokenId>> prompts = prompts_.encode(record, texts);
   for (const std::vector<TokenId>& prompt : prompts) {
     MAGISTER_CHECK(
-        !prompt.empty() && prompt.size() <= config_.max_prompt_length, ExitCode::kData,
+        !prompt.empty() && prompt.size() <= config_.max_prompt_length.tokens(), ExitCode::kData,
         "{}: the judge's prompt with a text has {} tokens, and {}.max_prompt_length is {} (a prompt is never "
         "cut); raise it, with which the run goes on, or shorten the record",
-        where, prompt.size(), config_.name, config_.max_prompt_length);
+        where, prompt.size(), config_.name, config_.max_prompt_length.tokens());
   }
   return prompts;
 }

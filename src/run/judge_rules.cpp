@@ -57,8 +57,8 @@ void read_judge_method(ConfigNode& node, JudgeRules& rules) {
   const bool decode = rules.method == JudgeMethod::kDecode;
   ConfigNode reply =
       node.only_if(decode, "is given without `method: decode` (no reply is written); set the method or remove it");
-  const std::int64_t max_new_tokens = reply.integer("max_new_tokens", 256, 1, 1 << 16);
-  rules.max_new_tokens = decode ? static_cast<std::uint64_t>(max_new_tokens) : 0;
+  const LengthKey max_new_tokens(reply, "max_new_tokens", 256, 1, 1 << 16);
+  rules.max_new_tokens = decode ? max_new_tokens : LengthKey();
   rules.read = chosen<JudgeRead>(reply, "read", {"score", "word", "substring"});
   if (rules.read == JudgeRead::kSubstring && rules.mode != JudgeMode::kReference) {
     node.reject(
@@ -82,7 +82,7 @@ void read_judge_classes(ConfigNode& node, JudgeRules& rules) {
 void read_judge_length(ConfigNode& node, JudgeRules& rules) {
   rules.use_chat_template = node.choice("chat_template", {"auto", "off"}, "auto") == "auto";
   rules.length_place = node.place("max_prompt_length");
-  rules.max_prompt_length = node.count("max_prompt_length", 4096, 1, 1 << 24);
+  rules.max_prompt_length = LengthKey(node, "max_prompt_length", 4096, 1, 1 << 24);
 }
 
 }  // namespace magister

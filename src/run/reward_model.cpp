@@ -58,13 +58,14 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
                  "{}: {} has {} labels (a reward is one number); name a reward model "
                  "(...ForSequenceClassification with one label)",
                  section.place, printable(checkpoint_.path(), 4096), model.labels.size());
-  MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
-                     texts.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig,
-                 "{} is {}, but the reward model {} was made for {} positions (nothing says what longer texts are "
-                 "worth); choose at most {}, or name another reward model",
-                 texts.length_place, texts.max_length, printable(checkpoint_.path(), 4096),
-                 model.max_position_embeddings, model.max_position_embeddings);
+  MAGISTER_CHECK(
+      model.max_position_embeddings <= 0 ||
+          texts.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
+      ExitCode::kConfig,
+      "{}: a prompt and its text may have {} tokens, but the reward model {} was made for {} positions (nothing "
+      "says what longer texts are worth); lower it, leave it to the models with auto, or name another reward "
+      "model",
+      texts.length_place, texts.max_length, printable(checkpoint_.path(), 4096), model.max_position_embeddings);
   tokenizer_ = &checkpoint_.tokenizer();
   if (!dataset_.messages_field.empty()) chat_.emplace(checkpoint_, dataset_);
 }

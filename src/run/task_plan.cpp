@@ -88,6 +88,7 @@ PlanReport TaskRunner::plan() {
     if (awaits_earlier() || !plan_from_file(report)) plan_samples(report);
     longest = report.longest_sample;
   }
+  report.notes.insert(report.notes.end(), lengths_.begin(), lengths_.end());
   if (model_stands_in_) {
     for (auto& note : stand_in_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
   }

@@ -54,10 +54,11 @@ void check_head(const Task& task, const Checkpoint& checkpoint) {
 
 }  // namespace
 
-TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks)
+TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_ranks)
     : task_(task),
       context_(std::move(context)),
       checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
+      lengths_(fit_lengths()),
       layout_(layout_beside_hashing(plan_ranks)),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
@@ -89,6 +90,16 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     if (part.size == tp_size_) job_ = jobs_.back().get();
   }
   check_first_record();
+}
+
+LengthNotes TaskRunner::fit_lengths() {
+  if (checkpoint_.section().none) return {};
+  LengthNotes notes = task_.fit_lengths(positions_of(checkpoint_.config()), [&](const ModelSection& section) {
+    bool stands_in = false;
+    return positions_of(Checkpoint(model_by_now(section, context_, stands_in)).config());
+  });
+  if (context_.resolve) context_.resolve(context_);
+  return notes;
 }
 
 // Of the task that runs first: to open devices, tokenizer and data takes as long as much of the hashing.

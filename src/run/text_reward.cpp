@@ -40,6 +40,17 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
   return reward;
 }
 
+std::uint64_t positions_of_reward(const RewardConfig& reward, const PositionsOf& of) {
+  return reward.model ? of(*reward.model).whole : 0;
+}
+
+void fit_judge(RewardConfig& reward, const PositionsOf& of, LengthNotes& notes) {
+  if (!reward.judge || both_written(reward.judge->max_prompt_length, reward.judge->max_new_tokens)) return;
+  LengthNotes own;
+  fit_lengths(reward.judge->max_prompt_length, reward.judge->max_new_tokens, of(reward.judge->model).cached, own);
+  for (auto& [key, words] : own) notes.emplace_back("the judge's " + key, std::move(words));
+}
+
 TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context,
                        const std::optional<gpu::Queue>& gpu)
     : config_(config) {

@@ -63,7 +63,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "    dataset:\n"
             "      path: d.jsonl\n"
             "      text: text\n"
-            "    max_length: 2048\n"
+            "    max_length: auto\n"
             "    overflow: truncate\n"
             "    encoding: plain\n"
             "    top_k: 64\n"

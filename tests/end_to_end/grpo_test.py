@@ -280,7 +280,7 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
             self.refused("nobody", 78, "no train task of objective reward or value before this one is named nobody", overrides=(G + "reward.model.task=nobody",))
             config = json.loads((folder / "config.json").read_text())
             (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 63}))
-            self.refused("short", 78, "train.max_length is 64, but the reward model", "was made for 63 positions", overrides=())
+            self.refused("short", 78, "train.max_length: a prompt and its text may have 64 tokens, but the reward model", "was made for 63 positions", overrides=())
             (folder / "config.json").write_text(json.dumps(config))
         finally:
             self.world.text = text

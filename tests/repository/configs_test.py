@@ -139,7 +139,7 @@ class Configs(unittest.TestCase):
             keys = {key: value for key, value in keys.items() if not key.startswith("rollout.reward.judge.") or key.endswith(".judge.model.path")}  # as train.grpo.reward.judge
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", "rollout.reward.verifier", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.max_length", "score.score.verifier", "rollout.reward.verifier", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)

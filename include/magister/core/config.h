@@ -78,6 +78,8 @@ class ConfigNode {
   std::vector<std::int64_t> integers_or_auto(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
   // What stands for a list in the resolved experiment, where several spellings of such a list mean the same, or none does.
   void resolve_as(std::string_view key, const std::vector<std::int64_t>& numbers);
+  // What stands for a key of integer_or_auto() that is `auto` once it is known what that is: as if the number were written.
+  void resolve_as(std::string_view key, std::int64_t number);
   // One whole number or a list of them; absent: none.
   std::vector<std::int64_t> optional_integers(std::string_view key, std::int64_t least,
                                               std::int64_t most = kMaxInteger);

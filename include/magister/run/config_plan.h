@@ -14,6 +14,6 @@ class Task;
 // that size are stored in. Counted as a run counts it on GPUs, or on CPUs where layout.devices says so or the model is not computed on GPUs, with
 // the models that stand beside the task's own. device_bytes: memory of one device, 0: unknown, of which a GPU gives kUsableGpuShare. Throws
 // Error(kConfig) with the smallest group that fits when the requested one does not, or when none does.
-std::string plan_from_config(const Task& task, const LayoutConfig& layout, std::uint64_t device_bytes);
+std::string plan_from_config(Task& task, const LayoutConfig& layout, std::uint64_t device_bytes);
 
 }  // namespace magister

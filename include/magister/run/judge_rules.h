@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "magister/core/config.h"
+#include "magister/run/length_key.h"
 
 namespace magister {
 
@@ -28,13 +29,16 @@ struct JudgeRules {
   std::vector<JudgePromptConfig> prompts = {{}};  // each of them judges every text
   JudgeMethod method = JudgeMethod::kPrefill;
   JudgeRead read = JudgeRead::kScore;
-  std::uint64_t max_new_tokens = 0;           // of a reply; 0: none is written
+  LengthKey max_new_tokens;                   // of a reply; 0: none is written
   std::map<std::string, std::string> fields;  // name in the prompt -> name in the record, where they differ
   std::uint64_t num_classes = 5;              // rubric: scores 1 .. n; choice: the first n letters
   double low_mass = 0.5;                      // below this probability of all verdicts together a row is `low_mass`
   bool use_chat_template = true;              // off: system and user prompt as plain text
-  std::uint64_t max_prompt_length = 4096;
+  LengthKey max_prompt_length;
   std::string length_place;  // its file:line:column and key
+
+  // Of prompt and text together.
+  std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
 // Keys, each as task `judge` has it, in its order. The last of them are read one by one, for the task has others in between.

@@ -17,6 +17,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/length_key.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
@@ -182,6 +183,9 @@ class Task {
   virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.
   virtual std::int64_t head_labels() const { return 0; }
+  // Lengths that the keys leave to the models become what these allow; what is not as usual is noted. Whenever the task is opened, before anything
+  // that depends on a length. own: of its model. Local, the same on every rank.
+  virtual LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
   // device: what `auto` stands for where it says something.
   virtual PassShape pass_shape(const PassLimits& device) const = 0;
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.

@@ -24,7 +24,7 @@ class TaskRunner {
   // this only records, disks and machines can be at fault. plan_ranks: the layout of so many ranks like these is planned and run() is
   // not called. Throws Error(kStopped) on every rank when the job is asked to stop meanwhile. task is kept by reference.
   // Collective over context.world.
-  TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks = {});
+  TaskRunner(Task& task, RunContext context, std::optional<int> plan_ranks = {});
   TaskRunner(const TaskRunner&) = delete;
   TaskRunner& operator=(const TaskRunner&) = delete;
   ~TaskRunner() = default;
@@ -45,6 +45,7 @@ class TaskRunner {
   PlanReport plan();
 
  private:
+  LengthNotes fit_lengths();
   LayoutConfig layout_beside_hashing(const std::optional<int>& plan_ranks);
   std::string working_path() const;
   Attributes identity();
@@ -70,10 +71,11 @@ class TaskRunner {
   std::optional<std::string> time_note(const PlanReport& report) const;
   bool plan_from_file(PlanReport& report);
 
-  const Task& task_;
+  Task& task_;
   RunContext context_;
   bool model_stands_in_;
   Checkpoint checkpoint_;
+  LengthNotes lengths_;
   LayoutConfig layout_;
   int num_ranks_;
   std::optional<GpuGroup> group_;   // of a run

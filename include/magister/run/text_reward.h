@@ -10,6 +10,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/judge_reward.h"
+#include "magister/run/length_key.h"
 #include "magister/run/reward_model.h"
 #include "magister/run/run_context.h"
 #include "magister/run/verifier_config.h"
@@ -29,6 +30,10 @@ struct RewardConfig {
 
 // The keys of a section `reward`. applies: without a reward it is a fault.
 RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& experiment);
+
+// Positions for a prompt with a text, of a reward model; 0: none. A judge's own lengths become what its model allows.
+std::uint64_t positions_of_reward(const RewardConfig& reward, const PositionsOf& of);
+void fit_judge(RewardConfig& reward, const PositionsOf& of, LengthNotes& notes);
 
 class TextReward {
  public:

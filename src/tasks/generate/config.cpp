@@ -71,8 +71,8 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
   config.length_place = node.place("max_prompt_length");
-  config.max_prompt_length = node.count("max_prompt_length", 2048, 1, 1 << 24);
-  config.max_new_tokens = node.count("max_new_tokens", 256, 1, 1 << 20);
+  config.max_prompt_length = LengthKey(node, "max_prompt_length", 2048, 1, 1 << 24);
+  config.max_new_tokens = LengthKey(node, "max_new_tokens", 256, 1, 1 << 20);
   read_counts(node, config);
   config.sampling = read_sampling(node);
   config.logit_bias = read_logit_bias(node);

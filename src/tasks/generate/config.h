@@ -13,6 +13,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/guide.h"
+#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 #include "tasks/generate/constraint_config.h"
 
@@ -30,12 +31,12 @@ struct LogitBias {
 
 struct GenerateConfig {
   std::string name = "answers";
-  ModelSection model;                      // the task's own or the experiment's
-  DatasetConfig dataset;                   // with slice
-  std::uint64_t seed = 0;                  // the experiment's
-  std::uint64_t max_prompt_length = 2048;  // tokens; a longer prompt is refused
-  std::string length_place;                // of max_prompt_length: file:line:column and key
-  std::uint64_t max_new_tokens = 256;
+  ModelSection model;           // the task's own or the experiment's
+  DatasetConfig dataset;        // with slice
+  std::uint64_t seed = 0;       // the experiment's
+  LengthKey max_prompt_length;  // tokens; a longer prompt is refused
+  std::string length_place;     // of max_prompt_length: file:line:column and key
+  LengthKey max_new_tokens;
   std::uint64_t n = 1;        // texts per record
   std::uint64_t best_of = 1;  // texts written for a record, of which the n with the best mean log-probability stay
   SamplingParams sampling;    // without logit_bias, whose ids the tokenizer gives
@@ -50,6 +51,9 @@ struct GenerateConfig {
   std::uint64_t max_sequences = 0;   // written at the same time; 0: auto
   std::uint64_t token_budget = 0;    // tokens of a forward pass; 0: auto
   bool share_prefixes = true;
+
+  // Of prompt and text together.
+  std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment);

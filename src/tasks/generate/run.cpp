@@ -64,7 +64,8 @@ class Writer final : public GeneratorShard {
     const std::uint64_t count = run_.config.best_of;
     records_[source] = {unit, decode_context(run_.tokenizer, prompt), std::vector<Generation>(count), count};
     generator_->add(
-        {source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
+        {source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens.tokens()), run_.constraint},
+        count);
     return count;
   }
 
@@ -97,7 +98,7 @@ class Writer final : public GeneratorShard {
 
 std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
                              std::uint64_t longest_prompt) {
-  return pages_of_texts(model, tp_size, pass, longest_prompt + config.max_new_tokens, config.max_sequences);
+  return pages_of_texts(model, tp_size, pass, longest_prompt + config.max_new_tokens.tokens(), config.max_sequences);
 }
 
 void run_generate_units(const GenerateRun& run) {

@@ -38,7 +38,7 @@ class GenerateJob final : public TaskJob {
         {"completions", std::to_string(plan.num_samples * config_.n)},
         {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
                                     packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
-        {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens)}};
+        {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens.tokens())}};
     if (value_) notes.emplace_back("guide", value_->words());
     return notes;
   }
@@ -60,7 +60,7 @@ class GenerateJob final : public TaskJob {
     return {plan.num_samples,
             plan.num_tokens,
             config_.n,
-            config_.max_new_tokens,
+            config_.max_new_tokens.tokens(),
             plan.key_bytes,
             config_.top_logprobs,
             value_ != nullptr,
@@ -91,7 +91,7 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
       model_(inputs.checkpoint.config()),
       tokenizer_(inputs.checkpoint.tokenizer()),
       sampling_(config_.sampling) {
-  check_positions(model_, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
+  check_positions(model_, config_.length_place, config_.max_prompt_length.tokens(), config_.max_new_tokens.tokens());
   MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
                  "{} is {} (the "
                  "vocabulary has {} entries); lower it",
@@ -105,9 +105,9 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
     constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
   }
   if (config_.guide) {
-    value_ = std::make_unique<ValueModel>(*config_.guide, inputs,
-                                          GuidedTexts{config_.max_prompt_length + config_.max_new_tokens,
-                                                      config_.max_sequences, config_.token_budget, pass_});
+    value_ = std::make_unique<ValueModel>(
+        *config_.guide, inputs,
+        GuidedTexts{config_.longest_text(), config_.max_sequences, config_.token_budget, pass_});
     reference_.beside_bytes = value_->bytes_beside_reference();
   }
   if (config_.dataset.messages_field.empty()) return;
@@ -128,7 +128,8 @@ Attributes GenerateJob::identity() {
 MemoryParts GenerateJob::memory(const PlanNumbers& plan) const {
   if (!value_ || value_->params().multiplier == 0) return {};
   MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
-  for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens)) parts.push_back(std::move(part));
+  for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens.tokens()))
+    parts.push_back(std::move(part));
   return parts;
 }
 
@@ -168,13 +169,13 @@ void GenerateJob::add_logit_bias() {
 
 SampleRules GenerateJob::rules() {
   SampleRules rules;
-  rules.max_length = config_.max_prompt_length;
+  rules.max_length = config_.max_prompt_length.tokens();
   rules.overflow = Overflow::kError;
   rules.length_key = "max_prompt_length";
   rules.may_cut = false;
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr;
-  rules.unit_tokens = config_.max_prompt_length;
+  rules.unit_tokens = config_.max_prompt_length.tokens();
   rules.unit_samples = 1;  // a record is committed as soon as its completions are there
   rules.min_length = 1;
   if (chat_) {
@@ -208,7 +209,8 @@ void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
 void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const GenerateShape size = shape(plan);
   warn_of_long_texts(size);
-  const std::int64_t value_pages = value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens) : 0;
+  const std::int64_t value_pages =
+      value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens.tokens()) : 0;
   run_generate_units({run, config_, size, tokenizer_, stops_, sampling_, constraint_.get(), value_.get(),
                       run.cache_pages, value_pages});
 }
@@ -223,13 +225,20 @@ class Generate final : public Task {
     const PassShape pass = pass_shape(device);
     return value_models(config_.guide, {pass.sequence_tokens, chosen.sequences, chosen.tokens, pass});
   }
+  LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
+    LengthNotes notes;
+    if (both_written(config_.max_prompt_length, config_.max_new_tokens)) return notes;
+    const std::uint64_t guide = config_.guide ? of(config_.guide->model).cached : 0;
+    magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, fewer(own.cached, guide), notes);
+    return notes;
+  }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
-    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
+    return {chosen.tokens, config_.longest_text(), 0, chosen.sequences};
   }
   ModelWork model_work(double samples, double tokens) const override {
     const double texts = samples * static_cast<double>(config_.best_of);
-    return {tokens, texts * static_cast<double>(config_.max_new_tokens), 0,
+    return {tokens, texts * static_cast<double>(config_.max_new_tokens.tokens()), 0,
             std::min(texts, static_cast<double>(limits({}).sequences))};
   }
   RecordTexts record_texts(const RunContext&) const override { return {config_.n}; }

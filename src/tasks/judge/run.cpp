@@ -42,7 +42,7 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
     order.push_back(static_cast<std::byte>((unit.samples.begin + i) % run.orders));
     prompt.push_back(static_cast<std::byte>((unit.samples.begin + i) % run.samples_a_text / run.orders));
     std::vector<TokenId> reply = prompts[i].reply;
-    reply.resize(run.config.max_new_tokens, -1);
+    reply.resize(run.config.max_new_tokens.tokens(), -1);
     const auto ids = std::as_bytes(std::span(reply));
     replies.insert(replies.end(), ids.begin(), ids.end());
   }
@@ -65,7 +65,7 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
   next = 0;
   rows.push_back({"/judge/combined_probability",
                   column_of<float>(verdicts, [&](const Verdict& v) { return of_text(v).probability; }), true});
-  if (run.config.max_new_tokens > 0) rows.push_back({"/judge/reply_id", std::move(replies), true});
+  if (run.config.max_new_tokens.tokens() > 0) rows.push_back({"/judge/reply_id", std::move(replies), true});
   return rows;
 }
 

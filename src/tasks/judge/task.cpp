@@ -57,7 +57,7 @@ class JudgeJob final : public TaskJob {
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
   JudgeShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens};
+    return {plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens.tokens()};
   }
 
   const JudgeConfig config_;  // with limits where it says auto
@@ -81,13 +81,13 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)) {
   const ModelConfig& model = inputs.checkpoint.config();
-  check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
-  if (config_.max_new_tokens > 0) {
+  check_positions(model, config_.length_place, config_.max_prompt_length.tokens(), config_.max_new_tokens.tokens());
+  if (config_.max_new_tokens.tokens() > 0) {
     ends_ = inputs.checkpoint.end_tokens();
     rules_ = inputs.checkpoint.rules();
   }
   std::sort(ends_.begin(), ends_.end());
-  if (config_.max_new_tokens > 0 && config_.use_chat_template)
+  if (config_.max_new_tokens.tokens() > 0 && config_.use_chat_template)
     warn_of_unended_turn(inputs.checkpoint, config_.name, ends_);
   const Task* const writer = config_.answers.empty()
                                  ? nullptr
@@ -153,7 +153,7 @@ Attributes JudgeJob::identity() {
 
 SampleRules JudgeJob::rules() {
   SampleRules rules;
-  rules.max_length = config_.max_prompt_length;
+  rules.max_length = config_.max_prompt_length.tokens();
   rules.overflow = Overflow::kError;
   rules.length_key = "max_prompt_length";
   rules.may_cut = false;
@@ -162,7 +162,7 @@ SampleRules JudgeJob::rules() {
   rules.tokenizer = &tokenizer_;
   // All prompts about one text are in one unit, where their verdicts are combined.
   rules.unit_samples = prompts_.group() * std::max<std::uint64_t>(1, kUnitPrompts / prompts_.group());
-  rules.unit_tokens = rules.unit_samples * config_.max_prompt_length;
+  rules.unit_tokens = rules.unit_samples * config_.max_prompt_length.tokens();
   rules.least_units = 64;  // a pass holds many units: small ones cost no more than their commits
   rules.min_length = 1;
   rules.encode = [this](const Record& record) {
@@ -180,7 +180,7 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
   results.columns = judge_columns(shape(plan));
   results.packed_bytes = packed_judge_bytes(shape(plan), plan.num_units);
   results.default_plot_column = "/judge/log_odds";
-  if (config_.max_new_tokens > 0) results.made_smaller_by = "max_new_tokens";
+  if (config_.max_new_tokens.tokens() > 0) results.made_smaller_by = "max_new_tokens";
   return results;
 }
 
@@ -188,15 +188,15 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
 std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
   const std::uint64_t affordable =
       inputs_.model.cache_budget_bytes(inputs_.tp_size, pass_) / inputs_.model.page_bytes(inputs_.tp_size);
-  const std::uint64_t a_prompt = (config_.max_prompt_length + config_.max_new_tokens) / KvPages::kSlots + 2;
-  const std::uint64_t replying = config_.max_new_tokens == 0 ? 0 : config_.max_sequences * a_prompt;
+  const std::uint64_t a_prompt = (config_.longest_text()) / KvPages::kSlots + 2;
+  const std::uint64_t replying = config_.max_new_tokens.tokens() == 0 ? 0 : config_.max_sequences * a_prompt;
   const std::uint64_t requested =
       a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
   return std::max(a_prompt + 1, std::min(requested, affordable));
 }
 
 std::function<RowDecision(std::span<const float>)> JudgeJob::decision() const {
-  if (config_.max_new_tokens > 0) return {};  // the verdict comes after a reply, not after the prompt
+  if (config_.max_new_tokens.tokens() > 0) return {};  // the verdict comes after a reply, not after the prompt
   return [this](std::span<const float> logits_V) {
     const Verdict verdict = verdict_from(class_logprobs_of_row(logits_V, tokens_), config_.low_mass);
     return RowDecision{verdict.verdict, verdict.log_odds};
@@ -241,13 +241,18 @@ class Judge final : public Task {
   explicit Judge(JudgeConfig config)
       : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
+  LengthNotes fit_lengths(const Positions& own, const PositionsOf&) override {
+    LengthNotes notes;
+    magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, own.cached, notes);
+    return notes;
+  }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
-    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
+    return {chosen.tokens, config_.longest_text(), 0, chosen.sequences};
   }
   Attributes announced() const override { return {{"verdicts", verdict_names(verdict_classes(config_))}}; }
   ModelWork model_work(double samples, double tokens) const override {
-    return {tokens, samples * static_cast<double>(config_.max_new_tokens), 0,
+    return {tokens, samples * static_cast<double>(config_.max_new_tokens.tokens()), 0,
             std::min(samples, static_cast<double>(limits({}).sequences))};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {

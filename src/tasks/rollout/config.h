@@ -11,6 +11,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/guide.h"
+#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 #include "magister/run/text_reward.h"
 
@@ -21,9 +22,9 @@ struct RolloutConfig {
   ModelSection model;
   DatasetConfig dataset;
   std::uint64_t seed = 0;
-  std::uint64_t max_prompt_length = 2048;  // tokens; a longer prompt is refused
-  std::string length_place;                // of max_prompt_length: file:line:column and key
-  std::uint64_t max_new_tokens = 256;      // of a whole text: roll-in up to a cut, and what follows
+  LengthKey max_prompt_length;  // tokens; a longer prompt is refused
+  std::string length_place;     // of max_prompt_length: file:line:column and key
+  LengthKey max_new_tokens;     // of a whole text: roll-in up to a cut, and what follows
   bool roll_in_greedy = true;
   std::uint64_t cuts = 4;       // a record
   std::uint64_t first_cut = 1;  // tokens of the roll-in that stay at least
@@ -41,6 +42,8 @@ struct RolloutConfig {
   bool share_prefixes = true;
 
   std::uint64_t texts() const { return cuts * n; }
+  // Of prompt and text together.
+  std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
 RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& experiment);

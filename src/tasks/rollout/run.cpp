@@ -61,7 +61,7 @@ class Roller final : public GeneratorShard {
     record.unit = unit;
     record.missing = run_.config.texts();
     record.rollouts.continuations.resize(record.missing);
-    GenerationRequest roll_in{source, 0, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens)};
+    GenerationRequest roll_in{source, 0, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens.tokens())};
     roll_in.greedy = run_.config.roll_in_greedy;
     record.prompt = std::move(prompt);
     generator_->add(std::move(roll_in));
@@ -108,7 +108,7 @@ class Roller final : public GeneratorShard {
       const auto cut = first + static_cast<std::uint64_t>(u * static_cast<double>(last - first + 1));
       record.rollouts.cut.push_back(static_cast<std::uint32_t>(cut));
       GenerationRequest request{source, 1 + c * config.n, record.prompt,
-                                static_cast<std::int64_t>(config.max_new_tokens - cut)};
+                                static_cast<std::int64_t>(config.max_new_tokens.tokens() - cut)};
       const auto begin = record.rollouts.roll_in.begin();
       request.prompt.insert(request.prompt.end(), begin, begin + static_cast<std::ptrdiff_t>(cut));
       request.begun = cut;

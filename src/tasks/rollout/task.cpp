@@ -31,8 +31,8 @@ class RolloutJob final : public TaskJob {
     return results;
   }
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
-    return static_cast<std::uint64_t>(pages_of_texts(reference_, inputs_.tp_size, pass_,
-                                                     longest_sample + config_.max_new_tokens, config_.max_sequences));
+    return static_cast<std::uint64_t>(pages_of_texts(
+        reference_, inputs_.tp_size, pass_, longest_sample + config_.max_new_tokens.tokens(), config_.max_sequences));
   }
   MemoryParts memory(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
@@ -48,7 +48,8 @@ class RolloutJob final : public TaskJob {
   bool rewards_on_gpus() const { return reward_->model() != nullptr && reward_->model()->is_on_gpus(); }
   std::vector<TokenId> encode(const Record& record) const;
   RolloutShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples, plan.num_tokens, plan.key_bytes, config_.cuts, config_.n, config_.max_new_tokens};
+    return {plan.num_samples, plan.num_tokens, plan.key_bytes,
+            config_.cuts,     config_.n,       config_.max_new_tokens.tokens()};
   }
 
   const RolloutConfig config_;  // with limits where it says auto
@@ -68,10 +69,11 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
       inputs_(inputs),
       reference_(inputs.model),
       tokenizer_(inputs.checkpoint.tokenizer()) {
-  check_positions(inputs.checkpoint.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
+  check_positions(inputs.checkpoint.config(), config_.length_place, config_.max_prompt_length.tokens(),
+                  config_.max_new_tokens.tokens());
   stops_.texts = config_.stop;
   if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
-  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
+  const std::uint64_t longest = config_.longest_text();
   reward_ = std::make_unique<TextReward>(
       config_.reward,
       RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place, tokenizer_.sha256()},
@@ -114,7 +116,8 @@ MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
   if (!guided && config_.reward.is_verified()) return {};
   MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
   if (guided) {
-    for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens)) parts.push_back(std::move(part));
+    for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens.tokens()))
+      parts.push_back(std::move(part));
   }
   if (rewards_on_gpus() || !inputs_.model.gpu) {
     for (auto& part : reward_->memory(inputs_.tp_size)) parts.push_back(std::move(part));
@@ -132,13 +135,13 @@ std::vector<TokenId> RolloutJob::encode(const Record& record) const {
 
 SampleRules RolloutJob::rules() {
   SampleRules rules;
-  rules.max_length = config_.max_prompt_length;
+  rules.max_length = config_.max_prompt_length.tokens();
   rules.overflow = Overflow::kError;
   rules.length_key = "max_prompt_length";
   rules.may_cut = false;
   rules.vocab_size = inputs_.checkpoint.config().vocab_size;
   rules.tokenizer = &tokenizer_;
-  rules.unit_tokens = config_.max_prompt_length;
+  rules.unit_tokens = config_.max_prompt_length.tokens();
   rules.unit_samples = 1;  // a record is committed as soon as its texts are there
   rules.min_length = 1;
   rules.encode = [this](const Record& record) -> std::vector<SampleTokens> { return {encode(record)}; };
@@ -147,7 +150,8 @@ SampleRules RolloutJob::rules() {
 
 void RolloutJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const RolloutShape size = shape(plan);
-  const std::int64_t value_pages = value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens) : 0;
+  const std::int64_t value_pages =
+      value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens.tokens()) : 0;
   std::mutex reading;
   run_rollout_units({run, config_, size, tokenizer_, stops_, inputs_.dataset, reading, *reward_, value_.get(),
                      run.cache_pages, value_pages});
@@ -165,9 +169,18 @@ class Rollout final : public Task {
     if (config_.reward.model) models.push_back(reward_model_of(*config_.reward.model, pass.sequence_tokens));
     return models;
   }
+  LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
+    LengthNotes notes;
+    fit_judge(config_.reward, of, notes);
+    if (both_written(config_.max_prompt_length, config_.max_new_tokens)) return notes;
+    const std::uint64_t guide = config_.guide ? of(config_.guide->model).cached : 0;
+    magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens,
+                          fewer(fewer(own.cached, guide), positions_of_reward(config_.reward, of)), notes);
+    return notes;
+  }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
-    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
+    return {chosen.tokens, config_.longest_text(), 0, chosen.sequences};
   }
   RecordTexts record_texts(const RunContext&) const override {
     RecordTexts own{config_.texts()};
@@ -178,7 +191,7 @@ class Rollout final : public Task {
   // A cut is in the middle of the text, on the average.
   ModelWork model_work(double samples, double tokens) const override {
     const double behind_cuts = static_cast<double>(config_.texts()) / 2;
-    return {tokens, samples * (1 + behind_cuts) * static_cast<double>(config_.max_new_tokens), 0,
+    return {tokens, samples * (1 + behind_cuts) * static_cast<double>(config_.max_new_tokens.tokens()), 0,
             static_cast<double>(limits({}).sequences)};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {

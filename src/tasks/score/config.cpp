@@ -37,7 +37,7 @@ ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experime
   ScoreVerifier verifier;
   read_verifier(of_verifier.section("score"), !config.answers.empty(), verifier);
   if (verifies) config.verifier = verifier;
-  config.max_length = of_model.count("max_length", 2048, 1, 1 << 24);
+  config.max_length = LengthKey(of_model, "max_length", 2048, 1, 1 << 24);
   config.length_place = node.place("max_length");
   config.overflow = of_model.choice("overflow", {"truncate", "error"}, "truncate") == "error" ? Overflow::kError
                                                                                               : Overflow::kTruncate;

@@ -9,6 +9,7 @@
 #include "magister/engine/unit_plan.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 #include "magister/run/verifier_config.h"
 
@@ -27,8 +28,8 @@ struct ScoreConfig {
   std::string name = "score";
   ModelSection model;
   DatasetConfig dataset;
-  std::uint64_t max_length = 2048;  // tokens per record
-  std::string length_place;         // file:line:column and key
+  LengthKey max_length;      // tokens per record
+  std::string length_place;  // file:line:column and key
   Overflow overflow = Overflow::kTruncate;
   std::uint64_t unit_tokens = 2048;
   ScoreFunction function = ScoreFunction::kNone;

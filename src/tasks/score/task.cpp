@@ -53,11 +53,11 @@ class ScoreJob final : public TaskJob {
 ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
     : config_(config), dataset_(inputs.dataset), model_(inputs.checkpoint.config()) {
   MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
-                     config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
+                     config_.max_length.tokens() <= static_cast<std::uint64_t>(model_.max_position_embeddings),
                  ExitCode::kConfig,
                  "{} is {}, but the model was made for {} positions (scores of longer texts would be meaningless); "
                  "choose at most {}",
-                 config_.length_place, config_.max_length, model_.max_position_embeddings,
+                 config_.length_place, config_.max_length.tokens(), model_.max_position_embeddings,
                  model_.max_position_embeddings);
   MAGISTER_CHECK(config_.function != ScoreFunction::kSoftmax || model_.labels.size() > 1, ExitCode::kConfig,
                  "{} is softmax, but the model has one label (every score would be 1); choose none or sigmoid",
@@ -107,9 +107,9 @@ void ScoreJob::keep_added(SampleRules& rules) const {
   rules.kept_tail = ends.behind.size();
   const std::uint64_t added = rules.kept_tail + (cuts_begins_ ? rules.kept_head : 0);
   MAGISTER_CHECK(
-      config_.max_length > added, ExitCode::kConfig,
+      config_.max_length.tokens() > added, ExitCode::kConfig,
       "{} is {}, and the tokenizer adds {} tokens {} every text (nothing of the text would be left); raise it",
-      config_.length_place, config_.max_length, added, cuts_begins_ ? "to" : "behind");
+      config_.length_place, config_.max_length.tokens(), added, cuts_begins_ ? "to" : "behind");
 }
 
 // The second text of a pair has tokens of type 1, which are not told apart here.
@@ -125,7 +125,7 @@ void ScoreJob::refuse_types(const std::vector<TokenId>& ids, const std::string& 
 SampleRules ScoreJob::rules() {
   SampleRules rules;
   keep_added(rules);
-  rules.max_length = config_.max_length;
+  rules.max_length = config_.max_length.tokens();
   rules.overflow = config_.overflow;
   rules.unit_tokens = config_.unit_tokens;
   rules.vocab_size = model_.vocab_size;
@@ -171,6 +171,11 @@ class Score final : public Task {
       : Task("score", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   Head head() const override { return Head::kLabels; }
+  LengthNotes fit_lengths(const Positions& own, const PositionsOf&) override {
+    LengthNotes notes;
+    fit_length(config_.max_length, own.whole, notes);
+    return notes;
+  }
   PassShape pass_shape(const PassLimits&) const override {
     return config_.verifier ? PassShape{} : PassShape{config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
   }

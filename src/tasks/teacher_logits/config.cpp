@@ -33,7 +33,7 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   config.name = read_task_name(node, "teacher");
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
-  config.max_length = node.count("max_length", 2048, 1, 1 << 24);
+  config.max_length = LengthKey(node, "max_length", 2048, 1, 1 << 24);
   config.length_place = node.place("max_length");
   config.top_k_place = node.place("top_k");
   const std::string overflow = node.choice("overflow", {"truncate", "window", "error"}, "truncate");
@@ -41,13 +41,14 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
                     : overflow == "error" ? Overflow::kError
                                           : Overflow::kTruncate;
   const auto stride = node.optional_integer("stride", 1, 1 << 24);
-  config.stride = static_cast<std::uint64_t>(stride.value_or(static_cast<std::int64_t>(config.max_length)));
+  config.stride = static_cast<std::uint64_t>(stride.value_or(0));
+  config.stride_place = node.place("stride");
   if (stride && config.overflow != Overflow::kWindow) {
     node.reject("stride",
                 "stride without `overflow: window` (nothing would be cut into windows); remove it or set overflow");
-  } else if (config.stride > config.max_length) {
+  } else if (config.max_length.is_written() && config.stride > config.max_length.tokens()) {
     node.reject("stride", "{} is more than max_length {} (tokens between two windows would be lost); choose 1 to {}",
-                config.stride, config.max_length, config.max_length);
+                config.stride, config.max_length.tokens(), config.max_length.tokens());
   }
   read_encoding(node, config);
   config.seed = experiment.seed;

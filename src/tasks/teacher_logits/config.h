@@ -10,6 +10,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/teacher_encoding.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 
 namespace magister {
@@ -18,12 +19,12 @@ class Task;
 
 struct TeacherLogitsConfig {
   std::string name = "teacher";
-  ModelSection model;                     // the task's own or the experiment's
-  DatasetConfig dataset;                  // with slice
-  std::uint64_t max_length = 2048;        // tokens per sample
-  std::string length_place, top_k_place;  // file:line:column and key, for what the model decides
+  ModelSection model;                                   // the task's own or the experiment's
+  DatasetConfig dataset;                                // with slice
+  LengthKey max_length;                                 // tokens per sample
+  std::string length_place, top_k_place, stride_place;  // file:line:column and key, for what the model decides
   Overflow overflow = Overflow::kTruncate;
-  std::uint64_t stride = 0;  // overflow: window; start of the next window, 1 .. max_length
+  std::uint64_t stride = 0;  // overflow: window; start of the next window, 1 .. max_length; 0: max_length
   std::uint64_t top_k = 64;  // checked against the vocabulary once the model is known
   bool logprob_f16 = false;  // logprob_dtype
   TeacherEncoding::Kind encoding = TeacherEncoding::Kind::kPlain;

@@ -67,12 +67,16 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
                  "{} is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
                  config_.top_k_place, config_.top_k, model_.vocab_size, model_.vocab_size);
   MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
-                     config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
+                     config_.max_length.tokens() <= static_cast<std::uint64_t>(model_.max_position_embeddings),
                  ExitCode::kConfig,
                  "{} is {}, but the model was made for {} positions (rows beyond them would be "
                  "meaningless); choose at most {}",
-                 config_.length_place, config_.max_length, model_.max_position_embeddings,
+                 config_.length_place, config_.max_length.tokens(), model_.max_position_embeddings,
                  model_.max_position_embeddings);
+  MAGISTER_CHECK(config_.stride <= config_.max_length.tokens(), ExitCode::kConfig,
+                 "{} is {}, and max_length {}, as the model has positions (tokens between two windows would be lost); "
+                 "choose at most that",
+                 config_.stride_place, config_.stride, config_.max_length.tokens());
   MAGISTER_CHECK(config_.encoding != TeacherEncoding::Kind::kSampled ||
                      config_.top_k < static_cast<std::uint64_t>(model_.vocab_size),
                  ExitCode::kConfig,
@@ -84,9 +88,9 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
   window_ends_ = added_ends(*tokenizer_);
   const std::size_t added = window_ends_.before.size() + window_ends_.behind.size();
   MAGISTER_CHECK(
-      config_.max_length > added, ExitCode::kConfig,
+      config_.max_length.tokens() > added, ExitCode::kConfig,
       "{} is {}, and the tokenizer adds {} tokens to every window (nothing of the text would be left); raise it",
-      config_.length_place, config_.max_length, added);
+      config_.length_place, config_.max_length.tokens(), added);
 }
 
 std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
@@ -97,8 +101,8 @@ std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
 
 SampleRules TeacherJob::rules() {
   SampleRules rules;
-  rules.max_length = config_.max_length;
-  rules.stride = config_.stride;
+  rules.max_length = config_.max_length.tokens();
+  rules.stride = config_.stride == 0 ? config_.max_length.tokens() : config_.stride;
   rules.overflow = config_.overflow;
   rules.unit_tokens = config_.unit_tokens;
   rules.vocab_size = model_.vocab_size;
@@ -129,6 +133,11 @@ class TeacherLogits final : public Task {
   explicit TeacherLogits(TeacherLogitsConfig config)
       : Task("teacher_logits", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
+  LengthNotes fit_lengths(const Positions& own, const PositionsOf&) override {
+    LengthNotes notes;
+    fit_length(config_.max_length, own.whole, notes);
+    return notes;
+  }
   PassShape pass_shape(const PassLimits&) const override {
     return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
   }

@@ -115,7 +115,8 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
         "lower it, or raise global_batch",
         batches.micro_batch, batches.global_batch, batches.global_batch);
   }
-  batches.max_length = node.count("max_length", 1024, 2, 1 << 24);
+  config.length = LengthKey(node, "max_length", 1024, 2, 1 << 24);
+  batches.max_length = config.length.tokens();
   config.length_place = node.place("max_length");
   ConfigNode of_single = node.only_if(
       !config.of_pairs() && !config.of_prompts(),
@@ -149,7 +150,7 @@ void count_in_prompts(ConfigNode& task, ConfigNode& section, TrainConfig& config
         "grpo.num_generations",
         batches.global_batch, grpo.num_generations);
   }
-  if (grpo.max_new_tokens >= batches.max_length) {
+  if (grpo.text_length.is_written() && grpo.max_new_tokens >= batches.max_length) {
     section.reject(
         "max_length",
         "{} tokens of prompt and text, of which grpo.max_new_tokens takes {} (no token is left for a prompt); raise "
@@ -277,6 +278,21 @@ void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
 }
 
 }  // namespace
+
+// A text that is `auto` is as long as usual where it leaves a prompt half of max_length, or max_length is written and longer; else it takes half.
+void TrainConfig::fit_lengths(std::uint64_t positions, LengthNotes& notes) {
+  fit_length(length, positions, notes);
+  batches.max_length = length.tokens();
+  LengthKey& text = grpo.text_length;
+  if (!of_prompts() || text.is_written()) return;
+  const std::uint64_t half = std::max<std::uint64_t>(1, length.tokens() / 2);
+  const bool as_usual = text.usual() <= half || (length.is_written() && text.usual() < length.tokens());
+  text.become(as_usual ? text.usual() : half);
+  grpo.max_new_tokens = text.tokens();
+  if (as_usual) return;
+  notes.emplace_back("grpo.max_new_tokens",
+                     fmt::format("{}, half of max_length (auto; {} where that is longer)", half, text.usual()));
+}
 
 std::uint64_t TrainConfig::warmup_steps(std::uint64_t total_steps) const {
   return static_cast<std::uint64_t>(warmup >= 1 ? warmup : std::ceil(warmup * static_cast<double>(total_steps)));

@@ -8,6 +8,7 @@
 #include "magister/core/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 #include "magister/train/batch_plan.h"
 #include "magister/train/trainer.h"
@@ -51,6 +52,7 @@ struct TrainConfig {
   std::optional<bool> recompute;  // gradient checkpointing; nothing: where only that fits
   double memory_fraction = 0.9;   // of a device's memory, or of the rank's share of its host's
   std::optional<HeldOutConfig> evaluate;
+  LengthKey length;                      // train.max_length, which stands in `batches`
   std::string length_place, rank_place;  // of max_length and adapter.rank: file:line:column and key
 
   Objective objective() const { return trainer.preference.objective; }
@@ -65,6 +67,8 @@ struct TrainConfig {
   bool of_prompts() const { return objective() == Objective::kGrpo; }
   // Updates of a plan whose steps are those of `batches`.
   std::uint64_t updates(std::uint64_t plan_steps) const;
+  // What the models' positions, 0 for any number, leave of max_length and grpo.max_new_tokens where they are `auto`.
+  void fit_lengths(std::uint64_t positions, LengthNotes& notes);
   // Tokens of the longest prompt beside which a text still fits into max_length.
   std::uint64_t longest_prompt() const { return batches.max_length - grpo.max_new_tokens; }
   // Whether the working file marks the tokens that are learnt.

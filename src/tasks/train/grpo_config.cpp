@@ -12,7 +12,8 @@ namespace {
 // What the texts are drawn with.
 void read_texts(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy) {
   config.num_generations = node.count("num_generations", 8, 2, 4096);
-  config.max_new_tokens = node.count("max_new_tokens", 512, 1, 1 << 20);
+  config.text_length = LengthKey(node, "max_new_tokens", 512, 1, 1 << 20);
+  config.max_new_tokens = config.text_length.tokens();
   const SamplingParams& sampling = config.sampling = read_sampling(node);
   if (sampling.temperature < 0.01) {
     node.reject("temperature",

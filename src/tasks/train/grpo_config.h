@@ -8,6 +8,7 @@
 #include "magister/core/config.h"
 #include "magister/engine/sampler.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/length_key.h"
 #include "magister/run/text_reward.h"
 #include "magister/train/policy_loss.h"
 
@@ -15,6 +16,7 @@ namespace magister {
 
 struct GrpoConfig {
   std::uint64_t num_generations = 8, max_new_tokens = 512;
+  LengthKey text_length;             // max_new_tokens
   std::uint64_t num_iterations = 1;  // updates from the same texts
   SamplingParams sampling;
   PolicyReduction reduction = PolicyReduction::kDapo;

@@ -61,6 +61,11 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
                  config_.length_place, config_.batches.max_length, model.max_position_embeddings,
                  model.max_position_embeddings);
   MAGISTER_CHECK(
+      !config_.of_prompts() || config_.grpo.max_new_tokens < config_.batches.max_length, ExitCode::kConfig,
+      "{}: grpo.max_new_tokens is {}, and max_length {}, as the models have positions (no token is left for a "
+      "prompt); lower grpo.max_new_tokens, or leave it to the models with auto",
+      config_.name, config_.grpo.max_new_tokens, config_.batches.max_length);
+  MAGISTER_CHECK(
       fs::weakly_canonical(checkpoint_.path()) != fs::weakly_canonical(folder()), ExitCode::kConfig,
       "{}: model.path is {}, where this training puts its own result (it would begin from what it replaces); "
       "give the experiment or the task another name",

@@ -12,7 +12,7 @@ PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, 
   ends_ = policy_end_tokens(checkpoint_);
   checkpoint_.rules();
   const ModelConfig& model = checkpoint_.config();
-  check_positions(model, config_.length_place, config_.longest_prompt(), config_.grpo.max_new_tokens);
+  check_positions(model, config_.length_place, config_.batches.max_length, 0);
   MAGISTER_CHECK(model.final_logit_softcapping == 0 || config_.grpo.sampling.temperature == 1, ExitCode::kConfig,
                  "{}: grpo.temperature is {}, and the model caps its logits (a temperature behind the cap is not "
                  "differentiated as yet); choose 1",

@@ -24,6 +24,15 @@ class Train final : public Task {
   bool runs_model() const override { return false; }
   bool divides_records() const override { return false; }
   std::int64_t head_labels() const override { return config_.head_labels(); }
+  LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
+    LengthNotes notes;
+    const RewardConfig& reward = config_.grpo.reward;
+    const bool writes = config_.of_prompts();
+    const std::uint64_t rewarded = writes && !config_.length.is_written() ? positions_of_reward(reward, of) : 0;
+    config_.fit_lengths(writes ? fewer(own.cached, rewarded) : own.whole, notes);
+    if (writes) fit_judge(config_.grpo.reward, of, notes);
+    return notes;
+  }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
   ModelWork model_work(double samples, double tokens) const override;
   TaskData data(const RunContext& context) const override;
