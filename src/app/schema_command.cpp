@@ -114,11 +114,13 @@ class SchemaWriter {
  private:
   // Entries that are repeated; in them a value may be a variable's name in braces, so only the program checks them.
   Json group() const {
-    const Json entries = {
-        {"type", "array"},
-        {"minItems", 1},
-        {"items", {{"type", "object"}}},
-        {"description", "what is repeated; a value may have {round}, {round-1} or a name of the matrix in it"}};
+    const Json entries = {{"type", "array"},
+                          {"minItems", 1},
+                          {"items", {{"type", "object"}}},
+                          {"description",
+                           "what is repeated; a value may have {round}, {round-1} or a name of the matrix in it, and "
+                           "first_round holds what "
+                           "an entry has in the first round in place of its own keys"}};
     const Json scalar = {{"type", {"string", "number", "boolean"}}};
     return {{"type", "object"},
             {"additionalProperties", false},

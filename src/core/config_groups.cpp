@@ -79,6 +79,33 @@ std::unique_ptr<Value> copy_of(const Value& from, const Variables& variables) {
   return copy;
 }
 
+constexpr const char* kFirstRound = "first_round";
+
+// Of an entry that is repeated by rounds: what it has in the first of them in place of its own keys; nothing (~) takes one away.
+std::unique_ptr<Value> copy_of_entry(const Value& entry, const Variables& variables) {
+  std::unique_ptr<Value> copy = copy_of(entry, variables);
+  const auto round = std::find_if(variables.begin(), variables.end(), [](const Variable& v) { return v.round > 0; });
+  const auto named = [](const std::string& name) {
+    return [&name](const auto& member) { return member.first == name; };
+  };
+  const auto first = std::find_if(copy->members.begin(), copy->members.end(), named(kFirstRound));
+  if (round == variables.end() || first == copy->members.end()) return copy;
+  const std::unique_ptr<Value> instead = std::move(first->second);
+  copy->members.erase(first);
+  if (round->round > 1) return copy;
+  for (auto& [name, value] : instead->members) {
+    const auto own = std::find_if(copy->members.begin(), copy->members.end(), named(name));
+    if (value->kind == Kind::kEmpty && own != copy->members.end()) {
+      copy->members.erase(own);
+    } else if (value->kind != Kind::kEmpty && own != copy->members.end()) {
+      own->second = std::move(value);
+    } else if (value->kind != Kind::kEmpty) {
+      copy->members.emplace_back(name, std::move(value));
+    }
+  }
+  return copy;
+}
+
 bool is_group(const Value& entry) {
   return entry.kind == Kind::kMap && (entry.find("rounds") != nullptr || entry.find("matrix") != nullptr);
 }
@@ -97,7 +124,7 @@ class Expansion {
         continue;
       }
       if (!variables.empty() && !(has_own_name(*items[i], at, variables) && has_known_names(*items[i], at, variables) &&
-                                  differs(*items[i], at, variables)))
+                                  differs(*items[i], at, variables) && has_sound_first_round(*items[i], at, variables)))
         continue;
       if (!variables.empty() && out.size() >= kMostEntries) {
         fault(*items[i], at,
@@ -106,7 +133,7 @@ class Expansion {
                           kMostEntries, list_));
         return false;
       }
-      out.push_back(copy_of(*items[i], variables));
+      out.push_back(copy_of_entry(*items[i], variables));
     }
     return true;
   }
@@ -268,10 +295,7 @@ class Expansion {
     const Value* const name = entry.find("name");
     const std::string text = name != nullptr && name->kind == Kind::kScalar ? name->scalar : "";
     for (const Variable& variable : variables) {
-      const bool named = std::any_of(variables.begin(), variables.end(), [&](const Variable& other) {
-        return other.of == variable.of && text.find("{" + other.name + "}") != std::string::npos;
-      });
-      if (named) continue;
+      if (!text.empty() && has_variable(*name, variable.of, variables)) continue;
       fault(name == nullptr ? entry : *name, path + ".name",
             fmt::format("{} {{{}}}, for which this is repeated (all would write the same file); write for example "
                         "name: {}-{{{}}}",
@@ -280,6 +304,17 @@ class Expansion {
       return false;
     }
     return true;
+  }
+
+  bool has_sound_first_round(const Value& entry, const std::string& path, const Variables& variables) {
+    const Value* const first = entry.find(kFirstRound);
+    const bool in_rounds =
+        std::any_of(variables.begin(), variables.end(), [](const Variable& variable) { return variable.round > 0; });
+    if (first == nullptr || !in_rounds || (first->kind == Kind::kMap && !first->members.empty())) return true;
+    fault(*first, path + "." + kFirstRound,
+          "no map of keys (it says what this entry has in the first round in place of its own); write for example "
+          "first_round: {guide: ~}, which takes the guide away");
+    return false;
   }
 
   // What begins as a variable does and is none would stand in every copy as it is.

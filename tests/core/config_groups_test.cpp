@@ -62,6 +62,35 @@ TEST(ConfigGroups, Rounds) {
       "- name: last\n");
 }
 
+// Names that differ by the round before or behind are names of their own.
+TEST(ConfigGroups, NamesOfNeighbouringRounds) {
+  expect_same(
+      "- rounds: 2\n"
+      "  tasks:\n"
+      "  - {name: 'texts-{round+1}', of: 'value-{round}'}\n"
+      "  - {name: 'value-{round-1}', of: 'texts-{round}'}\n",
+      "- {name: texts-2, of: value-1}\n"
+      "- {name: value-0, of: texts-1}\n"
+      "- {name: texts-3, of: value-2}\n"
+      "- {name: value-1, of: texts-2}\n");
+}
+
+TEST(ConfigGroups, TheFirstRoundHasOtherKeys) {
+  expect_same(
+      "- rounds: 2\n"
+      "  tasks:\n"
+      "  - name: texts-{round}\n"
+      "    of: value-{round-1}\n"
+      "    steps: 2\n"
+      "    first_round: {of: ~, paths: ['start-{round}'], steps: 7}\n"
+      "  - matrix: {k: [a]}\n"
+      "    tasks: [{name: '{k}-{round}', of: '{k}', steps: '{round}', first_round: {of: 'none of {k}'}}]\n",
+      "- {name: texts-1, steps: 7, paths: [start-1]}\n"
+      "- {name: a-1, of: none of a, steps: 1}\n"
+      "- {name: texts-2, of: value-1, steps: 2}\n"
+      "- {name: a-2, of: a, steps: 2}\n");
+}
+
 TEST(ConfigGroups, Matrices) {
   expect_same(
       "- matrix: {seed: [0, 1], kind: [a, \"12\"]}\n"
@@ -142,6 +171,11 @@ TEST(ConfigGroups, WhatCannotBeRepeated) {
        "tasks.0.tasks.0.paths.1: {m.o} is no"},
       {"- {matrix: {m: [{n: 1}]}, tasks: [{name: 'a{m.n}', of: '{m}'}]}\n", "{m} is no variable of this group"},
       {"- {rounds: 2, tasks: [{name: 'a{round}', of: x}]}\n", "tasks.0.tasks.0: {round} stands in the name alone"},
+      {"- {rounds: 2, tasks: [{name: 'a{round}', of: '{round}', first_round: {}}]}\n",
+       "tasks.0.tasks.0.first_round: no map of keys"},
+      {"- {rounds: 2, tasks: [{name: 'a{round}', of: '{round}', first_round: ~}]}\n", "first_round: no map of keys"},
+      {"- {matrix: {a: [1, 2]}, tasks: [{name: 'x{a}', of: '{a}', first_round: {of: 3}}]}\n",
+       "first_round: unknown key"},
       {"- {rounds: 9999, tasks: [{name: 'a{round}', steps: '{round}'}, {name: 'b{round}', steps: '{round}'}]}\n",
        "more than 10000 tasks when all is repeated"},
   };
