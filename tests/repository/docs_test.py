@@ -37,6 +37,25 @@ class Docs(unittest.TestCase):
         names = {str(path.relative_to(ROOT)) for path in DOCS}
         self.assertLessEqual({"README.md", "CHANGELOG.md", "src/README.md", "configs/README.md", "jobs/README.md"}, names)
 
+    def test_names_in_summaries_stand_in_a_page(self):
+        """What a task writes into its JSON beside the results is explained where its keys are."""
+        page = text_of("configs/README.md")
+        for task in ("judge", "evaluate"):
+            source = text_of(f"src/tasks/{task}/summary.cpp") + (text_of("src/tasks/judge/report.cpp") if task == "judge" else "")
+            names = set(re.findall(r'\w\["([a-z]\w*)"\]', source)) | set(re.findall(r'\{"([a-z]\w*)",', source))
+            self.assertGreater(len(names), 5)
+            self.assertEqual(sorted(name for name in names if not re.search(rf"(?<!\w){name}(?!\w)", page)), [], task)
+
+    def test_columns_of_16_bit_floats_are_told(self):
+        """Some libraries above HDF5 cannot read them: README names every such dataset and who reads it."""
+        said = re.search(r"#### Results in other programs\n(.*?)```", text_of("README.md"), re.DOTALL).group(1)
+        sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.cpp")))
+        columns = set(re.findall(r'"([/\w]+)",\s*ColumnType::kF16', sources))
+        self.assertIn("/teacher/top_logprob", columns)
+        self.assertEqual([name for name in sorted(columns) if f"`{name}`" not in said], [])
+        self.assertIn('engine="h5netcdf"', said)
+        self.assertNotIn("any HDF5 tool", text_of("README.md"))
+
     def test_links_lead_somewhere(self):
         for doc in DOCS:
             for target in re.findall(r"\]\(([^)#\s]+)", doc.read_text(encoding="utf-8")):
