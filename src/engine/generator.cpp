@@ -65,7 +65,7 @@ void Generator::guide(const GuideSetup& setup) {
   MAGISTER_ASSERT(idle());
   if (setup.params.multiplier == 0) return;
   parts_->guide.emplace(setup, parts_->config, parts_->token_budget);
-  parts_->sampler.read_guided_rows(setup.params.candidates);
+  parts_->sampler.read_guided_rows(setup.params.candidates, setup.value_model->config().vocab_size);
 }
 
 void Generator::add(GenerationRequest request, std::uint64_t count) {

@@ -19,6 +19,7 @@ RowSampler::RowSampler(const Transformer& model, const GeneratorLimits& limits, 
     : model_(model), top_logprobs_(limits.top_logprobs), params_(params), greedy_(params), chain_(params), seed_(seed) {
   greedy_.temperature = 0;
   const std::int64_t vocab_size = model.config().vocab_size;
+  allowed_vocab_size_ = vocab_size;
   MAGISTER_CHECK(top_logprobs_ >= 0 && top_logprobs_ <= vocab_size, ExitCode::kConfig,
                  "top_logprobs is {} (the vocabulary has {} entries); lower it", top_logprobs_, vocab_size);
   for (const auto& [id, bias] : params.logit_bias) {
@@ -48,8 +49,9 @@ DecodingState RowSampler::state_of(const Sequence& sequence) {
 
 bool RowSampler::draws_on_device(const Sequence& sequence, int later) const {
   const DecodingState state = state_of(sequence);
-  return model_.queue() != nullptr && sequence.request.max_new_tokens > 0 && !sequence.constraint &&
-         !sequence.request.greedy && top_logprobs_ == 0 && !(reads_guided_rows_ && sequence.request.guided) &&
+  return model_.queue() != nullptr && allows_all_rows() && sequence.request.max_new_tokens > 0 &&
+         !sequence.constraint && !sequence.request.greedy && top_logprobs_ == 0 &&
+         !(reads_guided_rows_ && sequence.request.guided) &&
          !(params_.rules && rules_apply(*params_.rules, state, static_cast<std::size_t>(later))) &&
          !chain_.applies_to(state);
 }
@@ -129,6 +131,19 @@ RowSampler::Rows RowSampler::finish_drawing(const DrawnRows& drawn) const {
   return result;
 }
 
+namespace {
+
+// Bits of tokens from `end` on are cleared. No words: all tokens were allowed.
+void keep_below(std::vector<std::uint64_t>& words, std::int64_t end, std::int64_t vocab_size) {
+  if (words.empty()) words.assign(static_cast<std::size_t>((vocab_size + 63) / 64), ~std::uint64_t{0});
+  for (auto word = static_cast<std::size_t>(end / 64); word < words.size(); ++word) {
+    const bool is_first = word == static_cast<std::size_t>(end / 64);
+    words[word] &= is_first ? (std::uint64_t{1} << (end % 64)) - 1 : 0;
+  }
+}
+
+}  // namespace
+
 std::span<const std::uint64_t> RowSampler::allowed(Sequence& sequence) const {
   DecodingState state = state_of(sequence);
   if (sequence.constraint) state.allowed = sequence.constraint->allowed();
@@ -136,8 +151,12 @@ std::span<const std::uint64_t> RowSampler::allowed(Sequence& sequence) const {
                  "record {}, text {}: after {} tokens no token continues the constraint "
                  "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
                  sequence.request.record, sequence.request.sample, sequence.logprobs.size());
-  if (!params_.rules || !rules_apply(*params_.rules, state)) return state.allowed;
-  sequence.allowed = tokens_by_rules(*params_.rules, state, model_.config().vocab_size);
+  const std::int64_t V = model_.config().vocab_size;
+  const bool by_rules = params_.rules && rules_apply(*params_.rules, state);
+  if (!by_rules && allows_all_rows()) return state.allowed;
+  sequence.allowed = by_rules ? tokens_by_rules(*params_.rules, state, V)
+                              : std::vector<std::uint64_t>(state.allowed.begin(), state.allowed.end());
+  if (!allows_all_rows()) keep_below(sequence.allowed, allowed_vocab_size_, V);
   return sequence.allowed;
 }
 

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,10 +25,12 @@ class RowSampler {
   // model is kept by reference. Throws Error(kConfig) for a bias or a number of kept tokens that the vocabulary does not have.
   RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params, std::uint64_t seed);
 
-  // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates.
-  void read_guided_rows(std::int64_t candidates) {
+  // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates. Tokens that the guide's
+  // model has no row for come next in no text, guided or not, for a text may be guided further on.
+  void read_guided_rows(std::int64_t candidates, std::int64_t guide_vocab_size) {
     reads_guided_rows_ = true;
     candidates_ = candidates;
+    allowed_vocab_size_ = std::min(guide_vocab_size, model_.config().vocab_size);
   }
 
   // What is known of a sequence's row: its logits on the host, the token that the device drew from them, or a guide's candidates.
@@ -57,10 +61,11 @@ class RowSampler {
   std::vector<float> processed(Sequence& sequence, std::span<const float> logits_V) const;
 
  private:
-  // By the constraint and the model's rules; empty: all tokens are. Valid until the sequence's next call.
+  // By the constraint, the model's rules and the guide's vocabulary; empty: all tokens are. Valid until the sequence's next call.
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
   static DecodingState state_of(const Sequence& sequence);
   void append(Sequence& sequence, const SampledToken& token) const;
+  bool allows_all_rows() const { return allowed_vocab_size_ == model_.config().vocab_size; }
   bool draws_on_device(const Sequence& sequence, int later = 0) const;
   bool finds_candidates_on_device(const Sequence& sequence) const;
   const SamplingParams& params_of(const Sequence& sequence) const {
@@ -72,7 +77,8 @@ class RowSampler {
   std::int64_t top_logprobs_;
   bool reads_guided_rows_ = false;
   std::int64_t candidates_ = 0;
-  SamplingParams params_, greedy_;  // of requests that are greedy, whatever the temperature
+  std::int64_t allowed_vocab_size_;  // tokens below it may come next
+  SamplingParams params_, greedy_;   // of requests that are greedy, whatever the temperature
   LogitsChain chain_;
   std::uint64_t seed_;
 };

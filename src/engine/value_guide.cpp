@@ -31,14 +31,10 @@ std::int64_t checked_pages(const GuideSetup& setup, const ModelConfig& reference
                  "the guide's value model gives {} numbers (form histogram reads two or more, the others one); choose "
                  "another form or model",
                  value.labels.size());
-  MAGISTER_CHECK(
-      value.vocab_size == reference.vocab_size, ExitCode::kConfig,
-      "the guide's value model has a vocabulary of {}, the reference one of {} (its tokens would be others); "
-      "name a value model of the same family",
-      value.vocab_size, reference.vocab_size);
-  MAGISTER_CHECK(params.candidates >= 1 && params.candidates <= reference.vocab_size, ExitCode::kConfig,
+  const std::int64_t common = std::min(value.vocab_size, reference.vocab_size);
+  MAGISTER_CHECK(params.candidates >= 1 && params.candidates <= common, ExitCode::kConfig,
                  "the guide has {} candidates (the vocabulary has {} entries); choose 1 to {}", params.candidates,
-                 reference.vocab_size, reference.vocab_size);
+                 common, common);
   MAGISTER_CHECK(std::isfinite(params.multiplier) && params.multiplier >= 0, ExitCode::kConfig,
                  "the guide's multiplier is {} (it must be a number, 0 or more); choose one", params.multiplier);
   return setup.num_pages;

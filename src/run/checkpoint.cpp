@@ -253,6 +253,11 @@ std::string Checkpoint::sha256_of_tensors(const Communicator& world, const StopP
   return found.whole;
 }
 
+Attributes Checkpoint::tokenizer_rules() const {
+  if (tokenizer_ == nullptr) return {};
+  return {{kTokenizerRulesAttribute, tokenizer_->rules_sha256()}};
+}
+
 Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll) const {
   const std::string ends = end_tokens_ ? fmt::format("{}", fmt::join(*end_tokens_, " ")) : "none";
   const std::string model =

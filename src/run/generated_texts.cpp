@@ -80,6 +80,7 @@ void GeneratedTexts::for_each_key(const std::function<void(std::uint64_t, std::s
 }
 
 const std::string& GeneratedTexts::attribute(const std::string& name) const { return columns_->file.text(name); }
+TokenizerIdentity GeneratedTexts::tokenizer() const { return tokenizer_of(columns_->file); }
 
 std::uint64_t GeneratedTexts::source_index(std::uint64_t i) const {
   columns_->units->require(i);

@@ -106,18 +106,21 @@ void ValueModel::check(const TaskInputs& inputs) {
                  config_.form_place, kForms[static_cast<std::size_t>(config_.params.form)], path, value.labels.size(),
                  value.labels.size() == 1 ? "" : "s",
                  histogram ? "a histogram has two or more" : "this form reads one");
-  MAGISTER_CHECK(value.vocab_size == reference.vocab_size, ExitCode::kConfig,
-                 "{}: {} has a vocabulary of {}, and {} one of {} (a token would be another one); name a value model "
-                 "with the reference's vocabulary",
-                 config_.model_place, path, value.vocab_size, printable(inputs.checkpoint.path(), 4096),
-                 reference.vocab_size);
-  MAGISTER_CHECK(checkpoint_.tokenizer().sha256() == inputs.checkpoint.tokenizer().sha256(), ExitCode::kConfig,
-                 "{}: {} has another tokenizer than {} (its tokens mean other texts); name a value model with the "
-                 "reference's tokenizer",
+  MAGISTER_CHECK(same_tokenizer(checkpoint_.tokenizer_identity(), inputs.checkpoint.tokenizer_identity()),
+                 ExitCode::kConfig,
+                 "{}: {} has another tokenizer than {} (vocabulary, merges, normalizer, pre-tokenizer or added tokens "
+                 "differ: its tokens mean other texts); name a value model with the reference's tokenizer",
                  config_.model_place, path, printable(inputs.checkpoint.path(), 4096));
-  MAGISTER_CHECK(config_.params.candidates <= reference.vocab_size, ExitCode::kConfig,
+  // Models of a family are padded differently: no text has the ids beyond the smaller table.
+  const std::int64_t tokens = checkpoint_.tokenizer().vocab_size();
+  MAGISTER_CHECK(
+      value.vocab_size >= std::min(tokens, reference.vocab_size), ExitCode::kConfig,
+      "{}: {} has a vocabulary of {}, and its tokenizer {} tokens (some of the reference's texts could not be "
+      "read); name a value model with a row for each",
+      config_.model_place, path, value.vocab_size, tokens);
+  MAGISTER_CHECK(config_.params.candidates <= std::min(value.vocab_size, reference.vocab_size), ExitCode::kConfig,
                  "{} is {} (the vocabulary has {} entries); lower it", config_.candidates_place,
-                 config_.params.candidates, reference.vocab_size);
+                 config_.params.candidates, std::min(value.vocab_size, reference.vocab_size));
   const std::int64_t positions =
       std::min(positions_of_shared_rope(value),
                value.max_position_embeddings > 0 ? value.max_position_embeddings : positions_of_shared_rope(value));

@@ -45,7 +45,7 @@ std::string RewardModel::prompt_of(const Record& record) const {
 RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context,
                          const std::optional<gpu::Queue>& gpu)
     : dataset_(texts.dataset),
-      writer_tokenizer_(texts.tokenizer_sha256),
+      writer_tokenizer_(texts.tokenizer),
       max_length_(texts.max_length),
       checkpoint_(section_of(section, context, stands_in_)),
       model_(

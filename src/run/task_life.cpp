@@ -191,6 +191,8 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   spec.checks_inputs = true;
   spec.default_plot_column = results.default_plot_column;
   spec.attributes = root_attributes(task_, context_, results.format_version, expected, plan_sha256(plan, rules));
+  const Attributes rules_of_tokenizer = checkpoint_.tokenizer_rules();
+  spec.attributes.insert(spec.attributes.end(), rules_of_tokenizer.begin(), rules_of_tokenizer.end());
   spec.attributes.emplace_back("num_samples", plan.num_samples);
   spec.attributes.emplace_back("num_tokens", plan.num_tokens);
   if (job_->keeps_widths()) {
@@ -264,8 +266,9 @@ bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers&
   if (!job_->packs()) return true;
   const std::string running = working_path() + ".partial";
   fail_point("task.pack.begin");
-  const Attributes root = root_attributes(task_, context_, job_->results(numbers).format_version, expected,
-                                          ResultsFile::read_text(running, "plan_sha256"));
+  Attributes root = root_attributes(task_, context_, job_->results(numbers).format_version, expected,
+                                    ResultsFile::read_text(running, "plan_sha256"));
+  for (auto& attribute : checkpoint_.tokenizer_rules()) root.push_back(std::move(attribute));
   if (!job_->pack(file, numbers, context_.results_path, root)) return false;
   fail_point("task.pack.done");
   ::unlink(running.c_str());

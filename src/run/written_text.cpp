@@ -9,8 +9,9 @@
 namespace magister {
 
 std::vector<TokenId> encode_written(const Tokenizer& tokenizer, const std::string& prompt, const WrittenText& text,
-                                    const std::string& writer_sha256) {
-  if (tokenizer.sha256() == writer_sha256 && writes_first_token_otherwise(tokenizer)) {
+                                    const TokenizerIdentity& writer) {
+  if (same_tokenizer({tokenizer.sha256(), tokenizer.rules_sha256()}, writer) &&
+      writes_first_token_otherwise(tokenizer)) {
     std::vector<TokenId> ids;
     std::copy_if(text.ids.begin(), text.ids.end(), std::back_inserter(ids),
                  [&](TokenId id) { return id < tokenizer.vocab_size() && !tokenizer.is_special(id); });

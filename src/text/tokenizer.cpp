@@ -284,6 +284,9 @@ const std::vector<std::pair<std::string, std::string>>& Tokenizer::special_token
   return model_->special_tokens;
 }
 const std::string& Tokenizer::sha256() const { return model_->sha256; }
+const std::string& Tokenizer::rules_sha256() const {
+  return model_->rules_sha256.empty() ? model_->sha256 : model_->rules_sha256;
+}
 
 TokenId Tokenizer::token_to_id(std::string_view token) const {
   const auto found = model_->id_of_text.find(std::string(token));

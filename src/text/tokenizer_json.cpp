@@ -4,6 +4,7 @@
 #include "magister/core/utf8.h"
 #include "text/added_vocabulary.h"
 #include "text/json_parts.h"
+#include "text/tokenizer_rules.h"
 #include "text/tokens_beside.h"
 
 namespace magister {
@@ -148,6 +149,7 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::strin
   model->suffix = affixes.suffix;
   model->special_tokens = std::move(beside.special);
   model->sha256 = changes.empty() ? sha256_hex(tokenizer_json) : sha256_hex(std::string(tokenizer_json) + changes);
+  model->rules_sha256 = sha256_of_rules(content, *model, beside.add_prefix_space);
   model->finish();
   return Tokenizer(std::move(model));
 }

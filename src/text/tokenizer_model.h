@@ -26,7 +26,8 @@ struct AddedToken {
 struct Tokenizer::Model {
   std::string source;
   std::string sha256;
-  Vocabulary vocab;  // without the added tokens
+  std::string rules_sha256;  // empty: sha256, which is of a canonical form
+  Vocabulary vocab;          // without the added tokens
   std::unique_ptr<TokenModel> words;
   NormalizerPtr normalizer;  // null: texts stay as they are
   // The blank before a text, where the normalizer puts none: in front of the text, or of every part between added tokens, unless

@@ -27,8 +27,12 @@ Loss simplified(const DistillOptions& options) {
 
 }  // namespace
 
-DistillRow::DistillRow(const DistillOptions& options, std::int64_t vocab_size, bool sampled)
-    : options_(options), vocab_size_(vocab_size), sampled_(sampled) {
+DistillRow::DistillRow(const DistillOptions& options, std::int64_t vocab_size, bool sampled,
+                       std::int64_t teacher_vocab_size)
+    : options_(options),
+      vocab_size_(vocab_size),
+      teacher_vocab_size_(teacher_vocab_size > 0 ? teacher_vocab_size : vocab_size),
+      sampled_(sampled) {
   MAGISTER_CHECK(options.beta >= 0 && options.beta <= 1, ExitCode::kConfig,
                  "distill.beta is {} (it mixes two distributions); choose 0 to 1", options.beta);
   MAGISTER_CHECK(options.temperature > 0 && std::isfinite(options.temperature), ExitCode::kConfig,
@@ -44,11 +48,12 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
                              double entropy, double tail) {
   ids_.clear();
   log_p_.clear();
+  log_p_beyond_.clear();
   entropy_ = sampled_ && std::isfinite(entropy) ? entropy : 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || logprobs[i] == -std::numeric_limits<float>::infinity()) continue;
     MAGISTER_CHECK(
-        ids[i] < vocab_size_, ExitCode::kData,
+        ids[i] < std::max(vocab_size_, teacher_vocab_size_), ExitCode::kData,
         "the teacher's row has token {}, the student's vocabulary {} entries (they are not of one tokenizer); "
         "choose a student of the teacher's vocabulary",
         ids[i], vocab_size_);
@@ -56,6 +61,10 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
         logprobs[i] <= kSlack, ExitCode::kData,
         "the teacher's row gives token {} the log-probability {} (not a log-probability); check the teacher's file",
         ids[i], logprobs[i]);
+    if (ids[i] >= vocab_size_) {
+      log_p_beyond_.push_back(logprobs[i]);
+      continue;
+    }
     ids_.push_back(ids[i]);
     log_p_.push_back(logprobs[i]);
   }
@@ -75,38 +84,45 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
 // taken as if its tokens were as probable as the order allows, each as the last kept entry (the least that p^(1/temperature) can sum to when
 // the temperature is above 1), but never beyond an even spread over all other tokens.
 void DistillRow::temper(double known_tail) {
+  const auto each = [this](const auto& visit) {
+    for (std::vector<double>* const entries : {&log_p_, &log_p_beyond_})
+      for (double& log_p : *entries) visit(log_p);
+  };
   double mass = 0, least = 0;
-  for (const double log_p : log_p_) {
+  each([&](double log_p) {
     mass += std::exp(log_p);
     least = std::min(least, log_p);
-  }
-  const auto kept = static_cast<std::int64_t>(ids_.size());
-  double tail = kept == vocab_size_ ? 0.0 : std::clamp(1.0 - mass, 0.0, 1.0);
-  if (!sampled_ && kept < vocab_size_ && known_tail >= 0 && known_tail < 1 && mass > 0) {
+  });
+  const auto kept = static_cast<std::int64_t>(log_p_.size() + log_p_beyond_.size());
+  double tail = kept == teacher_vocab_size_ ? 0.0 : std::clamp(1.0 - mass, 0.0, 1.0);
+  if (!sampled_ && kept < teacher_vocab_size_ && known_tail >= 0 && known_tail < 1 && mass > 0) {
     tail = known_tail;
-    for (double& log_p : log_p_) log_p += std::log((1 - tail) / mass);
+    const double factor = std::log((1 - tail) / mass);
+    each([&](double& log_p) { log_p += factor; });
     mass = 1 - tail;
   }
   if (options_.temperature != 1) {
-    const double power = 1 / options_.temperature, others = static_cast<double>(vocab_size_ - kept);
+    const double power = 1 / options_.temperature, others = static_cast<double>(teacher_vocab_size_ - kept);
     if (tail > 0) {
       const double even = std::pow(others, 1 - power) * std::pow(tail, power);
       const double densest = kept == 0 ? even : tail * std::exp((power - 1) * least);
       tail = power < 1 ? std::min(densest, even) : std::max(densest, even);
     }
     mass = 0;
-    for (double& log_p : log_p_) mass += std::exp(log_p *= power);
+    each([&](double& log_p) { mass += std::exp(log_p *= power); });
     const double log_sum = std::log(mass + tail);
-    for (double& log_p : log_p_) log_p -= log_sum;
+    each([&](double& log_p) { log_p -= log_sum; });
     mass /= std::exp(log_sum);
     tail /= std::exp(log_sum);
   }
+  double beyond = 0;
+  for (const double log_p : log_p_beyond_) beyond += std::exp(log_p);
   const bool renormalised = options_.tail == Tail::kRenormalised || options_.tail == Tail::kRenormalisedBoth;
   if (renormalised && !sampled_) {
-    for (double& log_p : log_p_) log_p -= std::log(mass);
+    for (double& log_p : log_p_) log_p -= std::log(mass - beyond);
   }
-  log_tail_ = std::log(tail);
-  has_bucket_ = options_.tail == Tail::kBucket && !sampled_ && kept < vocab_size_;
+  log_tail_ = std::log(tail + beyond);
+  has_bucket_ = options_.tail == Tail::kBucket && !sampled_ && static_cast<std::int64_t>(ids_.size()) < vocab_size_;
 }
 
 // The loss of one outcome and its derivative by ln q.

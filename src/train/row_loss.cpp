@@ -31,6 +31,7 @@ HeadRows::HeadRows(const HeadLossTargets& targets, std::int64_t T, std::int64_t 
     MAGISTER_CHECK(targets.teacher_ids_TK.dim() == 2 && targets.teacher_logprobs_TK.defined(), ExitCode::kInternal,
                    "the teacher's ids are not rows of entries with log-probabilities (both are needed); report this");
     K = targets.teacher_ids_TK.size(1);
+    teacher_vocab_size = targets.teacher_vocab_size;
     ids_TK = column_of(targets.teacher_ids_TK, at::kInt, {T, K}, "teacher_ids");
     logprobs_TK = column_of(targets.teacher_logprobs_TK, at::kFloat, {T, K}, "teacher_logprobs");
     valid_T = column_of(targets.teacher_valid_T, at::kByte, {T}, "teacher_valid");
@@ -83,7 +84,7 @@ double RowLoss::distill(std::int64_t t, const RowSoftmax& plain, const RowSoftma
   thread_local std::vector<double> log_q;
   const auto label = static_cast<std::int32_t>(rows_.labels[t]);
   const double lm = sums.plain;
-  DistillRow teacher(options_.distill, V_, sampled_);
+  DistillRow teacher(options_.distill, V_, sampled_, rows_.teacher_vocab_size);
   const auto K = static_cast<std::size_t>(rows_.K);
   teacher.set_teacher({rows_.ids_TK.const_data_ptr<std::int32_t>() + t * rows_.K, K},
                       {rows_.logprobs_TK.const_data_ptr<float>() + t * rows_.K, K}, label, rows_.entropy(t),

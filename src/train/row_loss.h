@@ -20,7 +20,7 @@ struct HeadRows {
   std::vector<std::int64_t> index;  // rows that have a label
   const std::int64_t* labels;
   at::Tensor ids_TK, logprobs_TK, valid_T, entropy_T, tail_T, weight_T;
-  std::int64_t K = 0;
+  std::int64_t K = 0, teacher_vocab_size = 0;
 
   // Error(kData) for labels outside the vocabulary, Error(kInternal) for shapes that do not fit.
   HeadRows(const HeadLossTargets& targets, std::int64_t T, std::int64_t V);

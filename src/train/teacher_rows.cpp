@@ -22,27 +22,27 @@ void require_teacher(const ResultsReader& file) {
 }
 
 // Older files do not say how large the vocabulary is: there ids outside are refused row by row.
-void require_vocabulary(const ResultsReader& file, const StudentVocabulary& student) {
+std::uint64_t vocab_size_of(const ResultsReader& file, const StudentVocabulary& student) {
   const bool says = file.attribute("vocab_size") != nullptr;
-  require_same_vocabulary(file.path(),
-                          says ? file.number("vocab_size") : static_cast<std::uint64_t>(student.vocab_size),
-                          file.text("tokenizer_sha256"), student);
+  return says ? file.number("vocab_size") : static_cast<std::uint64_t>(student.vocab_size);
 }
 
 }  // namespace
 
-void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_size, const std::string& tokenizer_sha256,
+void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_size, const TokenizerIdentity& tokenizer,
                              const StudentVocabulary& student) {
-  MAGISTER_CHECK(vocab_size == static_cast<std::uint64_t>(student.vocab_size), ExitCode::kData,
-                 "{}: the teacher's vocabulary has {} entries, the student's {} (a token would be another one); "
-                 "choose a student with the teacher's vocabulary",
-                 printable(teacher, 4096), vocab_size, student.vocab_size);
+  const bool known = tokenizer.is_known() && student.tokenizer.is_known();
+  MAGISTER_CHECK(!known || same_tokenizer(tokenizer, student.tokenizer), ExitCode::kData,
+                 "{}: tokenizer_sha256 is {}, the student's tokenizer has {}, and they do not do the same (vocabulary, "
+                 "merges, normalizer, pre-tokenizer or added tokens differ: its tokens mean other texts); choose a "
+                 "student with the teacher's tokenizer",
+                 printable(teacher, 4096), printable(tokenizer.sha256), printable(student.tokenizer.sha256));
   MAGISTER_CHECK(
-      tokenizer_sha256 == "none" || student.tokenizer_sha256.empty() || tokenizer_sha256 == student.tokenizer_sha256,
-      ExitCode::kData,
-      "{}: tokenizer_sha256 is {}, the student's tokenizer has {} (its tokens mean other texts); choose a "
-      "student with the teacher's tokenizer",
-      printable(teacher, 4096), printable(tokenizer_sha256), printable(student.tokenizer_sha256));
+      known || vocab_size == static_cast<std::uint64_t>(student.vocab_size), ExitCode::kData,
+      "{}: the teacher's vocabulary has {} entries, the student's {}, and the teacher read ids (nothing says "
+      "that both are of one tokenizer: a token would be another one); choose a student with the teacher's "
+      "vocabulary",
+      printable(teacher, 4096), vocab_size, student.vocab_size);
 }
 
 struct TeacherFile::Parts {
@@ -52,7 +52,7 @@ struct TeacherFile::Parts {
         rows(file),
         student(student),
         stored(file.find("/teacher/top_logprob")->type) {
-    require_vocabulary(file, student);
+    require_same_vocabulary(file.path(), vocab_size_of(file, student), tokenizer_of(file), student);
     file.column("/tokens/id", ColumnType::kI32);
     file.column("/teacher/target_logprob", ColumnType::kF32);
     file.column("/teacher/entropy", ColumnType::kF32);
@@ -83,8 +83,8 @@ void TeacherFile::Parts::check_rows(std::uint64_t sample, const TeacherSample& f
   for (const TokenId id : found.ids) {
     MAGISTER_CHECK(
         id >= 0 && id < student.vocab_size, ExitCode::kData,
-        "{}: sample {} has the token {}, the student's vocabulary {} entries (they are not of one tokenizer); "
-        "choose a student with the teacher's vocabulary",
+        "{}: sample {} has the token {}, the student's vocabulary {} entries (it has no row for it); choose a student "
+        "with the teacher's vocabulary, or leave the record out",
         printable(file.path()), sample, id, student.vocab_size);
   }
   std::vector<std::int32_t> ids;
@@ -113,6 +113,9 @@ std::int64_t TeacherFile::width() const { return static_cast<std::int64_t>(parts
 bool TeacherFile::sampled() const { return parts_->rows.encoding().kind == TeacherEncoding::Kind::kSampled; }
 const std::string& TeacherFile::path() const { return parts_->file.path(); }
 const std::string& TeacherFile::model_sha256() const { return parts_->file.text("model_sha256"); }
+std::int64_t TeacherFile::vocab_size() const {
+  return static_cast<std::int64_t>(vocab_size_of(parts_->file, parts_->student));
+}
 std::string TeacherFile::encoding() const { return encoding_name(parts_->rows.encoding().kind); }
 std::uint64_t TeacherFile::length(std::uint64_t sample) const { return parts_->range(sample).size(); }
 

@@ -101,12 +101,14 @@ class Guided(unittest.TestCase):
             kl = file["generate/guide_kl"][:] if "generate/guide_kl" in file else [None] * offset[-1]
             return [(file["tokens/id"][a:b].tolist(), file["generate/logprob"][a:b].tolist(), list(kl[a:b])) for a, b in zip(offset, offset[1:])]
 
-    def by_transformers(self, prompt, count, model, form, m, candidates, penalty):
+    def by_transformers(self, prompt, count, model, form, m, candidates, penalty, reference=None):
+        """Tokens that the value model has no row for are as if the reference had none, either."""
         ids, kl = list(prompt), []
-        value = self.value[model]
+        value, reference = self.value[model], reference or self.reference
         with torch.no_grad():
             for _ in range(count):
-                logits = self.reference(torch.tensor([ids])).logits[0, -1].double().numpy()
+                logits = reference(torch.tensor([ids])).logits[0, -1].double().numpy()
+                logits[value.config.vocab_size:] = -numpy.inf
                 seen = sorted(set(ids))
                 logits[seen] = numpy.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
                 best = numpy.argsort(-logits, kind="stable")[:candidates]
@@ -143,6 +145,27 @@ class Guided(unittest.TestCase):
         self.assertEqual(len(reported), len(cases))
         mean = numpy.concatenate([kl for *_, kl in self.texts(paths["logit"])]).mean()
         self.assertAlmostEqual(float(reported[0][0]), mean, delta=1e-6)
+
+    def test_tables_of_one_tokenizer_with_other_paddings(self):
+        """A reference with more rows than its value model (Qwen2.5 of 7B and 0.5B), and the other way round; the tokenizer's file is written otherwise."""
+        rows = self.reference.config.vocab_size + 64
+        wide = tiny_world.make_model(self.folder / "wide", vocab_size=rows)
+        tokenizer = json.loads((wide / "tokenizer.json").read_text())
+        tokenizer["truncation"] = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+        (wide / "tokenizer.json").write_text(json.dumps(tokenizer, indent=2))
+        self.value["wide-value"] = score_test.make_classifier(self.folder / "wide-value", wide / "tokenizer.json", "llama", seed=7, changes=dict(
+            vocab_size=rows, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None, num_labels=1))
+        reference = AutoModelForCausalLM.from_pretrained(wide, dtype=torch.float32).eval()
+        cases = {"fewer": ("value", "logit", 1.5, 20, 1.0), "all": ("value", "logit", 1.5, rows - 64, 1.3), "more": ("wide-value", "logit", 1.5, 20, 1.0)}
+        tasks = [{"name": name, "temperature": 0, "max_new_tokens": 7, "ignore_eos": True, "repetition_penalty": penalty, "model": {"path": str(self.model if name == "more" else wide)},
+                  "guide": self.guide(model, form=form, multiplier=m, candidates=candidates)} for name, (model, form, m, candidates, penalty) in cases.items()]
+        paths = self.run_it("paddings", [*tasks, {"name": "plain", "temperature": 0, "max_new_tokens": 7, "ignore_eos": True, "model": {"path": str(wide)}}], ranks=2)
+        self.assertTrue(any(id >= rows - 64 for ids, *_ in self.texts(paths["plain"]) for id in ids), "rows beyond the value model's would show nothing")
+        for name, case in cases.items():
+            for record, (ids, _, kl) in zip(self.records, self.texts(paths[name])):
+                want_ids, want_kl = self.by_transformers(self.tokenizer.encode(record).ids, 7, *case, reference=None if name == "more" else reference)
+                self.assertEqual(ids, want_ids, name)
+                self.assertLess(numpy.abs(numpy.array(kl) - want_kl).max(), 1e-5)
 
     def star(self, arms, right, wrong):
         """A reference that takes any of `arms` tokens, and a value model that says `right` of the first and `wrong` of all others. Nothing but the
@@ -438,12 +461,12 @@ class Guided(unittest.TestCase):
         tokenizer = json.loads((other / "tokenizer.json").read_text())
         tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:-1]
         (other / "tokenizer.json").write_text(json.dumps(tokenizer))
-        score_test.make_classifier(self.folder / "larger", self.model / "tokenizer.json", "llama", {"vocab_size": 400, "num_labels": 1, "pad_token_id": None})
+        score_test.make_classifier(self.folder / "smaller", self.model / "tokenizer.json", "llama", {"vocab_size": 300, "num_labels": 1, "pad_token_id": None})
         score_test.make_classifier(self.folder / "short", self.model / "tokenizer.json", "llama",
                                    {"vocab_size": self.reference.config.vocab_size, "num_labels": 1, "pad_token_id": None, "max_position_embeddings": 64})
         where = r"bad\.yaml:\d+:\d+: tasks\.0\.guide"
         for guide, code, message in (
-                (self.guide("other"), 78, where + r"\.model: .* has another tokenizer"), (self.guide("larger"), 78, where + r"\.model: .* has a vocabulary of 400"),
+                (self.guide("other"), 78, where + r"\.model: .* has another tokenizer"), (self.guide("smaller"), 78, where + r"\.model: .* has a vocabulary of 300, and its tokenizer 320"),
                 (self.guide("model"), 78, where + r"\.model: .* without such a head"), (self.guide("short"), 78, where + r"\.model: .* 64 positions"),
                 (self.guide("bins"), 78, where + r"\.form.* is logit, .* gives 11 numbers"), (self.guide(form="histogram"), 78, where + r"\.form is histogram, .* gives 1 number "),
                 (self.guide(candidates=5000), 78, where + r"\.candidates is 5000 \(the vocabulary has"), (self.guide(candidates=0), 78, where + r"\.candidates: "),

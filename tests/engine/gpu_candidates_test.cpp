@@ -37,7 +37,7 @@ TEST_F(CandidatesOnAGpu, ConstrainedRowsAreReducedWhereTheyAre) {
   GeneratorLimits limits{32, 512, 100, true};
   limits.top_logprobs = 3;
   RowSampler sampler(model, limits, sampling_, 77);
-  sampler.read_guided_rows(kCandidates);
+  sampler.read_guided_rows(kCandidates, model.config().vocab_size);
   std::vector<Sequence> sequences(4);
   const Constraint* const constraints[] = {&many, nullptr, &few, &many};
   at::manual_seed(5);

@@ -1,4 +1,4 @@
-// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|behind|speed]`.
+// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|behind|speed|rules]`.
 // `text_probe folder FOLDER ...`: tokenizer.json or tokenizer.model there, with the files beside it that name tokens.
 // Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
 // JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of the text, the
@@ -57,6 +57,10 @@ magister::Tokenizer load(const std::string& kind, const std::string& path) {
 int run(int argc, char** argv) {
   const magister::Tokenizer tokenizer = load(argv[1], argv[2]);
   const std::string what = argc > 3 ? argv[3] : "encode";
+  if (what == "rules") {  // what says whether two tokenizers are one
+    std::cout << tokenizer.rules_sha256() << "\n";
+    return 0;
+  }
   std::vector<std::string> lines;
   for (std::string line; std::getline(std::cin, line);) lines.push_back(std::move(line));
   if (what ==

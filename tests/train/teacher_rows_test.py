@@ -138,7 +138,9 @@ class TeacherRows(unittest.TestCase):
 
     def test_other_vocabularies_tokenizers_and_files_are_refused(self):
         path = self.world.results("compact")
-        self.assertIn("vocabulary", self.probe(path, self.vocabulary + 64, code=65))
+        self.probe(path, self.vocabulary + 64)  # of one tokenizer with another padding
+        self.assertIn("nothing says", self.probe(path, self.vocabulary + 64, "", code=65))
+        self.assertIn("it has no row for it", self.probe(path, 3, code=65))
         self.assertIn("tokenizer_sha256", self.probe(path, None, "0" * 64, code=65))
         self.probe(path, None, "")
         self.assertIn("not complete", self.probe(self.changed("plain", lambda file: file.attrs.modify("complete", numpy.uint8(0)), False), code=65))

@@ -13,6 +13,7 @@
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/file_version.h"
 #include "magister/io/results/results_file.h"
+#include "magister/io/results/tokenizer_identity.h"
 #include "magister/model/model_config.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/experiment_config.h"
@@ -73,6 +74,10 @@ class Checkpoint {
   // Begins to hash the model's files beside whatever the rank does until it asks for identity(), which then waits for what is left. Nothing to do for a
   // model without files. Collective over world.
   void begin_hashing(const Communicator& world);
+  // Of the tokenizer, which is read where it was not yet.
+  TokenizerIdentity tokenizer_identity() { return {tokenizer().sha256(), tokenizer().rules_sha256()}; }
+  // The attribute that results hold beside their identity: what the tokenizer that was read does; nothing where none was.
+  Attributes tokenizer_rules() const;
   // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
   // not; generation_rules_sha256 where rules() gave some; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
   // leaves (leave_if_stopped). Equal on every rank. Collective over world.

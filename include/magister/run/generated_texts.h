@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/io/results/tokenizer_identity.h"
 
 namespace magister {
 
@@ -30,6 +31,7 @@ class GeneratedTexts {
   void for_each_key(const std::function<void(std::uint64_t i, std::string_view key)>& visit) const;
   // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
   const std::string& attribute(const std::string& name) const;
+  TokenizerIdentity tokenizer() const;  // of the model that wrote them
   std::uint64_t num_tokens(std::uint64_t i) const;
   std::vector<TokenId> tokens(std::uint64_t i) const;  // as the model wrote them
   // Whether a value model has guided them. If so, KL(guided || reference) summed over the tokens of one, nats.

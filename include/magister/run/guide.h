@@ -38,7 +38,7 @@ struct GuidedTexts {
 // The value model by the keys alone; nothing for a multiplier of 0.
 std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts);
 
-// The value model's files, opened and held against the reference: the same tokenizer and vocabulary, a decoder with a head of labels that
+// The value model's files, opened and held against the reference: the same tokenizer, a decoder with a head of labels that
 // the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from stands in.
 class ValueModel {
  public:
@@ -47,6 +47,8 @@ class ValueModel {
 
   const GuideParams& params() const { return config_.params; }
   bool stands_in() const { return stands_in_; }
+  // Ids from here on have no row in its table: they are nobody's candidates, and no prompt may have them.
+  std::int64_t vocab_size() const { return checkpoint_.config().vocab_size; }
   std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;

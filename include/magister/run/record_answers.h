@@ -32,9 +32,9 @@ class RecordAnswers {
   // The texts of a record, at least one. Throws Error(kData) with its place.
   std::vector<std::string> of(const Record& record) const;
   std::uint64_t texts_a_record() const { return texts_.texts_a_record(); }
-  // Likewise the tokens that the model wrote, whose tokenizer has this sha256.
+  // Likewise the tokens that the model wrote, and whose tokens these are.
   std::vector<std::vector<TokenId>> tokens_of(const Record& record) const;
-  const std::string& tokenizer_sha256() const { return texts_.attribute("tokenizer_sha256"); }
+  TokenizerIdentity tokenizer() const { return texts_.tokenizer(); }
   // Tokens of the record's i-th text.
   std::uint64_t num_tokens(const Record& record, std::uint64_t i) const;
   // See GeneratedTexts.

@@ -29,7 +29,7 @@ struct RewardedTexts {
   const DatasetConfig& dataset;
   std::uint64_t max_length = 0;  // tokens of prompt and text
   std::string length_place;      // file:line:column and key that says so
-  std::string tokenizer_sha256;  // of the model that writes them
+  TokenizerIdentity tokenizer;   // of the model that writes them
 };
 
 class RewardModel {
@@ -64,7 +64,7 @@ class RewardModel {
   void cut(std::vector<TokenId>& ids, const std::string& where) const;
 
   const DatasetConfig& dataset_;
-  std::string writer_tokenizer_;  // sha256
+  TokenizerIdentity writer_tokenizer_;
   std::uint64_t max_length_;
   bool stands_in_ = false;
   Checkpoint checkpoint_;

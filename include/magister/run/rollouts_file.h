@@ -11,6 +11,7 @@
 #include "magister/io/results/reader.h"
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
+#include "magister/io/results/tokenizer_identity.h"
 #include "magister/run/unit_writer.h"
 
 namespace magister {
@@ -48,7 +49,7 @@ class RolloutsFile {
 
   const std::string& path() const { return file_.path(); }
   const RolloutShape& shape() const { return shape_; }
-  const std::string& tokenizer_sha256() const { return file_.text("tokenizer_sha256"); }
+  TokenizerIdentity tokenizer() const { return tokenizer_of(file_); }
   std::vector<TokenId> prompt(std::uint64_t record) const;
   // Throws Error(kData) naming the record for lengths, cuts, rewards or preferences that cannot be, and for rows that are not what was written.
   Rollouts rollouts(std::uint64_t record);

@@ -18,6 +18,7 @@ namespace magister {
 struct DistillOptions {
   enum class Loss { kForwardKl, kReverseKl, kJs, kTotalVariation };
   // What becomes of the mass that the teacher's kept entries leave:
+  //   (and, where the student's table is the smaller one, its entries beyond that)
   //   kBucket             one more outcome of teacher and student: the loss is at most that of the whole distributions
   //   kNone               it is dropped; the loss may be below 0
   //   kRenormalised       the teacher's kept entries are divided by their mass
@@ -35,14 +36,15 @@ struct DistillOptions {
 // One row. Reused from row to row to spare allocations.
 class DistillRow {
  public:
-  // vocab_size: of student and teacher. sampled: log-probabilities are logs of the weights of an unbiased sample (`encoding: sampled`):
+  // vocab_size: of the student; teacher_vocab_size: 0: the same. The teacher's entries beyond the student's table have no logit there: their mass
+  // counts with what the row does not list. sampled: log-probabilities are logs of the weights of an unbiased sample (`encoding: sampled`):
   // the loss is -sum w ln q - entropy; only forward KL at temperature 1, else Error(kConfig).
-  DistillRow(const DistillOptions& options, std::int64_t vocab_size, bool sampled);
+  DistillRow(const DistillOptions& options, std::int64_t vocab_size, bool sampled, std::int64_t teacher_vocab_size = 0);
 
   // The teacher's row: entries with an id below 0 or a log-probability of -inf are padding. label: for kGold. entropy: of the teacher's
   // whole distribution, for sampled rows; NaN: unknown (0 is taken: the value is then the cross entropy). tail: the mass of what is not
-  // listed, where it is known better than by the sum of rounded numbers: the entries are scaled to leave it. NaN: unknown. Error(kData) for ids outside the
-  // vocabulary and for numbers that are no log-probabilities.
+  // listed, where it is known better than by the sum of rounded numbers: the entries are scaled to leave it. NaN: unknown. Error(kData) for ids outside both
+  // vocabularies and for numbers that are no log-probabilities.
   void set_teacher(std::span<const std::int32_t> ids, std::span<const float> logprobs, std::int32_t label,
                    double entropy, double tail = std::numeric_limits<double>::quiet_NaN());
   // Tokens that gradient() is about.
@@ -62,12 +64,13 @@ class DistillRow {
   double phi(double log_p, double p, double log_q, double q, double& u) const;
 
   DistillOptions options_;
-  std::int64_t vocab_size_;
+  std::int64_t vocab_size_, teacher_vocab_size_;
   bool sampled_;
   bool has_bucket_ = false;
   double log_tail_ = 0, entropy_ = 0;
   std::vector<std::int32_t> ids_;
   std::vector<double> log_p_, u_, gradient_;
+  std::vector<double> log_p_beyond_;  // of entries that the student has no row for
 };
 
 }  // namespace magister

@@ -25,6 +25,7 @@ struct HeadLossTargets {
       teacher_tail_T;  // f32: mass of what a row does not keep, which f16 entries do not tell to 1e-3; may be undefined
   at::Tensor row_weight_T;  // f32: multiplies the row's loss and gradient; undefined: 1
   bool sampled = false;     // the teacher's rows are unbiased samples (teacher_logits with `encoding: sampled`)
+  std::int64_t teacher_vocab_size = 0;  // rows of the teacher's table; 0: the student's
 };
 
 // logits = softcap * tanh(multiplier * (hidden . head) / softcap), as the family has it; softcap 0: none.

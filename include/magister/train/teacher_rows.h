@@ -1,6 +1,6 @@
 // TeacherFile: what a student learns from, sample by sample and in any order: the tokens of a teacher_logits file as the teacher saw them, and
 // for each row the teacher's kept entries, whatever the encoding. Row t is the teacher's distribution of token t + 1 given the tokens up to t.
-// Refused by name: a file that is not complete or not of teacher logits, another vocabulary or tokenizer than the student's, bytes that are
+// Refused by name: a file that is not complete or not of teacher logits, another tokenizer than the student's, bytes that are
 // not those that were committed, and rows that do not belong to their tokens (shifted rows, an edited text): every row's target_logprob,
 // which the teacher's head gave for the next token, must agree with the row's own entries.
 // Legend: L tokens of a sample, W entries of a row.
@@ -14,18 +14,19 @@
 
 #include "magister/core/types.h"
 #include "magister/io/results/reader.h"
+#include "magister/io/results/tokenizer_identity.h"
 
 namespace magister {
 
-// What the student has. tokenizer_sha256 as Checkpoint::identity() gives it; empty: the student has none.
+// What the student has; its tokenizer is not known where the data set gives ids.
 struct StudentVocabulary {
-  std::int64_t vocab_size = 0;
-  std::string tokenizer_sha256;
+  std::int64_t vocab_size = 0;  // rows of its table
+  TokenizerIdentity tokenizer;
 };
 
-// Error(kData) where a teacher's tokens would be others to the student. teacher: its file or model, for the message; tokenizer_sha256: "none"
-// where a data set gave the teacher ids, and nobody says what they mean. Local.
-void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_size, const std::string& tokenizer_sha256,
+// Error(kData) where a teacher's tokens would be others to the student. teacher: its file or model, for the message. Tables of one tokenizer
+// may have different sizes: models of a family are padded differently, and no text has the ids beyond the smaller one. Local.
+void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_size, const TokenizerIdentity& tokenizer,
                              const StudentVocabulary& student);
 
 struct TeacherSample {
@@ -49,6 +50,8 @@ class TeacherFile {
   bool sampled() const;        // entries are an unbiased sample: HeadLossTargets::sampled
   const std::string& path() const;
   const std::string& model_sha256() const;
+  // Rows of the teacher's table; of files that do not say it the student's.
+  std::int64_t vocab_size() const;
   std::string encoding() const;  // plain | compact | sampled
   // Tokens of a sample, from the offsets alone.
   std::uint64_t length(std::uint64_t sample) const;

@@ -173,7 +173,7 @@ SampleRules GenerateJob::rules() {
   rules.overflow = Overflow::kError;
   rules.length_key = "max_prompt_length";
   rules.may_cut = false;
-  rules.vocab_size = model_.vocab_size;
+  rules.vocab_size = value_ ? std::min(model_.vocab_size, value_->vocab_size()) : model_.vocab_size;
   rules.tokenizer = config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr;
   rules.unit_tokens = config_.max_prompt_length.tokens();
   rules.unit_samples = 1;  // a record is committed as soon as its completions are there

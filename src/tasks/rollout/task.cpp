@@ -74,10 +74,14 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
   stops_.texts = config_.stop;
   if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
   const std::uint64_t longest = config_.longest_text();
-  reward_ = std::make_unique<TextReward>(
-      config_.reward,
-      RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place, tokenizer_.sha256()},
-      inputs.context, inputs.model.gpu);
+  reward_ = std::make_unique<TextReward>(config_.reward,
+                                         RewardedTexts{config_.name,
+                                                       "reward",
+                                                       config_.dataset,
+                                                       longest,
+                                                       config_.length_place,
+                                                       {tokenizer_.sha256(), tokenizer_.rules_sha256()}},
+                                         inputs.context, inputs.model.gpu);
   if (!inputs.data_stands_in) reward_->check_fields(inputs.dataset);
   if (rewards_on_gpus()) reference_.beside_bytes = sum_of(reward_->model()->memory(inputs.tp_size));
   if (config_.guide) {
@@ -140,6 +144,7 @@ SampleRules RolloutJob::rules() {
   rules.length_key = "max_prompt_length";
   rules.may_cut = false;
   rules.vocab_size = inputs_.checkpoint.config().vocab_size;
+  if (value_) rules.vocab_size = std::min(rules.vocab_size, value_->vocab_size());
   rules.tokenizer = &tokenizer_;
   rules.unit_tokens = config_.max_prompt_length.tokens();
   rules.unit_samples = 1;  // a record is committed as soon as its texts are there

@@ -35,7 +35,7 @@ class ScoredAnswers {
   std::uint64_t texts_a_record() const { return texts_ ? texts_->texts_a_record() : 1; }
   std::vector<std::string> of(const Record& record) const;
   std::vector<WrittenText> written(const Record& record) const;
-  std::string tokenizer_sha256() const { return texts_ ? texts_->tokenizer_sha256() : ""; }
+  TokenizerIdentity tokenizer() const { return texts_ ? texts_->tokenizer() : TokenizerIdentity(); }
   std::vector<ColumnSpec> specs(std::uint64_t num_samples) const;
   // texts: which of the record's.
   void add(const Record& record, IndexRange texts, Columns& columns) const;

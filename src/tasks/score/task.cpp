@@ -148,9 +148,8 @@ std::vector<SampleTokens> ScoreJob::encode(const Record& record) const {
     return samples;
   }
   for (const WrittenText& answer : answers_->written(record)) {
-    add(chat_
-            ? chat_->encode_answered(ChatPrompts::chat_of(record, config_.dataset), answer.text, record.where)
-            : encode_written(*tokenizer_, prompt_text(record, config_.dataset), answer, answers_->tokenizer_sha256()));
+    add(chat_ ? chat_->encode_answered(ChatPrompts::chat_of(record, config_.dataset), answer.text, record.where)
+              : encode_written(*tokenizer_, prompt_text(record, config_.dataset), answer, answers_->tokenizer()));
   }
   return samples;
 }

@@ -189,6 +189,7 @@ void read_teacher_rows(TeacherFile& teacher, const Samples& samples, const std::
                        HeadLossTargets& targets) {
   const std::int64_t T = targets.labels_T.size(0), W = teacher.width();
   targets.sampled = teacher.sampled();
+  targets.teacher_vocab_size = teacher.vocab_size();
   targets.teacher_ids_TK = at::empty({T, W}, at::kInt);
   targets.teacher_logprobs_TK = at::empty({T, W}, at::kFloat);
   targets.teacher_tail_T = at::empty({T}, at::kFloat);

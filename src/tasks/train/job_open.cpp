@@ -184,7 +184,7 @@ void TrainJob::open_texts() {
 }
 
 StudentVocabulary TrainJob::student(bool has_text) {
-  return {checkpoint_.config().vocab_size, has_text ? checkpoint_.tokenizer().sha256() : ""};
+  return {checkpoint_.config().vocab_size, has_text ? checkpoint_.tokenizer_identity() : TokenizerIdentity()};
 }
 
 // Before the teacher's task has run its model tells whether the student fits.
@@ -195,7 +195,7 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
     const bool has_text = task.dataset().tokens_field.empty();
     require_same_vocabulary(config_.teacher.place + ": " + teacher.path(),
                             static_cast<std::uint64_t>(teacher.config().vocab_size),
-                            has_text ? teacher.tokenizer().sha256() : "none", student(has_text));
+                            has_text ? teacher.tokenizer_identity() : TokenizerIdentity(), student(has_text));
     check_rows(config_.teacher.place, task.name(), announced_text(task, "encoding") == "sampled");
     return;
   }
@@ -207,6 +207,12 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
 std::unique_ptr<TeacherFile> TrainJob::open_teacher_file(const std::string& path) {
   const bool has_text = ResultsReader(path).text("tokenizer_sha256") != "none";
   auto teacher = std::make_unique<TeacherFile>(path, student(has_text));
+  const std::int64_t own = checkpoint_.config().vocab_size, theirs = teacher->vocab_size();
+  if (own < theirs)
+    log_info(
+        "{}: the teacher's table has {} rows, the student's {}, of one tokenizer: what the teacher gives to the tokens "
+        "from {} on counts with what its rows do not list (distill.tail)",
+        config_.name, theirs, own, own);
   check_rows(config_.name, path, teacher->sampled());
   return teacher;
 }
@@ -232,13 +238,13 @@ void TrainJob::open_rollouts(const TaskInputs& inputs) {
   pad_token();  // reads what it reads before the identity is made
   if (!inputs.data_stands_in) {
     values_ = std::make_unique<ValueEncoder>(config_.value, results_of(config_, context_), config_.batches.max_length,
-                                             tokenizer_->sha256());
+                                             checkpoint_.tokenizer_identity());
     return;
   }
   const Task& task = *require_results(context_, config_.value.rollouts_place, config_.value.task, "rollout");
   check_rollouts(config_.value, task.record_texts(context_));
   Checkpoint policy(task.model_section().stand_in());
-  MAGISTER_CHECK(policy.tokenizer().sha256() == tokenizer_->sha256(), ExitCode::kConfig,
+  MAGISTER_CHECK(same_tokenizer(policy.tokenizer_identity(), checkpoint_.tokenizer_identity()), ExitCode::kConfig,
                  "{} names {}, whose model has another tokenizer (its tokens mean other texts); name a model with the "
                  "same tokenizer",
                  config_.value.rollouts_place, printable(config_.value.task));

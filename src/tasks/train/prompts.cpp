@@ -8,7 +8,7 @@
 namespace magister {
 PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context,
                              const Dataset& records)
-    : checkpoint_(checkpoint), config_(config), reward_(config, checkpoint.tokenizer().sha256(), context) {
+    : checkpoint_(checkpoint), config_(config), reward_(config, checkpoint.tokenizer_identity(), context) {
   ends_ = policy_end_tokens(checkpoint_);
   checkpoint_.rules();
   const ModelConfig& model = checkpoint_.config();

@@ -8,12 +8,10 @@
 
 namespace magister {
 
-RewardFunction::RewardFunction(const TrainConfig& config, const std::string& tokenizer_sha256,
-                               const RunContext& context)
+RewardFunction::RewardFunction(const TrainConfig& config, const TokenizerIdentity& tokenizer, const RunContext& context)
     : config_(config.grpo.reward),
       reward_(config_,
-              {config.name, "grpo.reward", config.dataset, config.batches.max_length, config.length_place,
-               tokenizer_sha256},
+              {config.name, "grpo.reward", config.dataset, config.batches.max_length, config.length_place, tokenizer},
               context) {}
 
 void RewardFunction::read_records(const Communicator& world, const Dataset& records) {

@@ -21,7 +21,7 @@ class RewardFunction {
  public:
   // Both are kept by reference. Throws Error(kConfig) for a model that cannot be used. Collective over the context's
   // world.
-  RewardFunction(const TrainConfig& config, const std::string& tokenizer_sha256, const RunContext& context);
+  RewardFunction(const TrainConfig& config, const TokenizerIdentity& tokenizer, const RunContext& context);
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const { return reward_.needed(record); }

@@ -71,9 +71,9 @@ void check_rollouts(const ValueConfig& config, const Task::RecordTexts& texts) {
 }
 
 ValueEncoder::ValueEncoder(const ValueConfig& config, const std::string& path, std::uint64_t max_length,
-                           const std::string& tokenizer_sha256)
+                           const TokenizerIdentity& tokenizer)
     : config_(config), max_length_(max_length), file_(path) {
-  MAGISTER_CHECK(file_.tokenizer_sha256() == tokenizer_sha256, ExitCode::kData,
+  MAGISTER_CHECK(same_tokenizer(file_.tokenizer(), tokenizer), ExitCode::kData,
                  "{}: was written with another tokenizer than this model has (its tokens mean other texts); name a "
                  "model with the same tokenizer",
                  printable(path, 4096));

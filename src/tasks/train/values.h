@@ -40,7 +40,7 @@ class ValueEncoder {
  public:
   // config is kept by reference. Throws as RolloutsFile does, and Error(kData) for another tokenizer or a file without what the loss compares.
   ValueEncoder(const ValueConfig& config, const std::string& path, std::uint64_t max_length,
-               const std::string& tokenizer_sha256);
+               const TokenizerIdentity& tokenizer);
 
   // Every record has as many samples, which are its continuations behind prompt and roll-in up to their cuts; with pairs the winner of each
   // comparison and the loser. The tokens that carry the loss are marked: a continuation's, of a pair the first that differs. A sample of
