@@ -112,6 +112,7 @@ ModelDescription describe_model(const std::string& path, const TensorFile& file)
   } else {
     description = describe_gguf(path, file);
   }
+  leave_out_cache_scales(description, file, path);
   check_tensors(description, file, path);
   return description;
 }

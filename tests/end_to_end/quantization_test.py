@@ -5,6 +5,7 @@ arithmetic on whole distributions, which are themselves those of the program wit
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -170,6 +171,39 @@ class Quantization(unittest.TestCase):
         self.assertGreater(numpy.abs(rows[3]["top_logprob"] - rows[0]["top_logprob"]).max(), 0.05)
         refused = self.run_it("codes", model, f"quantization: int4, adapter: {adapter}", code=78)
         self.assertIn("merged weights need codes of their own", refused)
+
+    def test_scales_of_a_cache_are_left_out(self):
+        """As llm-compressor, ModelOpt and older files keep them, beside weights of any kind and in an adapter: the rows are those without them."""
+        plain = pathlib.Path(tiny_models.make(self.folder, "llama"))
+        scheme = {"quant_method": "compressed-tensors", "format": "dense", "config_groups": {}, "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"}}
+        coded = self.checkpoint(lambda f: f.fp8())
+        adapter = self.folder / "adapter"
+        adapter.mkdir()
+        (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}))
+        out, inputs = safetensors.torch.load_file(plain / "model.safetensors")["model.layers.1.self_attn.q_proj.weight"].shape
+        factors = {f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_{x}.weight": torch.randn(shape) * 0.2
+                   for layer in range(2) for x, shape in (("A", (4, inputs)), ("B", (out, 4)))}
+        names = ("self_attn.k_scale", "self_attn.v_scale", "self_attn.k_proj.k_scale", "self_attn.v_proj.output_scale", "self_attn.kv_scale", "self_attn.attn.q_scale")
+
+        def with_scales(source, name, prefix="", file="model.safetensors"):
+            folder = pathlib.Path(shutil.copytree(source, self.folder / name))
+            shape = [(), (1,), (1,), (), (3, 1, 1), (1,)]
+            scales = {f"{prefix}model.layers.{layer}.{part}": torch.full(shape[i], 0.5) for layer in range(2) for i, part in enumerate(names)}
+            safetensors.torch.save_file({**safetensors.torch.load_file(folder / file), **scales}, folder / file)
+            return folder
+        safetensors.torch.save_file(factors, adapter / "adapter_model.safetensors")
+        cases = [("plain", plain, with_scales(plain, "plain_kv"), "dtype: f32"), ("codes", coded, with_scales(coded, "coded_kv"), "dtype: f32")]
+        said = with_scales(plain, "said_kv")
+        config = json.loads((said / "config.json").read_text())
+        (said / "config.json").write_text(json.dumps({**config, "quantization_config": scheme}))
+        cases.append(("said", plain, said, "dtype: f32"))
+        scaled = with_scales(adapter, "adapter_kv", "base_model.model.", "adapter_model.safetensors")
+        for name, one, other, keys in cases:
+            with self.subTest(name):
+                self.assert_same_bits(self.run_it(f"{name}-without", one, keys), self.run_it(f"{name}-with", other, keys), name)
+                self.assertIn(f"{10 if name == 'codes' else 12} scales of a cache of few bits", self.run_it(f"{name}-plan", other, keys, command="plan"))
+        one, other = (self.run_it(f"adapter{i}", plain, f"dtype: f32, adapter: {folder}") for i, folder in enumerate((adapter, scaled)))
+        self.assert_same_bits(one, other, "adapter")
 
     def test_the_loss_is_numpys(self):
         model = tiny_models.make(self.folder, "llama_bf16")

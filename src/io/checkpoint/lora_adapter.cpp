@@ -12,6 +12,8 @@
 
 #include "io/checkpoint/mapped_tensors.h"
 #include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/io/checkpoint/cache_scales.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
 
 namespace magister {
@@ -113,7 +115,15 @@ class MergedFile final : public TensorFile {
         factors_(open_factors(folder)),
         paths_(model_->paths()) {
     for (std::string& path : lora_paths(folder)) paths_.push_back(std::move(path));
-    for (const TensorInfo& info : factors_->tensors()) take(info);
+    std::vector<const TensorInfo*> of_cache;
+    for (const TensorInfo& info : factors_->tensors()) {
+      if (is_cache_scale(info))
+        of_cache.push_back(&info);
+      else
+        take(info);
+    }
+    if (!of_cache.empty())
+      log_info("{}: {}", printable(paths_.back()), cache_scales_words(of_cache.size(), of_cache.front()->name));
     MAGISTER_CHECK(
         !config_.fan_in_fan_out || !inputs_first_.empty(), ExitCode::kData,
         "{}: fan_in_fan_out is true (the model's weights do not stand as [in, out]: the adapter is of another "

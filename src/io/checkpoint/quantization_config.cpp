@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/io/checkpoint/cache_scales.h"
 
 namespace magister {
 namespace {
@@ -194,6 +195,7 @@ std::optional<QuantizationConfig> read_quantization_config(const std::string& fo
   const json& config = found != root.end() && !found->is_null() ? *found : old != root.end() ? *old : root;
   if (&config == &root || config.is_null() || config == false || (config.is_structured() && config.empty()))
     return std::nullopt;
+  if (quantizes_cache_alone(config)) return std::nullopt;
   return Reader(path.string(), config).read();
 }
 

@@ -19,6 +19,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 std::string shown(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+bool is_one_number(const Shape& shape) {
+  return std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size == 1; });
+}
+
 class Finder {
  public:
   Finder(const MappedTensors& file, const QuantizationConfig& config) : file_(file), config_(config) {}
@@ -206,21 +210,36 @@ class Finder {
     w.group_index = part(name, ".weight_g_idx", false);
     ignore_activations(name);
     expect_rank(w.codes, 2);
-    expect_rank(w.scales, 2);
     expect(shape, {2}, {StorageType::kI64, StorageType::kI32});
     read_shape(shape, w);
     w.bits = packed_bits(name, w);
     const std::int64_t n = 32 / w.bits;
+    expect(w.codes, {w.out, ceil_div(w.in, n)}, {StorageType::kI32});
+    if (w.out > 1 && is_one_number(w.scales.info->shape)) return packed_by_tensor(w);
+    expect_rank(w.scales, 2);
     w.groups = w.scales.info->shape[1];
     w.group = group_size(name, w.in, w.groups);
     w.center = std::int64_t{1} << (w.bits - 1);
-    expect(w.codes, {w.out, ceil_div(w.in, n)}, {StorageType::kI32});
     expect(w.scales, {w.out, w.groups}, kFloats);
     if (w.zeros) {
       w.zero_layout = ZeroLayout::kByOutput;
       expect(w.zeros, {ceil_div(w.out, n), w.groups}, {StorageType::kI32});
     }
     expect_group_index(w);
+    return w;
+  }
+
+  // One scale for all, and where there is one its zero, which is not packed as others are.
+  QuantizedWeight packed_by_tensor(QuantizedWeight w) const {
+    w.group = w.in;
+    w.rows_a_scale = w.out;
+    w.center = std::int64_t{1} << (w.bits - 1);
+    expect(w.scales, w.scales.info->shape, kFloats);
+    expect_group_index(w);
+    if (!w.zeros) return w;
+    expect(w.zeros, w.scales.info->shape, {StorageType::kI8});
+    w.center += static_cast<std::int8_t>(w.zeros.data[0]);
+    w.zeros = {};
     return w;
   }
 
@@ -251,7 +270,8 @@ class Finder {
   }
 
   void ignore_activations(const std::string& name) {
-    for (const char* suffix : {".input_scale", ".input_zero_point", ".input_global_scale", ".input_g_idx"})
+    for (const char* suffix : {".input_scale", ".input_zero_point", ".input_global_scale", ".input_g_idx",
+                               ".output_scale", ".output_zero_point"})
       ignore(name, suffix);
   }
 

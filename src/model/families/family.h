@@ -76,6 +76,8 @@ struct ExpectedTensor {
 };
 // Every tensor that the config and its names ask for.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
+// Scales of a cache of few bits that stand beside the weights are among the ignored tensors from here on, and are said.
+void leave_out_cache_scales(ModelDescription& description, const TensorFile& file, const std::string& path);
 // Refuses missing, unused and wrongly shaped or typed tensors by name.
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path);
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/io/checkpoint/cache_scales.h"
 #include "magister/io/whole_file.h"
 #include "model/families/json_value.h"
 #include "model/families/unsupported_key.h"
@@ -223,6 +224,10 @@ void HfConfig::accept_quantization() {
 
 void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
   computes_ = computes;
+  for (const char* const key : {"quantization_config", "compression_config"}) {
+    const auto found = root_->find(key);
+    if (found != root_->end() && quantizes_cache_alone(*found)) root_->erase(found);
+  }
   for (const UnsupportedKey& entry : kUnsupportedHf) {
     if (is_named(computes, entry.key)) continue;
     const auto found = root_->find(entry.key);

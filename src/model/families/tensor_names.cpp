@@ -3,6 +3,8 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/io/checkpoint/cache_scales.h"
 #include "magister/model/parameter_table.h"
 #include "model/families/family.h"
 
@@ -101,6 +103,19 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
     }
   }
   return all;
+}
+
+void leave_out_cache_scales(ModelDescription& description, const TensorFile& file, const std::string& path) {
+  std::set<std::string> used;
+  for (const ExpectedTensor& expected : expected_tensors(description.config, description.names))
+    used.insert(expected.name);
+  std::vector<std::string> scales;
+  for (const TensorInfo& info : file.tensors()) {
+    if (is_cache_scale(info) && !used.contains(info.name)) scales.push_back(info.name);
+  }
+  if (scales.empty()) return;
+  log_info("{}: {}", printable(path), cache_scales_words(scales.size(), scales.front()));
+  description.names.ignored.insert(description.names.ignored.end(), scales.begin(), scales.end());
 }
 
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path) {
