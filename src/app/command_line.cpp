@@ -9,6 +9,7 @@
 #include "app/manual.h"
 #include "app/option_table.h"
 #include "magister/core/error.h"
+#include "magister/core/foreign_names.h"
 
 namespace magister {
 
@@ -32,33 +33,14 @@ std::vector<std::string> option_names(std::span<const OptionEntry> options) {
   return names;
 }
 
-// What other programs call it.
-const char* meant_by(std::string_view option) {
-  constexpr std::pair<std::string_view, const char*> kElsewhere[] = {
-      {"--dry-run", "magister plan FILE.yaml checks everything and computes nothing"},
-      {"--validate", "magister plan FILE.yaml checks everything and computes nothing"},
-      {"--check", "magister plan FILE.yaml checks everything and computes nothing"},
-      {"--resume", "magister run FILE.yaml goes on with a stopped run by itself"},
-      {"--continue", "magister run FILE.yaml goes on with a stopped run by itself"},
-      {"--restart", "--fresh puts an earlier result aside and starts over"},
-      {"--overwrite", "--fresh puts an earlier result aside and starts over"},
-      {"--force", "--fresh puts an earlier result aside and starts over"},
-      {"--np", "the number of ranks is mpirun's: mpirun -np N magister run FILE.yaml"},
-      {"--num-gpus", "the number of ranks is mpirun's, one a GPU: mpirun -np N magister run FILE.yaml"},
-  };
-  const auto* const found =
-      std::find_if(std::begin(kElsewhere), std::end(kElsewhere), [&](const auto& e) { return e.first == option; });
-  return found == std::end(kElsewhere) ? nullptr : found->second;
-}
-
+// foreign: what the word of another program is here, where it is one.
 [[noreturn]] void unknown(const std::string& what, const std::string& word, const std::vector<std::string>& known,
-                          const std::string& help) {
-  const std::string nearest = nearest_name(word, known);
-  if (const char* const meant = meant_by(word); meant != nullptr && nearest.empty()) {
-    fail(ExitCode::kUsage, "unknown {} {} (known: {}); {}", what, printable(word, 60), join(known), meant);
-  }
+                          const std::string& help, const std::string& foreign = {}) {
+  const std::string nearest = foreign.empty() ? nearest_name(word, known) : std::string();
   fail(ExitCode::kUsage, "unknown {} {} (known: {}); {}", what, printable(word, 60), join(known),
-       nearest.empty() ? "see " + help : "did you mean " + nearest + "?");
+       !foreign.empty()  ? foreign
+       : nearest.empty() ? "see " + help
+                         : "did you mean " + nearest + "?");
 }
 
 // What CLI11 finds wrong, in our grammar. The names in its messages are ours (from the table).
@@ -93,9 +75,10 @@ CommandLine parse_command(const CommandEntry& command, std::vector<std::string> 
   // Positionals are dealt out here: CLI11 would split a "[a, b]" value into several.
   std::vector<std::string> rest = parser.remaining();
   for (const std::string& word : rest) {
+    const std::string name = word.substr(0, word.find('='));
     if (word.size() > 1 && word[0] == '-')
-      unknown("option", word.substr(0, word.find('=')), option_names(command.options),
-              fmt::format("magister {} --help", command.name));
+      unknown("option", name, option_names(command.options), fmt::format("magister {} --help", command.name),
+              foreign_option(name));
   }
   std::size_t next = 0;
   for (const PositionalEntry& positional : command.positionals) {
@@ -183,8 +166,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   const std::vector<std::string> globals = option_names(global_options());
   if (std::find(globals.begin(), globals.end(), line.command) == globals.end()) {
-    if (first.starts_with('-')) unknown("option", first, globals, "magister --help");
-    unknown("command", first, command_names(), "magister --help");
+    if (first.starts_with('-')) unknown("option", first, globals, "magister --help", foreign_option(first));
+    unknown("command", first, command_names(), "magister --help", foreign_command(first));
   }
   if (first == "--completion") fail(ExitCode::kUsage, "--completion needs one shell (known: bash, zsh); name it");
   if (!rest.empty()) {

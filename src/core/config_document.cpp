@@ -12,6 +12,7 @@
 #include "core/config_state.h"
 #include "magister/core/error.h"
 #include "magister/core/file_descriptor.h"
+#include "magister/core/foreign_names.h"
 
 namespace magister {
 
@@ -164,6 +165,15 @@ std::string meant_by(const std::string& name, const KnownMap& at, const KnownMap
   return top == nullptr || prefix.empty() ? "" : name + " at the top of the file";
 }
 
+// A key that other programs call so in this very map comes first, then what the table of their words says.
+std::string advice_for(const std::string& name, const KnownMap& at, const KnownMap& around, const ConfigRules& all) {
+  const bool called_so_here = std::any_of(at.rules.keys.begin(), at.rules.keys.end(),
+                                          [&](const auto& key) { return has_other_name(*key, name); });
+  if (const std::string foreign = called_so_here ? "" : foreign_key(name); !foreign.empty()) return foreign;
+  const std::string meant = meant_by(name, at, around, all);
+  return meant.empty() ? "remove it" : "did you mean " + meant + "?";
+}
+
 void find_unknown(const Value& value, const std::string& path, const KnownMap& around, const ConfigRules& all,
                   std::vector<ConfigFault>& faults) {
   if (value.abandoned) return;
@@ -175,10 +185,9 @@ void find_unknown(const Value& value, const std::string& path, const KnownMap& a
       find_unknown(*member, prefix + name, at, all, faults);
       continue;
     }
-    const std::string meant = meant_by(name, at, around, all);
     faults.push_back({member->key_position, printable(prefix + name),
                       fmt::format("unknown key (it would change nothing; known here: {}); {}", join_names(here.names()),
-                                  meant.empty() ? "remove it" : "did you mean " + meant + "?")});
+                                  advice_for(name, at, around, all))});
   }
   for (std::size_t i = 0; i < value.items.size(); ++i) {
     find_unknown(*value.items[i], prefix + fmt::format("{}", i), around, all, faults);

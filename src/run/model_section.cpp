@@ -166,7 +166,6 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
   section.also_called("dtype", {"torch_dtype"});
   if (!judges) section.also_called("attention", {"attn_implementation", "attention_backend"});
   section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
-  section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});
   section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
   return model;
 }

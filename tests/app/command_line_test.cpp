@@ -45,6 +45,9 @@ TEST(CommandLine, RefusesInOneMessage) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{}, "no command (known: run, plan,"},
       {{"rn"}, "unknown command rn"},
+      {{"serve"}, "there is no server"},
+      {{"train", "a.yaml"}, "write `task: train` in an experiment"},
+      {{"run", "a.yaml", "--num-gpus", "2"}, "mpirun -np N magister run"},
       {{"rum", "a.yaml"}, "did you mean run?"},
       {{"experiment.yaml"}, "see magister --help"},
       {{"\x1B[31m"}, "unknown command \\x1B[31m"},

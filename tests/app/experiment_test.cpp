@@ -327,6 +327,24 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"model.tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
       {"tasks.0.limit=4", "did you mean tasks.0.dataset.limit?", ""},
       {"output_dir=x", "did you mean output.directory?", ""},
+      // Words of other programs, wherever they stand (core/foreign_names.cpp).
+      {"layout.gpu_ids=[0,1]", "here that is layout.devices, a list", "known here: gpus_per_group"},
+      {"layout.gpus=[0,1]", "here that is layout.devices, a list", ""},
+      {"gpus_per_model=2", "here that is layout.gpus_per_group", ""},
+      {"layout.num_gpus=2", "the number of ranks is the launcher's", ""},
+      {"worker_id=0", "a task's slice: 0/6", ""},
+      {"tasks.0.total_workers=6", "a task's slice: 0/6", ""},
+      {"model.device_map=auto", "layout.gpus_per_group, where auto takes as many as it needs", ""},
+      {"model.max_memory=x", "layout.gpus_per_group, where auto", ""},
+      {"model.load_in_8bit=true", "here that is model.quantization: int8", ""},
+      {"model.load_in_4bit=true", "here that is model.quantization: int4", ""},
+      {"attn_impl=eager", "here that is model.attention", ""},
+      {"tasks.0.batch_size_per_gpu=8", "here that is train.global_batch", ""},
+      {"use_parallel_execution=true", "here that is run.at_once", ""},
+      {"resume_from_checkpoint=x", "the same command goes on", ""},
+      {"port=8000", "there is no server", ""},
+      {"model.trust_remote_code=true", "no code of a model is ever run", ""},
+      {"tasks.1.num_beams=4", "best_of keeps", ""},
   };
   for (const auto& [override, answer, known] : cases) {
     SCOPED_TRACE(override);

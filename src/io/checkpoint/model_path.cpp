@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "magister/core/error.h"
+#include "magister/core/foreign_names.h"
 
 namespace magister {
 namespace {
@@ -63,7 +64,9 @@ std::string find_model(const std::string& path) {
   return snapshot.empty() ? path : snapshot;
 }
 
-std::string download_hint(const std::string& path) { return is_model_name(path) ? hub_hint(path) : std::string(); }
+std::string download_hint(const std::string& path) {
+  return is_model_name(path) ? hub_hint(path) : foreign_model(path);
+}
 
 std::string hub_hint(const std::string& arguments) {
   return fmt::format(

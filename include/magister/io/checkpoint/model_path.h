@@ -11,7 +11,7 @@ namespace magister {
 std::string find_model(const std::string& path);
 
 // How to bring the model of this name, for the message that nothing stands at the path: "; download it with `hf download
-// meta-llama/Llama-3.2-1B`"; empty where the path is no such name.
+// meta-llama/Llama-3.2-1B`", also for short names of other programs ("gpt2"); empty where the path is no such name.
 std::string download_hint(const std::string& path);
 
 // The parts of these two, for data sets.
