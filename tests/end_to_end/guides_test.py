@@ -2,12 +2,16 @@
 
 A page's blocks run in their order in a folder of their own that looks like a checkout. What another test runs is named here, with it.
 """
+import json
 import os
 import pathlib
 import re
 import subprocess
 import tempfile
 import unittest
+
+import h5py
+import yaml
 
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
 PYTHON = ROOT / ".deps/venv/bin/python"
@@ -60,6 +64,53 @@ class Guides(unittest.TestCase):
 
     def test_clusters(self):
         self.assertEqual(self.run_page("clusters.md"), 1)
+
+    def run_lines(self, block, more=""):
+        for command in self.commands(block):
+            done = subprocess.run(re.sub(r"(magister (?:run|plan) \S+)", r"\1" + more, command), shell=True, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
+
+    def test_first_example_of_the_readme(self):
+        """As it stands, but for fewer records: no file in it that the quickstart has not brought."""
+        own = (ROOT / "README.md").read_text().split("## A first experiment of your own")[1]
+        experiment, block = re.search(r"```yaml\n(.*?)```\n```sh\n(.*?)```", own, re.S).groups()
+        (self.folder / "mine.yaml").write_text(experiment)
+        self.run_lines(block, " tasks.0.dataset.limit=3 tasks.0.max_length=64")
+        self.assertTrue((self.folder / "runs/mine-128/teacher.h5").exists())
+
+    def test_train_yaml(self):
+        own = (ROOT / "README.md").read_text().split("\n## Training\n")[1]
+        self.run_lines(re.search(r"```sh\n(.*?)```", own, re.S)[1], " tasks.0.train.steps=1")
+        self.assertTrue((self.folder / "runs/train/student/model.safetensors").exists())
+
+    def test_data_of_pita_gsm8k(self):
+        """Both forms in which the set is published give the same records, whose own answers are right by the rule of the example."""
+        import pyarrow
+        import pyarrow.parquet
+        written = {}
+        sets = {split: [{"question": f"{split} {i}: what is {i} + 1?", "answer": f"It is {i} + 1 = <<{i}+1={i + 1}>>{i + 1}.\n#### {i + 1:,}"} for i in (1, 999, 2500)] for split in ("train", "test")}
+        for form in ("jsonl", "parquet"):
+            source = self.folder / form / ("main" if form == "parquet" else "grade_school_math/data")
+            source.mkdir(parents=True)
+            for split, problems in sets.items():
+                if form == "jsonl":
+                    (source / f"{split}.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+                    (source / f"{split}_socratic.jsonl").write_text(json.dumps({"question": "another", "answer": "#### 1"}) + "\n")
+                else:
+                    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(problems), source / f"{split}-00000-of-00001.parquet")
+            done = subprocess.run([PYTHON, ROOT / "scripts/make_gsm8k.py", form], cwd=self.folder, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            written[form] = (self.folder / "data/gsm8k/train.jsonl").read_text()
+        self.assertEqual(written["jsonl"], written["parquet"])
+        self.assertEqual([json.loads(line)["messages"] for line in written["jsonl"].splitlines()], [[{"role": "user", "content": problem["question"]}] for problem in sets["train"]])
+        (self.folder / "own.yaml").write_text("name: own\ntasks:\n  - {task: score, dataset: {path: data/gsm8k/test.jsonl, key: id}, score: {verifier: math, rule: gsm8k_flexible, answer: answer, completion: answer}}\n")
+        done = subprocess.run([os.environ["MAGISTER"], "run", "own.yaml"], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(self.folder / "runs/own/score.h5") as file:
+            self.assertEqual(file["score/value"][:].ravel().tolist(), [1, 1, 1])
+        config = yaml.safe_load((ROOT / "configs/pita-gsm8k.yaml").read_text())
+        self.assertNotIn("layout", config)
+        self.assertEqual({task["dataset"]["path"] for task in config["tasks"] if "dataset" in task}, {f"data/gsm8k/{split}.jsonl" for split in ("train", "test")})
 
     def test_every_page_is_here(self):
         self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")}, {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md"})
