@@ -394,7 +394,7 @@ MUTATIONS = [
              '  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n  fail_point("results.commit.rows_written");\n',
              "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
     Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file_refused"),
-    Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
+    Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected, task_key);\n    columns->at", "    columns->at",
              "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
     Mutation("changed-units-stay-done", "src/io/results/unit_checks.cpp", "        changed.push_back(unit);\n", "", "test_io_results_units"),
     Mutation("changed-tokens-are-read", "src/io/results/unit_checks.cpp", "if (columns.find(kInputChecksums) != nullptr) require_inputs(columns, batch);", "", "test_io_results_units"),

@@ -170,7 +170,6 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     }
     config_.earlier.push_back(task->name());
     tasks_.push_back(std::move(task));
-    own_seed_.push_back(node.has("seed"));
     nodes.push_back(node);
   }
   TaskPlaces places;
@@ -207,18 +206,6 @@ bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_i
 
 std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
   return document_->resolved_yaml([&](const std::string& path) { return belongs_to_task(path, task_index); });
-}
-
-std::string Experiment::config_yaml_of_task(std::size_t task_index) const {
-  const std::string own = fmt::format("tasks.{}", task_index);
-  const auto stands_in_identity = [&](const std::string& path) {  // by itself: tp_sizes and tp_shares
-    return config_.layout.shares.mixed() && (path == "layout.gpus_per_group" || path == "layout.shares");
-  };
-  return document_->resolved_yaml([&](const std::string& path) {
-    return belongs_to_task(path, task_index) && !stands_in_identity(path) &&
-           !(path == "seed" && own_seed_[task_index]) && path != "name" && path != own + ".name" &&
-           path != own + ".slice";
-  });
 }
 
 std::string Experiment::results_path(std::size_t task_index) const {

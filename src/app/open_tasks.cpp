@@ -52,7 +52,6 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
                      experiment_.config(),
                      experiment_.results_path(i),
                      experiment_.resolved_yaml_of_task(i),
-                     experiment_.config_yaml_of_task(i),
                      fresh_,
                      call_.stop,
                      log,

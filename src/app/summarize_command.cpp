@@ -41,7 +41,6 @@ ExitCode summarize_command(Invocation& call) {
                          experiment.config(),
                          experiment.results_path(i),
                          experiment.resolved_yaml_of_task(i),
-                         experiment.config_yaml_of_task(i),
                          false,
                          call.stop,
                          log,

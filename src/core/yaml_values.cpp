@@ -12,7 +12,8 @@ namespace {
 using Node = ConfigNode::Value;
 
 void collect(const Node& node, std::vector<std::string>& path, std::vector<YamlValue>& values) {
-  if (node.kind == Node::Kind::kScalar || node.kind == Node::Kind::kEmpty) values.push_back({path, node.scalar});
+  if (node.kind == Node::Kind::kScalar || node.kind == Node::Kind::kEmpty)
+    values.push_back({path, node.scalar, node.quoted});
   for (const auto& [name, member] : node.members) {
     path.push_back(name);
     collect(*member, path, values);

@@ -124,8 +124,9 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
   world.barrier();
 }
 
-void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected) {
-  if (world.rank() == 0) ResultsFile::check_attributes(path, expected);
+void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected,
+                                 const std::string& task_key) {
+  if (world.rank() == 0) ResultsFile::check_attributes(path, expected, task_key);
   world.barrier();
 }
 

@@ -12,6 +12,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
+#include "magister/io/results/identity.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/shard_model.h"
@@ -48,13 +49,12 @@ std::string plan_sha256(const SamplePlan& plan, const SampleRules& rules) {
                                 plan.num_tokens, plan.num_units, rules.unit_tokens, plan.lengths_digest));
 }
 
-Attributes root_attributes(const Task& task, const RunContext& context, std::uint64_t format_version,
-                           const Attributes& identity, const std::string& plan) {
+Attributes root_attributes(const Task& task, std::uint64_t format_version, const Attributes& identity,
+                           const std::string& plan) {
   Attributes root = {{"format", "magister." + task.kind()},
                      {"format_version", format_version},
                      {"software", "magister"},
-                     {"software_version", MAGISTER_VERSION},
-                     {"experiment", context.experiment_yaml}};
+                     {"software_version", MAGISTER_VERSION}};
   root.insert(root.end(), identity.begin(), identity.end());
   root.emplace_back("plan_sha256", plan);
   return root;
@@ -83,9 +83,10 @@ std::string TaskRunner::working_path() const {
   return job_->packs() ? packed_later_path(context_.results_path) : context_.results_path;
 }
 
-// What must be equal for two runs to belong to one results file. Collective over the world.
+// What must be equal for two runs to belong to one results file; of the experiment what counts (identity.h). Collective over the world.
 Attributes TaskRunner::identity() {
-  Attributes all = {{"config_sha256", sha256_hex(context_.config_yaml)}};
+  const std::string& experiment = context_.experiment_yaml;
+  Attributes all = {{"experiment", experiment}, {"config_sha256", config_sha256(experiment)}};
   const auto add = [&all](const Attributes& more) { all.insert(all.end(), more.begin(), more.end()); };
   add(checkpoint_.identity(context_.world, context_.stop_poll()));
   leave_if_stopped(context_.world, context_.stop);
@@ -106,12 +107,12 @@ void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
   if (!job_->packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
   Attributes ours = {{"format", "magister." + task_.kind()}};
   ours.insert(ours.end(), expected.begin(), expected.end());
-  check_attributes_everywhere(context_.world, context_.results_path + ".partial", ours);
+  check_attributes_everywhere(context_.world, context_.results_path + ".partial", ours, task_key());
 }
 
 bool TaskRunner::is_complete(const Attributes& expected) {
   if (state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kComplete) return false;
-  check_attributes_everywhere(context_.world, context_.results_path, on_any_cpu(expected));
+  check_attributes_everywhere(context_.world, context_.results_path, on_any_cpu(expected), task_key());
   job_->check_complete();
   return true;
 }
@@ -149,7 +150,7 @@ ExitCode TaskRunner::run() {
 ResultsFile TaskRunner::resume(const Attributes& expected) {
   const PhaseTimes::Span span(times_, "check what is there");
   return ResultsFile::resume(context_.world, working_path(), expected, context_.experiment.results_access,
-                             context_.stop_poll());
+                             context_.stop_poll(), task_key());
 }
 
 namespace {
@@ -190,7 +191,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   spec.num_units = plan.num_units;
   spec.checks_inputs = true;
   spec.default_plot_column = results.default_plot_column;
-  spec.attributes = root_attributes(task_, context_, results.format_version, expected, plan_sha256(plan, rules));
+  spec.attributes = root_attributes(task_, results.format_version, expected, plan_sha256(plan, rules));
   const Attributes rules_of_tokenizer = checkpoint_.tokenizer_rules();
   spec.attributes.insert(spec.attributes.end(), rules_of_tokenizer.begin(), rules_of_tokenizer.end());
   spec.attributes.emplace_back("num_samples", plan.num_samples);
@@ -266,8 +267,11 @@ bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers&
   if (!job_->packs()) return true;
   const std::string running = working_path() + ".partial";
   fail_point("task.pack.begin");
-  Attributes root = root_attributes(task_, context_, job_->results(numbers).format_version, expected,
+  Attributes root = root_attributes(task_, job_->results(numbers).format_version, expected,
                                     ResultsFile::read_text(running, "plan_sha256"));
+  for (auto& [name, value] : root) {  // paths as they were when the units were planned, as in a file that is not packed
+    if (name == "experiment") value = ResultsFile::read_text(running, "experiment");
+  }
   for (auto& attribute : checkpoint_.tokenizer_rules()) root.push_back(std::move(attribute));
   if (!job_->pack(file, numbers, context_.results_path, root)) return false;
   fail_point("task.pack.done");

@@ -166,7 +166,7 @@ bool TaskRunner::plan_from_file(PlanReport& report) {
   refuse_foreign_pack(expected);
   if (!done && !resumes) return false;
   const std::string path = done ? context_.results_path : working + ".partial";
-  check_attributes_everywhere(world, path, on_any_cpu(expected));
+  check_attributes_everywhere(world, path, on_any_cpu(expected), task_key());
   report.num_samples = ResultsFile::read_number(world, path, "num_samples");
   report.num_tokens = ResultsFile::read_number(world, path, "num_tokens");
   const UnitCounts counts = unit_counts_everywhere(world, path);

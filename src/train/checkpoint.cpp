@@ -3,6 +3,7 @@
 #include "magister/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,6 +16,7 @@
 #include "magister/core/sha256.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
+#include "magister/io/results/identity.h"
 #include "magister/io/whole_file.h"
 #include "magister/train/fresh_zeros.h"
 
@@ -102,10 +104,23 @@ class Damaged : public Error {
   std::string problem_;
 };
 
+// In words; experiments of earlier builds' states are not known.
+std::string state_differences(const std::string& there, const std::string& here) {
+  std::vector<std::string> keys;
+  try {
+    if (!there.empty() && !here.empty()) keys = differing_keys(there, here, {.task_key = ""});
+  } catch (const Error&) {  // the metadata were changed
+  }
+  if (!keys.empty()) return fmt::format("{}", fmt::join(keys, ", "));
+  return "model, data or configuration differ from those it was trained with, or an earlier version of this program "
+         "has "
+         "begun it";
+}
+
 // A state that was opened and is this experiment's.
 class StateFile {
  public:
-  StateFile(const std::string& path, const std::string& identity) : path_(path), file_(open(path)) {
+  StateFile(const std::string& path, const StateIdentity& identity) : path_(path), file_(open(path)) {
     for (auto& [name, text] : safetensors_metadata(path)) texts_.emplace(name, text);
     require(texts_["format"] == kFormat, "is no state of a training");
     const auto version = number_of(texts_["version"]);
@@ -114,10 +129,9 @@ class StateFile {
                    "{}: is of a newer version than this program knows (training cannot go on from it); use the program "
                    "that wrote it",
                    printable(path));
-    MAGISTER_CHECK(texts_["identity"] == identity, ExitCode::kConfig,
-                   "{}: belongs to another experiment (model, data or configuration differ from those it was trained "
-                   "with); choose another name, or start over with --fresh",
-                   printable(path));
+    MAGISTER_CHECK(texts_["identity"] == identity.digest, ExitCode::kConfig,
+                   "{}: belongs to another experiment ({}); choose another name, or start over with --fresh",
+                   printable(path), state_differences(texts_["experiment"], identity.experiment));
   }
 
   std::uint64_t number(const char* name) {
@@ -182,7 +196,7 @@ CopyNumbers to_device(Trainer& trainer) {
 
 // trainer: whose moments are read, too; nullptr: they are only verified.
 TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, Trainer* trainer,
-                    const std::string& identity, std::int64_t rewards) {
+                    const StateIdentity& identity, std::int64_t rewards) {
   StateFile file(path, identity);
   TrainingCurves curves;
   curves.step = file.number("step");
@@ -264,7 +278,7 @@ void remove_half_made(const std::string& folder) {
 }  // namespace
 
 void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
-                         const std::string& identity, std::uint64_t keep) {
+                         const StateIdentity& identity, std::uint64_t keep) {
   const FlatLayout& layout = trainer.trained();
   TrainingCurves copy = curves;
   std::vector<NamedTensor> tensors;
@@ -304,7 +318,8 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
                      {"version", std::to_string(kVersion)},
                      {"step", std::to_string(curves.step)},
                      {"updates", std::to_string(trainer.optimizer().updates)},
-                     {"identity", identity},
+                     {"identity", identity.digest},
+                     {"experiment", identity.experiment},
                      {"sha256", state_sha256(tensors, curves.step, trainer.optimizer().updates)}});
   fail_point("train.save.done");
   const std::vector<fs::path> states = states_in(folder);
@@ -314,7 +329,7 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   }
 }
 
-LoadedState load_training_state(const std::string& folder, Trainer& trainer, const std::string& identity,
+LoadedState load_training_state(const std::string& folder, Trainer& trainer, const StateIdentity& identity,
                                 std::int64_t rewards) {
   const Communicator& world = trainer.world();
   LoadedState loaded;
@@ -341,7 +356,7 @@ LoadedState load_training_state(const std::string& folder, Trainer& trainer, con
 }
 
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
-                                    const std::string& identity, std::int64_t rewards) {
+                                    const StateIdentity& identity, std::int64_t rewards) {
   flat_weights = fresh_zeros(layout.flat_size());
   return load(path, layout, flat_weights, nullptr, identity, rewards);
 }

@@ -318,7 +318,7 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
             self.world.forget("rubric")
             self.assertNotEqual(self.world.run("rubric", 2, T + "steps=3", MAGISTER_FAIL_POINT="train.step.begin@3:kill").returncode, 0)
             other = tiny_world.make_model(self.folder / "other-judge", seed=6)
-            for word, override in (("config_sha256", G + f"reward.judge.model.path={other}"), ("config_sha256", G + "reward.judge.prompt.user=\"{{ answer }}\"")):
+            for word, override in (("judge_model_sha256", G + f"reward.judge.model.path={other}"), ("prompt.user", G + "reward.judge.prompt.user=\"{{ answer }}\"")):
                 tiny_world.wait_until(lambda keys=override: self.world.run("rubric", 0, T + "steps=3", keys).returncode == 78, seconds=60, pause=0.3)
                 self.assertIn(word, self.world.run("rubric", 0, T + "steps=3", override).stderr)
             kept = (judge / "model.safetensors").read_bytes()

@@ -362,7 +362,7 @@ class Guided(unittest.TestCase):
             print(f"{name}: largest difference of a KL from f32's {worst:.1e} of {max(kl[0]):.1e} nats")
             self.assertTrue(0 < worst < 0.02 * max(kl[0]), (kl, name))
             refused = self.start(self.command(name, [task]), **environment)
-            self.assertIn("config_sha256", refused.stderr)
+            self.assertIn("tasks.0.guide.model.dtype is bf16 in it and f32 in this run", refused.stderr)
         command = self.command("bf16-plan", [task, {**narrow, "name": "narrow"}])
         command[command.index("run")] = "plan"
         planned = self.start(command)

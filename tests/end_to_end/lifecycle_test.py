@@ -302,10 +302,10 @@ class Plan(Lifecycle):
         plan = self.plan(world, "x")
         self.refused(plan, 0)
         self.assertRegex(plan.stdout, r"units +\d+, [1-9]\d* done")
-        self.refused(self.plan(world, "x", "tasks.0.top_k=7"), 78, "config_sha256")
+        self.refused(self.plan(world, "x", "tasks.0.top_k=7"), 78, "tasks.0.top_k is 8 in it and 7 in this run")
         world.complete("x", 1)
         self.assertIn("complete: nothing to do", self.plan(world, "x").stdout)
-        self.refused(self.plan(world, "x", "tasks.0.top_k=7"), 78, "config_sha256")
+        self.refused(self.plan(world, "x", "tasks.0.top_k=7"), 78, "tasks.0.top_k is 8 in it and 7 in this run")
 
     def test_needs_no_temporary_folder_of_that_size(self):
         world = self.world(records=400)

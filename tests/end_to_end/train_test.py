@@ -224,7 +224,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
         self.world.run("other", 1, "tasks.0.train.optimizer.lr=1.0e-3", **stop)
         (other,) = self.student("other").with_suffix(".checkpoints").glob("*.safetensors")
         state.write_bytes(other.read_bytes())
-        self.refused("states", 78, "another experiment")
+        self.refused("states", 78, "another experiment (train.optimizer.lr is 0.001 in it and ")
         state.unlink()
         done = self.world.run("states", 1)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -28,14 +28,11 @@ class Experiment {
 
   const ExperimentConfig& config() const { return config_; }
   const std::vector<std::unique_ptr<Task>>& tasks() const { return tasks_; }
-  std::vector<bool> own_seed_;  // of tasks_: the experiment's decides nothing of it
 
   // Everything, as --print-config shows it.
   std::string resolved_yaml() const { return document_->resolved_yaml(); }
   // What decides the task's results and nothing else: this task alone, without `output` and `run`. For the results file.
   std::string resolved_yaml_of_task(std::size_t task_index) const;
-  // The same without the names and the slice: equal for all parts of a job array. For config_sha256.
-  std::string config_yaml_of_task(std::size_t task_index) const;
   // <output.directory>/<name>/<task name>.h5
   std::string results_path(std::size_t task_index) const;
 

@@ -34,8 +34,9 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
                       const std::string& made_smaller_by = "");
 // Free bytes for an unprivileged user where results_path would be made; its folder need not exist yet. Local.
 std::uint64_t free_bytes_for(const std::string& results_path);
-// A file that belongs to another experiment is Error(kConfig) naming what differs. Collective over world.
-void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected);
+// A file that belongs to another experiment is Error(kConfig) naming what differs, a task's keys behind task_key. Collective over world.
+void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected,
+                                 const std::string& task_key);
 // Removes the file at `path` when it is there and its attributes are these; else leaves it alone. Local.
 void remove_if_ours(const std::string& path, const Attributes& expected);
 // Rank 0's look into the file. Collective over world.

@@ -49,8 +49,7 @@ struct RunContext {
   const ExperimentConfig& experiment;
   std::string results_path;     // runs/<name>/<task name>.h5
   std::string experiment_yaml;  // for the results file: as resolved, this task alone, without `output` and `run`
-  std::string config_yaml;  // for config_sha256: that without names and `slice`, so equal for all parts of a job array
-  bool fresh = false;       // --fresh: put an earlier result aside
+  bool fresh = false;           // --fresh: put an earlier result aside
   const StopSign& stop;
   RunLog& log;
   std::vector<const Task*> earlier_tasks;  // of this experiment, in order

@@ -48,6 +48,8 @@ class TaskRunner {
   LengthNotes fit_lengths();
   LayoutConfig layout_beside_hashing(const std::optional<int>& plan_ranks);
   std::string working_path() const;
+  // What stands before its keys in the experiment.
+  std::string task_key() const { return fmt::format("tasks.{}.", context_.earlier_tasks.size()); }
   Attributes identity();
   void refuse_foreign_pack(const Attributes& expected) const;
   bool is_complete(const Attributes& expected);

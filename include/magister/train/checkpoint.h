@@ -28,10 +28,16 @@ struct TrainingCurves {
 // Path of the newest state, sound or not; nothing: there is none. Local.
 std::optional<std::string> newest_training_state(const std::string& folder);
 
-// identity: of the experiment, a digest. Removes all but the last `keep`. The first rank writes; a divided optimizer's moments come to it, a
+// Whose states they are: a digest of all that decides the training, and the experiment as the results hold it, from which a refusal names the keys
+// that differ; states of earlier builds have none.
+struct StateIdentity {
+  std::string digest, experiment = {};
+};
+
+// Removes all but the last `keep`. The first rank writes; a divided optimizer's moments come to it, a
 // parameter at a time. Collective over the trainer's world.
 void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
-                         const std::string& identity, std::uint64_t keep);
+                         const StateIdentity& identity, std::uint64_t keep);
 
 // The newest state that is sound.
 struct LoadedState {
@@ -45,11 +51,11 @@ struct LoadedState {
 // Goes on from the newest state that is neither cut nor changed: all of them lead to the same weights. Throws the newest one's fault where
 // none is: Error(kData); so does one of a newer version, and another experiment's Error(kConfig). rewards: the width of the curves of
 // rewards; 0: it has none. Collective over the trainer's world.
-LoadedState load_training_state(const std::string& folder, Trainer& trainer, const std::string& identity,
+LoadedState load_training_state(const std::string& folder, Trainer& trainer, const StateIdentity& identity,
                                 std::int64_t rewards);
 // The weights of one state alone, into a flat tensor. Throws Error(kData) for one that is cut, changed, or of a newer version, Error(kConfig)
 // for another experiment's. Local.
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
-                                    const std::string& identity, std::int64_t rewards);
+                                    const StateIdentity& identity, std::int64_t rewards);
 
 }  // namespace magister

@@ -1,8 +1,10 @@
 // `merge`: the parts of an array job become one file. The whole goes through the same states and commits as a run's file
 // (ResultsFile), so a kill at any moment leaves what the same command goes on with.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "io/results/columns.h"
 #include "io/results/foreign.h"
@@ -10,6 +12,7 @@
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/crc32c.h"
+#include "magister/io/results/identity.h"
 #include "magister/io/results/reader.h"
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/io/results/tools.h"
@@ -46,26 +49,38 @@ Part open_part(const std::string& path) {
   return part;
 }
 
-// Why two attribute values differ, short.
-std::string shown(const AttributeValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return printable(*text, 80);
-  if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
-  return std::to_string(std::get<std::uint8_t>(value));
+// The experiments of both, key by key; nothing where one of them cannot be read, and their hashes tell.
+std::optional<std::vector<std::string>> differing_keys_of(const ResultsReader& one, const ResultsReader& two,
+                                                          const IdentitySides& sides) {
+  try {
+    return differing_keys(one.text("experiment"), two.text("experiment"), sides);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
-// Every attribute but those of the slice, in both directions, and every dataset's type.
+// Every key that counts, every attribute but those of the slice, in both directions, and every dataset's type.
 void check_same_run(const ResultsReader& first, const ResultsReader& other) {
+  const IdentitySides sides{"in " + printable(first.path()), "in " + printable(other.path()), ""};
+  const auto keys = differing_keys_of(first, other, sides);
+  MAGISTER_CHECK(!keys || keys->empty(), ExitCode::kData,
+                 "{}: belongs to another experiment than {}: {} (rows of different runs would be mixed); merge the "
+                 "slices of one experiment",
+                 printable(other.path()), printable(first.path()),
+                 fmt::join(keys ? *keys : std::vector<std::string>(), ", "));
   for (const auto& [one, two] : {std::pair(&first, &other), std::pair(&other, &first)}) {
     for (const auto& [name, value] : one->attributes()) {
-      if (is_of_part(name)) continue;
+      if (is_of_part(name) || (keys && name == "config_sha256")) continue;
       const AttributeValue* also = find_attribute(two->attributes(), name);
       const bool fits =
           also != nullptr && (*also == value || (is_digest_of_parts(name) && also->index() == value.index()));
-      MAGISTER_CHECK(
-          fits, ExitCode::kData,
-          "{}: {} is {}, in {} it is {} (rows of different runs would be mixed); merge the slices of one experiment",
-          printable(one->path()), printable(name), shown(value), printable(two->path()),
-          also == nullptr ? "absent" : shown(*also));
+      if (fits) continue;
+      const KeysBehind behind =
+          keys ? keys_behind(name, first.text("experiment"), other.text("experiment"), sides) : KeysBehind();
+      fail(ExitCode::kData,
+           "{}: {} is {}, in {} it is {}{} (rows of different runs would be mixed); merge the slices of one experiment",
+           printable(one->path()), printable(name), shown_attribute(value), printable(two->path()),
+           also == nullptr ? "absent" : shown_attribute(*also), behind.in_brackets());
     }
   }
   const auto& ours = first.columns().all();
@@ -128,6 +143,15 @@ std::string without_slice(const std::string& yaml) {
     begin = end;
   }
   return out;
+}
+
+// As this build writes it, whichever build has written the parts.
+std::string whole_config_sha256(const ResultsReader& first) {
+  try {
+    return config_sha256(first.text("experiment"));
+  } catch (const Error&) {  // all parts have this one
+    return first.text("config_sha256");
+  }
 }
 
 // Strings of any length go through HDF5, so before the metadata is frozen: a kill then begins the merge again.
@@ -202,6 +226,7 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
     }
     if (is_of_part(name)) continue;
     spec.attributes.push_back(entry);
+    if (name == "config_sha256") spec.attributes.back().second = whole_config_sha256(first);
     if (!is_digest_of_parts(name)) continue;
     std::vector<std::string> digests;
     digests.reserve(parts.size());

@@ -17,6 +17,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/io/agreed_errors.h"
+#include "magister/io/results/identity.h"
 
 namespace magister {
 
@@ -106,12 +107,6 @@ bool exists(const std::string& path) {
   return true;
 }
 
-std::string text_of(const AttributeValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
-  return std::to_string(std::get<std::uint8_t>(value));
-}
-
 }  // namespace
 
 ResultsFile::ResultsFile(std::unique_ptr<Columns> columns) : columns_(std::move(columns)) {}
@@ -185,16 +180,16 @@ void ResultsFile::freeze() {
   reopen();
 }
 
-ResultsFile ResultsFile::resume(const Communicator& world, const std::string& final_path,
-                                const std::vector<std::pair<std::string, AttributeValue>>& expected,
-                                const ResultsAccess& access, const std::function<bool()>& stop) {
+ResultsFile ResultsFile::resume(const Communicator& world, const std::string& final_path, const Attributes& expected,
+                                const ResultsAccess& access, const std::function<bool()>& stop,
+                                const std::string& task_key) {
   auto columns = std::make_unique<Columns>();
   columns->final_path = final_path;
   columns->world = &world;
   const std::string path = partial(final_path);
   std::string layout, pending;
   if (world.rank() == 0) {
-    check_attributes(path, expected);
+    check_attributes(path, expected, task_key);
     columns->at = open_shared(path, read_layout(path), access);
     const std::vector<std::string> faults = structure_faults(columns->at, read_attributes(path));
     MAGISTER_CHECK(faults.empty(), ExitCode::kData,
@@ -249,19 +244,13 @@ UnitCounts ResultsFile::unit_counts(const std::string& path) {
           static_cast<std::uint64_t>(std::count_if(done.begin(), done.end(), [](char flag) { return flag != 0; }))};
 }
 
-void ResultsFile::check_attributes(const std::string& path,
-                                   const std::vector<std::pair<std::string, AttributeValue>>& expected) {
-  const Attributes found = read_attributes(path);
-  for (const auto& [name, value] : expected) {
-    const auto has_name = [&wanted = name](const auto& entry) { return entry.first == wanted; };
-    const auto at = std::find_if(found.begin(), found.end(), has_name);
-    MAGISTER_CHECK(
-        at != found.end() && at->second == value, ExitCode::kConfig,
-        "{}: its {} is {}, this run's is {} (it belongs to another experiment, model, data set or kind of machine, and "
-        "nothing is overwritten); give the run another name, or put the old file aside with --fresh",
-        printable(path), name, at == found.end() ? "absent" : printable(text_of(at->second)),
-        printable(text_of(value)));
-  }
+void ResultsFile::check_attributes(const std::string& path, const Attributes& expected, const std::string& task_key) {
+  const std::string differences = identity_differences(read_attributes(path), expected, task_key);
+  MAGISTER_CHECK(
+      differences.empty(), ExitCode::kConfig,
+      "{}: {} (it belongs to another experiment, model, data set or kind of machine, and nothing is overwritten); give "
+      "the run another name, or put the old file aside with --fresh",
+      printable(path), differences);
 }
 
 void ResultsFile::write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data) {

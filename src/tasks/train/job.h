@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "magister/run/task.h"
+#include "magister/train/checkpoint.h"
 #include "magister/train/lora.h"
 #include "magister/train/parameters.h"
 #include "magister/train/teacher_rows.h"
@@ -59,7 +60,7 @@ class TrainJob final : public TaskJob {
   std::string folder() const;
   std::string states() const { return folder() + ".checkpoints"; }
   std::string log_folder() const { return folder() + ".rollouts"; }
-  std::string state_identity() const;
+  StateIdentity state_identity() const;
   Attributes added_identity();
   // Whether the student learns chats whose template is its own.
   bool has_chats() const;

@@ -295,7 +295,7 @@ Attributes TrainJob::added_identity() {
 }
 
 // What a state must share with this run: the identity of the working file, which holds the plan, too, and all that identity() adds.
-std::string TrainJob::state_identity() const {
+StateIdentity TrainJob::state_identity() const {
   const std::string running = folder() + ".running.h5.partial";
   std::string all;
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
@@ -308,7 +308,7 @@ std::string TrainJob::state_identity() const {
   // Results of the two kinds of devices agree within rounding, not to the bit.
   if (model_.gpu) all += fmt::format("gpu {}\n", kGpuPasses);
   for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";
-  return sha256_hex(all);
+  return {sha256_hex(all), ResultsFile::read_text(running, "experiment")};
 }
 
 // Every row of a teacher's file is checked here, before the first step.

@@ -8,6 +8,7 @@
 #include "magister/run/run_context.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/task.h"
+#include "magister/train/checkpoint.h"
 #include "magister/train/parameters.h"
 #include "magister/train/teacher_rows.h"
 #include "magister/train/training_bytes.h"
@@ -24,7 +25,7 @@ struct TrainingWork {
   const TensorFile& weights;  // to begin with
   TeacherFile* teacher;       // of a distillation; else null
   std::string states;         // folder of the states
-  std::string identity;       // of the experiment
+  StateIdentity identity;
   // Of pairs: the margin of every record of the data set, in order; empty: none. Collective over the world.
   std::function<std::vector<double>()> read_margins{};
   // Of a value model: the labels of all samples. Likewise.

@@ -105,20 +105,21 @@ class ResultsFile {
   static ResultsFile create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec,
                             const ResultsAccess& access = {});
   // Opens X.h5.partial and checks it against the expected attributes (plan, config, model, tokenizer, data set hashes);
-  // a mismatch is Error(kConfig) that names the attribute and both values; a file that does not open, is cut short, or
+  // a mismatch is Error(kConfig) that names the key or attribute and both values; a file that does not open, is cut short, or
   // whose shapes, offsets or flags were changed is Error(kData). It is never overwritten. Reads the done flags.
   // Then every rank reads its share of the units again: inputs of a unit that are not those that were written are Error(kData) with
   // its number; a committed unit whose bytes are not those that were committed is told and pending again. stop() true on a
   // rank ends that: Error(kStopped) on all. Collective over world.
-  static ResultsFile resume(const Communicator& world, const std::string& final_path,
-                            const std::vector<std::pair<std::string, AttributeValue>>& expected,
-                            const ResultsAccess& access = {}, const std::function<bool()>& stop = {});
+  static ResultsFile resume(const Communicator& world, const std::string& final_path, const Attributes& expected,
+                            const ResultsAccess& access = {}, const std::function<bool()>& stop = {},
+                            const std::string& task_key = "tasks.0.");
   ResultsFile(ResultsFile&&) noexcept;
   ~ResultsFile();  // local: closes descriptors
 
-  // The root attributes of the file at `path` against what this run expects; Error(kConfig) names what differs. Local.
-  static void check_attributes(const std::string& path,
-                               const std::vector<std::pair<std::string, AttributeValue>>& expected);
+  // The root attributes of the file at `path` against what this run expects (identity.h); Error(kConfig) names what differs, a task's keys behind
+  // task_key. Local.
+  static void check_attributes(const std::string& path, const Attributes& expected,
+                               const std::string& task_key = "tasks.0.");
 
   // A root attribute that is a number, read by rank 0; Error(kData) when there is none of that name. Collective over world.
   static std::uint64_t read_number(const Communicator& world, const std::string& path, const std::string& attribute);

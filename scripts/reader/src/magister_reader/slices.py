@@ -19,7 +19,8 @@ def _check_same_run(first, other):
         both = name in first.attributes and name in other.attributes
         if name not in OF_A_PART and ours != theirs and not (_may_differ(name) and both):
             fail(f"{printable(other.path)}: {printable(name)} is {printable(theirs)}, in {printable(first.path)} it is {printable(ours)}",
-                 "samples of different runs would be mixed", "open the slices of one experiment")
+                 "samples of different runs would be mixed", "open the slices of one experiment" + (
+                     "; magister merge names the keys that differ, and joins slices of which an earlier build has written some" if name == "config_sha256" else ""))
 
     def kinds(file):
         return {path: (c.per_token, c.shape, c.is_text or c.dtype) for path, c in file.columns.items()}

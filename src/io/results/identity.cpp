@@ -1,0 +1,261 @@
+// See identity.h. A task's keys are named as in its own map ("dataset.path"), wherever in the experiment they stand.
+#include "magister/io/results/identity.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "magister/core/error.h"
+#include "magister/core/sha256.h"
+#include "magister/core/yaml_values.h"
+#include "magister/io/results/reader.h"
+
+namespace magister {
+namespace {
+
+using KeyParts = std::vector<std::string>;
+constexpr std::size_t kMostTold = 6;
+
+struct IdentityKey {
+  std::string name;    // without what says where the task stands in the experiment
+  std::string counts;  // what is compared; nothing where the content is known by a hash
+  std::string path;    // as in its map
+  std::string text;    // as it is written
+  bool of_task = false, decides = true, by_content = false;
+};
+
+bool is_entry_number(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
+}
+
+// "runs/x/scores.h5" and "scores" are one name: which results it stands for, their digests tell.
+std::string stem_of(const std::string& name_or_path) {
+  const std::string name = std::filesystem::path(name_or_path).lexically_normal().filename().string();
+  return name.ends_with(".h5") ? name.substr(0, name.size() - 3) : name;
+}
+
+// The task's key without the numbers of list entries at its end, for a list of paths is one place.
+KeyParts place_of(KeyParts key) {
+  while (key.size() > 1 && is_entry_number(key.back())) key.pop_back();
+  return key;
+}
+
+// Keys of which every one has a hash in the results by what stands there. Nothing: the key is none of these.
+std::optional<KeyParts> place_of_content(const KeyParts& key) {
+  KeyParts place = place_of(key);
+  const std::string last = place.back(), parent = place.size() > 1 ? place[place.size() - 2] : "";
+  if (place == KeyParts{"answers"}) return place;
+  if (parent == "constraint" && is_one_of(last, {"json_schema", "grammar"})) return place;
+  if (parent == "dataset" && last == "path") return place;
+  if (place.size() > 3 && place[place.size() - 4] == "dataset" && place[place.size() - 3] == "sources" &&
+      last == "path")
+    return place;
+  if ((parent == "model" && is_one_of(last, {"path", "task", "config"})) ||
+      (is_one_of(parent, {"teacher", "rollouts"}) && is_one_of(last, {"results", "task"}))) {
+    place.pop_back();  // each of them names the same
+    return place;
+  }
+  return std::nullopt;
+}
+
+// What is a part of the model's or the data set's hash, given or not, or told by an attribute in every file; and names.
+bool decides_nothing(const KeyParts& key) {
+  const KeyParts place = place_of(key);
+  const std::string& last = place.back();
+  if (place == KeyParts{"name"} || place == KeyParts{"slice"}) return true;
+  if (place.front() == "layout") return place != KeyParts{"layout", "collectives"};
+  if (place.size() < 2) return false;
+  const std::string& parent = place[place.size() - 2];
+  return (parent == "model" && is_one_of(last, {"adapter", "chat_template", "tokenizer"})) ||
+         (parent == "dataset" && is_one_of(last, {"config", "split"}));
+}
+
+bool names_results(const KeyParts& key) {
+  const KeyParts place = place_of(key);
+  if (place == KeyParts{"panel"} || place == KeyParts{"scores"}) return true;
+  return place.size() == 4 && place[1] == "curves" && place[3] == "scores";
+}
+
+IdentityKey key_of(const KeyParts& own, const YamlValue& value, bool of_task) {
+  const std::string text = value.quoted ? "\"" + value.text + "\"" : value.text;
+  const std::string path = fmt::format("{}", fmt::join(own, "."));
+  IdentityKey key{path, text, path, text, of_task};
+  if (decides_nothing(own)) {
+    key.decides = false;
+  } else if (const auto place = place_of_content(own)) {
+    key.name = fmt::format("{}", fmt::join(*place, "."));
+    key.path = fmt::format("{}", fmt::join(place_of(own), "."));
+    key.by_content = true;
+  } else if (names_results(own)) {
+    key.counts = stem_of(value.text);
+  }
+  return key;
+}
+
+// In the order of their names. A shared `model` and `seed` are the task's where it has none of its own, and nobody's else.
+std::vector<IdentityKey> keys_of(const std::string& experiment) {
+  const std::vector<YamlValue> values = yaml_values(experiment, "experiment");
+  const auto of_task = [](const YamlValue& value) { return value.path.size() > 2 && value.path[0] == "tasks"; };
+  const auto has_own = [&](const char* name) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](const YamlValue& value) { return of_task(value) && value.path[2] == name; });
+  };
+  const bool own_model = has_own("model"), own_seed = has_own("seed");
+  std::vector<IdentityKey> keys;
+  for (const YamlValue& value : values) {
+    const std::string& first = value.path.front();
+    if ((first == "model" && own_model) || (first == "seed" && own_seed)) continue;
+    KeyParts own = value.path;
+    if (of_task(value)) own.erase(own.begin(), own.begin() + 2);
+    keys.push_back(key_of(own, value, of_task(value)));
+  }
+  std::stable_sort(keys.begin(), keys.end(),
+                   [](const IdentityKey& a, const IdentityKey& b) { return a.name < b.name; });
+  return keys;
+}
+
+struct Compared {
+  std::string path, one, other;  // values for people; empty: not given
+  std::string counts_one, counts_other;
+  bool decides = true, by_content = false;
+};
+
+// By name, where it stands in both or in one of them.
+std::map<std::string, Compared> compared_keys(const std::string& one, const std::string& other,
+                                              const IdentitySides& sides) {
+  std::map<std::string, Compared> all;
+  const auto add = [&](const std::vector<IdentityKey>& keys, std::string Compared::* text,
+                       std::string Compared::* counts) {
+    for (const IdentityKey& key : keys) {
+      Compared& entry = all[key.name];
+      entry.path = key.of_task ? sides.task_key + key.path : key.path;
+      entry.decides = key.decides;
+      entry.by_content = key.by_content;
+      std::string &shown = entry.*text, &counted = entry.*counts;
+      shown += (shown.empty() ? "" : ", ") + key.text;
+      counted = key.by_content ? "given" : counted + "\n" + key.counts;
+    }
+  };
+  add(keys_of(one), &Compared::one, &Compared::counts_one);
+  add(keys_of(other), &Compared::other, &Compared::counts_other);
+  return all;
+}
+
+std::string both_values(const Compared& key, const IdentitySides& sides) {
+  const auto value = [](const std::string& text) { return text.empty() ? "not given" : printable(text, 200); };
+  return fmt::format("{} is {} {} and {} {}", key.path, value(key.one), sides.one, value(key.other), sides.other);
+}
+
+// Whether the key leads to what the attribute tells.
+bool leads_to(const std::string& attribute, const std::string& name) {
+  const auto begins = [&](const char* prefix) { return attribute.starts_with(prefix); };
+  const std::string parts = "." + name + ".";
+  const auto has = [&](const char* part) { return parts.find(fmt::format(".{}.", part)) != std::string::npos; };
+  const bool beside = has("guide") || has("reward") || has("evaluate");
+  if (begins("evaluate_")) return has("evaluate") && !has("curves");
+  if (begins("dataset_") || attribute == "source_records")
+    return !beside && (has("dataset") || name == "teacher" || name == "rollouts");
+  if (begins("slice_")) return name == "slice";
+  if (begins("guide_")) return has("guide") && has("model");
+  if (begins("reward_") || begins("judge_")) return has("reward") && has("model");
+  if (begins("answers_")) return name == "answers";
+  if (begins("panel_")) return has("panel");
+  if (begins("scores_") || attribute == "methods") return name.starts_with("scores");
+  if (begins("constraint_")) return has("constraint");
+  if (begins("teacher_")) return name == "teacher";
+  if (begins("tp_")) return name.starts_with("layout.");
+  for (const char* const of_model :
+       {"model_", "tokenizer_", "chat_template_", "adapter_", "generation_rules_", "copied_files_"}) {
+    if (begins(of_model)) return !beside && has("model");
+  }
+  return attribute == "end_tokens" && !beside && has("model");
+}
+
+const std::string* text_of_attribute(const Attributes& attributes, const std::string& name) {
+  const AttributeValue* const value = find_attribute(attributes, name);
+  return value == nullptr ? nullptr : std::get_if<std::string>(value);
+}
+
+}  // namespace
+
+std::string shown_attribute(const AttributeValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return printable(*text);
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
+  return std::to_string(std::get<std::uint8_t>(value));
+}
+
+std::string config_sha256(const std::string& experiment) {
+  std::string lines, last;
+  for (const IdentityKey& key : keys_of(experiment)) {
+    if (!key.decides || (key.by_content && key.name == last)) continue;
+    lines += key.by_content ? key.name + "\n" : key.name + ": " + key.counts + "\n";
+    last = key.name;
+  }
+  return sha256_hex(lines);
+}
+
+std::vector<std::string> differing_keys(const std::string& one, const std::string& other, const IdentitySides& sides) {
+  std::vector<std::string> all;
+  for (const auto& [name, key] : compared_keys(one, other, sides)) {
+    if (key.decides && key.counts_one != key.counts_other) all.push_back(both_values(key, sides));
+  }
+  return all;
+}
+
+KeysBehind keys_behind(const std::string& attribute, const std::string& one, const std::string& other,
+                       const IdentitySides& sides) {
+  KeysBehind keys;
+  for (const auto& [name, key] : compared_keys(one, other, sides)) {
+    if ((key.decides && !key.by_content) || !leads_to(attribute, name)) continue;
+    if (key.one != key.other) {
+      keys.differing.push_back(both_values(key, sides));
+    } else if (key.by_content) {
+      keys.same.push_back(key.path + " names other content");
+    }
+  }
+  return keys;
+}
+
+std::string identity_differences(const Attributes& found, const Attributes& expected, const std::string& task_key) {
+  const IdentitySides sides{.task_key = task_key};
+  const std::string* const there = text_of_attribute(found, "experiment");
+  const std::string* const here = text_of_attribute(expected, "experiment");
+  std::vector<std::string> all;
+  bool compared = false;
+  if (there != nullptr && here != nullptr) {
+    try {
+      all = differing_keys(*there, *here, sides);
+      compared = true;
+    } catch (const Error&) {  // the attribute was changed: its hash is compared
+    }
+  }
+  const bool by_keys = !all.empty();  // what follows from these need not be told
+  for (const auto& [name, value] : expected) {
+    if (name == "experiment" || (compared && name == "config_sha256")) continue;
+    const AttributeValue* const at = find_attribute(found, name);
+    if (at != nullptr && *at == value) continue;
+    const KeysBehind keys = compared ? keys_behind(name, *there, *here, sides) : KeysBehind();
+    if (by_keys && keys.differing.empty()) continue;
+    all.push_back(fmt::format("its {} is {}, this run's is {}{}", name, at == nullptr ? "absent" : shown_attribute(*at),
+                              shown_attribute(value), keys.in_brackets()));
+  }
+  if (all.empty()) return "";
+  const std::size_t more = all.size() > kMostTold ? all.size() - kMostTold : 0;
+  all.resize(all.size() - more);
+  return fmt::format("{}{}", fmt::join(all, ", "), more > 0 ? fmt::format(", and {} more", more) : "");
+}
+
+std::string KeysBehind::in_brackets() const {
+  const std::vector<std::string>& keys = differing.empty() ? same : differing;
+  return keys.empty() ? "" : fmt::format(" ({})", fmt::join(keys, ", "));
+}
+
+}  // namespace magister
