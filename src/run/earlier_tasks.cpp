@@ -1,11 +1,15 @@
 // See earlier_tasks.h.
 #include "magister/run/earlier_tasks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <variant>
 
 #include "magister/core/error.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/results/tools.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/task.h"
@@ -15,8 +19,60 @@ namespace magister {
 
 namespace fs = std::filesystem;
 
-std::string results_path_of(const RunContext& context, const std::string& task) {
-  return (fs::path(context.results_path).parent_path() / (task + ".h5")).string();
+namespace {
+
+bool is_results_of(const std::string& file, const std::string& kind) {
+  try {
+    const ResultsReader results(file);
+    return results.complete() && results.text("format") == "magister." + kind;
+  } catch (const Error&) {  // another program's, or damaged: who names the file itself is told
+    return false;
+  }
+}
+
+// One place, however it is written.
+bool are_same_paths(const std::vector<std::string>& ours, const std::vector<std::string>& theirs) {
+  return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const auto& one, const auto& other) {
+    std::error_code failed;
+    const fs::path whole = fs::weakly_canonical(one, failed), also = fs::weakly_canonical(other, failed);
+    return one == other || (!failed && whole == also);
+  });
+}
+
+}  // namespace
+
+std::string results_at(const std::string& path, const std::string& kind, const std::string& place) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
+  std::vector<std::string> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    const std::string file = entry.path().string();
+    if (file.ends_with(".h5") && entry.is_regular_file(error) && is_results_of(file, kind)) found.push_back(file);
+  }
+  std::sort(found.begin(), found.end());
+  MAGISTER_CHECK(!found.empty(), ExitCode::kConfig,
+                 "{} names the folder {}, in which no complete results of a {} task stand (they are needed); finish "
+                 "that run first, or name a results file",
+                 place, printable(path, 4096), kind);
+  MAGISTER_CHECK(
+      found.size() == 1, ExitCode::kConfig,
+      "{} names the folder {}, in which results of several {} tasks stand (which are meant is not said); name one of "
+      "{}",
+      place, printable(path, 4096), kind, printable(fmt::format("{}", fmt::join(found, ", ")), 4096));
+  return found.front();
+}
+
+std::string results_path_of(const RunContext& context, const std::string& named, const std::string& kind,
+                            const std::string& place) {
+  if (!is_plain_name(named)) return results_at(named, kind, place);
+  return (fs::path(context.results_path).parent_path() / (named + ".h5")).string();
+}
+
+std::string results_name(const std::string& named) {
+  if (is_plain_name(named)) return named;
+  fs::path path = fs::path(named).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return (path.extension() == ".h5" ? path.stem() : path.filename()).string();
 }
 
 std::string announced_text(const Task& task, const std::string& name) {
@@ -25,33 +81,59 @@ std::string announced_text(const Task& task, const std::string& name) {
   return "";
 }
 
-const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,
+namespace {
+
+// Of another run.
+void require_results_at(const std::string& place, const std::string& path, const std::string& kind) {
+  const std::string file = results_at(path, kind, place);
+  MAGISTER_CHECK(fs::exists(file) || !fs::exists(file + ".partial"), ExitCode::kConfig,
+                 "{} names {}, which is not complete (its results are needed); finish the run that writes it first",
+                 place, printable(path, 4096));
+  MAGISTER_CHECK(fs::exists(file), ExitCode::kConfig,
+                 "{} names {}, which does not exist (its results are needed); name a {} task of this experiment, the "
+                 "results file of "
+                 "another run's, or that run's folder",
+                 place, printable(path, 4096), kind);
+  MAGISTER_CHECK(is_results_of(file, kind), ExitCode::kConfig,
+                 "{} names {}, which holds no complete results of a {} task (they are needed); name the file of one",
+                 place, printable(path, 4096), kind);
+}
+
+}  // namespace
+
+const Task* require_results(const RunContext& context, const std::string& place, const std::string& named,
                             const std::string& kind) {
+  if (!is_plain_name(named)) {
+    require_results_at(place, named, kind);
+    return nullptr;
+  }
   std::vector<std::string> names;
   for (const Task* const earlier : context.earlier_tasks) {
     if (earlier->kind() == kind) names.push_back(earlier->name());
-    if (earlier->name() != task) continue;
+    if (earlier->name() != named) continue;
     MAGISTER_CHECK(earlier->kind() == kind, ExitCode::kConfig,
                    "{} names {}, which is a {} task (the results of a {} task are needed); name one of those", place,
-                   printable(task), earlier->kind(), kind);
+                   printable(named), earlier->kind(), kind);
     return earlier;
   }
-  const std::string path = results_path_of(context, task);
+  const std::string path = results_path_of(context, named, kind, place);
   if (fs::exists(path)) return nullptr;
-  const std::string nearest = nearest_name(task, names);
+  const std::string nearest = nearest_name(named, names);
   fail(ExitCode::kConfig,
        "{} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
        "are needed); {}",
-       place, printable(task), kind, printable(path),
-       nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own", kind)
+       place, printable(named), kind, printable(path),
+       nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own, or "
+                                     "name the results file of another run by its path",
+                                     kind)
                        : fmt::format("did you mean {}?", printable(nearest)));
 }
 
 std::optional<IndexRange> other_records_of(const RunContext& context, const Task& earlier, const DatasetConfig& own) {
   const TaskData data = earlier.data(context);
   const DatasetConfig& theirs = data.config;
-  const bool same_files = theirs.paths == own.paths && theirs.config == own.config && theirs.split == own.split &&
-                          !theirs.mix && !own.mix && !data.stands_in;
+  const bool same_files = are_same_paths(theirs.paths, own.paths) && theirs.config == own.config &&
+                          theirs.split == own.split && !theirs.mix && !own.mix && !data.stands_in;
   const bool same_records =
       theirs.limit == own.limit && theirs.slice_index == own.slice_index && theirs.slice_count == own.slice_count;
   if (!same_files || same_records) return std::nullopt;
@@ -59,9 +141,8 @@ std::optional<IndexRange> other_records_of(const RunContext& context, const Task
 }
 
 void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
-                         const std::string& task, Attributes& attributes) {
+                         const std::string& path, Attributes& attributes) {
   const Communicator& world = context.world;
-  const std::string path = results_path_of(context, task);
   std::string file = world.rank() == 0 ? file_sha256(path, context.stop_poll()) : "";
   world.broadcast(file, 0);
   leave_if_stopped(world, context.stop);

@@ -10,12 +10,20 @@
 
 namespace magister {
 
-// <folder>/<task>.h5 of this experiment.
-std::string results_path_of(const RunContext& context, const std::string& task);
+// The results file that a path names: itself, or of a run's folder the one complete file in it of a task of this kind. place: file:line:column and
+// the key, for messages. Throws Error(kConfig) where such a folder holds none, or several. Local.
+std::string results_at(const std::string& path, const std::string& kind, const std::string& place);
 
-// The earlier task of this name and kind; null: there is none in the experiment, and results of that name stand on disk. Else
+// Of a task's name <folder>/<name>.h5 of this experiment, of a path results_at(). `kind` and `place` as there.
+std::string results_path_of(const RunContext& context, const std::string& named, const std::string& kind,
+                            const std::string& place);
+
+// What results are called by: a task's name, or of a path the name of its last part. Two paths may have one name.
+std::string results_name(const std::string& named);
+
+// The earlier task of this name and kind; null: there is none in the experiment, and results of that name, or at that path, stand on disk. Else
 // Error(kConfig) that names the nearest. place: file:line:column and the key that names it.
-const Task* require_results(const RunContext& context, const std::string& place, const std::string& task,
+const Task* require_results(const RunContext& context, const std::string& place, const std::string& named,
                             const std::string& kind);
 
 // Of what an earlier task announces; empty: nothing of that name.
@@ -25,10 +33,10 @@ std::string announced_text(const Task& task, const std::string& name);
 // or some that are not there yet. Collective over context.world.
 std::optional<IndexRange> other_records_of(const RunContext& context, const Task& earlier, const DatasetConfig& own);
 
-// Appends <of>_sha256<suffix>, of that task's complete file, and <of>_run_sha256<suffix>, of the run that made it: each slice of an array job has a
+// Appends <of>_sha256<suffix>, of the complete file at `path`, and <of>_run_sha256<suffix>, of the run that made it: each slice of an array job has a
 // file of its own, and merge tells by the run that they belong together. Collective over context.world.
 void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
-                         const std::string& task, Attributes& attributes);
+                         const std::string& path, Attributes& attributes);
 
 // A model as it can be opened by now: itself, or where an earlier task makes it and has not run what that task starts from (stands_in is true
 // then). Throws Error(kInputOutput) for a trained model that is not there any more.

@@ -2,9 +2,11 @@
 #include "tasks/evaluate/config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/run/earlier_tasks.h"
 
 namespace magister {
 namespace {
@@ -26,13 +28,21 @@ std::string hint_for(const std::string& name, const std::vector<std::string>& sc
   return nearest.empty() ? "write one of those" : "did you mean " + printable(nearest) + "?";
 }
 
+// "runs/b/score.h5" is method b.score.
+std::string method_of(const std::string& named) {
+  if (is_plain_name(named)) return named;
+  const std::filesystem::path path = std::filesystem::absolute(named).lexically_normal();
+  const std::string name = results_name(named);
+  return path.extension() == ".h5" ? path.parent_path().filename().string() + "." + name : name;
+}
+
 std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std::string>& scores,
                                      const ExperimentConfig& experiment) {
   std::vector<CurveConfig> curves;
   for (ConfigNode& node : section.optional_sections("curves")) {
     CurveConfig& curve = curves.emplace_back(CurveConfig{node.text("name"), {}});
     for (const std::string& written : node.texts("scores")) {
-      const std::string& name = curve.scores.emplace_back(experiment.task_of(written));
+      const std::string& name = curve.scores.emplace_back(method_of(experiment.task_of(written)));
       if (std::find(scores.begin(), scores.end(), name) == scores.end())
         node.reject("scores", "{} is none of this evaluation's scores (nothing is known of it); {}", printable(name),
                     hint_for(name, scores));
@@ -52,7 +62,10 @@ std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std:
 EvaluateConfig read_evaluate_config(ConfigNode& node, const ExperimentConfig& experiment) {
   EvaluateConfig config;
   config.name = read_task_name(node, "evaluation");
-  for (const std::string& score : node.texts("scores")) config.scores.push_back(experiment.task_of(score));
+  for (const std::string& score : node.texts("scores")) {
+    config.named.push_back(experiment.task_of(score));
+    config.scores.push_back(method_of(config.named.back()));
+  }
   config.scores_place = node.place("scores");
   if (std::set<std::string>(config.scores.begin(), config.scores.end()).size() != config.scores.size())
     node.reject("scores", "names a task twice (its figures would stand there twice); remove one of them");

@@ -40,8 +40,8 @@ class EvaluateJob final : public TaskJob {
   EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs);
 
   bool inputs_exist() const override {
-    return std::all_of(config_.scores.begin(), config_.scores.end(),
-                       [this](const std::string& name) { return fs::exists(path_of(name)); });
+    return std::all_of(config_.named.begin(), config_.named.end(),
+                       [this](const std::string& named) { return fs::exists(path_of(named)); });
   }
   void open_results() override;
   Attributes identity() override;
@@ -61,7 +61,9 @@ class EvaluateJob final : public TaskJob {
   std::string beside(const char* extension) const {
     return fs::path(inputs_.context.results_path).replace_extension(extension).string();
   }
-  std::string path_of(const std::string& name) const { return results_path_of(inputs_.context, name); }
+  std::string path_of(const std::string& named) const {
+    return results_path_of(inputs_.context, named, "score", config_.scores_place);
+  }
   void check_method(const std::string& name, const Task::RecordTexts& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
   std::vector<ColumnBytes> columns_of(IndexRange records) const;
@@ -78,7 +80,7 @@ class EvaluateJob final : public TaskJob {
 // What the keys say of the methods is refused before any of them has run.
 EvaluateJob::EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
   std::optional<DatasetConfig> records;  // of the first, which are the evaluation's
-  for (const std::string& name : config_.scores) {
+  for (const std::string& name : config_.named) {
     const Task* const scorer = require_results(inputs.context, config_.scores_place, name, "score");
     if (scorer == nullptr) continue;
     check_method(name, scorer->record_texts(inputs.context));
@@ -96,10 +98,10 @@ EvaluateJob::EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs)
 
 void EvaluateJob::open_results() {
   methods_.clear();
-  for (const std::string& name : config_.scores) {
-    methods_.emplace_back(path_of(name), inputs_.dataset);
+  for (std::size_t i = 0; i < config_.scores.size(); ++i) {
+    methods_.emplace_back(path_of(config_.named[i]), inputs_.dataset);
     const MethodScores& method = methods_.back();
-    check_method(name, {method.texts_a_record(), method.of_model(), method.has_classes()});
+    check_method(config_.scores[i], {method.texts_a_record(), method.of_model(), method.has_classes()});
     methods_.back().check(inputs_.context.world);
   }
 }
@@ -132,8 +134,8 @@ Attributes EvaluateJob::identity() {
   Attributes attributes = {{"methods", ordered_json(config_.scores).dump()},
                            {"pass_at", ordered_json(config_.pass_at).dump()},
                            {"majority_at", ordered_json(config_.majority_at).dump()}};
-  for (const std::string& name : config_.scores)
-    add_results_digests(inputs_.context, "scores", "_" + name, name, attributes);
+  for (std::size_t i = 0; i < config_.scores.size(); ++i)
+    add_results_digests(inputs_.context, "scores", "_" + config_.scores[i], path_of(config_.named[i]), attributes);
   return attributes;
 }
 
@@ -241,14 +243,17 @@ class Evaluate final : public Task {
 
   // The records of the first score task.
   TaskData data(const RunContext& context) const override {
-    const std::string& first = config_.scores.front();
+    const std::string& first = config_.named.front();
     const Task* const maker = require_results(context, config_.scores_place, first, "score");
-    MAGISTER_CHECK(maker != nullptr, ExitCode::kConfig,
-                   "{} names {}, whose results are there and which is no task of this experiment (its "
-                   "records are needed); put that task before this one: complete results are taken as they are",
-                   config_.scores_place, printable(first));
+    MAGISTER_CHECK(
+        maker != nullptr, ExitCode::kConfig,
+        "{} names {}, whose results are there and which is no task of this experiment (its "
+        "records are needed); put that task before this one: complete results are taken as they are, or name "
+        "one of this experiment's first",
+        config_.scores_place, printable(first));
     const TaskData data = maker->data(context);
-    return {data.config, data.stands_in || !is_made(context, results_path_of(context, first))};
+    return {data.config,
+            data.stands_in || !is_made(context, results_path_of(context, first, "score", config_.scores_place))};
   }
   PassShape pass_shape(const PassLimits&) const override { return {}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
@@ -256,7 +261,7 @@ class Evaluate final : public Task {
   }
 
  private:
-  std::vector<std::string> other_needs() const override { return config_.scores; }
+  std::vector<std::string> other_needs() const override { return config_.named; }
 
   EvaluateConfig config_;
 };

@@ -2,9 +2,9 @@
 #include "tasks/judge/summarize.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "magister/run/checkpoint.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/judge_prompts.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/record_answers.h"
@@ -79,7 +79,7 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   check_same_prompts(file, path, prompts, dataset);
   std::optional<RecordAnswers> answers;
   const std::string answers_path =
-      config.answers.empty() ? "" : (std::filesystem::path(path).parent_path() / (config.answers + ".h5")).string();
+      config.answers.empty() ? "" : results_path_of(context, config.answers, "generate", config.answers_place);
   if (!answers_path.empty()) {
     answers.emplace(answers_path, config.dataset, dataset);
     answers->check(context.world, dataset);

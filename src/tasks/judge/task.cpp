@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "magister/core/error.h"
 #include "magister/run/earlier_tasks.h"
@@ -53,8 +54,10 @@ class JudgeJob final : public TaskJob {
   void check_complete() const override;
 
  private:
-  std::string path_of(const std::string& task) const { return results_path_of(inputs_.context, task); }
-  std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
+  std::string answers_path() const {
+    if (config_.answers.empty()) return "";
+    return results_path_of(inputs_.context, config_.answers, "generate", config_.answers_place);
+  }
   std::vector<std::string> panel_paths() const;
   JudgeShape shape(const PlanNumbers& plan) const {
     return {plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens.tokens()};
@@ -118,7 +121,8 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
 std::vector<std::string> JudgeJob::panel_paths() const {
   std::vector<std::string> paths;
   paths.reserve(config_.panel.size());
-  for (const std::string& name : config_.panel) paths.push_back(path_of(name));
+  for (const std::string& name : config_.panel)
+    paths.push_back(results_path_of(inputs_.context, name, "judge", config_.panel_place));
   return paths;
 }
 
@@ -139,14 +143,19 @@ Attributes JudgeJob::identity() {
                            {"verdicts", verdict_names(classes_)},
                            {"samples_a_text", prompts_.group()}};
   if (const std::string ids = tokens_.identity(); !ids.empty()) attributes.emplace_back("verdict_token_ids", ids);
-  if (!config_.answers.empty()) add_results_digests(inputs_.context, "answers", "", config_.answers, attributes);
+  if (!config_.answers.empty()) add_results_digests(inputs_.context, "answers", "", answers_path(), attributes);
   Attributes texts = attributes;
   const IndexRange slice = inputs_.dataset.records();
   texts.insert(texts.end(),
                {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
-  for (const std::string& name : config_.panel) {
-    check_panel_judge(path_of(name), verdict_names(classes_), texts);
-    add_results_digests(inputs_.context, "panel", "_" + name, name, attributes);
+  const std::vector<std::string> paths = panel_paths();
+  std::map<std::string, int> named;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    check_panel_judge(paths[i], verdict_names(classes_), texts);
+    const std::string name = results_name(config_.panel[i]);
+    const int number = ++named[name];  // judges of several runs may have one name
+    add_results_digests(inputs_.context, "panel", number == 1 ? "_" + name : fmt::format("_{}-{}", name, number),
+                        paths[i], attributes);
   }
   return attributes;
 }

@@ -16,7 +16,9 @@ ScoredAnswers::ScoredAnswers(const ScoreConfig& config, const TaskInputs& inputs
     check_answered_records(inputs.context, config.answers_place, *maker, config.dataset, inputs.dataset);
 }
 
-std::string ScoredAnswers::path() const { return results_path_of(inputs_.context, config_.answers); }
+std::string ScoredAnswers::path() const {
+  return results_path_of(inputs_.context, config_.answers, "generate", config_.answers_place);
+}
 
 bool ScoredAnswers::exist() const { return std::filesystem::exists(path()); }
 
@@ -27,7 +29,7 @@ void ScoredAnswers::open() {
 
 Attributes ScoredAnswers::identity() const {
   Attributes attributes;
-  add_results_digests(inputs_.context, "answers", "", config_.answers, attributes);
+  add_results_digests(inputs_.context, "answers", "", path(), attributes);
   return attributes;
 }
 

@@ -21,8 +21,10 @@ namespace fs = std::filesystem;
 
 std::string results_of(const TrainConfig& config, const RunContext& context) {
   const std::string &task = config.values ? config.value.task : config.teacher.task,
-                    &path = config.values ? config.value.results : config.teacher.results;
-  return task.empty() ? path : results_path_of(context, task);
+                    &path = config.values ? config.value.results : config.teacher.results,
+                    &place = config.values ? config.value.rollouts_place : config.teacher.place;
+  const char* const kind = config.values ? "rollout" : "teacher_logits";
+  return task.empty() ? results_at(path, kind, place) : results_path_of(context, task, kind, place);
 }
 
 std::string TrainJob::folder() const { return fs::path(context_.results_path).replace_extension().string(); }
@@ -99,7 +101,8 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
 // Of a distillation another teacher's file. False: an earlier task makes it, and has not run.
 bool TrainJob::open_held_out_teacher(DatasetConfig& dataset) {
   const TeacherSource& source = config_.evaluate->teacher;
-  const std::string path = source.task.empty() ? source.results : results_path_of(context_, source.task);
+  const std::string path = source.task.empty() ? results_at(source.results, "teacher_logits", source.place)
+                                               : results_path_of(context_, source.task, "teacher_logits", source.place);
   if (!source.task.empty()) {
     const Task* const task = require_results(context_, source.place, source.task, "teacher_logits");
     if (task != nullptr) check_rows(source.place, task->name(), announced_text(*task, "encoding") == "sampled");

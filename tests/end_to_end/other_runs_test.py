@@ -1,0 +1,105 @@
+"""Results of another run by their path or its folder: as answers, panel, scores and rows to learn from."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+import numpy
+
+import tiny_world
+
+HEAD = tiny_world.CHAIN.split("tasks:")[0]
+JUDGE = tiny_world.CHAIN[tiny_world.CHAIN.index("  - task: judge"):]
+AGAIN = HEAD + "tasks:\n" + JUDGE.replace("answers: answers", "answers: \"{answers}\"")
+SCORE = """  - task: score
+    name: {task}
+    dataset: {{path: {data}, key: id, limit: 5}}
+    answers: {answers}
+    score: {{verifier: exact, answer: text}}
+"""
+
+
+class OtherRuns(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.world = tiny_world.World(cls.folder, records=20, text=tiny_world.CHAIN, results=("answers.h5", "verdicts.h5"))
+        cls.world.complete("run-42", 1)
+
+    def run_text(self, name, text, *arguments, command="run", **keys):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(text.format(name=name, runs="runs", model=self.world.model, data=self.world.data, **keys))
+        return subprocess.run([tiny_world.PROGRAM, command, path, *arguments], cwd=self.folder, env=self.world.environment, capture_output=True, text=True)
+
+    def good(self, *arguments, **keys):
+        done = self.run_text(*arguments, **keys)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+
+    def refused(self, done, *words):
+        self.assertEqual(done.returncode, 78, done.stderr[-3000:])
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertNotIn(".h5.h5", done.stderr)
+
+    def column(self, run, file, name):
+        with h5py.File(self.folder / "runs" / run / file) as results:
+            return results[name][:]
+
+    def test_answers_of_another_run_by_path_and_by_folder(self):
+        shutil.copytree(self.folder / "runs/run-42", self.folder / "node/run-42")
+        for number, answers in enumerate(("runs/run-42/answers.h5", "runs/run-42", "./runs/run-42/", self.folder / "runs/run-42/answers.h5", "node/run-42")):
+            with self.subTest(answers=answers):
+                self.good(f"again{number}", AGAIN, answers=answers)
+                for name in ("judge/verdict", "judge/log_odds", "samples/key"):
+                    numpy.testing.assert_array_equal(self.column(f"again{number}", "verdicts.h5", name), self.column("run-42", "verdicts.h5", name))
+        # The same by a copy is complete already, and its summary is made again from it.
+        done = self.run_text("again0", AGAIN, answers="node/run-42/answers.h5")
+        self.assertIn("is complete already", done.stderr)
+        self.good("again0", AGAIN, command="summarize", answers="node/run-42")
+        self.assertEqual(self.run_text("again0", AGAIN, command="plan", answers="runs/run-42").returncode, 0)
+
+    def test_what_is_no_such_run_is_told(self):
+        self.refused(self.run_text("none", AGAIN, answers="runs/run-43/samples.h5"), "answers names runs/run-43/samples.h5, which does not exist", "or that run's folder")
+        self.refused(self.run_text("none", AGAIN, answers="greedy"), "no generate task of that name", "name the results file of another run by its path")
+        self.refused(self.run_text("none", AGAIN, answers="runs/run-42/verdicts.h5"), "holds no complete results of a generate task")
+        empty = self.folder / "runs/empty"
+        empty.mkdir(parents=True)
+        self.refused(self.run_text("none", AGAIN, answers="runs/empty"), "in which no complete results of a generate task stand")
+        shutil.copy(self.folder / "runs/run-42/answers.h5", empty / "greedy.h5")
+        shutil.copy(self.folder / "runs/run-42/answers.h5", empty / "samples.h5")
+        self.refused(self.run_text("none", AGAIN, answers="runs/empty"), "several generate tasks", "runs/empty/greedy.h5, runs/empty/samples.h5")
+        (empty / "samples.h5").rename(empty / "samples.h5.partial")
+        self.refused(self.run_text("none", AGAIN, answers="runs/empty/samples.h5"), "is not complete")
+
+    def test_panel_and_scores_of_other_runs(self):
+        panel = "    panel: [runs/run-42/verdicts.h5, node2/verdicts.h5]\n"
+        shutil.copytree(self.folder / "runs/run-42", self.folder / "node2")
+        self.good("panel", AGAIN + panel, answers="runs/run-42")
+        with h5py.File(self.folder / "runs/panel/verdicts.h5") as file:
+            self.assertEqual({name for name in file.attrs if name.startswith("panel_sha256")}, {"panel_sha256_verdicts", "panel_sha256_verdicts-2"})
+            self.assertEqual(len(file["judge/combined"]), 20)
+        scores = HEAD + "tasks:\n" + SCORE
+        self.good("scored", scores, task="exact", answers="runs/run-42")
+        evaluate = scores + "  - {{task: evaluate, scores: [exact, runs/scored/exact.h5]}}\n"
+        self.good("compared", evaluate, task="exact", answers="runs/run-42/answers.h5")
+        summary = json.loads((self.folder / "runs/compared/evaluation.json").read_text())
+        self.assertEqual(list(summary["methods"]), ["exact", "scored.exact"])
+        self.assertEqual(summary["methods"]["exact"], summary["methods"]["scored.exact"])
+        first = scores + "  - {{task: evaluate, scores: [runs/scored/exact.h5, exact]}}\n"
+        self.refused(self.run_text("first", first, task="exact", answers="runs/run-42"), "is no task of this experiment")
+
+    def test_a_teacher_by_its_run_s_folder(self):
+        self.good("taught", tiny_world.EXPERIMENT)
+        student = HEAD + "tasks:\n  - {{task: train, name: s, objective: distill, teacher: {{results: runs/taught}}, train: {{steps: 1}}}}\n"
+        self.good("learns", student)
+        self.assertTrue((self.folder / "runs/learns/s/model.safetensors").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
