@@ -42,6 +42,7 @@ LayoutSolution solve(const Communicator& world, LayoutConfig config, int num_ran
   LayoutSolution solution = solve_layout(ranks, config);
   if (!solution.on_gpu && !config.cpu_only && !ranks[0].gpus.empty())
     log_info("{} GPU(s) found on {}, but this task computes on CPUs", ranks[0].gpus.size(), ranks[0].host);
+  if (const std::string unlike = unlike_cards(solution.table); !unlike.empty()) log_warning("{}", unlike);
   return solution;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -103,11 +104,16 @@ class Placing {
     const std::size_t wanted = ranks_of(parts_[part].size, cell.devices);
     if (wanted == 0 || wanted > cell.free.size() || !cell.fills[cell.free.size() - wanted]) return {};
     const std::uint64_t needed = config_.needed_bytes.empty() ? 0 : config_.needed_bytes[part];
-    std::vector<int> ranks;
-    for (auto rank = cell.free.begin(); rank != cell.free.end() && ranks.size() < wanted; ++rank) {
-      if (of(*rank).free_bytes >= needed) ranks.push_back(*rank);
+    std::vector<int> any;  // of unlike cards, where there are no more of one kind
+    std::map<std::string_view, std::vector<int>> like;
+    for (const int rank : cell.free) {
+      if (of(rank).free_bytes < needed) continue;
+      if (any.size() < wanted) any.push_back(rank);
+      std::vector<int>& same = like[of(rank).cards];
+      same.push_back(rank);
+      if (same.size() == wanted) return same;
     }
-    return ranks.size() == wanted ? ranks : std::vector<int>();
+    return any.size() == wanted ? any : std::vector<int>();
   }
 
   // Where it takes the least memory, of the hosts in order; empty: nowhere.

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
 #include "parallel/layout_mixed.h"
 
 namespace magister {
@@ -133,9 +134,26 @@ int gpus_per_rank(const RankProbe& rank, int candidates, int wanted) {
   return candidates / ranks;
 }
 
-// Consecutive GPUs of a host for consecutive ranks of it.
+// Which card it is, as far as groups are concerned.
+std::string card_of(const GpuDevice& gpu) { return fmt::format("{} of {} bytes;", gpu.name, gpu.total_bytes); }
+
+// Like cards beside each other, in the order of the first of each kind: consecutive ones form groups.
+Gpus by_card(Gpus gpus) {
+  std::vector<std::string> kinds;
+  for (const GpuDevice* gpu : gpus) {
+    if (std::find(kinds.begin(), kinds.end(), card_of(*gpu)) == kinds.end()) kinds.push_back(card_of(*gpu));
+  }
+  if (kinds.size() < 2) return gpus;
+  const auto kind = [&](const GpuDevice* gpu) { return std::find(kinds.begin(), kinds.end(), card_of(*gpu)); };
+  std::stable_sort(gpus.begin(), gpus.end(),
+                   [&](const GpuDevice* one, const GpuDevice* other) { return kind(one) < kind(other); });
+  return gpus;
+}
+
+// Consecutive GPUs of a host for consecutive ranks of it, like ones beside each other where no list says another order.
 Gpus choose_gpus(const RankProbe& rank, const LayoutConfig& config) {
-  const Gpus candidates = candidates_of(rank, config.devices);
+  Gpus candidates = candidates_of(rank, config.devices);
+  if (config.devices.empty()) candidates = by_card(std::move(candidates));
   if (config.share_gpus) return {candidates[static_cast<std::size_t>(rank.local_rank) % candidates.size()]};
   if (candidates.size() == 1 && config.devices_per_rank <= 1) return candidates;
   const int count = gpus_per_rank(rank, static_cast<int>(candidates.size()), config.devices_per_rank);
@@ -207,8 +225,9 @@ std::vector<RankMemory> memory_of(const std::vector<Gpus>& gpus, const std::vect
                                   const LayoutConfig& config) {
   std::vector<RankMemory> all;
   for (std::size_t r = 0; r < gpus.size(); ++r) {
-    RankMemory memory{devices[r], kUnknownMemory, kUnknownMemory};
+    RankMemory memory{devices[r], kUnknownMemory, kUnknownMemory, ""};
     for (const GpuDevice* gpu : gpus[r]) {
+      if (const std::string card = card_of(*gpu); memory.cards.find(card) == std::string::npos) memory.cards += card;
       const auto kept = config.kept_bytes.find(gpu->uuid);
       memory.total_bytes = std::min(memory.total_bytes, gpu->total_bytes);
       memory.free_bytes =
@@ -248,6 +267,34 @@ std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks) {
   }
   find_gpu_sharers(ranks);
   return ranks;
+}
+
+std::string unlike_cards(const std::vector<DeviceRow>& table) {
+  constexpr std::size_t kNamed = 8;
+  std::map<int, std::vector<const DeviceRow*>> groups;
+  for (const DeviceRow& row : table) {
+    if (row.gpu) groups[row.group_index].push_back(&row);
+  }
+  std::vector<std::string> words;
+  std::size_t mixed = 0;
+  for (const auto& [index, rows] : groups) {
+    const auto unlike = [&, first = rows.front()](const DeviceRow* row) {
+      return card_of(*row->gpu) != card_of(*first->gpu);
+    };
+    if (std::none_of(rows.begin(), rows.end(), unlike) || ++mixed > kNamed) continue;
+    std::vector<std::string> cards;
+    for (const DeviceRow* row : rows)
+      cards.push_back(fmt::format("cuda:{} {} of {} on {}", row->gpu->index, printable(row->gpu->name),
+                                  format_bytes(row->gpu->total_bytes), printable(row->host)));
+    words.push_back(fmt::format("group {}: {}", index, fmt::join(cards, ", ")));
+  }
+  if (mixed == 0) return "";
+  return fmt::format(
+      "{} of {} groups of unlike cards: {}{} (such a group is as fast as its slowest card and has as much memory as "
+      "the "
+      "smallest); name like cards with layout.devices, give each kind groups of its own size by a list in "
+      "layout.gpus_per_group, or leave the others out",
+      mixed, groups.size(), fmt::join(words, "; "), mixed > kNamed ? "; ..." : "");
 }
 
 LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {

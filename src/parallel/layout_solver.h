@@ -2,6 +2,7 @@
 // and the real start give the same answer, and tests need no cluster.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "magister/parallel/layout.h"
@@ -34,6 +35,9 @@ std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks);
 
 // Whether groups of group_size devices are whole ranks, or parts of one, and none is left over; ranks hold so many devices each.
 bool group_size_divides(const std::vector<int>& devices_of_ranks, int group_size);
+
+// What is to be said of groups whose GPUs are not of one kind; empty: there are none.
+std::string unlike_cards(const std::vector<DeviceRow>& table);
 
 // Throws Error(kConfig) with every value it saw and the sizes that do work.
 LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutConfig& config);

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "magister/core/error.h"
 
 namespace magister {
@@ -104,6 +109,59 @@ TEST(LayoutSolver, CoresAreSharedFairly) {
   EXPECT_EQ(core_shares(cluster({3}, 3, 0)), (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(core_shares(cluster({7}, 7, 0)), std::vector<int>(7, 1));
   EXPECT_EQ(core_shares(cluster({6}, 48, 0)), std::vector<int>(6, 8));
+}
+
+// The words of `plan` and of a run: "0+1 2+3" are groups of cuda:0 with 1 and 2 with 3.
+std::string grouped(const LayoutSolution& solution) {
+  std::map<int, std::string> groups;
+  for (const DeviceRow& row : solution.table)
+    groups[row.group_index] += (groups[row.group_index].empty() ? "" : "+") + std::to_string(row.gpu->index);
+  std::string all;
+  for (const auto& [index, group] : groups) all += (all.empty() ? "" : " ") + group;
+  return all;
+}
+
+std::vector<RankProbe> with_memories(std::vector<RankProbe> ranks, const std::vector<std::uint64_t>& gib) {
+  for (RankProbe& rank : ranks) {
+    for (std::size_t i = 0; i < rank.gpus.size(); ++i)
+      rank.gpus[i].total_bytes = rank.gpus[i].free_bytes = gib[i] << 30;
+  }
+  return ranks;
+}
+
+// Four A100s beside four V100s: pairs and singles are of one kind each, whatever the order of the cards, with a rank a card or one for all.
+TEST(LayoutSolver, LikeCardsArePairedFirst) {
+  const std::vector<std::uint64_t> four_and_four = {80, 80, 80, 80, 32, 32, 32, 32},
+                                   in_turn = {80, 32, 80, 32, 80, 32, 80, 32};
+  for (const auto& [ranks_of_host, sizes, memories, groups] :
+       std::vector<std::tuple<int, std::vector<GroupShares::Part>, std::vector<std::uint64_t>, std::string>>{
+           {8, {{2, 2}, {1, 1}}, four_and_four, "0+1 2+3 4+5 6 7"},
+           {8, {{2, 2}, {1, 1}}, in_turn, "0+2 4+6 1+3 5 7"},
+           {8, {{2, 1}}, in_turn, "0+2 4+6 1+3 5+7"},
+           {1, {{2, 1}}, in_turn, "0+2 4+6 1+3 5+7"},
+           {4, {{2, 1}}, in_turn, "0+2 4+6 1+3 5+7"},
+           {8, {{4, 1}}, in_turn, "0+2+4+6 1+3+5+7"}}) {
+    LayoutConfig config = on_gpus();
+    if (sizes.size() > 1) config.shares = GroupShares(sizes);
+    if (sizes.size() == 1) config.gpus_per_group = sizes.front().size;
+    const LayoutSolution solution = solve_layout(with_memories(cluster({ranks_of_host}, 16, 8), memories), config);
+    EXPECT_EQ(grouped(solution), groups);
+    EXPECT_EQ(unlike_cards(solution.table), "");
+  }
+}
+
+TEST(LayoutSolver, AGroupOfUnlikeCardsIsSaid) {
+  LayoutConfig config = on_gpus();
+  config.gpus_per_group = 2;
+  const std::vector<RankProbe> three_and_one = with_memories(cluster({4}, 16, 4), {80, 32, 80, 80});
+  std::string said = unlike_cards(solve_layout(three_and_one, config).table);
+  EXPECT_SAYS(said,
+              "1 of 2 groups of unlike cards: group 1: cuda:3 Test GPU of 80.0 GiB on node0, cuda:1 Test GPU of 32.0 "
+              "GiB on node0");
+  config.devices = {0, 1, 2, 3};  // the order is the user's
+  said = unlike_cards(solve_layout(three_and_one, config).table);
+  EXPECT_SAYS(said, "group 0: cuda:0 Test GPU of 80.0 GiB on node0, cuda:1");
+  EXPECT_EQ(unlike_cards(solve_layout(cluster({2}, 4, 0), LayoutConfig()).table), "");
 }
 
 TEST(LayoutSolver, WhatDoesNotDivideIsRefusedWithTheSizesThatDo) {
@@ -366,7 +424,8 @@ TEST(MixedLayout, LargeGpusAreForSmallGroups) {
   config.gpus_usable = true;
   config.needed_bytes = {30, 50};
   LayoutSolution solution = solve_layout(ranks, config);
-  EXPECT_EQ(groups_of(solution), (Words{"2 0/0", "4 1/0", "4 1/1", "2 0/1", "4 1/2", "4 1/3"}));
+  EXPECT_EQ(groups_of(solution), (Words{"2 0/0", "2 0/1", "4 1/0", "4 1/1", "4 1/2", "4 1/3"}));
+  EXPECT_EQ(grouped(solution), "0+3 1+2+4+5");
   config.needed_bytes = {30, 81};
   std::string text = refusal(ranks, config);
   EXPECT_SAYS(text, "there would be no group of 2, whose GPUs need 81 B free each");
