@@ -51,6 +51,7 @@ constexpr OptionEntry kExportOptions[] = {
 constexpr PositionalEntry kRuns[] = {{"DIR", Count::kOne, "a folder of runs (output.directory), or one run's folder"}};
 constexpr OptionEntry kHistoryOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
 constexpr PositionalEntry kRun[] = {{"RUN", Count::kOne, "a run's folder: output.directory/name"}};
+constexpr OptionEntry kStatusOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
 constexpr PositionalEntry kMerge[] = {
     {"OUT.h5", Count::kOne, "the file to make; it must not exist"},
     {"PART.h5", Count::kMany, "finished files of the slices of one data set, in any order"},
@@ -107,7 +108,8 @@ constexpr CommandEntry kCommands[] = {
     {"check", check_command, "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
     {"export", export_command, "convert a results file", kResults, kExportOptions},
     {"merge", merge_command, "join the finished files of an array job into one", kMerge, {}},
-    {"status", status_command, "the tasks of a run, at work or not: state, units, tokens/s, time left", kRun, {}},
+    {"status", status_command, "all tasks of a run's folder, at work or not: state, units, tokens/s, time left, loss",
+     kRun, kStatusOptions},
     {"history", history_command, "every start of the runs in a folder: state, tokens, loss, time", kRuns,
      kHistoryOptions},
     {"doctor",

@@ -32,9 +32,23 @@ T member(const json& event, const char* key, T fallback) {
   }
 }
 
+// A training that is stopped has committed no units, and its last phases tell of none.
 void add_rates(TaskRecord& task, const json& event) {
-  task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
-  task.written_tokens_per_second = member(event, "written_tokens_per_second", task.written_tokens_per_second);
+  const auto add = [&](const char* key, double& rate) {
+    if (const double told = member(event, key, 0.0); told > 0) rate = told;
+  };
+  add("tokens_per_second", task.tokens_per_second);
+  add("written_tokens_per_second", task.written_tokens_per_second);
+}
+
+// Of a training: what it begins with, a step that is done, a state that is saved.
+void add_steps(TaskRecord& task, const json& event, bool begins) {
+  task.counts_steps = task.counts_steps || event.contains("steps");
+  task.units = member(event, "steps", task.units);
+  task.done = member(event, "step", task.done);
+  if (begins) task.done_before = task.done;
+  if (const auto loss = event.find("loss"); loss != event.end() && loss->is_number()) task.loss = loss->get<double>();
+  add_rates(task, event);
 }
 
 StartRecord begun(const json& event) {
@@ -80,9 +94,8 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
   } else if (kind == "progress") {
     task.done = member(event, "units_done", task.done);
     add_rates(task, event);
-  } else if (kind == "step") {
-    task.done = member(event, "step", task.done);
-    task.loss = member(event, "loss", task.loss.value_or(0.0));
+  } else if (kind == "step" || kind == "steps" || kind == "state") {
+    add_steps(task, event, kind == "steps");
   } else if (kind == "phases") {
     task.tokens = member(event, "tokens", task.tokens);
     task.written_tokens = member(event, "written_tokens", task.written_tokens);

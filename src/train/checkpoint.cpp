@@ -264,6 +264,23 @@ std::optional<std::string> newest_training_state(const std::string& folder) {
   return states.empty() ? std::nullopt : std::optional(states.back().string());
 }
 
+std::optional<SavedStep> newest_saved_step(const std::string& folder) {
+  const std::vector<fs::path> states = states_in(folder);
+  for (auto path = states.rbegin(); path != states.rend(); ++path) {
+    try {
+      const auto step = static_cast<std::int64_t>(*step_of(*path));
+      const std::unique_ptr<TensorFile> file = TensorFile::open(path->string());
+      const TensorInfo* const loss = file->find("train.loss");
+      if (step == 0 || loss == nullptr || loss->shape != std::vector<std::int64_t>{step}) continue;
+      const at::Tensor last = at::empty({1, 1}, at::kFloat);
+      file->read("train.loss", 0, 1, step - 1, step, last);
+      return SavedStep{static_cast<std::uint64_t>(step), last.item<float>()};
+    } catch (const Error&) {  // cut short, or being written: the one before it tells
+    }
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 // What a kill left of a state that was being written: three times the weights. The caller has the lock.

@@ -1,14 +1,18 @@
-"""Results of another run by their path or its folder: as answers, panel, scores and rows to learn from."""
+"""Results of another run by their path or its folder, as answers, panel, scores and rows to learn from; and status of a folder with several
+tasks' results and of a training that was stopped, against what the files hold.
+"""
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
 
 import h5py
 import numpy
+from safetensors import safe_open
 
 import tiny_world
 
@@ -20,6 +24,13 @@ SCORE = """  - task: score
     dataset: {{path: {data}, key: id, limit: 5}}
     answers: {answers}
     score: {{verifier: exact, answer: text}}
+"""
+TRAIN = HEAD + """tasks:
+  - task: train
+    name: student
+    objective: lm
+    dataset: {{path: {data}}}
+    train: {{max_length: 64, global_batch: 8, steps: 15, save_every: 2, optimizer: {{lr: 1.0e-3}}}}
 """
 
 
@@ -99,6 +110,60 @@ class OtherRuns(unittest.TestCase):
         student = HEAD + "tasks:\n  - {{task: train, name: s, objective: distill, teacher: {{results: runs/taught}}, train: {{steps: 1}}}}\n"
         self.good("learns", student)
         self.assertTrue((self.folder / "runs/learns/s/model.safetensors").exists())
+
+    def status(self, run, *options):
+        return subprocess.run([tiny_world.PROGRAM, "status", self.folder / "runs" / run, *options], capture_output=True, text=True, check=True).stdout
+
+    def test_status_shows_all_results_of_the_folder(self):
+        self.world.complete("several", 1)
+        self.good("several", AGAIN.replace("- task: judge", "- task: judge\n    name: second"), answers="answers")
+        shutil.copy(self.folder / "runs/several/verdicts.h5", self.folder / "runs/several/merged.h5")
+        first, *lines = self.status("several").splitlines()
+        self.assertRegex(first, "^several: done, start 2 of 2")
+        rows = {line.split()[0]: line for line in lines if line and not line.startswith(("TASK", "of other"))}
+        self.assertEqual(list(rows), ["second", "answers", "verdicts", "merged"])
+        self.assertRegex(rows["answers"], r"^answers +generate +done +5/5 \(100\.0 %\)")
+        self.assertRegex(rows["verdicts"], r"^verdicts +judge +done +20/20 ")
+        self.assertRegex(rows["merged"], r"^merged +judge +done ")
+        told = json.loads(self.status("several", "--json"))
+        self.assertEqual((told["name"], told["state"], told["start"], told["starts_at_work"]), ("several", "done", 2, []))
+        self.assertEqual([(task["task"], task["state"], task.get("start")) for task in told["tasks"]],
+                         [("second", "done", 2), ("answers", "done", 1), ("verdicts", "done", 1), ("merged", "done", None)])
+        # A start that finds everything there still knows how many units there were.
+        self.world.complete("several", 1)
+        rows = {line.split()[0]: line for line in self.status("several").splitlines() if line}
+        self.assertRegex(rows["verdicts"], r"^verdicts +judge +done +20/20 ")
+
+    def test_status_of_a_stopped_training(self):
+        world = tiny_world.World(self.folder / "training", records=40, text=TRAIN, results=("student.h5",))
+        done = world.interrupted("train.step.begin@8", signal.SIGTERM, "t", 1)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        states = sorted((world.folder / "runs/t/student.checkpoints").iterdir())
+        step = int(states[-1].stem.split("-")[1])
+        self.assertGreaterEqual(step, 4)
+        with safe_open(states[-1], "pt") as state:
+            loss = state.get_tensor("train.loss")[-1].item()
+
+        def row(*options):
+            return subprocess.run([tiny_world.PROGRAM, "status", world.folder / "runs/t", *options], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(row(), rf"student +train +to go on +{step}/15 \([\d.]+ %\) .* {loss:.4f} ")
+        (task,) = json.loads(row("--json"))["tasks"]
+        self.assertEqual((task["state"], task["units_done"], task["units"]), ("to go on", step, 15))
+        self.assertAlmostEqual(task["loss"], loss, delta=1e-6)
+        self.assertGreater(task["tokens_per_second"], 0)
+        # Without the log's words, as an earlier build wrote it: what the states say.
+        log = world.folder / "runs/t/run.jsonl"
+        kept = log.read_text()
+        log.write_text("".join(line + "\n" for line in kept.splitlines() if '"event":"step' not in line and '"event":"state"' not in line))
+        self.assertRegex(row(), rf"student +train +to go on +{step} .* {loss:.4f} ")
+        log.write_text(kept)
+        world.complete("t", 1)
+        self.assertRegex(row(), r"student +train +done +15/15 \(100\.0 %\) ")
+        with h5py.File(world.results("t")) as file:
+            last = file["train/loss"][-1]
+        self.assertRegex(row(), rf" {last:.4f} ")
+        world.complete("t", 1)  # "is complete already"
+        self.assertRegex(row(), rf"student +train +done +15/15 \(100\.0 %\) .* {last:.4f} ")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,13 @@ struct TrainingCurves {
 // Path of the newest state, sound or not; nothing: there is none. Local.
 std::optional<std::string> newest_training_state(const std::string& folder);
 
+// Of the newest state that can be read, unverified: for people. Nothing: there is none. Local.
+struct SavedStep {
+  std::uint64_t step = 0;  // that was done last
+  float loss = 0;
+};
+std::optional<SavedStep> newest_saved_step(const std::string& folder);
+
 // Whose states they are: a digest of all that decides the training, and the experiment as the results hold it, from which a refusal names the keys
 // that differ; states of earlier builds have none.
 struct StateIdentity {

@@ -61,6 +61,7 @@ class Training {
     if (work_.read_margins) data_.set_margins(work_.read_margins());
     if (work_.read_labels) data_.set_labels(work_.read_labels());
     resume();
+    tell_steps("steps");
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
       // Texts are not kept in states: those that several updates learn from are written by the weights before the first of them.
@@ -236,6 +237,7 @@ class Training {
       curves_.rewards.insert(curves_.rewards.end(), numbers.begin(), numbers.end());
     }
     tokens_ += result.tokens;
+    all_tokens_ += result.tokens;
     if (result.skipped) skipped(batches, result);
     tell(result, lr);
     return true;
@@ -286,6 +288,7 @@ class Training {
     }
     work_.context.log.event("step", {{"task", work_.config.name},
                                      {"step", curves_.step},
+                                     {"steps", steps_},
                                      {"loss", result.loss},
                                      {"grad_norm", result.grad_norm},
                                      {"lr", lr},
@@ -303,6 +306,17 @@ class Training {
     world_.wait_for_all();
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
+    tell_steps("state");
+  }
+
+  // What stands there to go on from.
+  void tell_steps(const char* event) {
+    if (!speaks()) return;
+    nlohmann::ordered_json fields = {{"task", work_.config.name}, {"step", curves_.step}, {"steps", steps_}};
+    if (!curves_.loss.empty()) fields["loss"] = curves_.loss.back();
+    const double seconds = std::chrono::duration<double>(Clock::now() - first_line_).count();
+    if (all_tokens_ > 0) fields["tokens_per_second"] = static_cast<double>(all_tokens_) / seconds;
+    work_.context.log.event(event, fields);
   }
 
   const ModelRun& run_;
@@ -315,7 +329,8 @@ class Training {
   TrainingCurves curves_;
   std::optional<PolicySteps> policy_;                             // of GRPO
   std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens: since the last line
-  Clock::time_point last_line_ = Clock::now();
+  std::uint64_t all_tokens_ = 0;                                  // since first_line_
+  Clock::time_point last_line_ = Clock::now(), first_line_ = last_line_;
 };
 
 }  // namespace

@@ -1,0 +1,280 @@
+// status: what the log, the locks and the results files say of a run's tasks, of this start and of those before. It reads and never locks.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
+
+#include "app/commands.h"
+#include "app/on_rank_zero.h"
+#include "app/past_runs.h"
+#include "magister/core/log.h"
+#include "magister/core/units_of_measure.h"
+#include "magister/io/results/reader.h"
+#include "magister/io/results/results_file.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/train/checkpoint.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TaskState {
+  std::string state;                  // "done", "running", "to go on", "waiting", "failed (65)", "left out"
+  std::uint64_t units = 0, done = 0;  // of training steps; 0 units: how many there are is not known
+  std::optional<double> loss;
+};
+
+// What this start says of a task whose results do not say it: "" where it says nothing.
+std::string told_of(const Past& past, const TaskRecord& task, bool at_work) {
+  constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
+  if (task.exit_code && *task.exit_code != 0 && *task.exit_code != kStopped)
+    return fmt::format("failed ({})", *task.exit_code);
+  if (task.left_out) return "left out";
+  if (task.exit_code || !task.begin.empty()) return "";
+  // Earlier results stand there until it begins, and where the start has failed before nobody knows whether they are what it asks for.
+  const bool start_failed = past.start.exit_code && *past.start.exit_code != 0 && *past.start.exit_code != kStopped;
+  return start_failed || (at_work && past.start.fresh) ? "waiting" : "";
+}
+
+// Of complete results of which no log tells: steps of a training, else units.
+std::uint64_t units_in(const std::string& path) {
+  const ResultsReader file(path);
+  const ColumnSpec* const steps = file.find("/train/step");
+  return steps != nullptr ? steps->num_rows : ResultsFile::unit_counts(path).units;
+}
+
+// A training commits its steps as states.
+void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState& out) {
+  const std::optional<SavedStep> saved = newest_saved_step(fs::path(path).replace_extension(".checkpoints").string());
+  if (!task.counts_steps) out.units = out.done = 0;  // a log of an earlier version
+  if (!saved || saved->step < out.done) return;
+  out.done = saved->step;
+  out.loss = saved->loss;
+}
+
+// From the files where there are some: what was committed counts, not what was told.
+TaskState state_of(const Past& past, const TaskRecord& task) {
+  const bool at_work = past.state == "running" || past.state == "no end";
+  const std::string told = told_of(past, task, at_work);
+  TaskState out{told.empty() ? "waiting" : told, task.units, task.done, task.loss};
+  if (task.results.empty() || told == "waiting") return out;
+  const std::string path = results_in(past.folder, task);
+  const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
+  if (on_disk == ResultsFile::State::kComplete && told.empty()) {
+    // The log's first, for packed files have units of their own, and a training's are no steps.
+    if (out.units == 0 || (task.kind == "train" && !task.counts_steps)) out.units = units_in(path);
+    return {"done", out.units, out.units, out.loss};
+  }
+  const bool packs_later = ResultsFile::state_on_disk(packed_later_path(path)) == ResultsFile::State::kPartial;
+  const bool begun = packs_later || on_disk == ResultsFile::State::kPartial;
+  if (begun && task.kind == "train") {
+    add_saved_steps(path, task, out);
+  } else if (begun) {
+    const UnitCounts counts = ResultsFile::unit_counts((packs_later ? packed_later_path(path) : path) + ".partial");
+    out.units = counts.units;
+    out.done = counts.done;
+  }
+  if (!told.empty()) return out;
+  if (at_work && !task.begin.empty() && !task.exit_code) {
+    out.state = "running";
+  } else if (begun) {
+    out.state = "to go on";
+  }
+  return out;
+}
+
+// A task and what has become of it, by the start that told of it last.
+struct Row {
+  TaskRecord task;
+  TaskState now;
+  std::string path;
+  std::size_t start = 0;  // number of the start; 0: no log tells of these results
+};
+
+// What is left at the rate of this start; nothing before its first unit.
+std::optional<double> seconds_left(const Row& row) {
+  const TaskState& now = row.now;
+  if (now.state != "running" || now.done <= row.task.done_before || now.units == 0) return std::nullopt;
+  const double a_unit = seconds_since_time(row.task.begin) / static_cast<double>(now.done - row.task.done_before);
+  return a_unit * static_cast<double>(now.units - std::min(now.units, now.done));
+}
+
+std::string rate_of(const TaskRecord& task) {
+  const std::string read = task.tokens_per_second > 0 ? fmt::format("{:.0f}", task.tokens_per_second) : "";
+  if (task.written_tokens_per_second <= 0) return read.empty() ? "-" : read;
+  return fmt::format("{:.0f} written{}", task.written_tokens_per_second, read.empty() ? "" : ", prompts " + read);
+}
+
+std::string units_of(const TaskState& now) {
+  if (now.units == 0) return now.done == 0 ? "-" : std::to_string(now.done);
+  return fmt::format("{}/{} ({:.1f} %)", now.done, now.units,
+                     100.0 * static_cast<double>(now.done) / static_cast<double>(now.units));
+}
+
+std::string table_of(const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> lines = {
+      {"TASK", "KIND", "STATE", "UNITS", "TOKENS/S", "LEFT", "LOSS", "RESULTS"}};
+  for (const Row& row : rows) {
+    const std::optional<double> left = seconds_left(row);
+    lines.push_back({printable(row.task.name, 60), printable(row.task.kind, 30), row.now.state, units_of(row.now),
+                     rate_of(row.task), left ? format_duration(*left) : "-", shown_loss(row.now.loss),
+                     printable(row.path, 200)});
+  }
+  return aligned(lines);
+}
+
+nlohmann::ordered_json row_json(const Row& row) {
+  nlohmann::ordered_json out = {{"task", row.task.name},  {"kind", row.task.kind},      {"state", row.now.state},
+                                {"units", row.now.units}, {"units_done", row.now.done}, {"results", row.path}};
+  if (row.task.tokens_per_second > 0) out["tokens_per_second"] = row.task.tokens_per_second;
+  if (row.task.written_tokens_per_second > 0) out["written_tokens_per_second"] = row.task.written_tokens_per_second;
+  if (const auto left = seconds_left(row)) out["seconds_left"] = *left;
+  if (row.now.loss && std::isfinite(*row.now.loss)) out["loss"] = *row.now.loss;
+  if (!row.task.error.empty()) out["error"] = row.task.error;
+  if (row.start > 0) out["start"] = row.start;
+  return out;
+}
+
+// A start that found results complete does not know their units: one that computed them does.
+using Computed = std::unordered_map<std::string, TaskRecord>;
+
+Computed computed_in(const std::vector<Past>& starts) {
+  Computed all;
+  for (const Past& past : starts) {
+    for (const TaskRecord& task : past.start.tasks) {
+      if (task.units > 0) all[task.name] = task;
+    }
+  }
+  return all;
+}
+
+// Of start i, but for tasks that others have told; they are told from then on.
+std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed,
+                         std::set<std::string>& told) {
+  std::vector<Row> rows;
+  for (TaskRecord task : starts[i].start.tasks) {
+    if (!told.insert(task.name).second) continue;
+    const auto other = computed.find(task.name);
+    if (task.units == 0 && task.begin.empty() && other != computed.end()) {
+      task.units = other->second.units;
+      task.counts_steps = other->second.counts_steps;
+      task.loss = other->second.loss;
+    }
+    rows.push_back({task, state_of(starts[i], task), results_in(starts[i].folder, task), i + 1});
+  }
+  return rows;
+}
+
+// Complete results in the folder of which no start tells: of a log that was removed, or of merge.
+std::vector<Row> rows_without_a_log(const std::string& folder, const std::set<std::string>& told) {
+  std::vector<Row> rows;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string path = entry.path().string();
+    if (entry.path().extension() != ".h5" || !fs::is_regular_file(entry.symlink_status(error))) continue;
+    Row row;
+    row.task.name = entry.path().stem().string();
+    row.path = path;
+    if (told.contains(row.task.name)) continue;
+    try {
+      const ResultsReader file(path);
+      const std::string format = file.text("format");
+      if (!file.complete() || !format.starts_with("magister.")) continue;
+      row.task.kind = format.substr(std::string("magister.").size());
+      const std::uint64_t units = units_in(path);
+      row.now = {"done", units, units, std::nullopt};
+    } catch (const Error&) {  // another program's
+      continue;
+    }
+    rows.push_back(std::move(row));
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.task.name < b.task.name; });
+  return rows;
+}
+
+std::string head_of(const Past& past, std::size_t number, std::size_t of) {
+  const StartRecord& start = past.start;
+  std::string text = fmt::format(
+      "{}: {}, start {} of {}, {} since {} UTC{}; last sign {} ago\n", printable(start.name, 60), past.state, number,
+      of, format_count(static_cast<std::uint64_t>(start.ranks), "rank"), shown_time(printable(start.begin, 30)),
+      past.holder ? " (" + past.holder->text + ")" : "", format_duration(seconds_since_time(start.last_sign)));
+  if (!start.error.empty()) text += terminal_safe(start.error) + '\n';
+  return text;
+}
+
+// The last start, after those before it that are still at work (starts of other tasks may be), and what else stands in the folder.
+struct RunStatus {
+  struct Shown {
+    std::size_t index = 0;
+    std::vector<Row> rows;
+  };
+  std::vector<Past> starts;
+  std::vector<Shown> shown;
+  std::vector<Row> earlier;
+};
+
+RunStatus status_of(const std::string& folder) {
+  RunStatus status{starts_of(folder), {}, {}};
+  const std::vector<Past>& starts = status.starts;
+  MAGISTER_CHECK(!starts.empty(), ExitCode::kData,
+                 "{}/run.jsonl: no start of a run in it (it was cut off); look at the results with info",
+                 printable(folder));
+  const Computed computed = computed_in(starts);
+  std::set<std::string> told;
+  for (std::size_t i = starts.size(); i-- > 0;) {
+    if (i + 1 == starts.size() || starts[i].state == "running")
+      status.shown.insert(status.shown.begin(), {i, rows_of(starts, i, computed, told)});
+  }
+  for (std::size_t i = starts.size(); i-- > 0;) {
+    std::vector<Row> rows = rows_of(starts, i, computed, told);
+    status.earlier.insert(status.earlier.begin(), rows.begin(), rows.end());
+  }
+  for (Row& row : rows_without_a_log(folder, told)) status.earlier.push_back(std::move(row));
+  return status;
+}
+
+std::string status_text(const RunStatus& status) {
+  std::string text;
+  for (const auto& [index, rows] : status.shown) {
+    text += (text.empty() ? "" : "\n") + head_of(status.starts[index], index + 1, status.starts.size());
+    text += table_of(rows);
+  }
+  if (!status.earlier.empty()) text += "\nof other starts\n" + table_of(status.earlier);
+  return text;
+}
+
+nlohmann::ordered_json status_json(const RunStatus& status) {
+  const Past& last = status.starts.back();
+  nlohmann::ordered_json out = json_of(last), tasks = nlohmann::ordered_json::array(),
+                         at_work = nlohmann::ordered_json::array();
+  out.erase("tasks");
+  out.erase("tasks_done");
+  out["start"] = status.starts.size();
+  out["seconds_since_last_sign"] = seconds_since_time(last.start.last_sign);
+  if (last.holder) out["holder"] = last.holder->text;
+  for (const auto& [index, rows] : status.shown) {
+    if (status.starts[index].state == "running") at_work.push_back(index + 1);
+    for (const Row& row : rows) tasks.push_back(row_json(row));
+  }
+  for (const Row& row : status.earlier) tasks.push_back(row_json(row));
+  out["starts_at_work"] = at_work;
+  out["tasks"] = tasks;
+  return out;
+}
+
+}  // namespace
+
+ExitCode status_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const RunStatus status = status_of(call.line.positional("RUN"));
+    say(call.line.has("--json")
+            ? status_json(status).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
+            : status_text(status));
+    return ExitCode::kDone;
+  });
+}
+
+}  // namespace magister
