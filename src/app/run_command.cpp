@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
@@ -74,6 +75,21 @@ void make_output_folder(const Communicator& world, const std::string& folder) {
   });
 }
 
+// A stop has one reason on all ranks: TERM, the largest of them, where any has got it, for a job that was ended so must not begin again by itself.
+void agree_on_signal(const Communicator& world, StopSign& stop) {
+  const std::uint64_t signal = world.max(static_cast<std::uint64_t>(stop.signal.load()));
+  if (signal != 0) stop.signal = static_cast<int>(signal);
+}
+
+// For who started the job and does not know the run's folder: jobs/run-and-requeue.sh.
+void tell_stop(const std::string& reason) {
+  const char* const path = std::getenv("MAGISTER_STOP_FILE");
+  if (path == nullptr || *path == '\0') return;
+  if (std::ofstream file(path); !(file << reason << std::endl))
+    log_warning("{}: cannot be written (MAGISTER_STOP_FILE; what stopped the run stands in run.jsonl)",
+                printable(path));
+}
+
 }  // namespace
 
 ExitCode run_command(Invocation& call) {
@@ -126,7 +142,9 @@ ExitCode run_command(Invocation& call) {
     log->event("error", {{"message", error.what()}, {"exit_code", static_cast<int>(ExitCode::kInternal)}});
     throw;
   }
+  if (code == ExitCode::kStopped) agree_on_signal(world, call.stop);
   if (code == ExitCode::kStopped && call.stop.raised()) log_info("{}: stopped by {}", config.name, call.stop.reason());
+  if (code == ExitCode::kStopped && world.rank() == 0) tell_stop(call.stop.reason());
   log->event("end", {{"exit_code", static_cast<int>(code)},
                      {"stopped_by", call.stop.reason()},
                      {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});

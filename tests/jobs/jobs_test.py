@@ -113,6 +113,29 @@ class Jobs(unittest.TestCase):
         self.assertEqual(self.slurm.field(job, "JobState"), "CANCELLED")
         self.assertEqual(self.calls(folder).count("start"), 1)
 
+    def test_a_signal_to_the_step_reaches_the_ranks_and_term_is_not_requeued(self):
+        """scancel --signal does not go to the batch script: what stopped the ranks is told by the program, which ends with 75 for both."""
+        if "pmix" not in self.slurm.run(["srun", "--mpi=list"]):
+            self.skipTest("this srun knows no pmix")
+        settings = "name=step tasks.0.dataset.limit=40 tasks.0.top_k=8 tasks.0.unit_tokens=64"
+        for name, restarts in (("TERM", "0"), ("USR1", "1")):
+            folder = self.workplace(PROGRAM)
+            script = folder / "jobs/one-node.sbatch"
+            script.write_text(script.read_text().replace("mpirun --bind-to none", "srun --mpi=pmix").replace('"$@"', f"configs/array.yaml {settings}"))
+            job = self.slurm.submit(*ONE_RANK, "--export=ALL,MAGISTER_FAIL_POINT=teacher.unit.begin:slow", "jobs/one-node.sbatch", cwd=folder)
+            log = folder / "runs/step/run.jsonl"
+            deadline = time.monotonic() + 300
+            while not (log.exists() and '"event":"start"' in log.read_text()):
+                self.assertLess(time.monotonic(), deadline, self.logs_of(folder))
+                time.sleep(0.05)
+            self.slurm.run(["scancel", f"--signal={name}", job])
+            state = self.slurm.wait(job, FINAL)
+            self.assertEqual(self.slurm.field(job, "Restarts"), restarts, self.logs_of(folder))
+            self.assertEqual(state, "FAILED" if name == "TERM" else "COMPLETED", self.logs_of(folder))
+            if name == "TERM":
+                self.assertEqual(self.slurm.field(job, "ExitCode"), "75:0")
+                self.assertIn("not requeued after TERM", self.logs_of(folder))
+
     def test_other_exit_codes_are_final(self):
         for code in (65, 70, 78):
             folder = self.workplace()
