@@ -24,7 +24,7 @@ constexpr OptionEntry kRunOptions[] = {
     {"--verbose", nullptr, "say more: what every rank does, and progress every 5 s", "-v"},
 };
 constexpr OptionEntry kPlanOptions[] = {
-    {"--ranks", "N", "plan for N ranks on one host instead of the ranks of this start"},
+    {"--ranks", "N", "plan for N ranks instead of those of this start, or of a rank for each GPU of plan.devices"},
     {"--config-only", nullptr,
      "from the model's config.json alone: bytes per device for groups of several sizes, and the smallest that fits"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
@@ -110,7 +110,7 @@ constexpr CommandEntry kCommands[] = {
     {"merge", merge_command, "join the finished files of an array job into one", kMerge, {}},
     {"status", status_command, "all tasks of a run's folder, at work or not: state, units, tokens/s, time left, loss",
      kRun, kStatusOptions},
-    {"history", history_command, "every start of the runs in a folder: state, tokens, loss, time", kRuns,
+    {"history", history_command, "every start of the runs in a folder: state, tokens, loss, time, GPU hours", kRuns,
      kHistoryOptions},
     {"doctor",
      doctor_command,

@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "app/open_tasks.h"
+#include "app/planned_devices.h"
 #include "app/run_tasks.h"
 #include "app/task_graph.h"
 #include "magister/app/experiment.h"
@@ -16,9 +17,11 @@
 #include "magister/core/log.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/io/whole_file.h"
+#include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/task_dispatcher.h"
 #include "magister/run/config_plan.h"
+#include "magister/run/device_lines.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/task_runner.h"
@@ -189,12 +192,7 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   line("results", format_bytes(report.results_bytes) + fmt::format(" ({} bytes)", report.results_bytes));
   line("free space", format_bytes(report.free_bytes));
   for (const auto& [name, value] : report.notes) line(name, value);
-  out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", "rank", "host", "group", "shard", "device");
-  for (const DeviceRow& row : report.devices) {
-    out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", row.world_rank, printable(row.host, 60), row.group_index,
-                       row.tp_rank, printable(row.device, 120));
-  }
-  return out;
+  return out + report.first_prompt + group_lines(report.devices);
 }
 
 // Which tasks begin when, of several.
@@ -219,10 +217,14 @@ std::string order_text(const Experiment& experiment, const OpenTasks& tasks, int
   return out;
 }
 
+std::string note_line(const PlanSection& plan) { return plan.note.empty() ? "" : "plan: " + plan.note + "\n"; }
+
 // No weights, no tokenizer, no data set is opened: rank 0 does it while the others wait.
-ExitCode plan_from_configs(const Communicator& world, const Experiment& experiment) {
+ExitCode plan_from_configs(const Communicator& world, const Experiment& experiment, int num_ranks) {
   return on_rank_zero(world, [&] {
     const ExperimentConfig& config = experiment.config();
+    const int planned_ranks = config.plan.hosts.empty() ? 0 : num_ranks;
+    say(note_line(config.plan));
     for (const auto& task : experiment.tasks()) {
       const ModelSection model = task->model_section().stand_in();
       if (model.none) {
@@ -232,12 +234,12 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
       if (!task->uses_gpus() || !task->runs_model()) {
         say(
             fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data. Run "
-                        "`magister plan` where model and data are.\n",
+                        "`magister plan` where model and data are: it obeys plan.devices and plan.device_memory.\n",
                         task->name(), task->kind(), printable(model.path)));
         continue;
       }
       say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-                      plan_from_config(*task, config.layout, config.plan.device_memory)));
+                      plan_from_config(world, *task, config.layout, config.plan.device_memory, planned_ranks)));
     }
     return ExitCode::kDone;
   });
@@ -253,9 +255,13 @@ ExitCode plan_command(Invocation& call) {
     return ExitCode::kDone;
   }
   // Who says how many ranks are meant may ask from one process, as in the shell of an allocation.
-  if (call.line.options.count("--ranks") == 0 && !call.line.has("--config-only")) refuse_singleton_launch(world.size());
-  const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
-  if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
+  const bool config_only = call.line.has("--config-only");
+  const PlanSection& plan = experiment.config().plan;
+  if (call.line.options.count("--ranks") == 0 && !config_only && plan.hosts.empty())
+    refuse_singleton_launch(world.size());
+  const int num_ranks = plan_with_devices(call, experiment.config(), config_only);
+  if (config_only) return plan_from_configs(world, experiment, num_ranks);
+  if (world.rank() == 0) say(note_line(plan));
   RunLog silent;
   OpenTasks tasks(call, experiment, silent, false, nullptr, num_ranks);
   std::uint64_t needed_bytes = 0;
@@ -264,7 +270,8 @@ ExitCode plan_command(Invocation& call) {
     const std::string path = experiment.results_path(i);
     if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
     needed_bytes += report.needed_bytes;
-    if (needed_bytes + kFreeSpaceMargin > report.free_bytes) {
+    // Of a cluster that is planned from elsewhere nobody knows the file system.
+    if (planned_hosts().empty() && needed_bytes + kFreeSpaceMargin > report.free_bytes) {
       fail(ExitCode::kInputOutput,
            "{}: {} bytes are free, but the results up to this task need {} (the run would stop in its middle); "
            "make room or choose another output.directory",

@@ -20,8 +20,6 @@
 namespace magister {
 namespace {
 
-constexpr int kLeastCapability = 80;  // the oldest that scripts/cmake/Modules.cmake compiles for
-
 // nullptr before libtorch's GPU libraries are there, or before anything was asked of them.
 c10::DeviceAllocator* used_allocator() {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::DeviceType::CUDA));
@@ -53,11 +51,11 @@ void open_gpu(int device_index) {
       "cuda:{} cannot be used on {}: {} ({} GPUs are visible); check `magister doctor`, or set layout.devices: cpu",
       device_index, host_name(), code == cudaSuccess ? "there is no such GPU" : cudaGetErrorString(code), count);
   const int capability = gpu_compute_capability(device_index);
-  MAGISTER_CHECK(capability >= kLeastCapability, ExitCode::kConfig,
+  MAGISTER_CHECK(capability >= kLeastGpuCapability, ExitCode::kConfig,
                  "cuda:{} on {} has compute capability {}.{} (the kernels are made for {}.{} "
                  "and newer); use another GPU or set layout.devices: cpu",
-                 device_index, host_name(), capability / 10, capability % 10, kLeastCapability / 10,
-                 kLeastCapability % 10);
+                 device_index, host_name(), capability / 10, capability % 10, kLeastGpuCapability / 10,
+                 kLeastGpuCapability % 10);
   MAGISTER_CHECK_CUDA(cudaSetDevice(device_index));
 }
 
@@ -99,7 +97,8 @@ GpuAllocated gpu_allocated(int device_index) {
       c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device_index));
   const auto& allocated = stats.allocated_bytes[0];  // the aggregate of all pools
   return {static_cast<std::uint64_t>(allocated.current), static_cast<std::uint64_t>(allocated.peak),
-          static_cast<std::uint64_t>(stats.reserved_bytes[0].current)};
+          static_cast<std::uint64_t>(stats.reserved_bytes[0].current),
+          static_cast<std::uint64_t>(stats.reserved_bytes[0].peak)};
 }
 
 void reset_gpu_peak(int device_index) {

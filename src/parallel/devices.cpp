@@ -7,15 +7,18 @@
 
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
+#include "magister/parallel/gpu_cards.h"
 
 namespace magister {
 
 bool gpus_on_host() {
+  if (!planned_hosts().empty()) return true;
   const char* memories = std::getenv("MAGISTER_GPUS_ON_HOST");
   return memories != nullptr && *memories != '\0';
 }
 
 std::vector<GpuDevice> discover_gpus() {
+  if (!planned_hosts().empty()) return planned_hosts().front();
   if (!gpus_on_host()) return discover_cuda_gpus();
   std::vector<GpuDevice> gpus;
   const char* at = std::getenv("MAGISTER_GPUS_ON_HOST");
@@ -27,6 +30,7 @@ std::vector<GpuDevice> discover_gpus() {
     gpu.index = static_cast<int>(gpus.size());
     gpu.name = "emulated on the host";
     gpu.uuid = fmt::format("GPU-{}-{}", host_name(), gpu.index);
+    gpu.pci = fmt::format("0000:{:02x}:00.0", gpu.index);
     gpu.compute_capability = 90;
     gpus.push_back(gpu);
     at = *end == ',' ? end + 1 : end;

@@ -26,6 +26,13 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
+// Empty where the runtime does not say it: it is for logs alone.
+std::string pci_text(int index) {
+  char text[32] = "";
+  if (cudaDeviceGetPCIBusId(text, sizeof text, index) != cudaSuccess) cudaGetLastError();
+  return text;
+}
+
 // The four functions that are needed of libnvidia-ml.so.1. The library comes with the driver and its header with the
 // toolkit, of which a build may have neither; the types are those of NVML's stable C interface.
 class Nvml {
@@ -99,6 +106,7 @@ std::vector<GpuDevice> discover_cuda_gpus() {
     GpuDevice device{index,
                      properties.name,
                      uuid_text(properties.uuid),
+                     pci_text(index),
                      properties.totalGlobalMem,
                      0,
                      properties.major * 10 + properties.minor};

@@ -9,9 +9,11 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/probes.h"
 #include "parallel/check.h"
 #include "parallel/layout_solver.h"
+#include "parallel/planned_ranks.h"
 
 namespace magister {
 
@@ -35,8 +37,9 @@ void use_places(std::vector<RankProbe>& ranks, const Communicator& world, const 
 
 // Every rank solves the same problem and throws the same error.
 LayoutSolution solve(const Communicator& world, LayoutConfig config, int num_ranks) {
-  std::vector<RankProbe> ranks =
-      num_ranks == world.size() ? probe_ranks(world) : invented_ranks(probe_self(), num_ranks);
+  std::vector<RankProbe> ranks = !planned_hosts().empty()    ? planned_ranks(probe_self(), num_ranks)
+                                 : num_ranks == world.size() ? probe_ranks(world)
+                                                             : invented_ranks(probe_self(), num_ranks);
   if (config.place_in_job) use_places(ranks, world, *config.place_in_job);
   config.share_gpus = shares_gpus();
   LayoutSolution solution = solve_layout(ranks, config);

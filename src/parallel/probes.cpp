@@ -32,6 +32,7 @@ std::string to_text(const RankProbe& probe) {
   for (const GpuDevice& gpu : probe.gpus) {
     out << one_line(gpu.name) << '\n'
         << one_line(gpu.uuid) << '\n'
+        << one_line(gpu.pci) << '\n'
         << gpu.index << ' ' << gpu.total_bytes << ' ' << gpu.free_bytes << ' ' << gpu.compute_capability << '\n';
   }
   return out.str();
@@ -51,6 +52,7 @@ RankProbe from_text(const std::string& text) {
     GpuDevice gpu;
     std::getline(in, gpu.name);
     std::getline(in, gpu.uuid);
+    std::getline(in, gpu.pci);
     in >> gpu.index >> gpu.total_bytes >> gpu.free_bytes >> gpu.compute_capability;
     in.ignore();
     probe.gpus.push_back(gpu);

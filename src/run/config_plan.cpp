@@ -14,6 +14,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
+#include "magister/run/device_lines.h"
 #include "magister/run/open_model.h"
 #include "magister/run/task.h"
 
@@ -21,11 +22,6 @@ namespace magister {
 namespace {
 
 constexpr int kMostDevices = 64;  // of a group that is looked for; larger ones are planned when they are asked for
-
-std::string decimal_bytes(std::uint64_t bytes) {
-  return bytes < 10'000'000'000 ? fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9)
-                                : fmt::format("{:.1f} GB", static_cast<double>(bytes) * 1e-9);
-}
 
 // Of layout.gpus_per_group, one or several; empty: auto.
 std::vector<int> requested_sizes(const LayoutConfig& layout) {
@@ -223,21 +219,49 @@ void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int
                  std::uint64_t device_bytes) {
   const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
   MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
-                 "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
-                 "choose a quantization, smaller passes or larger devices",
-                 kMostDevices, decimal_bytes(device_bytes), printable(task.model_section().stand_in().path),
+                 "plan.device_memory: no group of 1 to {} devices of {}, of which a model may have {}, holds {} (the "
+                 "smallest part is {}); choose a quantization, smaller passes or larger devices",
+                 kMostDevices, decimal_bytes(device_bytes), decimal_bytes(plan.usable(device_bytes)),
+                 printable(task.model_section().stand_in().path),
                  all_on(group_sizes(plan.models, kMostDevices).back()));
   // Of several sizes the smaller ones are for larger devices.
   const int most = requested.empty() ? 0 : *std::max_element(requested.begin(), requested.end());
-  MAGISTER_CHECK(most == 0 || sum_of(plan.needed(most)) <= plan.usable(device_bytes), ExitCode::kConfig,
-                 "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
-                 "fail); the smallest group that fits has {} devices, with {} each",
-                 most, all_on(most), decimal_bytes(plan.usable(device_bytes)), smallest, all_on(smallest));
+  if (most == 0 || sum_of(plan.needed(most)) <= plan.usable(device_bytes)) return;
+  const auto [needed, given] = decimal_bytes_apart(sum_of(plan.needed(most)), plan.usable(device_bytes));
+  fail(ExitCode::kConfig,
+       "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would fail); the "
+       "smallest group that fits has {} devices, with {} each",
+       most, needed, given, smallest, all_on(smallest));
+}
+
+// The groups of a cluster that is planned: of the sizes that are asked for, or of the smallest that fits and leaves no GPU over.
+std::string planned_groups(const Communicator& world, const ConfigPlan& plan, LayoutConfig layout, int smallest,
+                           int num_ranks) {
+  layout.gpus_usable = true;
+  if (layout.shares.mixed()) {
+    for (const auto& part : layout.shares.parts())
+      layout.needed_bytes.push_back(
+          static_cast<std::uint64_t>(static_cast<double>(sum_of(plan.needed(part.size))) / kUsableGpuShare));
+  } else if (layout.gpus_per_group == 0) {
+    LayoutConfig by_device = layout;
+    by_device.gpus_per_group = 1;
+    const std::vector<DeviceRow> devices = plan_layout(world, num_ranks, by_device);
+    for (const int size : group_sizes(plan.models, static_cast<int>(devices.size()))) {
+      if (layout.gpus_per_group == 0 && size >= smallest && group_size_divides(devices, size))
+        layout.gpus_per_group = size;
+    }
+    MAGISTER_CHECK(layout.gpus_per_group != 0, ExitCode::kConfig,
+                   "plan.devices: {} GPUs hold no group of {} or more that divides them and the model (a copy of it "
+                   "takes as many); plan with more GPUs, or choose a quantization",
+                   devices.size(), smallest);
+  }
+  return group_lines(plan_layout(world, num_ranks, layout));
 }
 
 }  // namespace
 
-std::string plan_from_config(Task& task, const LayoutConfig& layout, std::uint64_t device_bytes) {
+std::string plan_from_config(const Communicator& world, Task& task, const LayoutConfig& layout,
+                             std::uint64_t device_bytes, int num_ranks) {
   const ConfigPlan plan = config_plan(task, layout);
   const GroupModel& own = plan.own();
   const ModelConfig& config = own.config;
@@ -267,9 +291,11 @@ std::string plan_from_config(Task& task, const LayoutConfig& layout, std::uint64
     out += fmt::format("  of a GPU's {} a model may have {}\n", decimal_bytes(device_bytes),
                        decimal_bytes(plan.usable(device_bytes)));
   check_sizes(plan, task, requested, smallest, device_bytes);
-  return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,
-                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes),
-                           decimal_bytes(sum_of(plan.needed(smallest))));
+  out +=
+      fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,
+                  smallest == 1 ? "" : "s", decimal_bytes(device_bytes), decimal_bytes(sum_of(plan.needed(smallest))));
+  return num_ranks == 0 || !plan.cpus_alone.empty() ? out
+                                                    : out + planned_groups(world, plan, layout, smallest, num_ranks);
 }
 
 }  // namespace magister

@@ -17,6 +17,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
+#include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/memory_plan.h"
@@ -52,12 +53,13 @@ void refuse_too_much(const std::string& device, const GpuMemory& memory, int tp_
   std::string list;
   for (const auto& [name, bytes] : parts)
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  const auto usable = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(memory.free_bytes));
+  const auto [given, needed] = format_bytes_apart(usable, sum_of(parts));
   fail(ExitCode::kConfig,
-       "{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
-       "(layout.gpus_per_group), a quantization, or smaller passes, of a training "
+       "{} has {} free of {}, of which a model may have {}, and a shard of {} needs {}: {} (loading would end without "
+       "memory); use larger groups (layout.gpus_per_group), a quantization, or smaller passes, of a training "
        "train.gradient_checkpointing or a smaller train.micro_batch",
-       device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)),
-       list);
+       device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), given, tp_size, needed, list);
 }
 
 // Empty when the shards fit. together: what they need where they are of unlike size, else 0.
@@ -68,12 +70,13 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
   std::string list;
   for (const auto& [name, bytes] : parts)
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  const auto [given, need] = format_bytes_apart(memory.free_bytes, needed);
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
   return fmt::format(
       "{} has {} of memory free of {}{}, and its {} need {}, {} {}: {} (the system would end the job in its middle); "
       "use fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
-      host, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), limit,
-      shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), format_bytes(needed),
+      host, given, format_bytes(memory.total_bytes), limit,
+      shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), need,
       together > 0 ? "one of them" : "each", format_bytes(sum_of(parts)), list);
 }
 
@@ -163,8 +166,25 @@ LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const 
   return layout;
 }
 
+namespace {
+
+// As opening them would, were they there.
+void check_planned_gpus(const std::vector<DeviceRow>& devices) {
+  for (const DeviceRow& row : devices) {
+    MAGISTER_CHECK(!row.gpu || planned_hosts().empty() || row.gpu->compute_capability >= kLeastGpuCapability,
+                   ExitCode::kConfig,
+                   "plan: a {} has compute capability {}.{} (the kernels are made for {}.{} and newer, so a run there "
+                   "would be refused); plan with another card, or set layout.devices: cpu",
+                   row.gpu->name, row.gpu->compute_capability / 10, row.gpu->compute_capability % 10,
+                   kLeastGpuCapability / 10, kLeastGpuCapability % 10);
+  }
+}
+
+}  // namespace
+
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank) {
   const bool on_gpus = !devices.empty() && devices.front().gpu;
+  check_planned_gpus(devices);
   if (on_gpus && !gpus_on_host()) {
     const int first = gpus_of(devices, world_rank).front();
     open_gpu(first);
@@ -184,7 +204,7 @@ std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank) 
 }
 
 std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus, const WeightStore* store) {
-  std::uint64_t free = ~std::uint64_t{0};
+  std::uint64_t free = least_planned_bytes() > 0 ? least_planned_bytes() : ~std::uint64_t{0};
   for (const int gpu : gpus)
     free = std::min(free, memory_of(gpu).free_bytes + (store == nullptr ? 0 : store->gpu_bytes(gpu)));
   return free;
@@ -212,6 +232,7 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
 
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
                        const MemoryParts& beside, std::uint64_t together) {
+  if (model.planned_gpu) return;  // of hosts that are not there nobody knows how much they have
   MemoryParts all = beside;
   const bool on_host = !model.gpu || model.gpu->on_host();
   if (on_host) all.insert(all.begin(), parts.begin(), parts.end());

@@ -10,6 +10,7 @@
 #include "magister/core/error.h"
 #include "magister/parallel/mpi_hints.h"
 #include "run/layout_section.h"
+#include "run/plan_section.h"
 
 namespace magister {
 
@@ -52,23 +53,6 @@ RunSection read_run(ConfigNode& root) {
   run.at_once = static_cast<int>(node.integer("at_once", 0, 0, 4096));
   run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
   return run;
-}
-
-PlanSection read_plan(ConfigNode& root) {
-  ConfigNode node = root.section("plan");
-  PlanSection plan;
-  if (const auto text = node.optional_text("device_memory")) {
-    const std::optional<std::uint64_t> bytes = parse_bytes(*text);
-    if (!bytes) {
-      node.reject("device_memory",
-                  "\"{}\" is not an amount of memory (a number with its unit is expected); write for example 80GB or "
-                  "79.2GiB",
-                  printable(*text, 40));
-    }
-    plan.device_memory = bytes.value_or(0);
-  }
-  node.text_form("device_memory", "^[0-9.]+ ?[MGT]i?B$");
-  return plan;
 }
 
 void read_output(ConfigNode& root, ExperimentConfig& experiment) {
@@ -299,7 +283,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
   }
   experiment.layout = read_layout(root);
   experiment.run = read_run(root);
-  experiment.plan = read_plan(root);
+  experiment.plan = read_plan(root, experiment.layout);
   root.also_called("seed", {"random_seed", "manual_seed"});
   root.also_called("name", {"run_name", "experiment"});
   root.also_called("output.directory", {"output_dir", "out_dir", "output_directory"});

@@ -11,6 +11,7 @@
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
+#include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/device_group.h"
 
@@ -39,6 +40,14 @@ void check_encoder(const Checkpoint& checkpoint) {
 }
 
 void check_fp8(const std::vector<int>& gpus) {
+  for (const std::vector<GpuDevice>& host : planned_hosts()) {
+    for (const GpuDevice& gpu : host) {
+      MAGISTER_CHECK(gpu.compute_capability >= 89, ExitCode::kConfig,
+                     "model.dtype: fp8 on a planned {} of compute capability {}.{} (8-bit products come with 8.9); "
+                     "choose bf16, or quantization: int8",
+                     gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
+    }
+  }
   for (const int gpu : gpus) {
     const int capability = gpu_compute_capability(gpu);
     MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,
@@ -73,6 +82,7 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   if (section.none) return model;
   model.gpu = gpu;
   model.gpus = gpus;
+  model.planned_gpu = gpu && !planned_hosts().empty();
   model.file = &checkpoint.file();
   model.description = checkpoint.description();
   if (gpu) check_gpu_computes(model.description.config);
@@ -149,7 +159,8 @@ std::uint64_t OpenModel::page_bytes(int tp_size) const {
 }
 
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
-  if (!gpu || gpu->on_host()) return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
+  if (!gpu || (gpu->on_host() && !planned_gpu))
+    return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
   // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
   const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) *
                                                  static_cast<double>(least_free_gpu_bytes(gpus, kept.store)));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
@@ -32,7 +33,10 @@ double used_share(const PlanReport& report) {
 
 // Nothing where the lengths are not known, or no model computes.
 std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
-  if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units) return {};
+  // Of GPUs that are not there no speed is measured.
+  if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units ||
+      model_.planned_gpu)
+    return {};
   const ModelWork work =
       task_.model_work(static_cast<double>(report.num_samples), static_cast<double>(report.num_tokens));
   const auto parameters = static_cast<double>(checkpoint_.config().parameters_a_token());
@@ -73,6 +77,52 @@ std::vector<std::pair<std::string, std::string>> stand_in_notes(const ModelSecti
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t kShownBytes = 4000;
+
+// "    | " before each line; what is longer is cut at a character.
+std::string block_of_lines(std::string text) {
+  const std::size_t whole = text.size();
+  if (whole > kShownBytes) {
+    std::size_t end = kShownBytes;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    text.resize(end);
+  }
+  const std::size_t shown = text.size();
+  std::string out;
+  std::istringstream lines(terminal_safe(text));
+  for (std::string line; std::getline(lines, line);) out += "    | " + line + "\n";
+  return shown == whole ? out : out + fmt::format("    ... and {} bytes more\n", whole - shown);
+}
+
+}  // namespace
+
+std::string TaskRunner::first_prompt() {
+  const SampleRules rules = job_->rules();
+  const IndexRange records = dataset_.records();
+  if (rules.shown_as == nullptr || rules.tokenizer == nullptr || records.size() == 0 || data_.stands_in) return "";
+  std::string out;
+  dataset_.for_each({records.begin, records.begin + 1}, [&](Record&& record) {
+    std::vector<SampleTokens> samples;
+    if (rules.encode) {
+      samples = rules.encode(record);
+    } else {
+      std::vector<TokenId> ids;
+      rules.tokenizer->encode(record.text, EncodeOptions{}, ids);
+      samples.emplace_back(std::move(ids));
+    }
+    if (samples.empty()) return;
+    const std::vector<TokenId>& ids = samples.front().ids;
+    out = fmt::format("  first {} (record {}, {}{}{})\n", rules.shown_as, printable(record.key, 60),
+                      format_count(ids.size(), "token"),
+                      samples.size() > 1 ? fmt::format("; one of {} of the record", samples.size()) : "",
+                      job_->inputs_exist() ? "" : "; what an earlier task writes is not there yet");
+    out += block_of_lines(rules.tokenizer->decode(ids));
+  });
+  return out;
+}
+
 PlanReport TaskRunner::plan() {
   PlanReport report;
   report.devices = devices_;
@@ -94,6 +144,7 @@ PlanReport TaskRunner::plan() {
   }
   if (const std::string words = checkpoint_.generation_words(); !words.empty())
     report.notes.emplace_back("generation_config.json", words);
+  report.first_prompt = first_prompt();
   const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
   plan_sizes(report, numbers);
   const MemoryParts on_host = job_->host_memory(numbers);
@@ -108,9 +159,24 @@ PlanReport TaskRunner::plan() {
   }
   job_->check_memory(numbers);
   check_device_memory(report);
+  check_cpu_memory(report);
   check_host_memory(context_.world, model_, report.device_parts, on_host,
                     host_bytes(numbers, job_->cache_pages(longest)));
   return report;
+}
+
+// A shard on CPUs has what plan.device_memory says, all of it.
+void TaskRunner::check_cpu_memory(const PlanReport& report) const {
+  const std::uint64_t given = context_.experiment.plan.device_memory;
+  if (model_.gpu || given == 0 || report.device_bytes <= given) return;
+  const auto [needed, there] = format_bytes_apart(report.device_bytes, given);
+  std::string parts;
+  for (const auto& [name, bytes] : report.device_parts)
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
+  fail(ExitCode::kConfig,
+       "{}: a CPU shard needs {}: {}, and plan.device_memory gives it {} (the system would end the job in its middle); "
+       "plan for more shards, dtype: bf16, a quantization, or smaller passes",
+       task_.name(), needed, parts, there);
 }
 
 void TaskRunner::plan_sizes(PlanReport& report, const PlanNumbers& numbers) const {

@@ -96,9 +96,14 @@ std::vector<std::uint64_t> BatchPlan::steps_of(const std::vector<Samples>& seque
 }
 
 // Where tokens close a micro-batch, it and the first sequence behind it have more than that many: an eighth of the step's, or kMostTokens.
-std::uint64_t most_micro_batches(const BatchOptions& options, std::uint64_t sequences, std::uint64_t longest) {
+std::uint64_t most_micro_batches(const BatchOptions& options, const EpochBounds& epoch) {
+  // A sequence has a token at least, and one that alone is too long is a step.
+  const bool by_tokens = options.batch_tokens > 0;
+  const std::uint64_t sequences =
+      epoch.texts * std::min(by_tokens ? options.batch_tokens : options.global_batch, epoch.sequences);
   if (options.micro_batch > 0) return (sequences + options.micro_batch - 1) / options.micro_batch;
-  return std::min(sequences, std::max<std::uint64_t>(18, 2 * sequences * longest / kMostTokens + 1));
+  const std::uint64_t of_step = by_tokens ? std::max(options.batch_tokens, epoch.longest) : sequences * epoch.longest;
+  return std::min(sequences, std::max<std::uint64_t>(18, 2 * std::min(of_step, epoch.tokens) / kMostTokens + 1));
 }
 
 std::vector<Samples> BatchPlan::micro_batches(std::uint64_t step) {

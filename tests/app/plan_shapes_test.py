@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 PROGRAM = os.environ["MAGISTER"]
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
 LLAMA = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, max_position_embeddings=131072, rms_norm_eps=1e-5,
              rope_theta=500000.0, tie_word_embeddings=False, hidden_act="silu",
              rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192))
@@ -87,6 +88,57 @@ class PlanShapes(unittest.TestCase):
         self.assertIn("smallest group that fits: 2 devices of 143.8 GB", self.plan("Llama-3.1-70B", *short))
         self.assertIn("smallest group that fits: 1 device of 143.8 GB", self.plan("Llama-3.1-70B", *short, "layout.devices=cpu"))
 
+    def test_cards_by_name(self):
+        """A card has what the driver says, not the number on its box: seed's 4 x A100-40GB hold 70B, and two of 80 GB do."""
+        path = f"model.path={ROOT / 'configs/shapes/llama-3.1-70b'}"
+        four = ["layout.gpus_per_group=4", path]
+        self.assertIn("4 devices need 3", self.plan("Llama-3.1-70B", "plan.device_memory=40GB", *four, code=78))
+        for card, mebibytes in (("A100-40GB", 40960), ("H100-80GB", 81559)):
+            self.assertIn(f"smallest group that fits: {4 if card == 'A100-40GB' else 2} devices of {mebibytes * 2 ** 20 / 1e9:.1f} GB", self.plan("Llama-3.1-70B", f"plan.device_memory={card}", path))
+            self.plan("Llama-3.1-70B", f"plan.device_memory={card}", *four)
+        self.assertIn("smallest group that fits: 2 devices of 85.9 GB", self.plan("Llama-3.1-70B", "plan.device_memory=A100-80GB", path))
+        said = self.plan("Llama-3.1-8B", "plan.device_memory=80GB")
+        self.assertIn("80GB is 76293 MiB; cards that are sold with it have more: A100-80GB (81920 MiB), H100-80GB (81559 MiB)", said)
+        self.assertNotIn("sold with", self.plan("Llama-3.1-8B", "plan.device_memory=A100-80GB"))
+        self.assertIn("compute capability 7.0", self.plan("Llama-3.1-8B", "plan.device_memory=V100-32GB"))
+
+    def test_the_readme_s_cards_are_the_program_s(self):
+        known = self.plan("Llama-3.1-8B", "plan.device_memory=A100", code=78).split("Cards: ")[1].strip().split(", ")
+        rows = re.findall(r"((?:`[A-Za-z0-9-]+`(?:, )?)+) \| (\d+) \|", (ROOT / "configs/README.md").read_text().split("### Plans for other machines")[1].split("###")[0])
+        listed = {name: int(mebibytes) for names, mebibytes in rows for name in re.findall(r"`([^`]+)`", names)}
+        self.assertEqual(sorted(listed), sorted(known))
+        for card, mebibytes in listed.items():
+            self.assertIn(f"of a GPU's {mebibytes * 2 ** 20 / 1e9:.1f} GB a model may have", self.plan("Llama-3.1-8B", f"plan.device_memory={card}"), card)
+
+    def test_shapes_that_are_shipped(self):
+        """Parameters as their makers publish them."""
+        for name, billions in (("llama-3.2-1b", 1.24), ("llama-3.2-3b", 3.21), ("llama-3.1-8b", 8.03), ("qwen2.5-14b", 14.77), ("qwen2.5-32b", 32.76), ("llama-3.1-70b", 70.55), ("llama-3.1-405b", 405.85)):
+            said = self.plan("Llama-3.1-8B", f"model.path={ROOT / 'configs/shapes' / name}")
+            number, unit = re.search(r"([\d.]+) ([MB]) parameters", said).groups()
+            self.assertAlmostEqual(float(number) * {"M": 1e-3, "B": 1}[unit] / billions, 1, delta=0.002, msg=name)
+
+    def test_a_cluster_from_the_config(self):
+        """Groups line by line; of unlike cards the least counts; what cannot be is refused."""
+        path = f"model.path={ROOT / 'configs/shapes/llama-3.1-70b'}"
+        said = self.plan("Llama-3.1-70B", "plan.devices=8 x H100-80GB", path)
+        self.assertEqual(re.findall(r"\n  group (\d): rank (\d), cuda:([\d,]+) on node0 \(H100-80GB, ranks (\d) and (\d)\)", said),
+                         [(str(i), str(2 * i), f"{2 * i},{2 * i + 1}", str(2 * i), str(2 * i + 1)) for i in range(4)])
+        self.assertIn("smallest group that fits: 4 devices of 42.9 GB", self.plan("Llama-3.1-70B", "plan.devices=[4 x A100-80GB, 4 x A100-40GB]", path))
+        self.assertIn("hold no group of 4 or more", self.plan("Llama-3.1-70B", "plan.devices=2 x A100-40GB", path, code=78))
+
+    def test_amounts_that_differ_look_different(self):
+        """However little is missing: seed's 8-bit 70B "needs 22.1 GB" and a card "gives 22.1 GB"."""
+        path, told = f"model.path={ROOT / 'configs/shapes/llama-3.1-70b'}", []
+        for memory in range(23700, 24100, 40):
+            done = subprocess.run([PROGRAM, "plan", "--config-only", self.experiment, path, "model.quantization=int8", "layout.gpus_per_group=4", f"plan.device_memory={memory}MB"],
+                                  capture_output=True, text=True, check=False)
+            found = re.search(r"4 devices need ([\d.]+) GB each, and plan.device_memory gives ([\d.]+) GB", done.stderr)
+            self.assertEqual((done.returncode, found is not None), (78, True) if found else (0, False), done.stderr)
+            if found:
+                told.append(tuple(map(float, found.groups())))
+                self.assertGreater(*told[-1])
+        self.assertTrue(any(round(needed, 1) == round(given, 1) for needed, given in told), told)
+
     def test_a_model_beside(self):
         """A value model in f32, or bf16, and its cache beside the task's own, on GPUs and CPUs; of a multiplier of 0 there is none."""
         value = self.folder / "value"
@@ -115,10 +167,14 @@ class PlanShapes(unittest.TestCase):
         small = self.plan("Llama-3.1-70B", "plan.device_memory=80GB", "layout.gpus_per_group=1", code=78)
         self.assertIn("plan.device_memory gives 73.6 GB", small)
         self.assertIn("the smallest group that fits has 3 devices", small)
-        self.assertIn("no group of 1 to 64 devices", self.plan("Llama-3.1-405B", "plan.device_memory=1GB", code=78))
+        self.assertIn("no group of 1 to 64 devices of 1.00 GB, of which a model may have 0.92 GB", self.plan("Llama-3.1-405B", "plan.device_memory=1GB", code=78))
         self.assertIn("use groups of 1 to 32", self.plan("Llama-3.1-8B", "layout.gpus_per_group=33", code=78))
-        for wrong in ("80", "GB", "-1GB", "80 Gb", "1e300TB", "0GB"):
-            self.assertIn("write for example 80GB", self.plan("Llama-3.1-8B", f"plan.device_memory={wrong}", code=78))
+        for wrong in ("80", "GB", "-1GB", "80 Gb", "1e300TB", "0GB", "A100", "a100-80gb", "8 x A100-80GB"):
+            self.assertIn("write for example 79.2GiB, 80GB or A100-80GB. Cards: V100-16GB, ", self.plan("Llama-3.1-8B", f"plan.device_memory={wrong}", code=78))
+        for wrong in ("8x", "0 x H100-80GB", "-1 x H100-80GB", "2 x 2 x 2 x H100-80GB", "eight x H100-80GB", "8 H100-80GB", "99999 x H100-80GB", "8 X H100-80GB"):
+            self.assertIn("write for example 8 x H100-80GB", self.plan("Llama-3.1-8B", f"plan.devices={wrong}", code=78))
+        self.assertIn("is given beside `device_memory`", self.plan("Llama-3.1-8B", "plan.devices=H200", "plan.device_memory=H200", code=78))
+        self.assertIn("is given beside layout.devices: cpu", self.plan("Llama-3.1-8B", "plan.devices=H200", "layout.devices=cpu", code=78))
         self.assertIn("config.json", self.plan("nothing", code=65))
         cut = self.plan("Qwen2.5-72B", "layout.gpus_per_group=2", "model.quantization=int4", "model.quantization_group=128")
         self.assertIn("(29568 columns of the MLP are 231 groups)", cut)

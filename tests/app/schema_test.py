@@ -85,7 +85,7 @@ BAD = [
     ("model.quantization_grup", 32), ("model.quantization_group", 48), ("model.quantization_group", "all"), ("model.quantization_loss", -1), ("layout.gpus_per_group", 0),
     ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.gpus_per_group", [0, 1]), ("layout.shares", [0, 1]), ("layout.shares", "even"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
     ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("layout.devices_per_rank", 0), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),
-    ("run.watchdog_seconds", -1), ("run.watchdog_seconds", "long"), ("plan.device_memory", "80"), ("plan.memory", "80GB"), ("tasks.0.task", REMOVED), ("tasks.0.task", "exam"),
+    ("run.watchdog_seconds", -1), ("run.watchdog_seconds", "long"), ("plan.device_memory", "80"), ("plan.device_memory", "A100"), ("plan.devices", "8 x H100"), ("plan.devices", "x H200"), ("plan.memory", "80GB"), ("tasks.0.task", REMOVED), ("tasks.0.task", "exam"),
     ("tasks.0.task", "generate"), ("tasks.0.name", "a/b"), ("tasks.0.model", {"dtype": "f32"}), ("tasks.0.dataset", REMOVED), ("tasks.0.dataset.path", REMOVED),
     ("tasks.0.dataset.path", []), ("tasks.0.dataset.mesages", "x"), ("tasks.0.dataset.limit", -1), ("tasks.0.slice", "1"), ("tasks.0.slice", "-1/4"), ("tasks.0.max_length", 0),
     ("tasks.0.overflow", "cut"), ("tasks.0.stride", 0), ("tasks.0.top_k", "all"), ("tasks.0.top_k", 0), ("tasks.0.logprob_dtype", "f64"), ("tasks.0.encoding", "zip"), ("tasks.1.tail_draws", 0), ("tasks.0.unit_tokens", 0),

@@ -269,10 +269,10 @@ class GpusOfARank(unittest.TestCase):
         code, text = self.table(self.teacher)
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"groups +4, each of 1 device\n")
-        self.assertRegex(text, r"0 +\S+ +3 +0 +cuda:3 emulated on the host")
+        self.assertRegex(text, r"\n  group 3: rank 0, cuda:3 on \S+ \(emulated on the host\)\n")
         code, text = self.table(self.teacher, "--ranks", "8", "layout.gpus_per_group=2")
         self.assertEqual(code, 0, text)
-        self.assertRegex(text, r"7 +\S+ \(2\) +3 +1 +cuda:3 emulated")
+        self.assertRegex(text, r"\n  group 3: rank 6, cuda:2,3 on \S+ \(2\) \(emulated on the host, ranks 6 and 7\)\n")
         for memories, device in (("4096,4096,1,4096", "cuda:2"), ("1,4096,4096,4096", "cuda:0")):
             code, text = self.table(self.teacher, "layout.gpus_per_group=1", MAGISTER_GPUS_ON_HOST=memories)
             self.assertEqual(code, 78, text)

@@ -144,8 +144,8 @@ class MixedGroups(unittest.TestCase):
         rounds, rest = divmod(units, 3)
         of_one = rounds + (rest > 1)
         self.assertRegex(text, rf"groups +2 of 2 devices, for {units - of_one} of the units\n  memory per device .*\n  groups +1 of 1 device, for {of_one} of the units\n  memory per device ")
-        shards = [tuple(map(int, found)) for found in re.findall(r"\n  (\d) +\S+ +(\d) +(\d) +cpu shard 0", text)]
-        self.assertEqual(shards, [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 2, 0), (4, 2, 1)])
+        shards = re.findall(r"\n  group (\d): rank (\d), (\d cpu shards|cpu shard 0 \(.*?\)) on \S+(?: \((.*)\))?\n", text.replace("\n", "\n\n"))
+        self.assertEqual([(group, rank, ranks) for group, rank, _, ranks in shards], [("0", "0", "ranks 0 and 1"), ("1", "2", ""), ("2", "3", "ranks 3 and 4")])
 
     def test_refusals(self):
         for ranks, changes, words in (
@@ -198,7 +198,7 @@ class MixedGpus(unittest.TestCase):
             plan = subprocess.run([tiny_world.PROGRAM, "plan", "--ranks", "3", str(world.experiment("plan"))], capture_output=True, text=True, check=False,
                                   env={**world.environment, **played(4096, 100, 4096), "MAGISTER_ALLOW_SINGLETON": "1"})
             self.assertEqual(plan.returncode, 0, plan.stderr)
-            self.assertEqual(re.findall(r"\n  (\d) +\S+ +(\d) +(\d) +cuda:(\d)", plan.stdout), [("0", "0", "0", "0"), ("1", "0", "1", "2"), ("2", "1", "0", "1")])
+            self.assertEqual(re.findall(r"  group (\d): rank (\d), cuda:([\d,]+) on \S+ \(emulated on the host(.*)\)", plan.stdout), [("0", "0", "0,2", ", ranks 0 and 2"), ("1", "1", "1", "")])
             for size in (1, 2):
                 world.complete(f"only-{size}", size, f"layout.gpus_per_group={size}", **played(*[4096] * size))
             compare_rows(self, world)

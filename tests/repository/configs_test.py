@@ -59,10 +59,10 @@ class Configs(unittest.TestCase):
     def test_the_table_is_the_program(self):
         # Every optional key once, so that the resolved experiment shows all there are.
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
-                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
+                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=A100-80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout."))}
-        self.assertEqual(keys | {"output.hints", "layout.shares", "tasks.0.needs", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.config", "tasks.0.dataset.split", *(f"tasks.0.dataset.{name}" for name in ("sources.path", "sources.weight", "stopping_strategy", "seed")), "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.attention", "model.decoding", "model.chat_template_kwargs"}, own)
+        self.assertEqual(keys | {"output.hints", "layout.shares", "tasks.0.needs", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.config", "tasks.0.dataset.split", *(f"tasks.0.dataset.{name}" for name in ("sources.path", "sources.weight", "stopping_strategy", "seed")), "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.attention", "model.decoding", "model.chat_template_kwargs", "plan.devices"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")

@@ -116,5 +116,48 @@ TEST(BatchPlan, StepsByTokens) {
   EXPECT_EQ(all.size(), 3u * 171u);
 }
 
+// What plans count is never less than what comes, and little more where sequences are as long as they may be: not one micro-batch a sequence, nor one a token.
+TEST(BatchPlan, MicroBatchesAtMost) {
+  for (const std::uint64_t micro_batch : {0, 1, 8}) {
+    for (const bool packing : {false, true}) {
+      for (const std::uint64_t batch_tokens : {0, 3000, 20000}) {
+        for (const bool even : {false, true}) {
+          BatchOptions options;
+          options.micro_batch = micro_batch;
+          options.packing = packing;
+          options.max_length = 400;
+          options.batch_tokens = batch_tokens;
+          options.global_batch = 64;
+          options.epochs = 2;
+          const std::vector<std::uint32_t> all = even ? std::vector<std::uint32_t>(300, 300) : lengths(300);
+          std::uint64_t found = 0, tokens = 0, longest = 0;
+          for (const std::uint32_t length : all) {
+            tokens += length;
+            longest = std::max<std::uint64_t>(longest, length);
+          }
+          BatchPlan plan(all, options);
+          for (std::uint64_t step = 0; step < plan.num_steps(); ++step)
+            found = std::max<std::uint64_t>(found, plan.micro_batches(step).size());
+          const std::uint64_t most =
+              most_micro_batches(options, {packing ? options.max_length : longest, 1, all.size(), tokens});
+          EXPECT_LE(found, most) << micro_batch << packing << batch_tokens << even;
+          if (even && micro_batch == 0) {
+            EXPECT_LE(most, std::max<std::uint64_t>(18, 2 * found + 2)) << packing << batch_tokens;
+          }
+        }
+      }
+    }
+  }
+  BatchOptions options;
+  options.batch_tokens = 65536;
+  EXPECT_EQ(most_micro_batches(options, {1024}), 129u);  // it was one a token, 65536
+  options.batch_tokens = 0;
+  options.global_batch = 64;
+  options.micro_batch = 8;
+  EXPECT_EQ(most_micro_batches(options, {1024}), 8u);
+  EXPECT_EQ(most_micro_batches(options, {1024, 4}), 32u);
+  EXPECT_EQ(most_micro_batches(options, {1024, 1, 20}), 3u);
+}
+
 }  // namespace batch_plan_test
 }  // namespace magister

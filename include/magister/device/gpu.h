@@ -11,6 +11,8 @@ namespace magister {
 // asks for CUDA: its answer is remembered for the process. From then on cuBLAS sums bf16 products in f32 only, and in one order.
 // Throws Error(kConfig) naming what is missing.
 void load_gpu_libraries();
+// The oldest compute capability that scripts/cmake/Modules.cmake compiles for: 80 for 8.0.
+inline constexpr int kLeastGpuCapability = 80;
 // The same, and makes the device this thread's own, for CUDA and ATen. Every thread that computes there calls it. Throws Error(kConfig)
 // when there is no such device, or it is older than the kernels (compute capability 8.0).
 void open_gpu(int device_index);
@@ -29,7 +31,7 @@ void release_idle_gpu_memory() noexcept;
 
 // What ATen's allocator has given out on a device, and what it keeps from the driver: now, and at most since the last reset.
 struct GpuAllocated {
-  std::uint64_t bytes = 0, peak_bytes = 0, reserved_bytes = 0;
+  std::uint64_t bytes = 0, peak_bytes = 0, reserved_bytes = 0, reserved_peak_bytes = 0;
 };
 GpuAllocated gpu_allocated(int device_index);
 void reset_gpu_peak(int device_index);

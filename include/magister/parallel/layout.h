@@ -48,6 +48,7 @@ struct GpuDevice {
   int index = 0;  // CUDA runtime index inside this process
   std::string name;
   std::string uuid;
+  std::string pci{};  // bus id, "0000:1b:00.0"; empty: unknown
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;  // as NVML says, total_bytes without it
   int compute_capability = 0;    // 90 for 9.0
@@ -56,7 +57,7 @@ struct GpuDevice {
 // GPUs visible to this process, honouring CUDA_VISIBLE_DEVICES. Empty without a driver or in a CPU-only build.
 std::vector<GpuDevice> discover_gpus();
 // Whether those are the host's, whose kernels it runs: MAGISTER_GPUS_ON_HOST in the environment, a list of their memories in MiB such as
-// "81920,40960". For tests of layouts.
+// "81920,40960", for tests of layouts; or those of a cluster that is planned (gpu_cards.h).
 bool gpus_on_host();
 // Versions of CUDA runtime, driver, NCCL, or "none" (for --version and doctor).
 std::string cuda_runtime_version();

@@ -66,7 +66,10 @@ struct RunSection {
 
 // What `plan` may count with; never part of the results file.
 struct PlanSection {
-  std::uint64_t device_memory = 0;  // bytes of one device, 0: not said
+  std::uint64_t device_memory = 0;            // bytes of one device, of the least of `hosts`; 0: not said
+  GpuDevice device;                           // with that memory, where device_memory says it
+  std::vector<std::vector<GpuDevice>> hosts;  // of `devices`: the GPUs of each host; empty: not said
+  std::string note;  // about how memory is written, and cards that no run takes; empty: nothing
 };
 
 struct ExperimentConfig {

@@ -45,11 +45,12 @@ struct OpenModel {
   bool throughput_decoding = false;  // see Transformer::use_throughput_decoding
   std::optional<gpu::Queue> gpu;     // where this rank's first shard computes; nothing: on the CPU
   std::vector<int> gpus;             // of all its shards; empty where the host computes
+  bool planned_gpu = false;          // gpu is one of a cluster that is planned from elsewhere (parallel/gpu_cards.h)
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
   // What the device does best at once. A GPU's code on the host is a CPU's.
-  PassLimits pass_limits() const { return gpu && !gpu->on_host() ? kGpuPassLimits : PassLimits{}; }
+  PassLimits pass_limits() const { return gpu && (planned_gpu || !gpu->on_host()) ? kGpuPassLimits : PassLimits{}; }
   // How this CPU multiplies bf16 weights: "amx", "avx512bf16", or "f32" where they are widened. Sums are in other orders, so a run does
   // not go on with another way. Empty on GPUs and for other types.
   std::string bf16_products() const;

@@ -41,6 +41,7 @@ struct PartOfJob {
   HostPlace place;         // in the whole job
   int most_threads = 0;    // of a shard
   int shards_on_host = 0;  // of all parts, which share its memory
+  int rank = 0;            // in the whole job
 };
 
 // Equal on all ranks but for `world` and `part`.
@@ -109,6 +110,7 @@ struct PlanReport {
   std::uint64_t needed_bytes = 0;    // of the file system from now on: without what stands there already
   std::uint64_t free_bytes = 0;      // of the results' file system
   std::vector<std::pair<std::string, std::string>> notes;  // more lines, name and value
+  std::string first_prompt;  // of the first record, line by line as `plan` prints it; empty: the task has no prompts
 };
 
 }  // namespace magister

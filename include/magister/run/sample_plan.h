@@ -48,6 +48,8 @@ struct SampleRules {
   // Whether there is anything to do with a sample, and how many samples of a record stand or fall together. Empty: with all.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
   std::uint64_t item_samples = 1;
+  // What `plan` calls the first sample when it prints its text: "prompt", "chat"; null: it prints none.
+  const char* shown_as = nullptr;
   // Of small data sets too, so that several groups have work: no unit holds a larger part of the samples.
   std::uint64_t least_units = 16;
 };

@@ -72,6 +72,9 @@ class TaskRunner {
   void plan_samples(PlanReport& report);
   std::optional<std::string> time_note(const PlanReport& report) const;
   bool plan_from_file(PlanReport& report);
+  // As PlanReport has it. Local.
+  std::string first_prompt();
+  void check_cpu_memory(const PlanReport& report) const;
 
   Task& task_;
   RunContext context_;

@@ -23,8 +23,14 @@ struct BatchOptions {
 
 using Samples = std::vector<std::uint64_t>;
 
-// Micro-batches, at most, of so many sequences of at most `longest` tokens.
-std::uint64_t most_micro_batches(const BatchOptions& options, std::uint64_t sequences, std::uint64_t longest);
+// Of an epoch, as far as it is known: no step has more.
+struct EpochBounds {
+  std::uint64_t longest = 1;  // tokens of a sequence
+  std::uint64_t texts = 1;    // that a step computes for each sequence (GRPO)
+  std::uint64_t sequences = 1ull << 40, tokens = 1ull << 50;
+};
+// Micro-batches of a step, at most.
+std::uint64_t most_micro_batches(const BatchOptions& options, const EpochBounds& epoch);
 
 class BatchPlan {
  public:

@@ -178,6 +178,7 @@ SampleRules GenerateJob::rules() {
   rules.unit_tokens = config_.max_prompt_length.tokens();
   rules.unit_samples = 1;  // a record is committed as soon as its completions are there
   rules.min_length = 1;
+  rules.shown_as = "prompt";
   if (chat_) {
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
       return {chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where)};

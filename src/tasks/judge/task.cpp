@@ -174,6 +174,7 @@ SampleRules JudgeJob::rules() {
   rules.unit_tokens = rules.unit_samples * config_.max_prompt_length.tokens();
   rules.least_units = 64;  // a pass holds many units: small ones cost no more than their commits
   rules.min_length = 1;
+  rules.shown_as = "prompt";
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;
     // Before the generate task has run, a record is only checked: any answer does.

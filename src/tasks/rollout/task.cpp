@@ -149,6 +149,7 @@ SampleRules RolloutJob::rules() {
   rules.unit_tokens = config_.max_prompt_length.tokens();
   rules.unit_samples = 1;  // a record is committed as soon as its texts are there
   rules.min_length = 1;
+  rules.shown_as = "prompt";
   rules.encode = [this](const Record& record) -> std::vector<SampleTokens> { return {encode(record)}; };
   return rules;
 }

@@ -131,6 +131,7 @@ SampleRules ScoreJob::rules() {
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = tokenizer_;
   rules.min_length = 1;
+  if (chat_ || answers_) rules.shown_as = "text";
   if (answers_) rules.group_samples = answers_->texts_a_record();
   if (chat_ || answers_) rules.encode = [this](const Record& record) { return encode(record); };
   return rules;

@@ -109,6 +109,7 @@ SampleRules TeacherJob::rules() {
   rules.tokenizer = tokenizer_;
   rules.window_ends = window_ends_;
   if (chat_) {
+    rules.shown_as = "chat";
     rules.marks_assistant = config_.assistant_only;
     if (config_.assistant_only)
       rules.takes_part = [](std::span<const TokenId>, std::span<const std::uint8_t> assistant) {

@@ -101,7 +101,8 @@ class TrainJob final : public TaskJob {
   bool has_gpu_memory() const;  // its own, which ends; not the host's, whose code stands for a GPU's
   bool fits(const TrainingShape& shape, const PlanNumbers& plan) const;
   int ranks_on_host() const;
-  std::uint64_t micro_batches_at_most(std::uint64_t longest) const;  // of a step, over all ranks
+  std::uint64_t micro_batches_at_most(const PlanNumbers& plan,
+                                      std::uint64_t longest) const;  // of a step, over all ranks
   // What stands on the host wherever the passes are computed.
   void add_host_parts(const TrainingShape& shape, std::vector<std::pair<std::string, std::uint64_t>>& parts) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }

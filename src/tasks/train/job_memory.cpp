@@ -6,6 +6,7 @@
 #include "magister/core/host_name.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
+#include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/thread_pool.h"
@@ -34,16 +35,21 @@ std::string words(const TrainingBytes& parts) {
 
 int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1, num_ranks_); }
 
-std::uint64_t TrainJob::micro_batches_at_most(std::uint64_t longest) const {
-  const BatchOptions& batches = config_.batches;
-  const std::uint64_t sequences =
-      batches.batch_tokens > 0 ? batches.batch_tokens
-                               : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
-  return most_micro_batches(batches, sequences, longest);
+std::uint64_t TrainJob::micro_batches_at_most(const PlanNumbers& plan, std::uint64_t longest) const {
+  EpochBounds epoch;
+  epoch.longest = longest;
+  if (plan.num_samples > 0) epoch.sequences = plan.num_samples;
+  if (config_.of_prompts()) {
+    epoch.texts = config_.grpo.num_generations;
+  } else if (plan.num_tokens > 0) {  // texts of prompts are written first
+    epoch.tokens = plan.num_tokens;
+  }
+  return most_micro_batches(config_.batches, epoch);
 }
 
 // Of this rank's host, whose memory its ranks share evenly. What earlier tasks left in the store is taken over or given back.
 std::uint64_t TrainJob::allowed_host_bytes() const {
+  if (model_.planned_gpu) return ~std::uint64_t{0};  // of hosts that are not there nobody knows how much they have
   const HostMemory memory = magister::host_memory();
   const auto ranks = static_cast<std::uint64_t>(std::max(1, model_.shards_on_host));
   const std::uint64_t kept = model_.kept.store == nullptr ? 0 : ranks * model_.kept.store->host_bytes();
@@ -58,6 +64,9 @@ bool TrainJob::has_gpu_memory() const { return model_.gpu && (!model_.gpu->on_ho
 // Of its GPU; what is free there is not all there to take.
 std::uint64_t TrainJob::allowed_gpu_bytes() const {
   if (!has_gpu_memory()) return ~std::uint64_t{0};
+  if (const std::uint64_t planned = least_planned_bytes(); planned > 0)
+    return part_of(config_.memory_fraction, planned,
+                   static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(planned)));
   if (model_.gpu->on_host()) {
     const GpuDevice played = discover_gpus().front();
     return part_of(config_.memory_fraction, played.total_bytes, played.free_bytes);
@@ -79,7 +88,7 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   shape.tokens = static_cast<std::int64_t>(batches.micro_batch > 0 ? batches.micro_batch * sequence
                                                                    : std::max<std::uint64_t>(sequence, 1024));
   const auto ranks = static_cast<std::uint64_t>(num_ranks_);
-  shape.own_micro_batches = (micro_batches_at_most(sequence) + ranks - 1) / ranks;
+  shape.own_micro_batches = (micro_batches_at_most(plan, sequence) + ranks - 1) / ranks;
   shape.ranks = num_ranks_;
   shape.adapter = lora_ ? lora_->num_parameters() : 0;
   shape.num_threads = model_.gpu ? 1 : std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
@@ -219,14 +228,17 @@ void TrainJob::check_memory(const PlanNumbers& plan) const {
   std::string fault;
   if (!fits(shape, plan)) {
     const TrainingBytes on_device = device_bytes(shape, plan), on_host = host_memory(plan);
+    const auto [needed, allowed] =
+        format_bytes_apart(sum_of(on_device), model_.gpu ? allowed_gpu_bytes() : allowed_host_bytes());
+    const auto [of_host, host_allows] = format_bytes_apart(sum_of(on_host), allowed_host_bytes());
+    const bool host_counts = model_.gpu && !model_.planned_gpu;
     fault = fmt::format(
         "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would end "
         "the job in its middle); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
         "train.memory_fraction",
-        config_.name, host_name(), format_bytes(sum_of(on_device)), words(on_device),
-        model_.gpu ? fmt::format("; of its host {}: {}", format_bytes(sum_of(on_host)), words(on_host)) : "",
-        config_.memory_fraction, format_bytes(model_.gpu ? allowed_gpu_bytes() : allowed_host_bytes()),
-        model_.gpu ? fmt::format(", and of its host {}", format_bytes(allowed_host_bytes())) : "",
+        config_.name, model_.planned_gpu ? "a planned GPU" : host_name(), needed, words(on_device),
+        model_.gpu ? fmt::format("; of its host {}: {}", of_host, words(on_host)) : "", config_.memory_fraction,
+        allowed, host_counts ? fmt::format(", and of its host {}", host_allows) : "",
         shape.recompute ? "" : "set train.gradient_checkpointing: auto, ");
   }
   for (const std::string& message : context_.world.all_gather(fault)) {

@@ -366,6 +366,7 @@ SampleRules TrainJob::rules() {
     rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
   }
   if (config_.of_prompts()) {
+    rules.shown_as = "prompt";
     rules.max_length = config_.longest_prompt();
     rules.overflow = Overflow::kError;
     rules.may_cut = false;
@@ -375,6 +376,7 @@ SampleRules TrainJob::rules() {
   if (values_ != nullptr) rules.group_samples = values_->samples_a_record();
   if (pairs_ || prompts_ || teacher_ != nullptr || values_ != nullptr || (texts_ && texts_->changes_texts()))
     rules.encode = [this](const Record& record) { return encode(record); };
+  if (texts_ && !config_.dataset.messages_field.empty()) rules.shown_as = "chat";
   return rules;
 }
 

@@ -1,0 +1,47 @@
+// See planned_devices.h.
+#include "app/planned_devices.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "magister/parallel/gpu_cards.h"
+
+namespace magister {
+namespace {
+
+int num_gpus(const std::vector<std::vector<GpuDevice>>& hosts) {
+  std::size_t count = 0;
+  for (const std::vector<GpuDevice>& host : hosts) count += host.size();
+  return static_cast<int>(count);
+}
+
+// Of plan.device_memory: hosts like this one where it has GPUs, else one with all that the ranks drive.
+std::vector<std::vector<GpuDevice>> hosts_with(const GpuDevice& device, const LayoutConfig& layout, int num_ranks) {
+  const int here = static_cast<int>(discover_gpus().size());
+  const int named = layout.devices.empty() ? 0 : *std::max_element(layout.devices.begin(), layout.devices.end()) + 1;
+  const int driven = num_ranks * std::max(1, layout.devices_per_rank);
+  const bool several = here > 0 && num_ranks > here && num_ranks % here == 0;
+  const int gpus = here > 0 ? here : std::max(driven, named);
+  return std::vector(static_cast<std::size_t>(several ? num_ranks / here : 1),
+                     std::vector(static_cast<std::size_t>(gpus), device));
+}
+
+}  // namespace
+
+int plan_with_devices(const Invocation& call, const ExperimentConfig& config, bool config_only) {
+  const PlanSection& plan = config.plan;
+  const bool of_size = plan.hosts.empty() && plan.device_memory > 0 && !config.layout.cpu_only && !config_only;
+  int ranks = call.world.size();
+  if (!plan.hosts.empty()) ranks = num_gpus(plan.hosts);
+  if (of_size && ranks == 1 && discover_gpus().empty()) ranks = std::max(1, config.layout.gpus_per_group);
+  ranks = static_cast<int>(call.line.number("--ranks", ranks, 1, 1'000'000));
+  if (!plan.hosts.empty()) {
+    plan_with_hosts(plan.hosts);
+  } else if (of_size) {
+    plan_with_hosts(hosts_with(plan.device, config.layout, ranks));
+  }
+  return ranks;
+}
+
+}  // namespace magister
