@@ -87,6 +87,17 @@ std::optional<double> last_loss(const StartRecord& start) {
   return loss;
 }
 
+// GPUs are a job's for all of its time, whether its tasks compute or not.
+double gpu_hours_of(const StartRecord& start, const std::string& state) {
+  return static_cast<double>(start.gpus.size()) * seconds_of(start, state) / 3600;
+}
+
+// Of a GPU, or without them of a rank's host.
+std::string shown_peak(const StartRecord& start) {
+  const std::uint64_t bytes = start.peak_gpu_bytes > 0 ? start.peak_gpu_bytes : start.peak_host_bytes;
+  return bytes == 0 ? "-" : format_bytes(bytes);
+}
+
 }  // namespace
 
 std::string shown_loss(std::optional<double> loss) { return loss ? fmt::format("{:.4f}", *loss) : "-"; }
@@ -156,7 +167,11 @@ Json json_of(const Past& past) {
               {"tasks_done", tasks_done(start)},
               {"tokens", start.tokens()},
               {"written_tokens", start.written_tokens()},
-              {"seconds", seconds_of(start, past.state)}};
+              {"seconds", seconds_of(start, past.state)},
+              {"gpus", start.gpus.size()},
+              {"gpu_hours", gpu_hours_of(start, past.state)}};
+  if (start.peak_host_bytes > 0) out["peak_host_bytes"] = start.peak_host_bytes;
+  if (start.peak_gpu_bytes > 0) out["peak_gpu_bytes"] = start.peak_gpu_bytes;
   if (const auto loss = last_loss(start)) out["loss"] = *loss;
   if (!start.error.empty()) out["error"] = start.error;
   return out;
@@ -174,17 +189,19 @@ ExitCode history_command(Invocation& call) {
       return ExitCode::kDone;
     }
     std::vector<std::vector<std::string>> rows = {
-        {"STARTED (UTC)", "RUN", "RANKS", "STATE", "TASKS", "TOKENS", "WRITTEN", "LOSS", "TIME"}};
+        {"STARTED (UTC)", "RUN", "RANKS", "STATE", "TASKS", "TOKENS", "WRITTEN", "LOSS", "TIME", "GPU-HOURS", "PEAK"}};
     for (const Past& past : all.starts) {
       const StartRecord& start = past.start;
       rows.push_back({shown_time(printable(start.begin, 30)), printable(start.name, 60), std::to_string(start.ranks),
                       past.state, fmt::format("{}/{}", tasks_done(start), start.tasks.size()),
                       std::to_string(start.tokens()), std::to_string(start.written_tokens()),
-                      shown_loss(last_loss(start)), format_duration(seconds_of(start, past.state))});
+                      shown_loss(last_loss(start)), format_duration(seconds_of(start, past.state)),
+                      start.gpus.empty() ? "-" : fmt::format("{:.2f}", gpu_hours_of(start, past.state)),
+                      shown_peak(start)});
     }
     for (const auto& [folder, fault] : all.unreadable)
-      rows.push_back(
-          {"-", printable(fs::path(folder).filename().string(), 60), "-", "unreadable", "-", "-", "-", "-", "-"});
+      rows.push_back({"-", printable(fs::path(folder).filename().string(), 60), "-", "unreadable", "-", "-", "-", "-",
+                      "-", "-", "-"});
     say(aligned(rows));
     for (const auto& [folder, fault] : all.unreadable) log_warning("{}", fault);
     return ExitCode::kDone;

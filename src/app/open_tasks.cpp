@@ -25,7 +25,7 @@ OpenTasks::OpenTasks(const Invocation& call, const Experiment& experiment, RunLo
     OpenTask task = opened(call.world, log, i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited, false);
     ranks_a_group_ = std::max(ranks_a_group_, task.runner->ranks_a_group());
     sizes_.push_back({task.runner->cost(), task.runner->most_groups()});
-    parts_.push_back({place_, task.runner->threads_per_shard(), task.runner->host_shards()});
+    parts_.push_back({place_, task.runner->threads_per_shard(), task.runner->host_shards(), call.world.rank()});
     open_.push_back(i < kMostOpen ? std::move(task) : OpenTask{});
   }
 }

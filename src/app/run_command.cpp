@@ -22,6 +22,7 @@
 #include "magister/parallel/task_dispatcher.h"
 #include "magister/run/config_plan.h"
 #include "magister/run/device_lines.h"
+#include "magister/run/peak_memory.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/task_runner.h"
@@ -148,9 +149,12 @@ ExitCode run_command(Invocation& call) {
   if (code == ExitCode::kStopped) agree_on_signal(world, call.stop);
   if (code == ExitCode::kStopped && call.stop.raised()) log_info("{}: stopped by {}", config.name, call.stop.reason());
   if (code == ExitCode::kStopped && world.rank() == 0) tell_stop(call.stop.reason());
+  const nlohmann::ordered_json peaks =
+      gathered_peaks(world, static_cast<std::uint64_t>(world.rank()), peak_memory_of_process());
   log->event("end", {{"exit_code", static_cast<int>(code)},
                      {"stopped_by", call.stop.reason()},
-                     {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
+                     {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()},
+                     {"peak_memory", peaks}});
   const std::uint64_t lost = world.max(log->num_lost());
   MAGISTER_CHECK(lost == 0 || code != ExitCode::kDone, ExitCode::kInputOutput,
                  "{}/run.jsonl: {} events could not be written (the "

@@ -111,6 +111,27 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
   }
 }
 
+// GPUs by the event "start", and the most memory by "memory" or the run's "end".
+void add_devices(StartRecord& start, const json& event) {
+  const auto devices = event.find("devices"), peaks = event.find("peak_memory");
+  if (devices != event.end() && devices->is_array()) {
+    for (const json& device : *devices) {
+      if (device.is_object() && device.contains("uuid")) start.gpus.insert(member(device, "uuid", std::string()));
+    }
+  }
+  if (peaks == event.end() || !peaks->is_array()) return;
+  for (const json& rank : *peaks) {
+    if (!rank.is_object()) continue;
+    start.peak_host_bytes = std::max(start.peak_host_bytes, member(rank, "host_bytes", std::uint64_t{0}));
+    const auto gpus = rank.find("gpus");
+    if (gpus == rank.end() || !gpus->is_array()) continue;
+    for (const json& gpu : *gpus) {
+      if (gpu.is_object())
+        start.peak_gpu_bytes = std::max(start.peak_gpu_bytes, member(gpu, "reserved_bytes", std::uint64_t{0}));
+    }
+  }
+}
+
 // Several starts may write at once; of an earlier version it is the last one.
 StartRecord* start_of(std::vector<StartRecord>& starts, const json& event) {
   const std::string id = member(event, "start", std::string());
@@ -137,6 +158,7 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
   } else if (event.contains("task")) {
     add_task_event(*start, kind, event);
   }
+  add_devices(*start, event);
   start->last_sign = member(event, "time", start->last_sign);
 }
 

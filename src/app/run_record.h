@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,10 @@ struct StartRecord {
   int ranks = 0;
   bool fresh = false;  // with --fresh: earlier results are put aside when their task begins
   std::vector<TaskRecord> tasks;
-  std::optional<int> exit_code;  // none: it goes on, or it was killed
-  double seconds = 0;            // of its end
+  std::set<std::string> gpus;                             // by UUID
+  std::uint64_t peak_host_bytes = 0, peak_gpu_bytes = 0;  // of a rank, and of a GPU, at most; 0: not told
+  std::optional<int> exit_code;                           // none: it goes on, or it was killed
+  double seconds = 0;                                     // of its end
 
   std::uint64_t tokens() const;
   std::uint64_t written_tokens() const;

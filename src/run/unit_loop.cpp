@@ -10,6 +10,8 @@
 #include "magister/core/log.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/parallel/exchange.h"
+#include "magister/run/device_lines.h"
+#include "magister/run/peak_memory.h"
 #include "magister/run/run_log.h"
 
 namespace magister {
@@ -145,6 +147,33 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
   loop.context.log.event("sizes", event);
 }
 
+std::uint64_t job_rank_of(const RunContext& context) {
+  return static_cast<std::uint64_t>(context.part ? context.part->rank : context.world.rank());
+}
+
+// Into each rank's log which devices are its own. -> those that are GPUs.
+std::vector<GpuDevice> own_gpus(const UnitLoop& loop) {
+  std::vector<GpuDevice> gpus;
+  for (const DeviceRow& row : loop.group.table()) {
+    if (row.world_rank != loop.context.world.rank()) continue;
+    const std::string place = row.gpu && !row.gpu->pci.empty() ? ", PCI " + row.gpu->pci : "";
+    log_local(LogLevel::kInfo, "{}: group {}, shard {} of {}: {}{}", loop.task, row.group_index, row.tp_rank,
+              row.group_size, row.device, place);
+    if (row.gpu) gpus.push_back(*row.gpu);
+  }
+  return gpus;
+}
+
+// What the ranks had of memory at most. Collective over world.
+void report_memory(const UnitLoop& loop, const std::vector<GpuDevice>& gpus) {
+  const RunContext& context = loop.context;
+  const nlohmann::ordered_json peaks = gathered_peaks(context.world, job_rank_of(context), peak_memory(gpus));
+  log_info("{}: at most {}", loop.task, peak_words(peaks));
+  log_local(LogLevel::kInfo, "{}: here at most {}", loop.task,
+            peak_words(nlohmann::ordered_json::array({peaks.at(static_cast<std::size_t>(context.world.rank()))})));
+  context.log.event("memory", {{"task", loop.task}, {"peak_memory", peaks}});
+}
+
 }  // namespace
 
 void UnitWork::live_together(const std::string& phase, std::int64_t number) const {
@@ -163,7 +192,10 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   fields.update(size_fields(loop.group));
   fields.update({{"units", loop.file.num_units()}, {"pending_units", num_pending}, {"cpu", cpu_features()}});
   fields.update(loop.fields);
+  fields["devices"] = device_rows(loop.group.table(), context.world.all_gather(job_rank_of(context)));
   context.log.event("start", fields);
+  begin_peak_memory();
+  const std::vector<GpuDevice> gpus = own_gpus(loop);
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
                       loop.group.group_index(), loop.group.num_groups(), loop.group.groups_here(),
                       groups_of_size(loop.group));
@@ -211,6 +243,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   computed.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, computed, context.log);
   if (loop.group.shares().mixed()) report_sizes(loop, computed, own_seconds, sizes);
+  report_memory(loop, gpus);
   if (finished) return ExitCode::kDone;
   log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task,
            num_pending - done.units_done, loop.file.num_units());
