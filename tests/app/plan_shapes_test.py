@@ -104,8 +104,8 @@ class PlanShapes(unittest.TestCase):
 
     def test_the_readme_s_cards_are_the_program_s(self):
         known = self.plan("Llama-3.1-8B", "plan.device_memory=A100", code=78).split("Cards: ")[1].strip().split(", ")
-        rows = re.findall(r"((?:`[A-Za-z0-9-]+`(?:, )?)+) \| (\d+) \|", (ROOT / "configs/README.md").read_text().split("### Plans for other machines")[1].split("###")[0])
-        listed = {name: int(mebibytes) for names, mebibytes in rows for name in re.findall(r"`([^`]+)`", names)}
+        rows = re.findall(r"\| (\d+) \| ((?:`[A-Za-z0-9-]+`(?:, )?)+)(?= \|)", (ROOT / "configs/README.md").read_text().split("### Plans for other machines")[1].split("###")[0])
+        listed = {name: int(mebibytes) for mebibytes, names in rows for name in re.findall(r"`([^`]+)`", names)}
         self.assertEqual(sorted(listed), sorted(known))
         for card, mebibytes in listed.items():
             self.assertIn(f"of a GPU's {mebibytes * 2 ** 20 / 1e9:.1f} GB a model may have", self.plan("Llama-3.1-8B", f"plan.device_memory={card}"), card)
