@@ -109,6 +109,7 @@ std::string rate_of(const TaskRecord& task) {
 }
 
 std::string units_of(const TaskState& now) {
+  if (now.state == "waiting") return "-";  // how many an earlier start had says nothing yet
   if (now.units == 0) return now.done == 0 ? "-" : std::to_string(now.done);
   return fmt::format("{}/{} ({:.1f} %)", now.done, now.units,
                      100.0 * static_cast<double>(now.done) / static_cast<double>(now.units));

@@ -111,6 +111,8 @@ std::vector<IdentityKey> keys_of(const std::string& experiment) {
   const bool own_model = has_own("model"), own_seed = has_own("seed");
   std::vector<IdentityKey> keys;
   for (const YamlValue& value : values) {
+    MAGISTER_CHECK(!value.path.empty(), ExitCode::kData,
+                   "experiment: is no map of keys (what it asks for is not known); compare its hash");
     const std::string& first = value.path.front();
     if ((first == "model" && own_model) || (first == "seed" && own_seed)) continue;
     KeyParts own = value.path;
