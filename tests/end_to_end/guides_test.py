@@ -20,7 +20,8 @@ ELSEWHERE = {"cmake ": "app/install", "sbatch ": "jobs/slurm", "jobs/submit-arra
 SMALL = " model.path=.deps/models/SmolLM2-135M-Instruct.Q4_1.gguf model.dtype=auto layout.gpus_per_group=auto layout.devices=cpu"
 FEW = " tasks.0.dataset.path=configs/data/quickstart.jsonl tasks.0.dataset.limit=4 tasks.0.max_length=64"
 INSTEAD = ((r"mpirun -np \d+", "mpirun --oversubscribe --bind-to none -np 2"),
-           (r"((?:run|plan) configs/judge-jsonl\.yaml)", r"\1" + SMALL),
+           (r"(run configs/judge-jsonl\.yaml)", r"\1" + SMALL),
+           (r"(plan configs/judge-jsonl\.yaml)", r"\1" + SMALL.replace(" layout.devices=cpu", "")),  # for GPUs that are elsewhere
            (r"((?:run|plan) configs/8b-one-gpu\.yaml)", r"\1" + SMALL + FEW))
 
 
