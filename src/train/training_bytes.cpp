@@ -56,7 +56,7 @@ TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape
   TrainingBytes parts = {{"weights", (weights + holders - 1) / holders + factors}};
   // Beside them the rank's part of the sum over ranks.
   const std::uint64_t summed = shape.sums_on_gpu ? gradients_left(shape) : gradients_at_once(shape);
-  const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 || !shape.sums_on_gpu ? part : 0);
+  const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 ? part : 0);
   if (gradients > 0) parts.emplace_back("gradients", gradients);
   if (!shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * part);
   return parts;
@@ -66,8 +66,9 @@ TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& sha
   TrainingBytes parts = host_training_bytes(config, shape);
   // The head's gradient and the embeddings' are gathered over a micro-batch before they are added, one after the other.
   const std::uint64_t table = shape.adapter > 0 ? 0 : table_bytes(config);
-  const std::uint64_t pass = trunk_bytes(config, shape.tokens, shape.longest, shape.recompute) +
-                             head_loss_bytes(shape.tokens, config.hidden_size, config.vocab_size, 1) + table;
+  const std::uint64_t pass =
+      trunk_bytes(config, shape.tokens, shape.longest, {shape.recompute, shape.bf16, shape.adapter > 0}) +
+      head_loss_bytes(shape.tokens, config.hidden_size, config.vocab_size, 1) + table;
   parts.emplace_back("activations",
                      std::min(shape.own_micro_batches, static_cast<std::uint64_t>(shape.num_threads)) * pass);
   return parts;

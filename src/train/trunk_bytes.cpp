@@ -5,22 +5,49 @@
 
 namespace magister {
 
-std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute) {
-  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size);
-  const double H = static_cast<double>(config.num_attention_heads * config.head_dim),
-               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
-  // What autograd keeps of a layer, counted from its operations: stream and norms, q, k, v and their turned copies, MLP.
-  double layer = T * (12 * D + 10 * H + 5 * F);
+namespace {
+
+// Bytes that the CPU's operations keep of a token in a layer. In f32 a product keeps its input, which those that read the same share; in bf16 each keeps a
+// rounded copy of its own, and what nothing else reads is given back.
+double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, const TrunkKeeps& keeps) {
+  const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
+               H = static_cast<double>(config.num_attention_heads) * E,
+               F = static_cast<double>(config.intermediate_size),
+               K = static_cast<double>(config.num_key_value_heads) * E;
+  const bool in_f32 = !keeps.bf16 || keeps.adapted;
+  // The stream twice, and what norms of outputs read; q, and k and v with a head for each of q's; what attention gives, and that of all sequences in one
+  // tensor.
+  double bytes = 4 * 4 * D + 4 * 4 * H;
+  // What products read: norms' rows for q, k and v, and for gate and up, heads, and the gate's.
+  if (in_f32) bytes += 4 * (2 * D + H);
+  if (keeps.bf16) bytes += 2 * (5 * D + H);
+  if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
   if (config.attn_logit_softcapping > 0 || config.attention_sinks)
-    layer += 4 * T * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
-  double sparse = 0;  // layers with experts keep of every chosen one its input and output, in the place of an MLP
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.is_sparse(i) ? 1 : 0;
-  const double k = static_cast<double>(config.num_experts_per_tok),
-               mixture = T * (k * (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
-                              4 * static_cast<double>(config.num_experts));
-  const double all = (layer - (sparse == L ? 5 * T * F : 0)) * L + mixture * sparse;
-  const double kept = recompute ? T * D * L + layer + (sparse > 0 ? mixture : 0) : all;
-  return static_cast<std::uint64_t>(4 * (kept + 4 * T * D));
+    bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  // Gate and up, of another activation than SiLU also what it gives, and what the last product reads.
+  const double gate = config.activation == Activation::kSilu ? 2 : 3;
+  if (!sparse) return bytes + 4 * gate * F + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
+  // Of every chosen expert its input and output.
+  return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
+                          (4 * D + 8 * static_cast<double>(config.moe_intermediate_size)) +
+                      4 * static_cast<double>(config.num_experts));
+}
+
+}  // namespace
+
+std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest,
+                          const TrunkKeeps& keeps) {
+  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
+               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
+  double all = 0, largest = 0;
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const double layer = layer_bytes(config, longest, config.is_sparse(i), keeps);
+    all += layer;
+    largest = std::max(largest, layer);
+  }
+  // Beside them: hidden states and gradients of the stream, and what a layer's widest operations read and write.
+  const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D));
+  return static_cast<std::uint64_t>(T * ((keeps.recompute ? 4 * D * L + largest : all) + passing));
 }
 
 namespace {

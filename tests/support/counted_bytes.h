@@ -34,6 +34,9 @@ class CountedBytes final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
   std::uint64_t most() const { return most_; }
+  std::uint64_t now() const { return now_; }
+  // The most from now on.
+  void begin_anew() { most_ = now_; }
 
  private:
   static CountedBytes*& only() {

@@ -77,9 +77,15 @@ class TrunkPass {
   at::Tensor hidden_TD_;
 };
 
-// Upper bound of the memory that a pass of so many tokens keeps between forward and backward.
-std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute);
-// The same of a GPU's code, in which bf16 halves most of it, with what a layer's operations make beside it while they run.
+// Upper bound of the memory that a pass of so many tokens keeps between forward and backward, with what a layer's operations make beside it while
+// they run.
+struct TrunkKeeps {
+  bool recompute = false, bf16 = false;
+  bool adapted = false;  // LoRA's factors read the inputs of products, too, in f32
+};
+std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest,
+                          const TrunkKeeps& keeps);
+// The same of a GPU's code, in which bf16 halves most of it.
 std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute,
                               bool bf16);
 

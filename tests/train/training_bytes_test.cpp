@@ -1,0 +1,153 @@
+// What plans count of a training is what it takes: every byte that ATen has on the host, while passes are kept and over a whole step, by the code of CPUs and
+// by a GPU's, which the host runs.
+#include "magister/train/training_bytes.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "magister/model/random_weights.h"
+#include "magister/train/trainer.h"
+#include "support/counted_bytes.h"
+
+namespace magister {
+namespace training_bytes_test {
+
+struct Way {
+  bool gpu = false, bf16 = false, recompute = false;
+  std::string words() const {
+    return std::string(gpu ? "gpu" : "cpu") + (bf16 ? " bf16" : " f32") + (recompute ? " recomputed" : "");
+  }
+};
+
+std::vector<Way> all_ways() {
+  std::vector<Way> ways;
+  for (const bool gpu : {false, true}) {
+    for (const bool bf16 : {false, true}) {
+      for (const bool recompute : {false, true}) ways.push_back({gpu, bf16, recompute});
+    }
+  }
+  return ways;
+}
+
+// Wide enough that what does not grow with the tokens is little.
+ModelDescription description_of(const nlohmann::json& changes = nlohmann::json::object()) {
+  nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                           {"model_type", "llama"},
+                           {"vocab_size", 512},
+                           {"hidden_size", 256},
+                           {"intermediate_size", 704},
+                           {"num_hidden_layers", 4},
+                           {"num_attention_heads", 8},
+                           {"num_key_value_heads", 2},
+                           {"max_position_embeddings", 2048},
+                           {"rms_norm_eps", 1e-5},
+                           {"tie_word_embeddings", false}};
+  config.update(changes);
+  const auto folder = std::filesystem::temp_directory_path() / ("training_bytes_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << config.dump();
+  ModelDescription description = describe_config((folder / "config.json").string());
+  std::filesystem::remove_all(folder);
+  return description;
+}
+
+constexpr std::int64_t kTokens = 1024;
+
+TrainBatch batch_of(std::int64_t vocab_size, std::int64_t num_sequences) {
+  TrainBatch batch{at::randint(0, vocab_size, {kTokens}, at::kLong), {}};
+  for (std::int64_t s = 0; s <= num_sequences; ++s) batch.cu_seqlens.push_back(s * kTokens / num_sequences);
+  return batch;
+}
+
+// With one sequence nothing is joined; with many attention keeps less.
+TEST(TrainingBytes, CountWhatAPassKeeps) {
+  for (const nlohmann::json& changes :
+       {nlohmann::json::object(), nlohmann::json({{"num_key_value_heads", 8}, {"intermediate_size", 1408}})}) {
+    const ParameterLayout layout(description_of(changes));
+    const ModelConfig& config = layout.description().config;
+    at::Tensor flat = at::randn({layout.flat_size()}) * 0.05;
+    for (const Way& way : all_ways()) {
+      for (const std::int64_t sequences : {1, 8}) {
+        if (way.gpu && sequences == 1) continue;  // kernels take their time on a host
+        const TrainBatch batch = batch_of(config.vocab_size, sequences);
+        CountedBytes counted;
+        const std::uint64_t before = counted.now();
+        const TrunkPass pass(layout, flat, batch, TrunkOptions{way.recompute, way.bf16, way.gpu});
+        const auto kept = static_cast<double>(counted.now() - before);
+        const std::int64_t longest = kTokens / sequences;
+        const auto planned =
+            static_cast<double>(way.gpu ? gpu_trunk_bytes(config, kTokens, longest, way.recompute, way.bf16)
+                                        : trunk_bytes(config, kTokens, longest, {way.recompute, way.bf16, false}));
+        std::printf("%s, %d sequences: kept %.2f MB, planned %.2f\n", way.words().c_str(), static_cast<int>(sequences),
+                    kept * 1e-6, planned * 1e-6);
+        EXPECT_LE(kept, planned) << way.words();
+        if (!way.recompute) {
+          EXPECT_GE(kept, 0.6 * planned) << way.words();
+        }
+      }
+    }
+  }
+}
+
+MicroBatch micro_batch(std::int64_t vocab_size) {
+  MicroBatch batch;
+  batch.tokens = batch_of(vocab_size, 4);
+  batch.targets.labels_T = at::randint(0, vocab_size, {kTokens}, at::kLong);
+  return batch;
+}
+
+std::uint64_t part_of(const TrainingBytes& parts, const std::string& name) {
+  std::uint64_t bytes = 0;
+  for (const auto& part : parts) bytes += part.first == name ? part.second : 0;
+  return bytes;
+}
+
+// Gradients of as many micro-batches as the tree holds at a time, and one pass. Weights and moments are no tensors of ATen's.
+TEST(TrainingBytes, CountWhatAStepTakes) {
+  const ModelDescription description = description_of();
+  const auto file = random_weights(description, 1);
+  const ParameterLayout layout(description);
+  const Communicator alone;
+  for (const Way& way : all_ways()) {
+    if (way.gpu) continue;  // the host's products widen its operands, and its sums stay from step to step
+    for (const std::size_t count : {1, 2, 8}) {
+      TrainerOptions options;
+      options.distill.weight = 0;
+      options.distill.lm_weight = 1;
+      options.bf16 = way.bf16;
+      options.recompute = way.recompute;
+      CountedBytes counted;
+      Trainer trainer(layout, *file, options, alone, 1);
+      std::vector<MicroBatch> batches;
+      for (std::size_t i = 0; i < count; ++i) batches.push_back(micro_batch(description.config.vocab_size));
+      trainer.step(count, batches, 1e-4);
+      counted.begin_anew();
+      const std::uint64_t before = counted.now();
+      trainer.step(count, batches, 1e-4);
+      const auto taken = static_cast<double>(counted.most() - before);
+      TrainingShape shape;
+      shape.recompute = way.recompute;
+      shape.bf16 = way.bf16;
+      shape.tokens = kTokens;
+      shape.longest = kTokens / 4;
+      shape.own_micro_batches = count;
+      const TrainingBytes parts = training_bytes(description.config, shape);
+      const auto gradients = static_cast<double>(part_of(parts, "gradients")),
+                 planned = gradients + static_cast<double>(part_of(parts, "activations"));
+      std::printf("%s, %d micro-batches: %.2f MB, planned %.2f (gradients %.2f)\n", way.words().c_str(),
+                  static_cast<int>(count), taken * 1e-6, planned * 1e-6, gradients * 1e-6);
+      EXPECT_LE(taken, planned) << way.words() << count;
+      EXPECT_GE(taken, 0.6 * planned) << way.words() << count;
+    }
+  }
+}
+
+}  // namespace training_bytes_test
+}  // namespace magister
