@@ -62,7 +62,6 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
                      locks_ != nullptr && locks_->holds(i),
                      [this, i](RunContext& later) {
                        later.experiment_yaml = experiment_.resolved_yaml_of_task(i);
-                       later.config_yaml = experiment_.config_yaml_of_task(i);
                      }};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];

@@ -60,7 +60,7 @@ struct RunContext {
   std::optional<PartOfJob> part;   // `world` is not the whole job
   WeightStore* weights = nullptr;  // of this process; null: every task reads its model's file
   bool held = false;               // rank 0 of the job holds the results' lock, as long as the task runs
-  // experiment_yaml and config_yaml again, once it is known what lengths are that were left to the models; null: they stay.
+  // experiment_yaml again, once it is known what lengths are that were left to the models; null: they stay.
   std::function<void(RunContext&)> resolve{};
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };
