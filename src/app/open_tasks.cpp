@@ -60,9 +60,7 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
                      {},
                      plan_ranks_ ? nullptr : &weights_,
                      locks_ != nullptr && locks_->holds(i),
-                     [this, i](RunContext& later) {
-                       later.experiment_yaml = experiment_.resolved_yaml_of_task(i);
-                     }};
+                     [this, i](RunContext& later) { later.experiment_yaml = experiment_.resolved_yaml_of_task(i); }};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];
   task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);

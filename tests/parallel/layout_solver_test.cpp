@@ -26,7 +26,8 @@ std::vector<RankProbe> cluster(const std::vector<int>& ranks_of_host, int cores,
       rank.local_size = ranks_of_host[host];
       for (int core = 0; core < cores; ++core) rank.cores.push_back(core);
       for (int gpu = 0; gpu < gpus_per_host; ++gpu) {
-        rank.gpus.push_back({gpu, "Test GPU", "GPU-" + std::to_string(host) + "-" + std::to_string(gpu), "", 80, 70, 90});
+        rank.gpus.push_back(
+            {gpu, "Test GPU", "GPU-" + std::to_string(host) + "-" + std::to_string(gpu), "", 80, 70, 90});
       }
       ranks.push_back(rank);
     }

@@ -88,7 +88,8 @@ class ParquetWriter final : public ArrowWriter {
            const std::vector<std::string>& texts, ArrowFault& fault) noexcept override {
     return guarded(fault, [&] {
       const ArrowColumn& spec = columns_.at(column);
-      std::shared_ptr<arrow::Array> array = spec.type == ColumnType::kText ? text_array(texts) : number_array(spec, values);
+      std::shared_ptr<arrow::Array> array =
+          spec.type == ColumnType::kText ? text_array(texts) : number_array(spec, values);
       if (spec.shape == Shape::kListOfLists) {
         std::vector<std::int64_t> ends;
         for (std::int64_t end = static_cast<std::int64_t>(spec.width); end <= array->length();
