@@ -69,11 +69,11 @@ bytecode_for_tests() {
   unset PYTHONDONTWRITEBYTECODE
 }
 
-# One build folder for every script. Units of twenty files need about 1.3 GB each while they compile: memory bounds the jobs too.
+# One build folder for every script. Units of forty files need up to 1.5 GB each while they compile: memory bounds the jobs too.
 build() {  # build TARGET...
   local jobs memory_jobs
   jobs=$(nproc)
-  memory_jobs=$(awk '/MemAvailable/ { n = int($2 / 1500000); print n < 1 ? 1 : n }' /proc/meminfo)
+  memory_jobs=$(awk '/MemAvailable/ { n = int($2 / 1600000); print n < 1 ? 1 : n }' /proc/meminfo)
   [ "$jobs" -le "$memory_jobs" ] || jobs=$memory_jobs
   step "configure build/"
   # Without what only tests need (scripts/setup.sh run) the tests are not configured.
