@@ -307,7 +307,7 @@ class Preference(tiny_world.Refusals, unittest.TestCase):
         (other,) = self.student("other").with_suffix(".checkpoints").glob("*.safetensors")
         state.write_bytes(other.read_bytes())
         self.refused("mine", 78, "another experiment", str(state))
-        self.refused("other", 78, "config", overrides=("tasks.0.objective=lm", "tasks.0.dataset.text=chosen"))
+        self.refused("other", 78, "tasks.0.dpo.beta is 0.1 in it", overrides=("tasks.0.objective=lm", "tasks.0.dataset.text=chosen"))
         self.world.model = self.folder / "nan"
         shutil.copytree(self.model, self.world.model)
         weights = load_file(self.model / "model.safetensors")
