@@ -290,7 +290,7 @@ class Judge(unittest.TestCase):
                                    ([self.task("reference", prompt={"named": "strict"}, prompts=[{"named": "strict"}])], 78, "not both"),
                                    ([self.task("reference", read="word")], 78, "method: decode"), ([self.task("choice", method="decode", read="substring")], 78, "substring"),
                                    ([self.task("reference", panel=["nobody"])], 78, "nobody.h5"),
-                                   ([self.task("reference", max_prompt_length=4000, method="decode")], 78, "max_new_tokens"), ([self.task("reference", fields={"answer": "anser"})], 65, "did you mean \"answer\""),
+                                   ([self.task("reference", max_prompt_length=4000, max_new_tokens=256, method="decode")], 78, "max_new_tokens"), ([self.task("reference", fields={"answer": "anser"})], 65, "did you mean \"answer\""),
                                    ([self.task("reference", answers="nothing")], 78, "nothing.h5"), ([self.task("reference", prompt={"user": "{{ x | nofilter }}"})], 78, "nofilter"),
                                    ([self.task("reference", max_prompt_length=10)], 65, "max_prompt_length 10"), ([self.task("refrence")], 78, "reference")):
             self.assertIn(words, self.run_it("refused", tasks, code=code))
