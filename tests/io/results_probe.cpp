@@ -1,6 +1,6 @@
 // A small program that fills a results file as a task does, under mpirun, and that reads it as the commands do: what the
 // Python tests drive. Rows come from a made-up softmax over 50 tokens that is a function of (sample, position) alone.
-//   results_probe run FILE.h5 [samples=N] [k=N] [half=1] [slice=i/n] [unit_tokens=N] [preallocate=1] [config=TEXT] [pause_ms=N]
+//   results_probe run FILE.h5 [samples=N] [k=N] [half=1] [slice=i/n] [unit_tokens=N] [preallocate=1] [asked=N] [pause_ms=N]
 //     [yaml_bytes=N]: the experiment's text is at least so long
 //   results_probe lock FILE.h5 SECONDS | info FILE | json FILE | check FILE | export FILE OUT | merge OUT PART...
 #include <immintrin.h>
@@ -77,7 +77,7 @@ Plan make_plan(const Options& options) {
 using Identity = std::vector<std::pair<std::string, AttributeValue>>;
 
 Identity identity(const Options& options, const Plan& plan) {
-  return {{"config_sha256", options.count("config") ? options.at("config") : std::string(64, 'c')},
+  return {{"config_sha256", std::string(64, 'c')},
           {"model_sha256", std::string(64, 'm')},
           {"tokenizer_sha256", std::string(64, 't')},
           {"dataset_sha256", std::string(64, 'd')},
@@ -110,7 +110,7 @@ ResultsSpec spec_of(const Options& options, const Plan& plan) {
   const bool words = options.count("words") != 0;
   std::string yaml = "name: x\n";
   if (words) yaml += "model:\n  chat_template_kwargs:\n    slice: of cake\n";
-  yaml += "tasks:\n  - task: teacher_logits\n    top_k: 4\n";
+  yaml += "tasks:\n  - task: teacher_logits\n    top_k: " + std::to_string(number(options, "asked", 4)) + "\n";
   if (options.count("slice")) yaml += "    slice: " + options.at("slice") + "\n";
   if (words) yaml += "    words:\n      slice: of a text\n";
   if (options.count("yaml_bytes")) yaml += "    prompt: " + std::string(number(options, "yaml_bytes", 0), 'p') + "\n";
