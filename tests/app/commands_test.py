@@ -97,7 +97,7 @@ class Commands(unittest.TestCase):
     def test_print_config(self):
         once = self.call("--print-config", "good.yaml", "seed=7")[0]
         self.assertIn("seed: 7\n", once)
-        self.assertIn("max_length: 2048\n", once)
+        self.assertIn("max_length: auto\n", once)
         (self.folder / "again.yaml").write_text(once)
         for arguments in (["--print-config", "again.yaml"], ["run", "again.yaml", "--print-config"], ["plan", "again.yaml", "--print-config"]):
             self.assertEqual(self.call(*arguments)[0], once)
