@@ -149,7 +149,7 @@ class Messages(unittest.TestCase):
         task = ["teacher_logits", "max_length: 64"]
         done = self.run_it(task, command="plan", arguments=["--ranks", "4"], MAGISTER_ALLOW_SINGLETON="", **slurm)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(re.findall(rb"(?m)^  [0-3] ", done.stdout)), 4, done.stdout)
+        self.assertEqual(len(re.findall(rb"(?m)^  group [0-3]: ", done.stdout)), 4, done.stdout)
         done = self.run_it(task, command="plan", arguments=["--config-only"], MAGISTER_ALLOW_SINGLETON="", **slurm)
         self.assertEqual(done.returncode, 0, done.stderr)
         # Without a number, eight ranks may have been meant; so may they by a run.
