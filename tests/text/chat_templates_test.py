@@ -199,7 +199,7 @@ def names():
     refused("{{ cycler(1) }}", '"cycler"', "run")
     refused("{{ 99999999999999999999 }}", "64 bits", "parse")
     refused("{{ 9223372036854775807 + 1 }}", "64 bits", "run")
-    refused("{{ x }}", "64 bits", "run", variables={"x": 2**64 - 1})
+    refused("{{ x + 1 }}", "64 bits", "run", variables={"x": 2**64 - 1})
     refused("{{ 'é' ~ é }}", "beyond ASCII", "parse")
 
 
