@@ -40,16 +40,15 @@ def main():
         files = files_of(arguments.source, split)
         if not files:
             sys.exit(f"make_gsm8k.py: {arguments.source} has no {split}*.jsonl and no {split}*.parquet (the problems stand in them); name the folder that was downloaded")
+        lines = []  # all of them before a file is there
+        for problem in (one for path in files for one in problems(path)):
+            if "####" not in problem["answer"]:
+                sys.exit(f"make_gsm8k.py: problem {len(lines)} of {split} has no #### in its answer (nothing says which number is right); fetch the files again")
+            record = {"id": f"{split}-{len(lines)}", "messages": [{"role": "user", "content": problem["question"]}], "answer": problem["answer"]}
+            lines.append(json.dumps(record, ensure_ascii=False) + "\n")
         arguments.out.mkdir(parents=True, exist_ok=True)
-        count = 0
-        with open(arguments.out / f"{split}.jsonl", "w", encoding="utf-8") as out:
-            for problem in (one for path in files for one in problems(path)):
-                if "####" not in problem["answer"]:
-                    sys.exit(f"make_gsm8k.py: problem {count} of {split} has no #### in its answer (nothing says which number is right); fetch the files again")
-                record = {"id": f"{split}-{count}", "messages": [{"role": "user", "content": problem["question"]}], "answer": problem["answer"]}
-                out.write(json.dumps(record, ensure_ascii=False) + "\n")
-                count += 1
-        print(f"{arguments.out / split}.jsonl: {count} problems")
+        (arguments.out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        print(f"{arguments.out / split}.jsonl: {len(lines)} problems")
 
 
 if __name__ == "__main__":

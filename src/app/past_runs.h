@@ -14,8 +14,8 @@
 namespace magister {
 
 struct Past {
-  std::string folder,
-      state;  // "done", "stopped (signal 15 (Terminated))", "failed (65)", "killed", "running", "no end"
+  std::string folder;
+  std::string state;  // "done", "stopped (signal 15 (Terminated))", "failed (65)", "killed", "running", "no end"
   StartRecord start;
   std::optional<LockHolder> holder;
 };

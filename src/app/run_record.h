@@ -15,8 +15,7 @@ struct TaskRecord {
   std::optional<int> exit_code;     // of its end
   std::string error;                // where it failed
   bool left_out = false;            // for what it needs has failed
-  std::uint64_t units = 0, done_before = 0, done = 0,
-                samples = 0;  // of training a unit is a step, where it counts_steps
+  std::uint64_t units = 0, done_before = 0, done = 0, samples = 0;  // of training a unit is a step, if it counts_steps
   bool counts_steps = false;  // a log of an earlier version tells of a training's units, which are committed at its end
   std::uint64_t tokens = 0, written_tokens = 0;  // of this start: of its units, and of the texts that it wrote
   // Of its units, which are prompts where it writes texts; seconds: of its end.

@@ -119,8 +119,7 @@ class SchemaWriter {
                           {"items", {{"type", "object"}}},
                           {"description",
                            "what is repeated; a value may have {round}, {round-1} or a name of the matrix in it, and "
-                           "first_round holds what "
-                           "an entry has in the first round in place of its own keys"}};
+                           "first_round holds what an entry has in the first round in place of its own keys"}};
     const Json scalar = {{"type", {"string", "number", "boolean"}}};
     return {{"type", "object"},
             {"additionalProperties", false},

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 namespace magister {
 
 H5Type hdf5_type(ColumnType type, std::uint64_t width) {
@@ -69,14 +71,23 @@ H5Properties read_access() {
   return access;
 }
 
+namespace {
+
+// "bad version number", but not "type conversion failed".
+bool names_a_version(std::string_view words) {
+  const std::size_t at = words.find("version");
+  return at != std::string_view::npos && (at == 0 || words[at - 1] == ' ');
+}
+
+}  // namespace
+
 std::string newer_format() {
   std::string found;
   H5Ewalk2(
       H5E_DEFAULT, H5E_WALK_UPWARD,
       [](unsigned, const H5E_error2_t* entry, void* text) -> herr_t {
         std::string& words = *static_cast<std::string*>(text);
-        if (words.empty() && entry->desc != nullptr && std::string(entry->desc).find("version") != std::string::npos)
-          words = entry->desc;
+        if (words.empty() && entry->desc != nullptr && names_a_version(entry->desc)) words = entry->desc;
         return 0;
       },
       &found);

@@ -91,8 +91,7 @@ void require_results_at(const std::string& place, const std::string& path, const
                  place, printable(path, 4096));
   MAGISTER_CHECK(fs::exists(file), ExitCode::kConfig,
                  "{} names {}, which does not exist (its results are needed); name a {} task of this experiment, the "
-                 "results file of "
-                 "another run's, or that run's folder",
+                 "results file of another run, or that run's folder",
                  place, printable(path, 4096), kind);
   MAGISTER_CHECK(is_results_of(file, kind), ExitCode::kConfig,
                  "{} names {}, which holds no complete results of a {} task (they are needed); name the file of one",

@@ -1,5 +1,5 @@
 // What a tokenizer.json means, apart from how it is written: two files with the same rules give every text the same ids, and every id the
-// same text.
+// same token.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -7,6 +7,18 @@ namespace magister {
 
 namespace {
 
+// A token's, of all layers; of_layer(sparse): of one. Recomputed, they keep the stream that goes into each, and one at a time is there whole.
+template <typename OfLayer>
+double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer& of_layer) {
+  double all = 0, largest = 0;
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const double layer = of_layer(config.is_sparse(i));
+    all += layer;
+    largest = std::max(largest, layer);
+  }
+  return recompute ? 4.0 * static_cast<double>(config.hidden_size * config.num_hidden_layers) + largest : all;
+}
+
 // Bytes that the CPU's operations keep of a token in a layer. In f32 a product keeps its input, which those that read the same share; in bf16 each keeps a
 // rounded copy of its own, and what nothing else reads is given back.
 double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, const TrunkKeeps& keeps) {
@@ -38,16 +50,12 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse,
 std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest,
                           const TrunkKeeps& keeps) {
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
-               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
-  double all = 0, largest = 0;
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const double layer = layer_bytes(config, longest, config.is_sparse(i), keeps);
-    all += layer;
-    largest = std::max(largest, layer);
-  }
+               F = static_cast<double>(config.intermediate_size);
   // Beside them: hidden states and gradients of the stream, and what a layer's widest operations read and write.
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D));
-  return static_cast<std::uint64_t>(T * ((keeps.recompute ? 4 * D * L + largest : all) + passing));
+  const double layers = bytes_of_layers(config, keeps.recompute,
+                                        [&](bool sparse) { return layer_bytes(config, longest, sparse, keeps); });
+  return static_cast<std::uint64_t>(T * (layers + passing));
 }
 
 namespace {
@@ -76,16 +84,12 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool spa
 std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute,
                               bool bf16) {
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
-               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
-  double all = 0, largest = 0;
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const double layer = gpu_layer_bytes(config, longest, config.is_sparse(i), bf16);
-    all += layer;
-    largest = std::max(largest, layer);
-  }
+               F = static_cast<double>(config.intermediate_size);
   // Beside them: gradients of the stream and of what a layer's widest operations read and write.
   const double passing = 4 * 4 * D + (bf16 ? 2 : 4) * 4 * std::max(F, D);
-  return static_cast<std::uint64_t>(T * ((recompute ? 4 * D * L + largest : all) + passing));
+  const double layers =
+      bytes_of_layers(config, recompute, [&](bool sparse) { return gpu_layer_bytes(config, longest, sparse, bf16); });
+  return static_cast<std::uint64_t>(T * (layers + passing));
 }
 
 }  // namespace magister

@@ -30,6 +30,13 @@ TASKS = {
 }
 
 
+# The same keys of a model that has positions enough.
+USUAL = {
+    "teacher_logits": {"max_length": 2048}, "generate": {"max_prompt_length": 2048, "max_new_tokens": 256}, "judge": {"max_prompt_length": 4096},
+    "judge, decode": {"max_prompt_length": 4096, "max_new_tokens": 256}, "rollout": {"max_prompt_length": 2048, "max_new_tokens": 256}, "train": {"train.max_length": 1024},
+    "train, grpo": {"grpo.max_new_tokens": 512, "train.max_length": 1024}, "score": {"max_length": 2048}}
+
+
 def at(tree, path):
     for part in path.split("."):
         tree = tree[part]
@@ -80,6 +87,22 @@ class DefaultLengths(unittest.TestCase):
                 key = next(iter(became))
                 refused = self.plan(f"r{number}", f"tasks.0.{key}={POSITIONS + 1}", code=78)
                 self.assertIn("96", refused)
+
+    def test_where_there_are_positions_enough(self):
+        """The results hold the usual numbers, and `plan` says nothing of them."""
+        self.addCleanup(setattr, self.world, "model", self.world.model)
+        many = tiny_world.make_model(self.folder / "many", max_position_embeddings=8192)
+        score_test.make_classifier(self.folder / "labels", many / "tokenizer.json", "llama", dict(
+            vocab_size=320, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None, max_position_embeddings=8192, num_labels=2), seed=1)
+        for number, (task, became) in enumerate(USUAL.items()):
+            with self.subTest(task):
+                self.world.model = self.folder / "labels" if task == "score" else many
+                self.world.text = HEAD + "  - {{task: score, name: x, dataset: {{path: {data}, key: id}}}}\n" if task == "score" else self.entry(task)
+                self.assertNotIn("(auto;", self.plan(f"u{number}"))
+                self.world.complete(f"u{number}", 0)
+                with h5py.File(self.world.results(f"u{number}")) as file:
+                    experiment = yaml.safe_load(file.attrs["experiment"])
+                self.assertEqual({key: at(experiment["tasks"][0], key) for key in became}, became)
 
     def test_a_prefill_judge_is_told_of_keys_that_it_has(self):
         self.world.text = self.entry("judge")

@@ -13,18 +13,8 @@ import h5py
 
 import tiny_world
 
-JOB = """name: {name}
-seed: 5
-output: {{directory: {runs}}}
-model: {{path: {model}, dtype: f32}}
-layout: {{devices: cpu}}
-tasks:
-  - task: teacher_logits
-    dataset: {{path: {data}, key: id}}
-    max_length: 512
-    top_k: 8
-    unit_tokens: 64
-  - task: generate
+JOB = tiny_world.EXPERIMENT + """  - task: generate
+    seed: 5
     dataset: {{path: {data}, key: id, limit: 3}}
     max_new_tokens: 9
     max_prompt_length: 512

@@ -31,11 +31,11 @@ class Requeue(unittest.TestCase):
         scontrol.write_text(SCONTROL)
         scontrol.chmod(scontrol.stat().st_mode | stat.S_IXUSR)
 
-    def ended(self, name, ranks, tell, *arguments):
+    def ended(self, name, ranks, tell, *arguments, **more):
         """A job whose program has begun to compute when tell(script, ids of its ranks) is called -> (exit code, its log, calls of scontrol)."""
         calls = self.folder / f"{name}.calls"
         environment = {**self.world.environment, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "CALLS": str(calls), "SLURM_JOB_ID": "17",
-                       "MAGISTER_FAIL_POINT": "teacher.unit.begin:slow", "MAGISTER_ALLOW_SINGLETON": "1"}
+                       "MAGISTER_FAIL_POINT": "teacher.unit.begin:slow", "MAGISTER_ALLOW_SINGLETON": "1", **more}
         command = ["bash", str(ROOT / "jobs/run-and-requeue.sh"), *self.world.command(name, ranks, *arguments)]
         log = self.folder / "runs" / name / "run.jsonl"
         with subprocess.Popen(command, env=environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as job:
@@ -72,8 +72,7 @@ class Requeue(unittest.TestCase):
             children = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
             for pid in (job.pid, *map(int, children)):
                 os.kill(pid, signal.SIGTERM)
-        os.environ["OMPI_MCA_odls_base_sigkill_timeout"] = "1"
-        code, said, calls = self.ended("cancel", 2, all_of_them)
+        code, said, calls = self.ended("cancel", 2, all_of_them, OMPI_MCA_odls_base_sigkill_timeout="1")
         self.assertEqual(calls, "", said)
         self.assertNotEqual(code, 0)
         self.assertIn("not requeued after TERM", said)

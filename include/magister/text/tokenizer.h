@@ -99,7 +99,7 @@ class Tokenizer {
   // sha256 in hex of what determines the ids (the JSON text, or a canonical form of the GGUF vocabulary).
   const std::string& sha256() const;
   // The same of what the file means, however it is written: equal for two files that give every text the same ids (but for BOS and
-  // EOS around it) and every id the same text.
+  // EOS around it) and every id the same token.
   const std::string& rules_sha256() const;
   // Id of a token by its exact text, -1 if there is none.
   TokenId token_to_id(std::string_view token) const;

@@ -18,9 +18,8 @@ bool is_blank_line(std::string_view line) noexcept;
 struct LinesOfPiece {
   std::uint64_t ends = 0;
   std::uint64_t records = 0;  // of the lines that begin and end in it
-  bool begins = false,
-       ends_open =
-           false;  // whether what stands before its first line end, and behind its last one, is part of a record
+  // Whether what stands before its first line end, and behind its last one, is part of a record.
+  bool begins = false, ends_open = false;
 };
 // skips_blank: blank lines are no records; else every line is one. A piece without a line end is all `begins` and `ends_open`.
 LinesOfPiece count_lines(std::string_view piece, bool skips_blank) noexcept;

@@ -15,8 +15,7 @@ namespace magister {
 struct PlacedColumn {
   ColumnSpec spec;
   std::uint64_t offset = 0;
-  bool is_packed =
-      false;  // not plain bytes at a place: in chunks, through filters or inside the metadata; Hdf5Rows reads it
+  bool is_packed = false;  // no plain bytes at a place: in chunks, through filters, in the metadata; Hdf5Rows reads it
   std::uint64_t row_bytes() const;
   std::uint64_t num_bytes() const { return spec.num_rows * row_bytes(); }
 };

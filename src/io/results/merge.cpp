@@ -63,11 +63,12 @@ std::optional<std::vector<std::string>> differing_keys_of(const ResultsReader& o
 void check_same_run(const ResultsReader& first, const ResultsReader& other) {
   const IdentitySides sides{"in " + printable(first.path()), "in " + printable(other.path()), ""};
   const auto keys = differing_keys_of(first, other, sides);
-  MAGISTER_CHECK(!keys || keys->empty(), ExitCode::kData,
-                 "{}: belongs to another experiment than {}: {} (rows of different runs would be mixed); merge the "
-                 "slices of one experiment",
-                 printable(other.path()), printable(first.path()),
-                 fmt::join(keys ? *keys : std::vector<std::string>(), ", "));
+  if (keys && !keys->empty())
+    fail(ExitCode::kData,
+         "{}: belongs to another experiment than {}: {} (rows of different runs would be mixed); merge the slices of "
+         "one "
+         "experiment",
+         printable(other.path()), printable(first.path()), fmt::join(*keys, ", "));
   for (const auto& [one, two] : {std::pair(&first, &other), std::pair(&other, &first)}) {
     for (const auto& [name, value] : one->attributes()) {
       if (is_of_part(name) || (keys && name == "config_sha256")) continue;

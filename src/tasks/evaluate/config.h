@@ -21,8 +21,8 @@ struct CurveConfig {
 struct EvaluateConfig {
   std::string name = "evaluation";
   std::vector<std::string> scores;  // score tasks of the same records: the methods, beside each other
-  std::vector<std::string>
-      named;  // of scores: the task's name again, or the path of another run's results, whose method is RUN.TASK
+  // Of scores: the task's name again, or the path of another run's results, whose method is RUN.TASK.
+  std::vector<std::string> named;
   std::vector<std::uint64_t> pass_at = {1}, majority_at;
   std::string scores_place, pass_place, majority_place, threshold_place;  // file:line:column and key
   MajorityTies ties = MajorityTies::kWrong;

@@ -198,7 +198,7 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
 std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
   const std::uint64_t affordable =
       inputs_.model.cache_budget_bytes(inputs_.tp_size, pass_) / inputs_.model.page_bytes(inputs_.tp_size);
-  const std::uint64_t a_prompt = (config_.longest_text()) / KvPages::kSlots + 2;
+  const std::uint64_t a_prompt = config_.longest_text() / KvPages::kSlots + 2;
   const std::uint64_t replying = config_.max_new_tokens.tokens() == 0 ? 0 : config_.max_sequences * a_prompt;
   const std::uint64_t requested =
       a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);

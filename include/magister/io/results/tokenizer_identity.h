@@ -12,8 +12,8 @@ namespace magister {
 inline constexpr const char* kTokenizerRulesAttribute = "tokenizer_rules_sha256";
 
 struct TokenizerIdentity {
-  std::string
-      sha256;  // as Checkpoint::identity() gives it: of the file's bytes; "none" or empty: the data gave ids, and nobody says what they mean
+  // As Checkpoint::identity() gives it: of the file's bytes; "none" or empty: the data gave ids, and nobody says what they mean.
+  std::string sha256;
   std::string rules_sha256;  // of what the tokenizer does; empty: not known
 
   bool is_known() const { return !sha256.empty() && sha256 != "none"; }
