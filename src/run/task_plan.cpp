@@ -174,9 +174,10 @@ void TaskRunner::check_cpu_memory(const PlanReport& report) const {
   for (const auto& [name, bytes] : report.device_parts)
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
   fail(ExitCode::kConfig,
-       "{}: a CPU shard needs {}: {}, and plan.device_memory gives it {} (the system would end the job in its middle); "
-       "plan for more shards, dtype: bf16, a quantization, or smaller passes",
-       task_.name(), needed, parts, there);
+       "{}: a {} needs {}: {}, and plan.device_memory gives it {} (the system would end the job in its middle); {}",
+       task_.name(), task_.runs_model() ? "CPU shard" : "rank on CPUs", needed, parts, there,
+       task_.runs_model() ? "plan for more shards, dtype: bf16, a quantization, or smaller passes"
+                          : "lower train.micro_batch or train.max_length, or set train.gradient_checkpointing");
 }
 
 void TaskRunner::plan_sizes(PlanReport& report, const PlanNumbers& numbers) const {

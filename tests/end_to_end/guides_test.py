@@ -111,8 +111,7 @@ class Guides(unittest.TestCase):
             self.assertEqual(file["score/value"][:].ravel().tolist(), [1, 1, 1])
         config = yaml.safe_load((ROOT / "configs/pita-gsm8k.yaml").read_text())
         self.assertNotIn("layout", config)
-        entries = [entry for task in config["tasks"] for entry in task.get("tasks", [task])]
-        self.assertEqual({entry["dataset"]["path"] for entry in entries if "dataset" in entry}, {f"data/gsm8k/{split}.jsonl" for split in ("train", "test")})
+        self.assertEqual({task["dataset"]["path"] for task in config["tasks"] if "dataset" in task}, {f"data/gsm8k/{split}.jsonl" for split in ("train", "test")})
 
     def test_every_page_is_here(self):
         self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")}, {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md"})

@@ -65,6 +65,9 @@ class PlannedDevices(unittest.TestCase):
         cpu = "layout.devices=cpu"
         self.assertIn("plan.device_memory gives it", plan(self.teacher, cpu, "plan.device_memory=0.1MB", code=78))
         self.assertNotIn("cuda", plan(self.teacher, cpu, "plan.device_memory=1GB"))
+        refused = plan(self.training, cpu, "plan.device_memory=0.1MB", code=78)
+        self.assertRegex(refused, "student: a rank on CPUs needs .*; lower train.micro_batch")
+        self.assertNotIn("shards", refused)
 
     def test_a_training_s_checkpointing_follows_the_card(self):
         """Two sizes around what it needs without checkpointing: the smaller one turns it on, the smallest is refused."""
