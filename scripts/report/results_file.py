@@ -1,7 +1,7 @@
 """A results file as the page reads it: attributes, committed samples, and columns in pieces of bounded size.
 
 Only committed units are counted (/commit/unit_begin, /commit/done), so a file whose run still works can be read at any time. Checksums
-are not computed: that is `magister check`. Format: the tables of README.md and the root attributes.
+are not computed: that is `magister check`. Format: configs/guides/results.md and the root attributes.
 """
 import contextlib
 import os

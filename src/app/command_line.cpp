@@ -145,7 +145,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     return parse_command(*command, rest);
   }
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  line.command = is_help(first) || first == "help" ? "--help" : first;
+  line.command = is_help(first) ? "--help" : first;
   if (first == "--print-config") {
     if (!rest.empty() && rest.front() == "run") rest.erase(rest.begin());
     rest.emplace_back("--print-config");

@@ -25,6 +25,7 @@ ExitCode run_command(Invocation& call);     // run
 ExitCode plan_command(Invocation& call);    // plan
 ExitCode doctor_command(Invocation& call);  // doctor
 // These work on rank 0 alone; the others wait for its answer.
+ExitCode help_command(Invocation& call);       // help
 ExitCode schema_command(Invocation& call);     // schema
 ExitCode tokenize_command(Invocation& call);   // tokenize
 ExitCode info_command(Invocation& call);       // info

@@ -31,6 +31,9 @@ constexpr OptionEntry kPlanOptions[] = {
 };
 constexpr OptionEntry kSummarizeOptions[] = {
     {"--task", "NAME", "of this judge alone (default: of every judge of the experiment)"}};
+constexpr PositionalEntry kHelp[] = {
+    {"KEY", Count::kOptional, "a key, by its path or its last word alone, or a command (default: all commands)"},
+};
 constexpr PositionalEntry kModel[] = {
     {"MODEL", Count::kOne, "a GGUF file, a folder with tokenizer.json, or a tokenizer.json"},
 };
@@ -102,6 +105,8 @@ constexpr CommandEntry kCommands[] = {
      "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json",
      {},
      {}},
+    {"help", help_command, "what a key of an experiment means, its default and its range: magister help judge.combine",
+     kHelp, {}},
     {"tokenize", tokenize_command, "a line of text in, a JSON array of token ids out (or back)", kModel,
      kTokenizeOptions},
     {"info", info_command, "what a results file holds", kResults, kInfoOptions},

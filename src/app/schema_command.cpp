@@ -1,44 +1,24 @@
 // schema: what an experiment file may hold, as a JSON Schema (draft 7, which editors' YAML servers know best). Keys, types,
-// defaults and ranges are those that the reads declare (config_rules.h); descriptions are the tables of configs/README.md,
-// which the build puts into the program. What depends on several keys at once only the program checks.
+// defaults and ranges are those that the reads declare (config_rules.h); descriptions are those of key_pages.h.
+// What depends on several keys at once only the program checks.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "app/key_pages.h"
 #include "app/on_rank_zero.h"
 #include "magister/app/experiment.h"
 
 namespace magister {
 
-// configs/README.md; scripts/cmake/EmbedFile.cmake writes the source.
-extern const unsigned char kConfigsReadme[];
-extern const std::size_t kConfigsReadmeBytes;
-
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The key table's rows: key -> meaning, without Markdown's marks.
 std::map<std::string, std::string> meanings() {
-  const std::string text(reinterpret_cast<const char*>(kConfigsReadme), kConfigsReadmeBytes);
   std::map<std::string, std::string> meanings;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    const std::size_t tick = line.starts_with("| `") ? line.find("` |", 3) : std::string::npos;
-    if (tick == std::string::npos) continue;
-    std::size_t column = tick + 2;  // the bar after the key; two more, and the meaning begins
-    for (int i = 0; i < 2 && column != std::string::npos; ++i) column = line.find(" | ", column + 1);
-    if (column == std::string::npos) continue;
-    std::string meaning = line.substr(column + 3);
-    for (const std::string_view mark : {"**", "`", "\\"}) {
-      for (std::size_t at = 0; (at = meaning.find(mark, at)) != std::string::npos;) meaning.erase(at, mark.size());
-    }
-    while (!meaning.empty() && (meaning.back() == '|' || meaning.back() == ' ')) meaning.pop_back();
-    meanings[line.substr(3, tick - 3)] = meaning;
-  }
+  for (KeyEntry& entry : key_entries()) meanings[entry.name] = std::move(entry.meaning);
   return meanings;
 }
 

@@ -66,7 +66,7 @@ constexpr Row kKeys[] = {
      "remove it: a decoding pass is a CUDA graph "
      "wherever that is possible"},
     {"trust_remote_code",
-     "remove it: no code of a model is ever run; the families that are computed stand in README.md"},
+     "remove it: no code of a model is ever run; configs/guides/models.md lists the families that are computed"},
     {"revision cache_dir download_dir hf_token use_auth_token",
      "nothing is downloaded: model.path is a folder, a "
      "file or a name in the hub's cache"},

@@ -13,6 +13,7 @@ import time
 import unittest
 
 PROGRAM = os.environ["MAGISTER"]
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
 GOOD = """name: quick
 model: {path: absent.gguf}
 layout: {devices: cpu}
@@ -71,6 +72,21 @@ class Commands(unittest.TestCase):
         for name in ("magister", "mpi", "hdf5", "libtorch", "cuda_runtime", "nccl", "yaml-cpp", "spdlog", "fmt", "cli11", "pcre2", "compiler"):
             self.assertTrue(report[name], name)
         self.assertEqual(self.call("--version", ranks=3)[0], version, "rank 0 alone speaks")
+
+    def test_help_explains_a_key(self):
+        combine = self.call("help", "judge.combine")[0]
+        self.assertRegex(combine, r"^judge\.combine\n  default: \S.*\n  range: .*mean.*\n  \S.*\n$")
+        self.assertEqual(self.call("help", "tasks.3.judge.combine", ranks=2)[0], combine, "as an error of an experiment names it")
+        several = self.call("help", "top_k")[0]
+        self.assertIn("tasks.0.top_k\n", several)
+        self.assertIn("generate.top_k\n", several)
+        self.assertIn("default: none, it must be given", self.call("help", "tasks")[0])
+        self.assertIn("did you mean judge.combine?", self.refused("help", "judge.combin", code=64))
+        self.assertIn("configs/README.md", self.refused("help", "zzzzzzzzzzzzzzz", code=64))
+
+    def test_page_of_commands_is_what_the_program_says(self):
+        checked = subprocess.run([ROOT / "scripts/commands_page.py", PROGRAM, "--check"], capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
     def test_processes_without_a_launcher_share_nothing(self):
         """Neither a daemon nor a session folder of MPI's, which several at once would take from each other: here none could be made."""

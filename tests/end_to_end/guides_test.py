@@ -22,6 +22,8 @@ FEW = " tasks.0.dataset.path=configs/data/quickstart.jsonl tasks.0.dataset.limit
 INSTEAD = ((r"mpirun -np \d+", "mpirun --oversubscribe --bind-to none -np 2"),
            (r"(run configs/judge-jsonl\.yaml)", r"\1" + SMALL),
            (r"(plan configs/judge-jsonl\.yaml)", r"\1" + SMALL.replace(" layout.devices=cpu", "")),  # for GPUs that are elsewhere
+           (r"(run configs/train\.yaml)", r"\1 tasks.0.train.steps=1"),
+           (r"(run configs/first-student\.yaml)", r"\1 tasks.0.max_length=32 tasks.1.train.epochs=1 tasks.2.max_new_tokens=2"),
            (r"((?:run|plan) configs/8b-one-gpu\.yaml)", r"\1" + SMALL + FEW))
 
 
@@ -79,10 +81,31 @@ class Guides(unittest.TestCase):
         self.run_lines(block, " tasks.0.dataset.limit=3 tasks.0.max_length=64")
         self.assertTrue((self.folder / "runs/mine-128/teacher.h5").exists())
 
-    def test_train_yaml(self):
-        own = (ROOT / "README.md").read_text().split("\n## Training\n")[1]
-        self.run_lines(re.search(r"```sh\n(.*?)```", own, re.S)[1], " tasks.0.train.steps=1")
+    def test_training(self):
+        self.assertEqual(self.run_page("training.md"), 3)
         self.assertTrue((self.folder / "runs/train/student/model.safetensors").exists())
+        self.assertTrue((self.folder / "curve.svg").exists())
+
+    def test_results(self):
+        """The columns that the page and README read are in the file of the first nine texts."""
+        self.run_lines("mpirun -np 2 build/magister run configs/quickstart.yaml tasks.0.dataset.limit=9 tasks.0.max_length=64\n")
+        self.assertEqual(self.run_page("results.md"), 6)
+        code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+        done = subprocess.run([PYTHON, "-c", code], cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_experiments_in_pages_are_experiments(self):
+        """A page's whole experiment names files that only its reader has: its keys are read, nothing else."""
+        count = 0
+        for page in sorted((ROOT / "configs/guides").glob("*.md")):
+            for block in re.findall(r"^ *```yaml\n(.*?)^ *```", page.read_text(), re.M | re.S):
+                if not block.lstrip().startswith("name:"):
+                    continue
+                (self.folder / "page.yaml").write_text(block)
+                done = subprocess.run([os.environ["MAGISTER"], "--print-config", "page.yaml"], cwd=self.folder, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, f"{page.name}: {done.stderr}")
+                count += 1
+        self.assertGreaterEqual(count, 2)
 
     def test_data_of_pita_gsm8k(self):
         """Both forms in which the set is published give the same records, whose own answers are right by the rule of the example."""
@@ -114,7 +137,8 @@ class Guides(unittest.TestCase):
         self.assertEqual({task["dataset"]["path"] for task in config["tasks"] if "dataset" in task}, {f"data/gsm8k/{split}.jsonl" for split in ("train", "test")})
 
     def test_every_page_is_here(self):
-        self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")}, {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md"})
+        self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")}, 
+                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md"})
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ class Docs(unittest.TestCase):
             self.assertEqual(sorted(name for name in names if not re.search(rf"(?<!\w){name}(?!\w)", page)), [], task)
 
     def test_columns_of_16_bit_floats_are_told(self):
-        """Some libraries above HDF5 cannot read them: README names every such dataset and who reads it."""
-        said = re.search(r"#### Results in other programs\n(.*?)```", text_of("README.md"), re.DOTALL).group(1)
+        """Some libraries above HDF5 cannot read them: the page of results names every such dataset and who reads it."""
+        said = re.search(r"## Results in other programs\n(.*?)\n## ", text_of("configs/guides/results.md"), re.DOTALL).group(1)
         sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.cpp")))
         columns = set(re.findall(r'"([/\w]+)",\s*ColumnType::kF16', sources))
         self.assertIn("/teacher/top_logprob", columns)
@@ -57,22 +57,39 @@ class Docs(unittest.TestCase):
         self.assertNotIn("any HDF5 tool", text_of("README.md"))
 
     def test_links_lead_somewhere(self):
+        """To a file that is there and, behind "#", to one of its headings, as GitHub names them."""
         for doc in DOCS:
-            for target in re.findall(r"\]\(([^)#\s]+)", doc.read_text(encoding="utf-8")):
-                if not re.match(r"[a-z]+:", target):
-                    self.assertTrue((doc.parent / target).exists(), f"{doc.relative_to(ROOT)} links to {target}")
+            for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", doc.read_text(encoding="utf-8")):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                page = doc.parent / target if target else doc
+                self.assertTrue(page.exists(), f"{doc.relative_to(ROOT)} links to {target}")
+                if heading:
+                    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+                    named = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+                    self.assertIn(heading, named, f"{doc.relative_to(ROOT)} links to {target}#{heading}")
 
-    def test_tree_of_the_readme(self):
+    def test_changes_are_told_briefly(self):
+        text = text_of("CHANGELOG.md")
+        self.assertLessEqual(text.count("\n"), 60)
+        self.assertEqual([line for line in text.splitlines() if len(line) > 100], [])
+
+    def test_readme_is_read_in_five_minutes(self):
+        text = text_of("README.md")
+        self.assertLessEqual(text.count("\n"), 120)
+        self.assertLessEqual(len(text.encode()), 8000)
+
+    def test_tree(self):
         """Every top-level entry of the repository stands in the tree, and every path of the tree exists."""
-        tree = re.search(r"```tree\n(.*?)```", text_of("README.md"), re.DOTALL)
-        self.assertIsNotNone(tree, "README.md has no ```tree block")
+        tree = re.search(r"```tree\n(.*?)```", text_of("CONTRIBUTING.md"), re.DOTALL)
+        self.assertIsNotNone(tree, "CONTRIBUTING.md has no ```tree block")
         named = [line.split()[0].rstrip("/") for line in tree.group(1).splitlines() if line.strip()]
         for path in named:
-            self.assertTrue((ROOT / path).exists(), f"README.md's tree names {path}")
+            self.assertTrue((ROOT / path).exists(), f"the tree of CONTRIBUTING.md names {path}")
         listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False).stdout
         top = {line.split("/")[0] for line in listed.splitlines()}
         tops = {path.split("/")[0] for path in named}
-        self.assertEqual({entry for entry in top if not entry.startswith(".")} - tops, set(), "missing in README.md's tree")
+        self.assertEqual({entry for entry in top if not entry.startswith(".")} - tops, set(), "missing in the tree of CONTRIBUTING.md")
 
     def test_map_is_a_map(self):
         """src/README.md names every module, in the layers' order, and stays short enough to be read."""

@@ -1,0 +1,67 @@
+// help: what a key of an experiment means, or what a command does.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/commands.h"
+#include "app/key_pages.h"
+#include "app/manual.h"
+#include "app/on_rank_zero.h"
+#include "app/option_table.h"
+
+namespace magister {
+
+namespace {
+
+// "tasks.3.judge.combine", as an experiment's errors name it -> "judge.combine"
+std::string without_place(const std::string& key) {
+  if (!key.starts_with("tasks.")) return key;
+  const std::size_t end = key.find_first_not_of("0123456789", 6);
+  return end == std::string::npos || end == 6 || key[end] != '.' ? key : key.substr(end + 1);
+}
+
+// Of keys of one name in several tasks all: the shortest part behind a point that was asked for decides.
+std::vector<KeyEntry> entries_of(const std::string& key) {
+  std::vector<KeyEntry> found;
+  for (KeyEntry& entry : key_entries()) {
+    const bool is_asked_for = entry.name == key || without_place(entry.name) == key || entry.name.ends_with("." + key);
+    if (is_asked_for) found.push_back(std::move(entry));
+  }
+  return found;
+}
+
+std::string shown(const KeyEntry& entry) {
+  return fmt::format("{}\n  default: {}\n  range: {}\n  {}\n", entry.name,
+                     entry.standard.empty() ? "none, it must be given" : entry.standard,
+                     entry.range.empty() ? "any" : entry.range, entry.meaning);
+}
+
+std::string key_text(const std::string& key) {
+  const std::vector<KeyEntry> found = entries_of(without_place(key));
+  std::string out;
+  for (const KeyEntry& entry : found) out += (out.empty() ? "" : "\n") + shown(entry);
+  if (!found.empty()) return out;
+  std::vector<std::string> names;
+  for (const KeyEntry& entry : key_entries()) {
+    names.push_back(entry.name);
+    names.push_back(entry.name.substr(entry.name.rfind('.') + 1));
+  }
+  const std::string near = nearest_name(key, names);
+  throw Error(ExitCode::kUsage,
+              fmt::format("there is neither a key nor a command {} (nothing can be explained); {}", printable(key, 100),
+                          near.empty() ? "configs/README.md lists all keys, magister --help all commands"
+                                       : fmt::format("did you mean {}?", near)));
+}
+
+}  // namespace
+
+ExitCode help_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const std::string asked = call.line.positional("KEY");
+    const CommandEntry* const command = find_command(asked.c_str());
+    say(asked.empty() ? help_text() : command != nullptr ? help_text(*command) : key_text(asked));
+    return ExitCode::kDone;
+  });
+}
+
+}  // namespace magister
