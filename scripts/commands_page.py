@@ -16,7 +16,7 @@ BEFORE = """# Commands and exit codes
 `mpirun -np N build/magister COMMAND ...` starts a command on N ranks, `build/magister COMMAND ...` on one. `magister --man | man -l -` shows the
 manual page. Every error is one message, `<problem> (<why it matters>); <what to do>`, and leaves no half-written result behind.
 """
-MORE = {"plan": "`plan FILE.yaml plan.devices='8 x H100-80GB'` plans for GPUs that are elsewhere ([cards](../README.md#plans-for-other-machines)).",
+MORE = {"plan": "`plan FILE.yaml plan.devices='8 x H100-80GB'` plans for GPUs that are elsewhere ([cards](../keys/layout.md#plans-for-other-machines)).",
         "status": "[A run as JSON](clusters.md#a-run-as-json) has the fields of `--json`. `watch -n 10 build/magister status runs/quickstart` follows a run.",
         "bench": "[tests/bench](../../tests/bench/README.md) has figures."}
 

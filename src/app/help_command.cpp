@@ -31,9 +31,11 @@ std::vector<KeyEntry> entries_of(const std::string& key) {
 }
 
 std::string shown(const KeyEntry& entry) {
-  return fmt::format("{}\n  default: {}\n  range: {}\n  {}\n", entry.name,
-                     entry.standard.empty() ? "none, it must be given" : entry.standard,
-                     entry.range.empty() ? "any" : entry.range, entry.meaning);
+  std::string out = fmt::format("{}\n  default: {}\n  range: {}\n  {}\n", entry.name,
+                                entry.standard.empty() ? "none, it must be given" : entry.standard,
+                                entry.range.empty() ? "any" : entry.range, entry.meaning);
+  for (const std::string& line : entry.details) out += line.empty() ? "\n" : "  " + line + "\n";
+  return out + "  page: " + entry.page + "\n";
 }
 
 std::string key_text(const std::string& key) {
@@ -49,7 +51,7 @@ std::string key_text(const std::string& key) {
   const std::string near = nearest_name(key, names);
   throw Error(ExitCode::kUsage,
               fmt::format("there is neither a key nor a command {} (nothing can be explained); {}", printable(key, 100),
-                          near.empty() ? "configs/README.md lists all keys, magister --help all commands"
+                          near.empty() ? "configs/README.md leads to all keys, magister --help lists all commands"
                                        : fmt::format("did you mean {}?", near)));
 }
 

@@ -12,7 +12,7 @@ namespace {
 using Count = PositionalEntry::Count;
 
 constexpr PositionalEntry kExperiment[] = {
-    {"FILE.yaml", Count::kOne, "the experiment (configs/README.md lists its keys)"},
+    {"FILE.yaml", Count::kOne, "the experiment (configs/README.md leads to its keys)"},
     {"key.path=value", Count::kMany,
      "overrides, the last wins: seed=1 tasks.0.top_k=8 'tasks.0.dataset.path=[a.jsonl, b.jsonl]'"},
 };
@@ -105,8 +105,11 @@ constexpr CommandEntry kCommands[] = {
      "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json",
      {},
      {}},
-    {"help", help_command, "what a key of an experiment means, its default and its range: magister help judge.combine",
-     kHelp, {}},
+    {"help",
+     help_command,
+     "what a key of an experiment means, its default and its range: magister help judge.combine",
+     kHelp,
+     {}},
     {"tokenize", tokenize_command, "a line of text in, a JSON array of token ids out (or back)", kModel,
      kTokenizeOptions},
     {"info", info_command, "what a results file holds", kResults, kInfoOptions},

@@ -66,7 +66,7 @@ class SchemaWriter {
   Json write(const ConfigRules& experiment, const std::vector<std::string>& kinds) {
     Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                    {"title", "magister experiment"},
-                   {"description", "An experiment of magister; configs/README.md says more of every key."}};
+                   {"description", "An experiment of magister; configs/keys says more of every key."}};
     const ConfigKey& tasks = *experiment.find("tasks");
     Json item = {
         {"type", "object"},

@@ -1,4 +1,4 @@
-// The shared sections of an experiment, key by key. configs/README.md lists them for users; keep the two in step.
+// The shared sections of an experiment, key by key. configs/keys lists them for users; keep the two in step.
 // The order of the reads is the order of the resolved experiment, so changing it changes every config_sha256.
 #include "magister/run/experiment_config.h"
 

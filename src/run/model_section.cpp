@@ -1,4 +1,4 @@
-// Which model a task computes with, key by key; configs/README.md lists them for users. The order of the reads is the order of the resolved
+// Which model a task computes with, key by key; configs/keys/model.md lists them for users. The order of the reads is the order of the resolved
 // experiment, so changing it changes every config_sha256.
 #include <algorithm>
 #include <filesystem>

@@ -37,7 +37,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const bool has_other_blocks = config.encoder || config.stacked_experts;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
-                 "another family, README lists them",
+                 "another family, configs/guides/models.md lists them",
                  config.family);
   MAGISTER_CHECK(config.untrained_key.empty(), ExitCode::kConfig,
                  "the model's config.json sets {} (in training transformers then {}, which is not computed here: the "

@@ -75,14 +75,28 @@ class Commands(unittest.TestCase):
 
     def test_help_explains_a_key(self):
         combine = self.call("help", "judge.combine")[0]
-        self.assertRegex(combine, r"^judge\.combine\n  default: \S.*\n  range: .*mean.*\n  \S.*\n$")
+        self.assertRegex(combine, r"^judge\.combine\n  default: \S.*\n  range: .*mean.*\n  how the verdicts .*\n(  \S.*\n)+  page: configs/keys/judge\.md\n$")
+        self.assertIn("a tie is undecided (-1)", combine.replace("\n  ", " "))
         self.assertEqual(self.call("help", "tasks.3.judge.combine", ranks=2)[0], combine, "as an error of an experiment names it")
         several = self.call("help", "top_k")[0]
-        self.assertIn("tasks.0.top_k\n", several)
+        self.assertIn("teacher_logits.top_k\n", several)
         self.assertIn("generate.top_k\n", several)
         self.assertIn("default: none, it must be given", self.call("help", "tasks")[0])
         self.assertIn("did you mean judge.combine?", self.refused("help", "judge.combin", code=64))
         self.assertIn("configs/README.md", self.refused("help", "zzzzzzzzzzzzzzz", code=64))
+
+    def test_help_says_all_that_the_pages_say_of_a_key(self):
+        """The paragraphs below a table, their lists and second paragraphs too, without Markdown's marks."""
+        path = self.call("help", "model.path")[0]
+        self.assertIn("\n  - a .gguf file; for a model in parts", path)
+        self.assertIn("\n\n  Checkpoints quantised by GPTQ", path)
+        dtype = self.call("help", "model.dtype")[0]
+        self.assertIn("on AMD; see limits), else f32. f16 is", dtype.replace("\n  ", " "))
+        self.assertIn(r"'answer is (\S+)'", self.call("help", "score.score.pattern")[0])
+        self.assertIn("\n  - js: beta p ln(p/m)", self.call("help", "train.distill.loss")[0])
+        self.assertIn("eval_loss of Hugging Face's Trainer", self.call("help", "train.train.evaluate.dataset.*")[0])
+        for text in (path, dtype):
+            self.assertNotRegex(text, r"\]\(|`|\*\*")
 
     def test_page_of_commands_is_what_the_program_says(self):
         checked = subprocess.run([ROOT / "scripts/commands_page.py", PROGRAM, "--check"], capture_output=True, text=True)

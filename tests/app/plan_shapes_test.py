@@ -102,9 +102,9 @@ class PlanShapes(unittest.TestCase):
         self.assertNotIn("sold with", self.plan("Llama-3.1-8B", "plan.device_memory=A100-80GB"))
         self.assertIn("compute capability 7.0", self.plan("Llama-3.1-8B", "plan.device_memory=V100-32GB"))
 
-    def test_the_readme_s_cards_are_the_program_s(self):
+    def test_the_cards_of_the_page_are_the_program_s(self):
         known = self.plan("Llama-3.1-8B", "plan.device_memory=A100", code=78).split("Cards: ")[1].strip().split(", ")
-        rows = re.findall(r"\| (\d+) \| ((?:`[A-Za-z0-9-]+`(?:, )?)+)(?= \|)", (ROOT / "configs/README.md").read_text().split("### Plans for other machines")[1].split("###")[0])
+        rows = re.findall(r"\| (\d+) \| ((?:`[A-Za-z0-9-]+`(?:, )?)+)(?= \|)", (ROOT / "configs/keys/layout.md").read_text().split("## Plans for other machines")[1].split("\n## ")[0])
         listed = {name: int(mebibytes) for mebibytes, names in rows for name in re.findall(r"`([^`]+)`", names)}
         self.assertEqual(sorted(listed), sorted(known))
         for card, mebibytes in listed.items():

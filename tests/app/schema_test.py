@@ -1,4 +1,4 @@
-"""`magister schema` against the Python package jsonschema, the program itself and the tables of configs/README.md: the schema is
+"""`magister schema` against the Python package jsonschema, the program itself and the tables of configs/keys: the schema is
 valid, takes every example, refuses what the program refuses, and has exactly the keys that the tables list.
 """
 import copy
@@ -232,8 +232,9 @@ class Schema(unittest.TestCase):
         return leaves
 
     def table(self):
-        """key -> (default, meaning) of configs/README.md"""
-        rows = re.findall(r"^\| `([\w.]+)` \|([^|]*)\|", (ROOT / "configs/README.md").read_text(), re.MULTILINE)
+        """key -> its default in configs/keys"""
+        pages = "".join(page.read_text() for page in sorted((ROOT / "configs/keys").glob("*.md")))
+        rows = re.findall(r"^\| `([\w.]+)` \|([^|]*)\|", pages, re.MULTILINE)
         return {key: default.strip().strip("`") for key, default in rows}
 
     def test_the_tables_have_exactly_the_keys_of_the_schema(self):
@@ -244,7 +245,7 @@ class Schema(unittest.TestCase):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above
-                shared = kind == "teacher_logits" or key in {"task", "name", "seed", "needs", "slice", *sources} or key.startswith("dataset.")
+                shared = key in {"task", "name", "seed", "needs", "slice", *sources} or key.startswith("dataset.")
                 key = re.sub(r"(^|\.)prompts\.", r"\1prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}

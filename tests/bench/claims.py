@@ -1,4 +1,4 @@
-"""Figures that the docs give beside the big tables, each measured again here: what quantisation costs SmolLM2 (configs/README.md,
+"""Figures that the docs give beside the big tables, each measured again here: what quantisation costs SmolLM2 (configs/keys/model.md,
 src/README.md), bf16 beside fp32 products of oneDNN and MKL, and the speed of SHA-256 on this CPU.
 
 usage: tests/bench/claims.py [perplexity] [products] [sha256]    (all three; ten minutes on a quiet core)

@@ -1,5 +1,5 @@
 """Every field of TRL's SFTConfig, DPOConfig, RewardConfig and GRPOConfig: the key here with the same default, the key with another one and why, or why there is
-none. The test reads the real dataclasses and the tables of configs/README.md (which app/schema and repository/configs hold against the program): a field
+none. The test reads the real dataclasses and the tables of configs/keys (which app/schema and repository/configs hold against the program): a field
 that TRL has and this list has not, or a default on either side that is not what the list says, fails.
 """
 import dataclasses
@@ -10,6 +10,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+PAGE = (ROOT / "configs/keys/train.md").read_text()
 sys.path.insert(0, str(ROOT / "tests/oracle"))
 import trl_alone  # noqa: E402
 
@@ -132,7 +133,7 @@ class Defaults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.ours = {}
-        for line in (ROOT / "configs/README.md").read_text().splitlines():
+        for line in [*PAGE.splitlines(), *(ROOT / "configs/keys/experiment.md").read_text().splitlines()]:
             found = re.match(r"\| `(?:train\.)?([a-z_0-9.*]+)` \| ([^|]*) \|", line)
             if found and (line.startswith("| `train.") or found[1] == "seed"):
                 usual = re.search(r"`auto`: (\d+(?:,\d{3})*),", line)  # what it is where a model has positions enough (default_lengths_test runs it)
@@ -157,14 +158,13 @@ class Defaults(unittest.TestCase):
                 with self.subTest(config=name, field=field):
                     theirs, ours = self.trl[name][field], self.ours[key]
                     self.assertEqual((theirs, ours), tuple(means) if means else (theirs, theirs))
-        lr = next(line for line in (ROOT / "configs/README.md").read_text().splitlines() if line.startswith("| `train.train.optimizer.lr`"))
+        lr = next(line for line in PAGE.splitlines() if line.startswith("| `train.train.optimizer.lr`"))
         for name, rate in LEARNING_RATES.items():
             self.assertEqual(self.trl[name]["learning_rate"], rate)
         self.assertIn("1e-06 unless given for `dpo` and `grpo`, 1e-04 for `reward`", lr)
 
     def test_what_differs_is_said(self):
-        text = (ROOT / "configs/README.md").read_text()
-        said = text[text.index("Defaults that are not TRL's"):].split("\n\n")[0]
+        said = PAGE[PAGE.index("Defaults that are not TRL's"):].split("\n\n")[0]
         for configs, field, theirs, key, ours, _ in DIFFERS:
             for name in names(configs):
                 with self.subTest(config=name, field=field):

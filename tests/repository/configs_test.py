@@ -1,4 +1,4 @@
-"""configs/: every example is accepted, and configs/README.md lists exactly the keys that the program reads, with the
+"""configs/: every example is accepted, and configs/keys lists exactly the keys that the program reads, with the
 defaults that it fills in - compared with `magister run --print-config`, not with our memory of it.
 """
 import json
@@ -35,9 +35,10 @@ def flatten(node, path=""):
 
 
 def table():
-    """key -> default as written; the keys that stand for a whole section are left out."""
-    rows = re.findall(r"^\| `([\w.]+)` \|([^|]*)\|", (ROOT / "configs/README.md").read_text(), re.MULTILINE)
-    return {key: default.strip().strip("`") for key, default in rows if key not in ("tasks", "tasks.0.model")}
+    """key -> default as written, those of teacher_logits as keys of a first task; the keys of a whole section are left out."""
+    pages = "".join(page.read_text() for page in sorted((ROOT / "configs/keys").glob("*.md")))
+    rows = re.findall(r"^\| `([\w.]+)` \|([^|]*)\|", pages, re.MULTILINE)
+    return {key.replace("teacher_logits.", "tasks.0."): default.strip().strip("`") for key, default in rows if key not in ("tasks", "tasks.0.model")}
 
 
 # Keys of train.yaml that differ from their defaults.
@@ -160,6 +161,36 @@ class Configs(unittest.TestCase):
             if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout.")):
                 continue
             self.assertEqual(found[key], type(found[key])(default), key)
+
+    def experiments_of(self, page):
+        """The YAML blocks of a page as experiments: a part of one gets what else an experiment has."""
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            document = yaml.safe_load(block)
+            if "name" in document:
+                yield block
+            else:
+                rest = {"name": "part", "model": {"path": "m"}, "tasks": [{"task": "teacher_logits", "dataset": {"path": "x"}}]}
+                yield json.dumps({**rest, **document})
+
+    def test_every_task_has_a_page_that_begins_with_an_example(self):
+        kinds = json.loads(run("schema").stdout)["properties"]["tasks"]["items"]["else"]["properties"]["task"]["enum"]
+        self.assertIn("train", kinds)
+        for kind in kinds:
+            text = (ROOT / f"configs/keys/{kind}.md").read_text()
+            self.assertTrue(text.startswith(f"# `task: {kind}`\n\n"), kind)
+            example = yaml.safe_load(re.match(r".*?```yaml\n(name: .*?)```.*?\n\| key ", text, re.DOTALL)[1])
+            self.assertIn(kind, [task["task"] for task in example["tasks"]])
+            self.assertIn(f"(keys/{kind}.md)", (ROOT / "configs/README.md").read_text())
+
+    def test_examples_in_pages_are_accepted(self):
+        path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "page.yaml"
+        for page in [ROOT / "configs/README.md", *sorted((ROOT / "configs/keys").glob("*.md"))]:
+            experiments = list(self.experiments_of(page))
+            self.assertGreaterEqual(len(experiments), 1, page.name)
+            for experiment in experiments:
+                path.write_text(experiment)
+                result = run("run", str(path), "--print-config")
+                self.assertEqual(result.returncode, 0, f"{page.name}: {experiment}\n{result.stderr}")
 
     def test_unknown_key_is_refused_by_name(self):
         result = run("run", "configs/quickstart.yaml", "--print-config", "tasks.0.topk=3")

@@ -27,6 +27,8 @@ def docs_below(folder):
 
 DOCS = sorted(docs_below(ROOT))
 
+KEY_PAGES = [ROOT / "configs/README.md", *sorted((ROOT / "configs/keys").glob("*.md"))]
+
 
 def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
@@ -35,12 +37,12 @@ def text_of(name):
 class Docs(unittest.TestCase):
     def test_there_are_docs(self):
         names = {str(path.relative_to(ROOT)) for path in DOCS}
-        self.assertLessEqual({"README.md", "CHANGELOG.md", "src/README.md", "configs/README.md", "jobs/README.md"}, names)
+        self.assertLessEqual({"README.md", "CHANGELOG.md", "src/README.md", "configs/README.md", "configs/keys/train.md", "jobs/README.md"}, names)
 
     def test_names_in_summaries_stand_in_a_page(self):
         """What a task writes into its JSON beside the results is explained where its keys are."""
-        page = text_of("configs/README.md")
         for task in ("judge", "evaluate"):
+            page = text_of(f"configs/keys/{task}.md")
             source = text_of(f"src/tasks/{task}/summary.cpp") + (text_of("src/tasks/judge/report.cpp") if task == "judge" else "")
             names = set(re.findall(r'\w\["([a-z]\w*)"\]', source)) | set(re.findall(r'\{"([a-z]\w*)",', source))
             self.assertGreater(len(names), 5)
@@ -73,6 +75,22 @@ class Docs(unittest.TestCase):
         text = text_of("CHANGELOG.md")
         self.assertLessEqual(text.count("\n"), 60)
         self.assertEqual([line for line in text.splitlines() if len(line) > 100], [])
+
+    def test_tables_of_keys_are_read_at_a_glance(self):
+        """What a cell cannot hold is a paragraph below the table; it names a key of that table, or `magister help` would not find it."""
+        for page in KEY_PAGES:
+            text = page.read_text(encoding="utf-8")
+            cells = [cell.strip() for line in text.splitlines() if line.startswith("|") for cell in re.split(r"(?<!\\)\|", line)]
+            self.assertEqual([cell for cell in cells if len(cell) > 160], [], page.name)
+            rows = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+            self.assertEqual([key for key in re.findall(r"^\*\*`([^`]+)`", text, re.MULTILINE) if f"\n**`{key}`**: " not in text or key not in rows], [], page.name)
+
+    def test_keys_are_explained_in_plain_english(self):
+        """CONTRIBUTING.md, Rules, Words: these are read twice."""
+        private = r"\bstands? in\b(?! the)|\bby now\b|\bnobody's\b|\bspeaks? for\b|\bso many\b|\bas yet\b|\bbeside\b|\| of "
+        for page in KEY_PAGES:
+            found = [line for line in page.read_text(encoding="utf-8").splitlines() if re.search(private, line, re.IGNORECASE)]
+            self.assertEqual(found, [], page.name)
 
     def test_readme_is_read_in_five_minutes(self):
         text = text_of("README.md")

@@ -1,4 +1,4 @@
-// The keys of `task: evaluate`. configs/README.md lists each with default and range; keep the two in step.
+// The keys of `task: evaluate`. configs/keys/evaluate.md lists each with default and range; keep the two in step.
 #pragma once
 
 #include <cstdint>

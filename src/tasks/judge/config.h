@@ -1,4 +1,4 @@
-// The keys of `task: judge`. configs/README.md lists each with default and range; keep the two in step.
+// The keys of `task: judge`. configs/keys/judge.md lists each with default and range; keep the two in step.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The keys of `task: score`. configs/README.md lists each with default and range; keep the two in step.
+// The keys of `task: score`. configs/keys/score.md lists each with default and range; keep the two in step.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The keys of `task: teacher_logits`. configs/README.md lists each with default and range; keep the two in step.
+// The keys of `task: teacher_logits`. configs/keys/teacher_logits.md lists each with default and range; keep the two in step.
 #pragma once
 
 #include <cstdint>
