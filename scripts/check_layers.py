@@ -37,6 +37,7 @@ OWNERS = [
     (re.compile(r"spdlog/.*"), {"core"}),
     (re.compile(r"openssl/.*"), {"core"}),
     (re.compile(r"pcre2\.h"), {"text"}),
+    (re.compile(r"(gmp(xx)?|mpfr|mpc)\.h"), {"text"}),
     (re.compile(r"CLI/.*"), {"app"}),
     (re.compile(r"(xgrammar|dlpack)/.*"), {"engine"}),
     (re.compile(r"nlohmann/.*"), {"text", "io", "model", "run", "tasks", "app"}),

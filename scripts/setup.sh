@@ -23,6 +23,7 @@ packages=(
   libhdf5-openmpi-dev hdf5-tools                   # parallel HDF5; h5dump and h5ls to read results
   libyaml-cpp-dev libspdlog-dev libfmt-dev         # experiment files, logging
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
+  libgmp-dev libmpfr-dev libmpc-dev                # exact and long numbers of answers
   libssl-dev                                       # SHA-256 with the CPU's own instructions
   zlib1g-dev libzstd-dev                           # compressed data sets
   ca-certificates                                  # downloads

@@ -28,6 +28,7 @@ ExitCode doctor_command(Invocation& call);  // doctor
 ExitCode help_command(Invocation& call);       // help
 ExitCode schema_command(Invocation& call);     // schema
 ExitCode tokenize_command(Invocation& call);   // tokenize
+ExitCode math_command(Invocation& call);       // math
 ExitCode info_command(Invocation& call);       // info
 ExitCode check_command(Invocation& call);      // check
 ExitCode export_command(Invocation& call);     // export

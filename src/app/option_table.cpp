@@ -42,6 +42,10 @@ constexpr OptionEntry kTokenizeOptions[] = {
     {"--special", nullptr,
      "add the special tokens (BOS, EOS) that the model's tokenizer adds; with --decode: show them"},
 };
+constexpr PositionalEntry kPair[] = {
+    {"GOLD", Count::kOne, "the right answer: a number, a formula, a solution with a box"},
+    {"ANSWER", Count::kOne, "the text whose answer is compared with it"},
+};
 constexpr PositionalEntry kResults[] = {{"RESULTS.h5", Count::kOne, "a results file, finished or partial"}};
 constexpr OptionEntry kInfoOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
 constexpr OptionEntry kExportOptions[] = {
@@ -112,6 +116,11 @@ constexpr CommandEntry kCommands[] = {
      {}},
     {"tokenize", tokenize_command, "a line of text in, a JSON array of token ids out (or back)", kModel,
      kTokenizeOptions},
+    {"math",
+     math_command,
+     "whether an answer is right by the rule math_verify: what is read on either side, and why",
+     kPair,
+     {}},
     {"info", info_command, "what a results file holds", kResults, kInfoOptions},
     {"check", check_command, "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
     {"export", export_command, "convert a results file", kResults, kExportOptions},

@@ -97,7 +97,7 @@ VerifierConfig read_verifier_config(ConfigNode& section, const std::string& kind
   ConfigNode of_math =
       section.only_if(kind == "math", "is given with another verifier; set verifier: math, or remove it");
   options.rule = static_cast<MathRule>(
-      chosen(of_math, "rule", {"auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed"}));
+      chosen(of_math, "rule", {"auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed", "math_verify"}));
   ConfigNode of_regex =
       section.only_if(regex, "is given without `verifier: regex` (only that searches for it); set it, or remove it");
   const bool has_group = read_pattern(of_regex, regex, options);

@@ -10,6 +10,9 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "text/math/compare.h"
+#include "text/math/parser.h"
+#include "text/math/verify.h"
 #include "text/math_answer.h"
 #include "text/verifier_auto.h"
 
@@ -229,6 +232,10 @@ std::optional<std::string> math_answer(std::string_view text, MathRule rule) {
       return between_dollars(text);
     case MathRule::kBoxed:
       return last_boxed(text);
+    case MathRule::kMathVerify: {
+      math::Reading found = math::read_answer(text);
+      return found.formula.empty() ? std::nullopt : std::optional(std::move(found.formula));
+    }
     case MathRule::kAuto:
       break;
   }
@@ -244,6 +251,7 @@ bool same_math(std::string_view found, std::string_view answer, MathRule rule) {
     case MathRule::kMath:
     case MathRule::kBoxed:
       return same_latex(found, last_boxed(answer).value_or(std::string(answer)));
+    case MathRule::kMathVerify:  // of whole texts: matches()
     case MathRule::kAuto:
       break;
   }
@@ -258,6 +266,10 @@ std::string math_class(std::string_view found, MathRule rule) {
     case MathRule::kMath:
     case MathRule::kBoxed:
       return latex_form(found);
+    case MathRule::kMathVerify: {
+      const math::TreePtr tree = math::parse_formula(found).tree;
+      return tree ? math::form_of(tree) : "!" + std::string(found);
+    }
     case MathRule::kAuto:
       break;
   }
@@ -295,6 +307,8 @@ double Verifier::score(std::string_view completion, std::string_view answer) con
 
 bool Verifier::matches(std::string_view completion, std::string_view answer) const {
   if (!extracts()) return regex_->find(completion, false).has_value();
+  if (options_.kind == VerifierKind::kMath && options_.rule == MathRule::kMathVerify)
+    return math::verify(answer, completion).right;
   const std::optional<std::string> found = extract(completion);
   if (!found) return false;
   return options_.kind == VerifierKind::kMath ? same_math(*found, answer, options_.rule) : *found == stripped(answer);

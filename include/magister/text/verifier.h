@@ -34,6 +34,9 @@ enum class MathRule {
   kMath,
   // lm-eval's last_boxed_only_string and remove_boxed on the completion, as on the answer; \fbox{} counts too (there its remove_boxed gives up).
   kBoxed,
+  // As Math-Verify 0.9.0 with its default configurations has it: the answer is looked for in boxes, behind the word "answer", in formulas and numbers
+  // from the end, and compared by value (src/text/math/README.md).
+  kMathVerify,
 };
 
 struct VerifierOptions {

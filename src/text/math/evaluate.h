@@ -1,0 +1,28 @@
+// Values of trees: exactly, where all is made of whole numbers and fractions, else with 220 bits at a point that gives every variable a number. What
+// would be too large or take too many steps has no value, by bounds that are the same everywhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "text/math/tree.h"
+
+namespace magister::math {
+
+// Steps that are left, and why something had no value.
+struct Budget {
+  std::int64_t steps = 20000;
+  std::string why;
+};
+
+std::optional<Rational> exact_value(const Tree& tree, Budget& budget);
+
+using Point = std::map<std::string, Complex>;
+std::optional<Complex> value_at(const Tree& tree, const Point& point, Budget& budget);
+
+// 1: infinity, -1: minus infinity, 0: neither, as it is written.
+int infinite_sign(const Tree& tree);
+
+}  // namespace magister::math

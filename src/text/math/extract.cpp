@@ -1,0 +1,260 @@
+// See extract.h.
+#include "text/math/extract.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "text/math/parser.h"
+#include "text/math/plain_numbers.h"
+
+namespace magister::math {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+// How far behind the word "answer" it may stand.
+constexpr std::size_t kNear = 50;
+
+bool starts_at(std::string_view text, std::size_t at, std::string_view what) {
+  return text.substr(std::min(at, text.size())).starts_with(what);
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpaces);
+  return first == kNone ? std::string_view() : text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+// Behind the brace that closes the one at `open`; kNone: none does.
+std::size_t behind_braces(std::string_view text, std::size_t open) {
+  std::int64_t depth = 0;
+  for (std::size_t at = open; at < text.size(); ++at) {
+    if (text[at] == '\\') {
+      ++at;
+    } else {
+      depth += text[at] == '{' ? 1 : text[at] == '}' ? -1 : 0;
+      if (depth == 0) return at + 1;
+    }
+  }
+  return kNone;
+}
+
+std::vector<Found> boxes(std::string_view text) {
+  constexpr std::string_view kBoxed = "\\boxed";
+  std::vector<Found> all;
+  for (std::size_t at = text.find(kBoxed); at != kNone; at = text.find(kBoxed, at)) {
+    std::size_t open = at + kBoxed.size();
+    while (open < text.size() && text[open] == ' ') ++open;
+    Found found{at, open, ""};
+    if (open < text.size() && text[open] == '{') {
+      const std::size_t end = behind_braces(text, open);
+      if (end == kNone) {
+        at = open;
+        continue;
+      }
+      found.end = end;
+      found.formula = text.substr(open + 1, end - open - 2);
+    } else {
+      found.end = std::min(text.find_first_of(" $\n.,", open), text.size());
+      found.formula = text.substr(open, found.end - open);
+    }
+    at = std::max(found.end, open);
+    if (!trimmed(found.formula).empty()) all.push_back(std::move(found));
+  }
+  return all;
+}
+
+struct Environment {
+  std::string_view open, close;
+  bool one_line;
+};
+constexpr Environment kEnvironments[] = {{"$$", "$$", false},
+                                         {"$", "$", true},
+                                         {"\\[", "\\]", false},
+                                         {"\\(", "\\)", true},
+                                         {"\\begin{align*}", "\\end{align*}", false},
+                                         {"\\begin{align}", "\\end{align}", false},
+                                         {"\\begin{equation*}", "\\end{equation*}", false},
+                                         {"\\begin{equation}", "\\end{equation}", false},
+                                         {"[ ", " ]", true}};
+
+// Where the environment closes: not at "\$", and those of one line before its end.
+std::size_t closing(std::string_view text, std::size_t from, const Environment& kind) {
+  for (std::size_t at = text.find(kind.close, from); at != kNone; at = text.find(kind.close, at + 1)) {
+    if (kind.close[0] == '$' && at > 0 && text[at - 1] == '\\') continue;
+    return kind.one_line && text.substr(from, at - from).find('\n') != kNone ? kNone : at;
+  }
+  return kNone;
+}
+
+std::vector<Found> environments(std::string_view text) {
+  std::vector<Found> all;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t next = at + (starts_at(text, at, "\\$") || starts_at(text, at, "\\\\") ? 2 : 1);
+    for (const Environment& kind : kEnvironments) {
+      if (next != at + 1 || !starts_at(text, at, kind.open)) continue;
+      const std::size_t from = at + kind.open.size(), end = closing(text, from, kind);
+      if (end == kNone || end == from) continue;
+      all.push_back({at, end + kind.close.size(), std::string(text.substr(from, end - from))});
+      next = end + kind.close.size();
+      break;
+    }
+    at = next;
+  }
+  return all;
+}
+
+bool joins_boxes(std::string_view gap) {
+  if (gap.size() < 10) return true;
+  return gap.size() <= 40 && (gap.find("and") != kNone || gap.find("or") != kNone || gap.find(',') != kNone);
+}
+
+bool joins_formulas(std::string_view gap) {
+  if (gap.find('\n') != kNone) return false;
+  gap = trimmed(gap);
+  return gap == "," || gap == "and" || gap == "or";
+}
+
+// What follows each other closely is one list. The last of it is looked for first.
+template <typename Joins>
+std::vector<Found> joined(const std::vector<Found>& parts, std::string_view text, Joins joins) {
+  std::vector<Found> all;
+  for (const Found& part : parts) {
+    if (!all.empty() && joins(text.substr(all.back().end, part.begin - all.back().end))) {
+      all.back().formula += ", " + part.formula;
+      all.back().end = part.end;
+    } else {
+      all.push_back(part);
+    }
+  }
+  for (Found& one : all)
+    if (const std::size_t percent = percent_sign(text.substr(one.end));
+        percent > 0 && one.formula.find('%') == kNone && one.formula.find(',') == kNone)
+      one.formula = "(" + one.formula + ")\\%";
+  return all;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+class Search {
+ public:
+  explicit Search(std::string_view text)
+      : text_(text),
+        boxes_(joined(boxes(text), text, joins_boxes)),
+        formulas_(joined(environments(text), text, joins_formulas)),
+        numbers_(plain_numbers(text)) {}
+
+  Reading read();
+
+ private:
+  bool try_one(const Found& found);
+  bool try_behind(std::string_view word, std::string_view must_follow);
+
+  std::string_view text_;
+  std::vector<Found> boxes_, formulas_, numbers_;
+  Reading first_, read_;
+};
+
+bool Search::try_one(const Found& found) {
+  Parsed parsed = parse_formula(found.formula);
+  if (first_.formula.empty()) first_ = {std::string(trimmed(found.formula)), parsed.tree, parsed.fault};
+  if (!parsed.tree) return false;
+  read_ = {std::string(trimmed(found.formula)), parsed.tree, ""};
+  return true;
+}
+
+// Behind the last such word: the first formula and the first number near it, that which ends later.
+bool Search::try_behind(std::string_view word, std::string_view must_follow) {
+  const std::string low = lower(text_);
+  const std::size_t at = low.rfind(word);
+  if (at == std::string::npos) return false;
+  const std::size_t from = at + word.size();
+  if (!must_follow.empty() && low.find(must_follow, from) == std::string::npos) return false;
+  const auto near_one = [&](const std::vector<Found>& all) {
+    const auto one = std::find_if(all.begin(), all.end(), [&](const Found& found) { return found.begin >= from; });
+    return one == all.end() || one->begin > from + kNear ? nullptr : &*one;
+  };
+  const Found* formula = near_one(formulas_);
+  const Found* number = near_one(numbers_);
+  if (formula && number && number->end > formula->end) std::swap(formula, number);
+  return (formula && try_one(*formula)) || (number && try_one(*number));
+}
+
+Reading Search::read() {
+  if (try_behind("final answer is", "i hope it is correct")) return read_;
+  for (auto box = boxes_.rbegin(); box != boxes_.rend(); ++box)
+    if (try_one(*box)) return read_;
+  if (try_behind("final answer", "") || try_behind("answer", "")) return read_;
+  std::vector<Found> all = formulas_;
+  all.insert(all.end(), numbers_.begin(), numbers_.end());
+  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return a.end > b.end; });
+  constexpr std::size_t kTries = 20;
+  for (std::size_t i = 0; i < all.size() && i < kTries; ++i)
+    if (try_one(all[i])) return read_;
+  if (first_.formula.empty()) return {"", nullptr, "no box, no formula, no number"};
+  return first_;
+}
+
+// Whether words of prose stand in it, which no formula without dollars has.
+bool is_prose(std::string_view text) {
+  std::size_t letters = 0;
+  bool command = false;
+  std::int64_t braces = 0;
+  for (const char c : text) {
+    braces += c == '{' ? 1 : c == '}' ? -1 : 0;
+    if (c == '\\') {
+      command = true;
+      letters = 0;
+    } else if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
+      if (++letters >= 3 && !command && braces == 0) return true;
+    } else {
+      letters = 0;
+      command = false;
+    }
+  }
+  return false;
+}
+
+// All of the text as one formula.
+Reading read_whole(std::string_view text) {
+  text = trimmed(text);
+  if (text.empty() || text.size() > 400 || is_prose(text)) return {};
+  Parsed parsed = parse_formula(text);
+  return parsed.tree ? Reading{std::string(text), parsed.tree, ""} : Reading{};
+}
+
+}  // namespace
+
+Reading read_answer(std::string_view text) {
+  if (text.size() > kMaxText) return {"", nullptr, "more than 64 kB of text"};
+  Reading found = Search(text).read();
+  if (found.formula.empty()) {
+    Reading whole = read_whole(text);
+    if (whole.tree) return whole;
+  }
+  return found;
+}
+
+Reading read_gold(std::string_view text) {
+  if (const std::size_t mark = text.rfind("####"); mark != kNone && text.find("\\boxed") == kNone)
+    text.remove_prefix(mark + 4);
+  if (text.size() > kMaxText) return {"", nullptr, "more than 64 kB of text"};
+  const bool marked = text.find('$') != kNone || text.find("\\boxed") != kNone || text.find("\\[") != kNone ||
+                      text.find("\\(") != kNone;
+  if (!marked) {
+    const std::string_view all = trimmed(text);
+    const std::vector<Found> numbers = plain_numbers(all);
+    if (numbers.size() != 1 || numbers[0].begin != 0 || numbers[0].end != all.size()) {
+      Reading whole = read_whole(all);
+      if (whole.tree) return whole;
+    }
+  }
+  return Search(text).read();
+}
+
+}  // namespace magister::math

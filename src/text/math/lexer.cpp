@@ -1,0 +1,289 @@
+// See lexer.h. One pass over the text behind one that replaces signs beyond ASCII and joins the digits of thousands.
+#include "text/math/lexer.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "text/math/lexer_tables.h"
+
+namespace magister::math {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+template <typename Words>
+bool is_one_of(const Words& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+std::string with_plain_signs(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    const auto* sign = kPlainSigns.end();
+    if (static_cast<unsigned char>(text[at]) >= 0x80)
+      sign = std::find_if(kPlainSigns.begin(), kPlainSigns.end(),
+                          [&](const Pair& one) { return rest.starts_with(one.first); });
+    if (sign == kPlainSigns.end()) {
+      out += text[at++];
+    } else {
+      out += sign->second;
+      at += sign->first.size();
+    }
+  }
+  return out;
+}
+
+// Text that was escaped once too often: "\\\\frac" for "\\frac". Where there are environments "\\\\" ends a row.
+std::string with_single_backslashes(std::string text) {
+  if (text.find("\\begin") != std::string::npos) return text;
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    bool twice = text.compare(at, 2, "\\\\") == 0 && (at == 0 || text[at - 1] != '\\');
+    twice = twice && at + 3 < text.size() && is_letter(text[at + 2]) && is_letter(text[at + 3]);
+    if (!twice) out += text[at];
+  }
+  return out;
+}
+
+// How long what parts thousands is at the start of the text; 0: nothing does.
+std::size_t thousands_mark(std::string_view text) {
+  for (const std::string_view mark :
+       {"{,}", ",\\! ", "\\! ,", "\\,", "\\;", "\\ ", "~", " ", "'", "\\!,\\!", ",\\!", "\\!,", "\\!", "{{,}}"})
+    if (text.starts_with(mark)) return mark.size();
+  return 0;
+}
+
+bool three_digits(std::string_view text) {
+  return text.size() >= 3 && is_digit(text[0]) && is_digit(text[1]) && is_digit(text[2]) &&
+         (text.size() == 3 || !is_digit(text[3]));
+}
+
+class Lexer {
+ public:
+  explicit Lexer(std::string text) : text_(std::move(text)) {}
+  Tokens read();
+
+ private:
+  std::string_view rest(std::size_t from = 0) const {
+    return std::string_view(text_).substr(std::min(at_ + from, text_.size()));
+  }
+  void add(TokenType type, std::string text) {
+    out_.all.push_back({type, std::move(text), space_});
+    space_ = false;
+  }
+  void number();
+  void command();
+  void word();
+  void sign();
+  void words(std::string content);
+  bool braces(std::string& content);
+  bool commas_part_thousands(std::size_t digits) const;
+  bool ends_value(std::size_t at) const;
+
+  std::string text_;
+  std::size_t at_ = 0;
+  std::int64_t depth_ = 0;
+  bool space_ = false;
+  Tokens out_;
+};
+
+// Whether "1,234,567" begins here, of which `digits` were read.
+bool Lexer::commas_part_thousands(std::size_t digits) const {
+  if (depth_ > 0 || digits > 3 || text_[at_] == '0' || (at_ > 0 && text_[at_ - 1] == ',')) return false;
+  std::size_t at = digits, groups = 0;
+  for (; rest(at).starts_with(',') && three_digits(rest(at + 1)); at += 4) ++groups;
+  return groups > 0 && !(rest(at).starts_with(',') && rest(at).size() > 1 && is_digit(rest(at)[1]));
+}
+
+void Lexer::number() {
+  std::string digits;
+  std::size_t count = 0;
+  while (count < rest().size() && is_digit(rest()[count])) ++count;
+  const bool commas = count > 0 && commas_part_thousands(count);
+  const bool lone_zero = count == 1 && text_[at_] == '0' && depth_ == 0;
+  bool grouped = false;
+  digits = rest().substr(0, count);
+  const std::size_t first = count;
+  at_ += count;
+  while (first > 0 && first <= 3 && digits[0] != '0') {
+    const std::size_t mark = commas && rest().starts_with(',') ? 1 : thousands_mark(rest());
+    if (mark == 0 || !three_digits(rest(mark))) break;
+    digits += rest(mark).substr(0, 3);
+    at_ += mark + 3;
+    grouped = true;
+  }
+  if (lone_zero && !grouped && rest().size() > 1 && rest()[0] == ',' && is_digit(rest()[1])) text_[at_] = '.';
+  if (rest().starts_with('.') && rest().size() > 1 && is_digit(rest()[1])) {
+    // 7.425.000: points that part thousands.
+    const auto dots = [&] { return rest().starts_with('.') && three_digits(rest(1)); };
+    const std::size_t again = at_ + 4;
+    const bool thousands =
+        dots() && first <= 3 && first > 0 && again < text_.size() && text_[again] == '.' && three_digits(rest(5));
+    if (thousands) {
+      for (; dots(); at_ += 4) digits += rest(1).substr(0, 3);
+    } else {
+      digits += '.';
+      for (++at_; at_ < text_.size() && is_digit(text_[at_]); ++at_) digits += text_[at_];
+    }
+  } else if (rest().starts_with('.') && !rest().starts_with("..")) {
+    ++at_;
+  }
+  add(TokenType::kNumber, digits);
+}
+
+// What stands in the braces that begin here.
+bool Lexer::braces(std::string& content) {
+  while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  if (at_ >= text_.size() || text_[at_] != '{') return false;
+  std::int64_t depth = 0;
+  for (std::size_t end = at_; end < text_.size(); ++end) {
+    depth += text_[end] == '{' ? 1 : text_[end] == '}' ? -1 : 0;
+    if (depth != 0) continue;
+    content = text_.substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return true;
+  }
+  return false;
+}
+
+void Lexer::words(std::string content) {
+  std::erase_if(content, [](char c) { return c == '~' || c == '\\' || c == '{' || c == '}' || c == '$'; });
+  const auto first = content.find_first_not_of(" ,.;:"), last = content.find_last_not_of(" ,.;:");
+  if (first == std::string::npos) return;
+  content = content.substr(first, last - first + 1);
+  if (content == "and" || content == "or") return add(TokenType::kSign, "and");
+  if (content == "%" || content == "percent" || content == "pct") return add(TokenType::kSign, "%");
+  if (content.size() == 1 && is_letter(content[0])) return add(TokenType::kLetter, content);
+  const std::string_view function = content;
+  if (is_one_of(kFunctions, function)) return add(TokenType::kCommand, content);
+  if (is_digit(content[0])) {  // "5 apples"
+    Tokens inner = Lexer(content).read();
+    if (inner.fault.empty()) {
+      inner.all.pop_back();
+      for (Token& token : inner.all) out_.all.push_back(std::move(token));
+      return;
+    }
+  }
+  add(TokenType::kText, content);
+}
+
+void Lexer::command() {
+  std::size_t end = at_ + 1;
+  while (end < text_.size() && is_letter(text_[end])) ++end;
+  std::string name = text_.substr(at_ + 1, end - at_ - 1);
+  if (name.empty()) {
+    const char c = end < text_.size() ? text_[end] : ' ';
+    at_ = std::min(end + 1, text_.size());
+    if (c == '{' || c == '}') {
+      depth_ += c == '{' ? 1 : -1;
+      return add(TokenType::kSign, std::string("\\") + c);
+    }
+    if (c == '%') return add(TokenType::kSign, "%");
+    if (c == '|') return add(TokenType::kSign, "|");
+    if (c == '\\') return add(TokenType::kSign, "row");
+    space_ = true;  // \, \; \: \! \$ and the like
+    return;
+  }
+  at_ = end;
+  if (name == "dfrac" || name == "tfrac" || name == "cfrac") name = "frac";
+  if (name == "dbinom" || name == "tbinom") name = "binom";
+  if (name == "rm" || name == "bf" || name == "it") return;
+  if (is_one_of(kTextCommands, name)) {
+    std::string content;
+    if (braces(content)) words(content);
+    return;
+  }
+  if (name == "left" || name == "right") {  // \left. and \right. are no brackets
+    if (rest().starts_with('.')) ++at_;
+    return;
+  }
+  if (is_one_of(kIgnoredCommands, name)) {
+    space_ = true;
+    return;
+  }
+  for (const auto& [command, means] : kSignCommands)
+    if (command == name) return add(TokenType::kSign, std::string(means));
+  if (is_one_of(kFunctions, name) || is_one_of(kConstructions, name)) return add(TokenType::kCommand, name);
+  add(TokenType::kLetter, name.starts_with("var") && name.size() > 5 ? name.substr(3) : name);
+}
+
+// Whether nothing that would be computed with stands there: "2cm" is no length in "2cm+m^2".
+bool Lexer::ends_value(std::size_t at) const {
+  at = text_.find_first_not_of(" .", at);
+  return at == std::string::npos || std::string_view(",;)}]$").find(text_[at]) != std::string_view::npos;
+}
+
+// Letters side by side: a word where it is known, else one letter each.
+void Lexer::word() {
+  std::size_t end = at_;
+  while (end < text_.size() && is_letter(text_[end])) ++end;
+  const std::string name = text_.substr(at_, end - at_);
+  std::size_t open = end;
+  while (open < text_.size() && text_[open] == ' ') ++open;
+  const bool called = open < text_.size() && text_[open] == '(';
+  const TokenType last = out_.all.empty() ? TokenType::kEnd : out_.all.back().type;
+  const bool closed = last == TokenType::kSign &&
+                      (out_.all.back().text == ")" || out_.all.back().text == "}" || out_.all.back().text == "degree");
+  const bool behind =
+      last == TokenType::kNumber || closed || (space_ && (last == TokenType::kLetter || last == TokenType::kCommand));
+  if (name == "and" || name == "or") {
+    add(TokenType::kSign, "and");
+  } else if (name == "percent" || name == "pct" || name == "percentage") {
+    add(TokenType::kSign, "%");
+  } else if (name == "pi" || (name == "sqrt" && called) || (called && is_one_of(kFunctions, name))) {
+    add(TokenType::kCommand, name);
+  } else if (behind && name.size() > 1 && is_one_of(kUnits, name) && (name.size() > 2 || ends_value(end))) {
+    add(TokenType::kText, name);
+  } else {
+    for (; at_ < end; ++at_) add(TokenType::kLetter, text_.substr(at_, 1));
+  }
+  at_ = end;
+}
+
+void Lexer::sign() {
+  const char c = text_[at_];
+  for (const std::string_view two : {"<=", ">=", "!=", "**", "+-", ":="})
+    if (rest().starts_with(two)) {
+      at_ += 2;
+      return add(TokenType::kSign, two == "**" ? "^" : two == ":=" ? "=" : std::string(two));
+    }
+  if (c == '(' || c == '[') ++depth_;
+  if (c == ')' || c == ']') --depth_;
+  ++at_;
+  if (std::string_view("()[]{}|+-*/:^_!%=<>,;&'").find(c) != std::string_view::npos)
+    return add(TokenType::kSign, std::string(1, c));
+  if (c == '.' || c == '$' || c == '?') {
+    space_ = true;
+    return;
+  }
+  out_.fault = "a sign of no formula";
+}
+
+Tokens Lexer::read() {
+  while (at_ < text_.size() && out_.fault.empty() && out_.all.size() <= kMaxTokens) {
+    const char c = text_[at_];
+    if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '~') {
+      space_ = true;
+      ++at_;
+    } else if (is_digit(c) || (c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]))) {
+      number();
+    } else if (is_letter(c)) {
+      word();
+    } else if (c == '\\') {
+      command();
+    } else {
+      sign();
+    }
+  }
+  add(TokenType::kEnd, "");
+  return std::move(out_);
+}
+
+}  // namespace
+
+Tokens tokens_of(std::string_view text) { return Lexer(with_single_backslashes(with_plain_signs(text))).read(); }
+
+}  // namespace magister::math

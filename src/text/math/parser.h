@@ -1,0 +1,22 @@
+// A formula's text as a tree, or why it is none. Bounds: 64 kB of text, 4096 tokens, 200 levels.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "text/math/lexer.h"
+#include "text/math/tree.h"
+
+namespace magister::math {
+
+constexpr std::size_t kMaxText = 65536;
+constexpr int kMaxDepth = 200;
+
+struct Parsed {
+  TreePtr tree;       // null: not read
+  std::string fault;  // why it was not
+};
+
+Parsed parse_formula(std::string_view text);
+
+}  // namespace magister::math

@@ -1,0 +1,86 @@
+// See verify.h.
+#include "text/math/verify.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+
+#include "text/math/compare.h"
+
+namespace magister::math {
+namespace {
+
+std::string without_spaces(std::string_view text) {
+  std::string out(text);
+  std::erase_if(out, [](unsigned char c) { return std::isspace(c) != 0; });
+  return out;
+}
+
+std::uint64_t hash_of(std::string_view gold, std::string_view answer) {  // FNV-1a
+  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const std::string_view text : {gold, std::string_view("\0", 1), answer})
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  return hash;
+}
+
+// "C" of "C" and "(C)"; 0: it is no choice of several.
+char choice_of(std::string_view text) {
+  std::string letters = without_spaces(text);
+  std::erase_if(letters, [](char c) { return c == '(' || c == ')' || c == '.' || c == '*'; });
+  return letters.size() == 1 && letters[0] >= 'A' && letters[0] <= 'J' ? letters[0] : '\0';
+}
+
+// The last capital letter that stands alone behind "answer", or at the text's end or beginning.
+char chosen_in(std::string_view text) {
+  const auto letter_at = [&](std::size_t at) {
+    const auto joins = [&](std::size_t place) {
+      return place < text.size() && std::isalnum(static_cast<unsigned char>(text[place])) != 0;
+    };
+    const bool alone = text[at] >= 'A' && text[at] <= 'J' && !(at > 0 && joins(at - 1)) && !joins(at + 1);
+    // "A" is a word, too.
+    return alone && !(text[at] == 'A' && at + 2 < text.size() && text[at + 1] == ' ' &&
+                      std::islower(static_cast<unsigned char>(text[at + 2])) != 0);
+  };
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (const std::size_t word = low.rfind("answer"); word != std::string::npos)
+    for (std::size_t at = word + 6; at < std::min(text.size(), word + 56); ++at)
+      if (letter_at(at)) return text[at];
+  std::size_t last = text.size();
+  while (last > 0 && std::isalnum(static_cast<unsigned char>(text[last - 1])) == 0) --last;
+  if (last > 0 && letter_at(last - 1)) return text[last - 1];
+  return !text.empty() && letter_at(0) ? text[0] : '\0';
+}
+
+}  // namespace
+
+Verdict verify(std::string_view gold, std::string_view answer) {
+  Verdict verdict;
+  verdict.gold = read_gold(gold);
+  verdict.answer = read_answer(answer);
+  const char choice = choice_of(gold);
+  if (choice != '\0' && answer.find("\\boxed") == std::string_view::npos && chosen_in(answer) != '\0') {
+    verdict.answer = {std::string(1, chosen_in(answer)), nullptr, ""};
+    verdict.right = choice == chosen_in(answer);
+    verdict.why = "the letter of a choice";
+    return verdict;
+  }
+  const Reading &of_gold = verdict.gold, &of_answer = verdict.answer;
+  if (!of_gold.formula.empty() && without_spaces(of_gold.formula) == without_spaces(of_answer.formula)) {
+    verdict.right = true;
+    verdict.why = "the same text";
+  } else if (!of_gold.tree) {
+    verdict.why = "the gold answer is not read: " + of_gold.fault;
+  } else if (!of_answer.tree) {
+    verdict.why = "the answer is not read: " + of_answer.fault;
+  } else {
+    Comparer comparer(hash_of(of_gold.formula, of_answer.formula));
+    Comparison found = comparer.compare(of_gold.tree, of_answer.tree);
+    verdict.right = found.equal;
+    verdict.why = std::move(found.why);
+  }
+  return verdict;
+}
+
+}  // namespace magister::math
