@@ -239,6 +239,17 @@ class Evaluate(unittest.TestCase):
         with h5py.File(world.results("digits").with_name("score.h5")) as file:
             self.assertEqual(list(zip(cases, file["score/value"][:])), [(case, float(case[2])) for case in cases])
 
+    def test_answers_by_value(self):
+        """The rule math_verify, in a score task and what evaluates it: values, classes of equal answers, the same bytes on 1 and 2 ranks."""
+        cases = [("$\\frac{1}{2}$", "so it is \\boxed{0.5}", 1), ("$(x+1)^2$", "$x^2+2x+1$", 1), ("#### 1,234", "The answer is 1234.", 1), ("$\\{1,2\\}$", "$2$ and $1$", 1), ("$y=2x+1$", "$2x-y+1=0$", 1), ("$\\frac{1+\\sqrt{5}}{2}$", "2", 0), ("7", "no number", 0),
+                 ("$10^{10^{10}}$", "\\boxed{1}", 0)] * 8
+        world = tiny_world.World(self.folder / "by-value", records=1, model="none", text=SHORT.replace("verifier: math,", "verifier: math, rule: math_verify,"), results=("score.h5", "evaluation.h5", "evaluation.json"))
+        world.data.write_text("".join(json.dumps({"id": str(i), "completion": text, "solution": gold}) + "\n" for i, (gold, text, _) in enumerate(cases)))
+        self.assertEqual(world.complete("one", 1), world.complete("two", 2))
+        with h5py.File(world.results("one").with_name("score.h5")) as file:
+            self.assertEqual(list(file["score/value"][:]), [float(value) for *_, value in cases])
+            self.assertEqual(list(file["score/answer_class"][:8]), [0, 0, 0, 0, 0, 0, -1, 0])
+
     def test_what_stands_beside_the_evaluation_is_missed(self):
         for name in ("evaluation.json", "strict.csv"):
             path = self.world.results("one").with_name(name)

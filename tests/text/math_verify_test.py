@@ -3,11 +3,13 @@
 alike, and at most 3 of 1,000 where Math-Verify says no and the rule yes, but for what stands in MISTAKES, where Math-Verify is wrong; then pairs whose
 verdict is written down: the forms of GSM8K, MATH, AIME and multiple choice, mistakes of Math-Verify, bounds, texts that are none.
 usage: math_verify_test.py [NUMBER OF PAIRS [SEED]]. Without a number 640, which take Math-Verify about ten seconds; 3,200 are asked for before a release.
-MAGISTER_TEST_SEED chooses others."""
+MAGISTER_TEST_SEED chooses others.   math_verify_test.py --own FOLDER: on the pairs of Math-Verify's own tests, in a clone of its repository; not part of CI."""
+import ast
 import collections
 import json
 import logging
 import os
+import pathlib
 import random
 import re
 import signal
@@ -136,7 +138,29 @@ def check_classes():
     assert len(set(classes[:4])) == 1 and len(set(classes[4:6])) == 1 and len(set(classes[6:8])) == 1 and len(set(classes)) == 4 and classes[8] is None, classes
 
 
+def own_pairs(folder):
+    """What its tests are parametrized with: every tuple that begins with two texts."""
+    out = []
+    for path in sorted(pathlib.Path(folder, "tests").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Tuple) and len(node.elts) >= 3 and all(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in node.elts[:2]) and isinstance(node.elts[2], ast.Constant):
+                out.append((node.elts[0].value, node.elts[1].value))
+    return out
+
+
+def compare_on_its_own_tests(folder):
+    pairs = own_pairs(folder)
+    theirs, ours = [oracle(*pair) for pair in pairs], [bool(score) for score, *_ in ask(pairs)]
+    unlike = [(pair, other) for pair, one, other in zip(pairs, theirs, ours) if bool(one) != other]
+    for (gold, text), other in unlike:
+        print(f"  {gold[-80:]!r} and {text[-80:]!r}: {'yes' if other else 'no'}, Math-Verify the other way")
+    print(f"{len(pairs)} pairs of its own tests: {len(pairs) - len(unlike)} alike")
+    assert len(pairs) > 150 and len(unlike) <= 0.03 * len(pairs)
+
+
 def main():
+    if sys.argv[1:2] == ["--own"]:
+        return compare_on_its_own_tests(sys.argv[2])
     logging.disable(logging.CRITICAL)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 640
     seed = int(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("MAGISTER_TEST_SEED", "1"))

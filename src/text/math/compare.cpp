@@ -263,8 +263,12 @@ Comparison Comparer::relations(const Tree& gold, const Tree& answer) {
 
 namespace {
 
+// Products of larger ones, or of more, would be trees without an end.
+constexpr std::size_t kMaxFactorRows = 6;
+constexpr int kMaxMatrixProducts = 3;
+
 // Sums, products and multiples of matrices are worked out first.
-TreePtr as_matrix(const TreePtr& tree) {
+TreePtr as_matrix(const TreePtr& tree, int& products) {
   if (tree->kind == Kind::kMatrix) return tree;
   const auto entrywise = [](const TreePtr& matrix, const auto& change) {
     std::vector<TreePtr> rows;
@@ -277,15 +281,15 @@ TreePtr as_matrix(const TreePtr& tree) {
     return tree_of(Kind::kMatrix, std::move(rows));
   };
   if (tree->kind == Kind::kNegative) {
-    const TreePtr inside = as_matrix(tree->parts[0]);
+    const TreePtr inside = as_matrix(tree->parts[0], products);
     return inside ? entrywise(inside, [](const TreePtr& one, std::size_t,
                                          std::size_t) { return tree_of(Kind::kNegative, {one}); })
                   : nullptr;
   }
   if (tree->kind != Kind::kSum && tree->kind != Kind::kProduct) return nullptr;
-  TreePtr all = as_matrix(tree->parts[0]), factor = all ? nullptr : tree->parts[0];
+  TreePtr all = as_matrix(tree->parts[0], products), factor = all ? nullptr : tree->parts[0];
   for (std::size_t i = 1; i < tree->parts.size(); ++i) {
-    const TreePtr next = as_matrix(tree->parts[i]);
+    const TreePtr next = as_matrix(tree->parts[i], products);
     if (tree->kind == Kind::kSum) {
       if (!all || !next || all->parts.size() != next->parts.size() ||
           all->parts[0]->parts.size() != next->parts[0]->parts.size())
@@ -298,7 +302,9 @@ TreePtr as_matrix(const TreePtr& tree) {
     } else if (!all) {
       all = next;
     } else {
-      if (all->parts[0]->parts.size() != next->parts.size()) return nullptr;
+      if (all->parts[0]->parts.size() != next->parts.size() || next->parts.size() > kMaxFactorRows ||
+          ++products > kMaxMatrixProducts)
+        return nullptr;
       std::vector<TreePtr> rows;
       for (const TreePtr& row : all->parts) {
         std::vector<TreePtr> made;
@@ -316,6 +322,11 @@ TreePtr as_matrix(const TreePtr& tree) {
   if (!all || !factor) return all;
   return entrywise(
       all, [&](const TreePtr& one, std::size_t, std::size_t) { return tree_of(Kind::kProduct, {factor, one}); });
+}
+
+TreePtr as_matrix(const TreePtr& tree) {
+  int products = 0;
+  return as_matrix(tree, products);
 }
 
 }  // namespace

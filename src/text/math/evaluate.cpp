@@ -24,6 +24,9 @@ bool spend(Budget& budget, std::int64_t steps = 1) {
   return budget.steps >= 0;
 }
 
+// Steps for an operation with numbers so long.
+std::int64_t steps_of(const Rational& number) { return static_cast<std::int64_t>(bits(number) / 128); }
+
 Exact bounded(Rational number) { return bits(number) <= kExactBits ? Exact(std::move(number)) : std::nullopt; }
 
 std::optional<long> small_integer(const Rational& number, long most) {
@@ -114,18 +117,21 @@ std::optional<Rational> exact_value(const Tree& tree, Budget& budget) {
   std::vector<Rational> of;
   for (const TreePtr& part : tree.parts) {
     Exact value = exact_value(*part, budget);
-    if (!value) return std::nullopt;
+    if (!value || !spend(budget, steps_of(*value))) return std::nullopt;
     of.push_back(std::move(*value));
   }
   Rational all = of[0];
   switch (tree.kind) {
     case Kind::kSum:
-      for (std::size_t i = 1; i < of.size(); ++i) all += of[i];
-      return bounded(all);
+      for (std::size_t i = 1; i < of.size(); ++i) {
+        all += of[i];
+        if (bits(all) > kExactBits || !spend(budget, steps_of(all))) return std::nullopt;
+      }
+      return all;
     case Kind::kProduct:
       for (std::size_t i = 1; i < of.size(); ++i) {
         all *= of[i];
-        if (bits(all) > kExactBits) return std::nullopt;
+        if (bits(all) > kExactBits || !spend(budget, steps_of(all))) return std::nullopt;
       }
       return all;
     case Kind::kNegative:
@@ -189,7 +195,7 @@ Value power(const Complex& base, const Complex& exponent, Budget& budget) {
     budget.why = "a power too large to compute with";
     return std::nullopt;
   }
-  spend(budget, 8);
+  spend(budget, n ? 8 : 50);
   if (n) {
     mpc_pow_si(out.get(), base.get(), *n, MPC_RNDNN);
   } else {
@@ -240,7 +246,7 @@ Value real_call(const std::string& name, const std::vector<Complex>& of, Budget&
     budget.why = name + " has no value here";
     return std::nullopt;
   }
-  spend(budget, 20);
+  if (name == "factorial") spend(budget, 200);
   return checked(std::move(out), budget);
 }
 
@@ -262,7 +268,7 @@ Value binomial(const Complex& n, const Complex& k, Budget& budget) {
 }
 
 Value call(const std::string& name, const std::vector<Complex>& of, Budget& budget) {
-  if (!spend(budget, 20)) return std::nullopt;
+  if (!spend(budget, name == "abs" || name == "root" ? 1 : 100)) return std::nullopt;
   Complex out;
   if (name == "abs") {
     mpc_abs(out.real(), of[0].get(), MPFR_RNDN);

@@ -41,6 +41,8 @@ std::size_t behind_braces(std::string_view text, std::size_t open) {
 
 std::vector<Found> boxes(std::string_view text) {
   constexpr std::string_view kBoxed = "\\boxed";
+  constexpr int kMaxOpenBoxes = 20;  // that do not close
+  int open_boxes = 0;
   std::vector<Found> all;
   for (std::size_t at = text.find(kBoxed); at != kNone; at = text.find(kBoxed, at)) {
     std::size_t open = at + kBoxed.size();
@@ -49,6 +51,7 @@ std::vector<Found> boxes(std::string_view text) {
     if (open < text.size() && text[open] == '{') {
       const std::size_t end = behind_braces(text, open);
       if (end == kNone) {
+        if (++open_boxes > kMaxOpenBoxes) break;
         at = open;
         continue;
       }
@@ -80,24 +83,27 @@ constexpr Environment kEnvironments[] = {{"$$", "$$", false},
 
 // Where the environment closes: not at "\$", and those of one line before its end.
 std::size_t closing(std::string_view text, std::size_t from, const Environment& kind) {
-  for (std::size_t at = text.find(kind.close, from); at != kNone; at = text.find(kind.close, at + 1)) {
-    if (kind.close[0] == '$' && at > 0 && text[at - 1] == '\\') continue;
-    return kind.one_line && text.substr(from, at - from).find('\n') != kNone ? kNone : at;
-  }
+  for (std::size_t at = text.find(kind.close, from); at != kNone; at = text.find(kind.close, at + 1))
+    if (kind.close[0] != '$' || at == 0 || text[at - 1] != '\\') return at;
   return kNone;
 }
 
 std::vector<Found> environments(std::string_view text) {
   std::vector<Found> all;
+  // Where a kind does not close, none that opens further on in the same stretch does: a text is gone over once for each kind.
+  std::size_t never_before[std::size(kEnvironments)] = {};
   for (std::size_t at = 0; at < text.size();) {
     std::size_t next = at + (starts_at(text, at, "\\$") || starts_at(text, at, "\\\\") ? 2 : 1);
-    for (const Environment& kind : kEnvironments) {
-      if (next != at + 1 || !starts_at(text, at, kind.open)) continue;
-      const std::size_t from = at + kind.open.size(), end = closing(text, from, kind);
+    for (std::size_t i = 0; i < std::size(kEnvironments) && next == at + 1; ++i) {
+      const Environment& kind = kEnvironments[i];
+      if (at < never_before[i] || !starts_at(text, at, kind.open)) continue;
+      const std::size_t from = at + kind.open.size();
+      const std::size_t stretch = kind.one_line ? std::min(text.find('\n', at), text.size()) : text.size();
+      const std::size_t end = from > stretch ? kNone : closing(text.substr(0, stretch), from, kind);
+      if (end == kNone) never_before[i] = stretch;
       if (end == kNone || end == from) continue;
       all.push_back({at, end + kind.close.size(), std::string(text.substr(from, end - from))});
       next = end + kind.close.size();
-      break;
     }
     at = next;
   }

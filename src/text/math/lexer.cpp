@@ -50,8 +50,8 @@ std::string with_single_backslashes(std::string text) {
 
 // How long what parts thousands is at the start of the text; 0: nothing does.
 std::size_t thousands_mark(std::string_view text) {
-  for (const std::string_view mark :
-       {"{,}", ",\\! ", "\\! ,", "\\,", "\\;", "\\ ", "~", " ", "'", "\\!,\\!", ",\\!", "\\!,", "\\!", "{{,}}"})
+  for (const std::string_view mark : {"{,}", " {, }", "{, }", ",\\! ", "\\! ,", "\\,", "\\;", "\\ ", "~", " ", "'",
+                                      "\\!,\\!", ",\\!", "\\!,", "\\!", "{{,}}"})
     if (text.starts_with(mark)) return mark.size();
   return 0;
 }
@@ -131,6 +131,7 @@ void Lexer::number() {
   } else if (rest().starts_with('.') && !rest().starts_with("..")) {
     ++at_;
   }
+  if (digits.size() > kMaxDigits) out_.fault = "a number of more than 2000 digits";
   add(TokenType::kNumber, digits);
 }
 

@@ -30,6 +30,7 @@ struct Tokens {
 
 // A formula of more is not read.
 constexpr std::size_t kMaxTokens = 4096;
+constexpr std::size_t kMaxDigits = 2000;
 
 Tokens tokens_of(std::string_view text);
 

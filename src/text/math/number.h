@@ -16,7 +16,7 @@ using Rational = mpq_class;
 
 constexpr mpfr_prec_t kBits = 220;
 // Fractions whose numerator or denominator would be longer are no longer exact.
-constexpr std::size_t kExactBits = 16384;
+constexpr std::size_t kExactBits = 8192;
 
 // "12", "0.250", ".5": digits with at most one point.
 Rational rational_of(std::string_view digits);

@@ -71,6 +71,16 @@ void draw(const Tree& tree, std::size_t depth, std::string& out) {
   for (const TreePtr& part : tree.parts) draw(*part, depth + 1, out);
 }
 
+void write(const Tree& tree, std::string& out) {
+  out += head_of(tree);
+  if (tree.parts.empty()) return;
+  for (std::size_t i = 0; i < tree.parts.size(); ++i) {
+    out += i == 0 ? "(" : ", ";
+    write(*tree.parts[i], out);
+  }
+  out += ")";
+}
+
 void gather(const Tree& tree, std::vector<std::string>& names) {
   if (tree.kind == Kind::kSymbol) names.push_back(tree.name);
   const bool folds = tree.kind == Kind::kCall && (tree.name == "total" || tree.name == "multiplied");
@@ -86,11 +96,9 @@ void gather(const Tree& tree, std::vector<std::string>& names) {
 }  // namespace
 
 std::string text_of(const Tree& tree) {
-  std::string out = head_of(tree);
-  if (tree.parts.empty()) return out;
-  out += "(";
-  for (std::size_t i = 0; i < tree.parts.size(); ++i) out += (i > 0 ? ", " : "") + text_of(*tree.parts[i]);
-  return out + ")";
+  std::string out;
+  write(tree, out);
+  return out;
 }
 
 std::string drawing_of(const Tree& tree) {
