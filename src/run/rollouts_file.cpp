@@ -8,6 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/unit_samples.h"
+#include "magister/run/unread_counts.h"
 
 namespace magister {
 namespace {
@@ -18,7 +19,7 @@ constexpr const char* kFormat = "magister.rollout";
 // All of it belongs to records: nothing has rows but the prompts.
 std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
   const std::uint64_t R = shape.num_records, texts = shape.cuts * shape.n;
-  return {
+  std::vector<ColumnSpec> columns = {
       {"/rollout/roll_in_id", ColumnType::kI32, R, shape.slots, "tokens of the text that is cut", "", Extent::kSamples},
       {"/rollout/roll_in_length", ColumnType::kU32, R, 0, "used slots of roll_in_id", "tokens", Extent::kSamples},
       {"/rollout/cut", ColumnType::kU32, R, shape.cuts, "tokens of the roll-in that stay before each cut", "tokens",
@@ -33,6 +34,9 @@ std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
       {"/rollout/preferred", ColumnType::kU8, R, texts,
        "continuations 2i and 2i + 1 of a cut were compared: 1 won, 0 lost; 2: had no other", "", Extent::kSamples},
       {"/rollout/mean_reward", ColumnType::kF32, R, 0, "mean over the record's continuations", "", Extent::kSamples}};
+  if (shape.unread)
+    columns.push_back({"/rollout/unread", ColumnType::kU8, R, texts, unread_comment(), "", Extent::kSamples});
+  return columns;
 }
 
 // What cannot be; empty: all is well.
@@ -45,6 +49,8 @@ std::string fault_of(const Rollouts& all, std::uint64_t n) {
     const Continuation& one = all.continuations[i];
     if (one.tokens.empty()) return fmt::format("continuation {} has no token", i);
     if (!std::isfinite(one.reward)) return fmt::format("the reward of continuation {} is {}", i, one.reward);
+    if (static_cast<std::size_t>(one.unread) >= kNumUnread)
+      return fmt::format("continuation {} was not compared for reason {}", i, static_cast<int>(one.unread));
     if (one.finish_reason > 1) return fmt::format("the finish_reason of continuation {} is {}", i, one.finish_reason);
     const std::size_t in_cut = i % n, other = i - in_cut + (in_cut ^ 1);
     const auto other_is = [&](Preferred preferred) {
@@ -74,12 +80,15 @@ RolloutShape shape_of(const ResultsReader& file) {
   shape.slots = width("/rollout/roll_in_id");
   shape.cuts = width("/rollout/cut");
   shape.n = width("/rollout/length") / shape.cuts;
+  shape.unread = file.find("/rollout/unread") != nullptr;
   return shape;
 }
 
 // Widths that belong together.
 std::optional<std::string> fault_of_columns(const ResultsReader& file) {
-  for (const ColumnSpec& wanted : own_columns({})) {
+  RolloutShape any;
+  any.unread = file.find("/rollout/unread") != nullptr;
+  for (const ColumnSpec& wanted : own_columns(any)) {
     const ColumnSpec* const column = file.find(wanted.path);
     if (column == nullptr || column->type != wanted.type || column->extent != wanted.extent)
       return fmt::format("dataset {} is missing or has another type than rollouts have", wanted.path);
@@ -113,10 +122,12 @@ Rollouts read_rollouts(const ResultsReader& file, const RolloutShape& shape, std
   const auto reason = numbers<std::uint8_t>(file, "/rollout/finish_reason", record, texts);
   const auto reward = numbers<float>(file, "/rollout/reward", record, texts);
   const auto preferred = numbers<std::uint8_t>(file, "/rollout/preferred", record, texts);
+  const auto unread = shape.unread ? numbers<std::uint8_t>(file, "/rollout/unread", record, texts)
+                                   : std::vector<std::uint8_t>(texts, 0);
   for (std::uint64_t i = 0; i < texts; ++i) {
     if (preferred[i] > 2) fault = fmt::format("continuation {} has preference {}", i, preferred[i]);
-    all.continuations.push_back(
-        {taken(ids, i * slots, length[i]), reason[i], reward[i], static_cast<Preferred>(preferred[i])});
+    all.continuations.push_back({taken(ids, i * slots, length[i]), reason[i], reward[i],
+                                 static_cast<Preferred>(preferred[i]), static_cast<Unread>(unread[i])});
   }
   if (fault.empty()) fault = fault_of(all, shape.n);
   return all;
@@ -160,7 +171,7 @@ std::vector<ColumnBytes> rollout_rows(const Rollouts& rollouts, const RolloutSha
   std::vector<TokenId> roll_in = rollouts.roll_in, ids(texts * slots, 0);
   roll_in.resize(slots, 0);
   std::vector<std::uint32_t> lengths;
-  std::vector<std::uint8_t> reasons, preferred;
+  std::vector<std::uint8_t> reasons, preferred, unread;
   std::vector<float> rewards;
   double sum = 0;
   for (std::size_t i = 0; i < texts; ++i) {
@@ -171,9 +182,10 @@ std::vector<ColumnBytes> rollout_rows(const Rollouts& rollouts, const RolloutSha
     reasons.push_back(one.finish_reason);
     rewards.push_back(one.reward);
     preferred.push_back(static_cast<std::uint8_t>(one.preferred));
+    unread.push_back(static_cast<std::uint8_t>(one.unread));
     sum += one.reward;
   }
-  return {
+  std::vector<ColumnBytes> rows = {
       samples_column("/rollout/roll_in_id", roll_in),
       samples_column("/rollout/roll_in_length",
                      std::vector<std::uint32_t>{static_cast<std::uint32_t>(rollouts.roll_in.size())}),
@@ -184,6 +196,8 @@ std::vector<ColumnBytes> rollout_rows(const Rollouts& rollouts, const RolloutSha
       samples_column("/rollout/reward", rewards),
       samples_column("/rollout/preferred", preferred),
       samples_column("/rollout/mean_reward", std::vector<float>{static_cast<float>(sum / static_cast<double>(texts))})};
+  if (shape.unread) rows.push_back(samples_column("/rollout/unread", unread));
+  return rows;
 }
 
 RolloutsFile::RolloutsFile(const std::string& path) : file_(path), units_(file_) {

@@ -88,23 +88,27 @@ std::vector<std::string> TextReward::needed(const Record& record) const {
   return right_answers(record, config_.rule.answer_field);
 }
 
-std::vector<double> TextReward::rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
-                                        const std::string& where, int num_threads, const std::function<void()>& alive) {
+TextRewards TextReward::rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
+                                const std::string& where, int num_threads, const std::function<void()>& alive) {
   if (model_) {
     if (!alone_) {
       group_ = make_single_process_group();
       pool_ = std::make_unique<ThreadPool>(num_threads);
       alone_.emplace(*model_, *group_, *pool_);
     }
-    return alone_->rewards(needed.at(0), texts, where, alive);
+    return {alone_->rewards(needed.at(0), texts, where, alive), {}};
   }
   if (judge_) {
     std::vector<std::string> answers;
     for (const WrittenText& text : texts) answers.push_back(text.text);
-    return judge_->grades(needed.at(0), answers, where, num_threads, alive);
+    return {judge_->grades(needed.at(0), answers, where, num_threads, alive), {}};
   }
-  std::vector<double> rewards;
-  for (const WrittenText& text : texts) rewards.push_back(verified(*verifier_, text.text, needed));
+  TextRewards rewards;
+  for (const WrittenText& text : texts) {
+    const Judged judged = verified(*verifier_, text.text, needed);
+    rewards.values.push_back(judged.score);
+    if (verifier_->tells_unread()) rewards.unread.push_back(judged.unread);
+  }
   return rewards;
 }
 

@@ -97,7 +97,7 @@ VerifierConfig read_verifier_config(ConfigNode& section, const std::string& kind
   ConfigNode of_math =
       section.only_if(kind == "math", "is given with another verifier; set verifier: math, or remove it");
   options.rule = static_cast<MathRule>(
-      chosen(of_math, "rule", {"auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed", "math_verify"}));
+      chosen(of_math, "rule", {"math_verify", "auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed"}));
   ConfigNode of_regex =
       section.only_if(regex, "is given without `verifier: regex` (only that searches for it); set it, or remove it");
   const bool has_group = read_pattern(of_regex, regex, options);
@@ -132,11 +132,15 @@ std::vector<std::string> right_answers(const Record& record, const std::string& 
   return all;
 }
 
-double verified(const Verifier& verifier, const std::string& completion, const std::vector<std::string>& answers) {
-  if (answers.empty()) return verifier.score(completion, "");
-  const bool right = std::any_of(answers.begin(), answers.end(),
-                                 [&](const std::string& answer) { return verifier.score(completion, answer) == 1.0; });
-  return right ? 1.0 : 0.0;
+Judged verified(const Verifier& verifier, const std::string& completion, const std::vector<std::string>& answers) {
+  if (answers.empty()) return verifier.judge(completion, "");
+  std::optional<Judged> wrong;
+  for (const std::string& answer : answers) {
+    const Judged one = verifier.judge(completion, answer);
+    if (one.score == 1.0) return one;
+    if (!wrong || one.unread == Unread::kNone) wrong = one;
+  }
+  return *wrong;
 }
 
 }  // namespace magister

@@ -251,7 +251,7 @@ bool same_math(std::string_view found, std::string_view answer, MathRule rule) {
     case MathRule::kMath:
     case MathRule::kBoxed:
       return same_latex(found, last_boxed(answer).value_or(std::string(answer)));
-    case MathRule::kMathVerify:  // of whole texts: matches()
+    case MathRule::kMathVerify:  // of whole texts: judge()
     case MathRule::kAuto:
       break;
   }
@@ -301,20 +301,22 @@ std::optional<std::string> Verifier::extract(std::string_view completion) const 
   return answer.empty() ? std::nullopt : std::optional(std::string(answer));
 }
 
-double Verifier::score(std::string_view completion, std::string_view answer) const {
-  return matches(completion, answer) ? 1.0 : 0.0;
+Judged Verifier::judge(std::string_view completion, std::string_view answer) const {
+  if (!tells_unread()) return {matches(completion, answer) ? 1.0 : 0.0, Unread::kNone};
+  const math::Verdict verdict = math::verify(answer, completion);
+  return {verdict.right ? 1.0 : 0.0, verdict.right ? Unread::kNone : verdict.unread};
 }
 
 bool Verifier::matches(std::string_view completion, std::string_view answer) const {
   if (!extracts()) return regex_->find(completion, false).has_value();
-  if (options_.kind == VerifierKind::kMath && options_.rule == MathRule::kMathVerify)
-    return math::verify(answer, completion).right;
   const std::optional<std::string> found = extract(completion);
   if (!found) return false;
   return options_.kind == VerifierKind::kMath ? same_math(*found, answer, options_.rule) : *found == stripped(answer);
 }
 
-std::optional<std::string> Verifier::answer_class(std::string_view completion) const {
+std::optional<std::string> Verifier::answer_class(std::string_view completion, std::string_view answer) const {
+  const char letter = tells_unread() ? math::chosen_letter(answer, completion) : '\0';
+  if (letter != '\0') return math_class(std::string_view(&letter, 1), options_.rule);
   std::optional<std::string> found = extract(completion);
   if (found && options_.kind == VerifierKind::kMath) found = math_class(*found, options_.rule);
   return found;

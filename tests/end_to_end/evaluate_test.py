@@ -240,15 +240,34 @@ class Evaluate(unittest.TestCase):
             self.assertEqual(list(zip(cases, file["score/value"][:])), [(case, float(case[2])) for case in cases])
 
     def test_answers_by_value(self):
-        """The rule math_verify, in a score task and what evaluates it: values, classes of equal answers, the same bytes on 1 and 2 ranks."""
+        """The rule math_verify, which `verifier: math` has without one, in a score task and what evaluates it: values, classes of equal answers, why a text was not compared; the same bytes on 1 and 2 ranks."""
         cases = [("$\\frac{1}{2}$", "so it is \\boxed{0.5}", 1), ("$(x+1)^2$", "$x^2+2x+1$", 1), ("#### 1,234", "The answer is 1234.", 1), ("$\\{1,2\\}$", "$2$ and $1$", 1), ("$y=2x+1$", "$2x-y+1=0$", 1), ("$\\frac{1+\\sqrt{5}}{2}$", "2", 0), ("7", "no number", 0),
-                 ("$10^{10^{10}}$", "\\boxed{1}", 0)] * 8
-        world = tiny_world.World(self.folder / "by-value", records=1, model="none", text=SHORT.replace("verifier: math,", "verifier: math, rule: math_verify,"), results=("score.h5", "evaluation.h5", "evaluation.json"))
+                 ("$10^{10^{10}}$", "\\boxed{1}", 0), (12345678901234567890123, "It is 12,345,678,901,234,567,890,123.", 1), (12345678901234567890123, "\\boxed{12345678901234567890124}", 0), ([3, 2], "so $x = 2$", 1), ("\\$1,234", "He pays $1,234.00", 1),
+                 ("B", "Of 3 the answer is (B).", 1)] * 8
+        world = tiny_world.World(self.folder / "by-value", records=1, model="none", text=SHORT, results=("score.h5", "evaluation.h5", "evaluation.json"))
         world.data.write_text("".join(json.dumps({"id": str(i), "completion": text, "solution": gold}) + "\n" for i, (gold, text, _) in enumerate(cases)))
-        self.assertEqual(world.complete("one", 1), world.complete("two", 2))
+        by_two = world.complete("one", 2)
+        world.forget("one")
+        self.assertEqual(world.complete("one", 1), by_two)
         with h5py.File(world.results("one").with_name("score.h5")) as file:
             self.assertEqual(list(file["score/value"][:]), [float(value) for *_, value in cases])
-            self.assertEqual(list(file["score/answer_class"][:8]), [0, 0, 0, 0, 0, 0, -1, 0])
+            self.assertEqual(list(file["score/answer_class"][:13]), 6 * [0] + [-1] + 6 * [0])
+            self.assertEqual(list(file["score/unread"][:]), 8 * [0, 0, 0, 0, 0, 0, 1, 6, 0, 0, 0, 0, 0])
+        reasons = {"nothing_found": 8, "not_read": 0, "too_long": 0, "gold_not_read": 0, "not_comparable": 0, "not_computed": 8}
+        folder = world.results("one").parent
+        self.assertEqual(json.loads((folder / "evaluation.json").read_text())["methods"]["score"]["unread"], reasons)
+        (told,) = [event for event in map(json.loads, (folder / "run.jsonl").read_text().splitlines()) if event["event"] == "unread"]
+        self.assertEqual({key: told[key] for key in ("task", "compared", *reasons)}, {"task": "score", "compared": 88, **reasons})
+        for name in ("score.h5", "evaluation.h5"):
+            subprocess.run([tiny_world.PROGRAM, "check", folder / name], check=True, capture_output=True)
+
+    def test_a_rule_of_the_harness_tells_no_reasons(self):
+        world = tiny_world.World(self.folder / "by-name", records=1, model="none", text=SHORT.replace("verifier: math,", "verifier: math, rule: gsm8k_flexible,"), results=("score.h5", "evaluation.h5", "evaluation.json"))
+        write_solutions(world.data)
+        world.complete("one", 1)
+        with h5py.File(world.results("one").with_name("score.h5")) as file:
+            self.assertNotIn("unread", file["score"])
+        self.assertNotIn("unread", json.loads(world.results("one").with_name("evaluation.json").read_text())["methods"]["score"])
 
     def test_what_stands_beside_the_evaluation_is_missed(self):
         for name in ("evaluation.json", "strict.csv"):

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import h5py
+import math_verify
 import numpy
 import peft
 import torch
@@ -409,6 +410,30 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
         print("reward", numpy.round(found["reward"], 2))
         self.assertLess(found["reward"][:4].mean(), 0.3)
         self.assertGreater(found["reward"][-4:].mean(), 0.6)
+
+    def test_rewards_by_value(self):
+        """`verifier: math` is Math-Verify's verdict on the texts that were written, any of several answers will do; why a text was not compared stands in the logs; the same on 1 and 2 ranks."""
+        golds = ["12", "$345$", "#### 5", "\\boxed{2}", "x"]
+        self.write([{"id": f"p{i}", "text": text, "answer": golds} for i, text in enumerate(PROMPTS)])
+        keys = [G + "reward.verifier=math", T + "steps=3"]
+        text, self.world.text = self.world.text, self.world.text.replace(', pattern: "[0-9a-e]"', "")
+        try:
+            self.train("value", 1, *keys)
+            self.train("values", 2, *keys)
+        finally:
+            self.world.text = text
+        self.assertEqual(self.content("value")[1:], self.content("values")[1:])
+        found = [text for texts in self.rollouts("value").values() for text in texts]
+        for text in found:
+            if re.search("[\u3000-\ud7ff\uff00-\uffee][-0-9.(]", text["text"]):
+                continue  # to Math-Verify no number begins behind an ideograph
+            right = any(math_verify.verify(math_verify.parse(gold, parsing_timeout=None), math_verify.parse(text["text"], parsing_timeout=None), timeout_seconds=None) for gold in golds)
+            self.assertEqual(text["reward"], float(right), text["text"])
+            self.assertFalse(text["reward"] and "unread" in text)
+        self.assertTrue({0.0, 1.0} <= {text["reward"] for text in found} and any(text.get("unread") == "nothing_found" for text in found))
+        step = [event for event in map(json.loads, (self.world.results("value").parent / "run.jsonl").read_text().splitlines()) if event["event"] == "step"][-1]
+        last = [text.get("unread") for text in self.rollouts("value")[2]]
+        self.assertEqual({reason: count for reason, count in step["unread"].items() if count}, {reason: last.count(reason) for reason in set(last) - {None}})
 
     def test_what_is_refused(self):
         # Faults of the experiment are told all at once.

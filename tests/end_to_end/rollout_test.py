@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import h5py
+import math_verify
 import numpy
 import torch
 from tokenizers import Tokenizer
@@ -106,6 +107,30 @@ class Rollout(unittest.TestCase):
         self.assertLess(abs(numpy.mean(cuts) - 0.5), 4 / (12 * len(cuts)) ** 0.5)
         self.assertGreater(len({tuple(one[0]) for *_, parts in got for _, texts in parts for one in texts}), 60)
         print(f"{len(got)} records, {wins} pairs of unlike reward, cuts at {numpy.mean(cuts):.2f} of their texts on average")
+
+    def test_rewards_by_value(self):
+        """`verifier: math`: Math-Verify's verdict on the whole texts; why one was not compared stands beside its reward and, in sums, in the log; the same on 1 and 2 ranks."""
+        data = self.folder / "sums.jsonl"
+        data.write_text("".join(json.dumps({"id": f"v{index}", "text": record, "answer": "12"}) + "\n" for index, record in enumerate(self.records)))
+        task = {"dataset": {"path": str(data), "key": "id"}, "cuts": 3, "n": 3, "temperature": 1.5, "reward": {"verifier": "math"}}
+        path, other = self.run_it("value", task), self.run_it("values", task, ranks=2)
+        with h5py.File(path) as file, h5py.File(other) as beside:
+            unread = file["rollout/unread"][()]
+            for key in file["rollout"]:
+                self.assertTrue(numpy.array_equal(file[f"rollout/{key}"][()], beside[f"rollout/{key}"][()]), key)
+        gold, right = math_verify.parse("12", parsing_timeout=None), 0
+        for record, (_, roll_in, parts) in enumerate(self.read(path, 3, 3)):
+            for i, (cut, (tokens, reward, *_)) in enumerate((cut, one) for cut, texts in parts for one in texts):
+                written = self.tokenizer.decode(roll_in[:cut] + tokens)
+                if re.search("[\u3000-\ud7ff\uff00-\uffee][-0-9.(]", written):
+                    continue  # to Math-Verify no number begins behind an ideograph
+                self.assertEqual(reward, float(math_verify.verify(gold, math_verify.parse(written, parsing_timeout=None), timeout_seconds=None)), written)
+                self.assertTrue(reward == 0 or unread[record, i] == 0)
+                right += reward
+        self.assertTrue(0 < right < unread.size and (unread == 1).any())
+        (told,) = [event for event in map(json.loads, (path.parent / "run.jsonl").read_text().splitlines()) if event["event"] == "unread"]
+        self.assertEqual((told["compared"], told["nothing_found"]), ((unread == 0).sum(), (unread == 1).sum()))
+        subprocess.run([tiny_world.PROGRAM, "check", path], check=True, capture_output=True)
 
     def test_stop_texts_may_begin_before_the_cut(self):
         task = {"max_new_tokens": 24, "cuts": 24, "n": 1, "ignore_eos": True, "reward": {"verifier": "regex", "pattern": "."}}

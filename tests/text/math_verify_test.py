@@ -21,11 +21,12 @@ import math_pairs
 from math_verify import parse, verify
 
 PROBE = os.path.join(os.environ["MAGISTER_BUILD_DIR"], "tests", "text", "verifier_probe")
-MATH, MATH_VERIFY = 1, 5
+MATH, MATH_VERIFY = 1, 0
+MILLISECONDS = 10  # at most, for any pair
 # Where Math-Verify says no to what is right: in which texts, and what it does there.
 MISTAKES = [
     (r"[a-zA-Z]\(\d", "f(3) = n is n: a number stands left of ="),
-    (r"\\\[ .*(text|mbox|mathrm)\{", "a unit in \\[ \\] is a variable"),
+    (r"\\[\[(] .*(text|mbox|mathrm)\{", "a unit in \\[ \\] or \\( \\) is a variable"),
     ("\u20ac", "a euro sign in a formula"),
     (r"\\(times|cdot) 10\^", "a decimal times a power of ten that is a whole number"),
     (r"dollars\}", "the unit `dollars` is a product of letters"),
@@ -51,6 +52,29 @@ def ask(pairs):
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(pairs), (len(answers), len(pairs))
     return answers
+
+
+def judge(pairs):
+    """-> (score, why it was not compared, milliseconds of CPU time) of each."""
+    lines = "".join(json.dumps({"kind": MATH, "rule": MATH_VERIFY, "completion": text, "answer": gold, "judge": True}) + "\n" for gold, text in pairs)
+    done = subprocess.run([PROBE], input=lines.encode("utf-8", "surrogatepass"), stdout=subprocess.PIPE, check=True, timeout=600)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(pairs), (len(answers), len(pairs))
+    return answers
+
+
+def check_time_and_verdicts(pairs, what):
+    """Twice: the same, and no pair takes longer than it may (another process may take the CPU's caches meanwhile: the faster of two or three)."""
+    first, second = judge(pairs), judge(pairs)
+    assert [one[:2] for one in first] == [one[:2] for one in second]
+    times = [min(a[2], b[2]) for a, b in zip(first, second)]
+    slow = [i for i, time_of in enumerate(times) if time_of > MILLISECONDS]
+    for i, again in zip(slow, judge([pairs[i] for i in slow])):
+        times[i] = min(times[i], again[2])
+    worst = max(range(len(pairs)), key=times.__getitem__)
+    print(f"{len(pairs)} {what}: the slowest took {times[worst]:.2f} ms, all {sum(times) / 1000:.2f} s")
+    assert times[worst] <= MILLISECONDS, (times[worst], pairs[worst][0][:200], pairs[worst][1][:200])
+    return first
 
 
 def compare_with_math_verify(count, seed):
@@ -118,13 +142,41 @@ def check_written_pairs():
 
 
 def check_bounds():
-    pairs = [(f"${one}$", f"\\boxed{{{other}}}") for one in BOUNDS for other in (one, "1", "x")]
-    begin = time.monotonic()
-    answers = ask(pairs)
-    print(f"{len(pairs)} pairs at bounds: {sum(score for score, *_ in answers):.0f} right, {time.monotonic() - begin:.2f} s")
-    assert answers == ask(pairs)
-    for gold, text, value in [("$10^{10^{10}}$", "$10^{10^{10}}$", 1), ("$10^{10^{10}}$", "$10^{10^{11}}$", 0), ("$1000000!$", "$1000001!$", 0), ("$\\sin(10^{1000})$", "$0$", 0)]:
-        assert ask([(gold, text)])[0][0] == value, (gold, text)
+    answers = check_time_and_verdicts([(f"${one}$", f"\\boxed{{{other}}}") for one in BOUNDS for other in (one, "1", "x")], "pairs at bounds")
+    for gold, text, value, why in [("$10^{10^{10}}$", "$10^{10^{10}}$", 1, "compared"), ("$10^{10^{10}}$", "$10^{10^{11}}$", 0, "not_computed"), ("$1000000!$", "$1000001!$", 0, "not_computed"), ("$\\sin(10^{1000})$", "$0$", 0, "not_computed"),
+                                   ("$5$", "none here", 0, "nothing_found"), ("$5$", "\\boxed{\\frac{1}{}", 0, "not_read"), ("$5$", "\\boxed{" + "(" * 300 + "5" + ")" * 300 + "}", 0, "too_long"), ("$5$", "5 " * 40000, 0, "too_long"),
+                                   ("about five people, I think", "5", 0, "gold_not_read"), ("$5$", "$(1,2)$", 0, "not_comparable"), ("$5$", "$\\frac{1}{0}$", 0, "not_computed"), ("$5$", "$6$", 0, "compared"), ("$\\{1, 10^{10^{10}}\\}$", "$\\{1, 10^{10^{11}}\\}$", 0, "not_computed"),
+                                   ("$\\{1, 2\\}$", "$\\{1, 3\\}$", 0, "compared"), ("$x=5$", "$x>5$", 0, "compared")]:
+        score, reason, _ = judge([(gold, text)])[0]
+        assert (score, reason) == (value, why), (gold[:80], text[:80], score, reason)
+    return answers
+
+
+# What grows with a text where it is written again and again, closes or does not.
+FRAGMENTS = ["$", "$$", "\\[", "\\(", "\\boxed{", "\\boxed{1}", "\\boxed{1} and ", "{", "}", "(", ")", "(1+", "1+", "(1)", "-", "- ", "1 ", "1,", "1/", "/", "\\frac{", "\\frac{1}{", "2\\frac{", "\\frac12", "2\\frac{2}{3}", "\\sqrt{", "\\sqrt[", "\\text{", "\\text{a}", "\\mathrm", "\\left",
+             "\\left(", "\\begin{pmatrix}", "\\begin{pmatrix}1&", "&", "\\\\", "|", "|x|", "x", "x^", "x_", "x_{", "x!", "5%", "\\%", "x/", "x+", "f(x", "f(", "f(x)", "\\sin", "\\sin(", "\\sin x ", "\\log_", "\\ln ", "2^", "2^{", "10^{", "99999!", "99999999", "1.5e5", "e", "\\cup", "[1,2]\\cup", "(1,2),", "\\{1,", "\\{", "x=1,", "x<", "x<1<",
+             "x=", "=", "\\pm", "\\pm x", "answer ", "The answer is ", "Final answer: 1 ", "#### ", "####1", "\u2212", "\u20135", "\u00e9", "\U0001F600", "\u6570", " ", "\n", "\t1", "\\", "\\$", "A ", "(A) ", "\\sum_{k=1}^{999}", "\\binom{1048576}{2000}", "2000!,", "\\lcm(", "\\tan(10^{99}i)", "\\arcsin(", "\\overline{", "0.\\overline{3}", "\\cdot", "5\\text{cm}", "1{,}", "1\\,"]
+
+
+def mutated(rng, text):
+    for _ in range(rng.randint(1, 6)):
+        at, end = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
+        part = rng.choice([rng.choice(FRAGMENTS), text[at:end], chr(rng.choice([rng.randint(0, 127), rng.randint(0, 0x2fff), rng.randint(0x1f300, 0x1f6ff)]))])
+        choice = rng.random()
+        text = text[:at] + text[end:] if choice < 0.3 else text[:at] + part + text[at:] if choice < 0.9 else text[:at] + part * rng.randint(2, 60) + text[at:]
+    return text[:70000]
+
+
+def check_any_text(seed):
+    """No text ends a run, none takes long: fragments over and over up to the bound of 64 kB, mixtures of them, and pairs that are spoilt."""
+    rng = random.Random(seed)
+    long_ones = [one * (65000 // len(one.encode("utf-8", "surrogatepass"))) for one in FRAGMENTS] + ["".join(rng.choices(rng.sample(FRAGMENTS, rng.randint(2, 6)), k=3000))[:20000] for _ in range(150)]
+    pairs = [pair for one in long_ones for pair in ((one, one), ("$x^2$", f"\\boxed{{{one}}}"), (f"${one[:20000]}$", f"${one[:20001]}$"))]
+    check_time_and_verdicts(pairs, "long texts")
+    spoilt = [(mutated(rng, gold) if rng.random() < 0.5 else gold, mutated(rng, text)) for gold, text, *_ in math_pairs.pairs(3000, seed + 1)]
+    reasons = collections.Counter(reason for _, reason, _ in check_time_and_verdicts(spoilt, "spoilt pairs"))
+    assert all(reasons[one] > 10 for one in ("compared", "nothing_found", "not_read", "gold_not_read", "not_comparable")), reasons
+    print(f"  {dict(reasons)}")
 
 
 def check_classes():
@@ -135,6 +187,11 @@ def check_classes():
     entries = [{"kind": MATH, "rule": MATH_VERIFY, "completion": text, "answer": "1"} for text in one + other + third + ["nothing here"]]
     done = subprocess.run([PROBE], input="".join(json.dumps(entry) + "\n" for entry in entries).encode(), stdout=subprocess.PIPE, check=True)
     classes = [json.loads(line)[2] for line in done.stdout.splitlines()]
+    # Where the right answer is the letter of a choice, texts vote for letters, whatever numbers stand in them.
+    entries = [{"kind": MATH, "rule": MATH_VERIFY, "completion": text, "answer": gold} for text in ("Of 3 options the answer is (B).", "\\boxed{\\text{(B)}}", "\\boxed{B}", "Answer: B", "Of 3 options the answer is (C).", "\\boxed{E}", "\\boxed{\\text{(E)}}", "the answer is E") for gold in ("B", "(B)", "$\\text{(B)}$")]
+    done = subprocess.run([PROBE], input="".join(json.dumps(entry) + "\n" for entry in entries).encode(), stdout=subprocess.PIPE, check=True)
+    letters = [json.loads(line)[2] for line in done.stdout.splitlines()]
+    assert len(set(letters[:12])) == 1 and len(set(letters[12:15])) == 1 and len(set(letters[15:])) == 1 and len(set(letters)) == 3, letters
     assert len(set(classes[:4])) == 1 and len(set(classes[4:6])) == 1 and len(set(classes[6:8])) == 1 and len(set(classes)) == 4 and classes[8] is None, classes
 
 
@@ -166,6 +223,7 @@ def main():
     seed = int(sys.argv[2] if len(sys.argv) > 2 else os.environ.get("MAGISTER_TEST_SEED", "1"))
     check_written_pairs()
     check_bounds()
+    check_any_text(seed)
     check_classes()
     compare_with_math_verify(count, seed)
 

@@ -1,5 +1,6 @@
 // Verifiers for the Python oracle test. Standard input: a line {kind, rule, pattern, last, completion, answer}; standard output: a line
-// [score, extracted or null, class or null], or the text of the error.
+// [score, extracted or null, class or null], or the text of the error; with `judge` [score, why it was not compared, milliseconds of CPU time].
+#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,8 +24,17 @@ int main() {
       const Verifier verifier(options);
       const auto text = entry.at("completion").get<std::string>();
       const auto nullable = [](const std::optional<std::string>& value) { return value ? json(*value) : json(); };
+      if (entry.value("judge", false)) {
+        const auto answer = entry.at("answer").get<std::string>();
+        const std::clock_t begin = std::clock();
+        const Judged judged = verifier.judge(text, answer);
+        const double milliseconds = 1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+        out = {judged.score, kUnreadNames.at(static_cast<std::size_t>(judged.unread)), milliseconds};
+        std::cout << out.dump() << '\n';
+        continue;
+      }
       out = {verifier.score(text, entry.at("answer").get<std::string>()), nullable(verifier.extract(text)),
-             nullable(verifier.answer_class(text))};
+             nullable(verifier.answer_class(text, entry.at("answer").get<std::string>()))};
     } catch (const Error& error) {
       out = error.what();
     }

@@ -20,7 +20,7 @@ import yaml
 
 PROBE = os.path.join(os.environ["MAGISTER_BUILD_DIR"], "tests", "text", "verifier_probe")
 EXACT, MATH, REGEX = 0, 1, 2
-AUTO, STRICT, FLEXIBLE, DOLLARS, BOXED = range(5)
+MATH_VERIFY, AUTO, STRICT, FLEXIBLE, DOLLARS, BOXED = range(6)
 
 
 def package_folder():
@@ -199,11 +199,11 @@ for minus in "-\u2010\u2011\u2012\u2013\u2212\uFE63\uFF0D":
 
 
 def check_own_rules():
-    got = ask([{"kind": MATH, "completion": c, "answer": a} for c, a, _ in AUTO_CASES])
+    got = ask([{"kind": MATH, "rule": AUTO, "completion": c, "answer": a} for c, a, _ in AUTO_CASES])
     for (completion, answer, value), (score, *_) in zip(AUTO_CASES, got):
         assert score == value, f"auto: {completion!r} for {answer!r}: {score}, expected {value}"
     # Of one class: the same answer.
-    classes = [entry[2] for entry in ask([{"kind": MATH, "completion": c, "answer": ""} for c in ("$18.", "#### 18", "\\boxed{18.0}", "I think 18", "19", "nothing")])]
+    classes = [entry[2] for entry in ask([{"kind": MATH, "rule": AUTO, "completion": c, "answer": ""} for c in ("$18.", "#### 18", "\\boxed{18.0}", "I think 18", "19", "nothing")])]
     assert len(set(classes[:4])) == 1 and classes[4] not in classes[:4] and classes[5] is None, classes
     print(f"auto: {len(AUTO_CASES)} cases")
 

@@ -13,12 +13,14 @@
 #include "magister/io/results/schema.h"
 #include "magister/io/results/tokenizer_identity.h"
 #include "magister/run/unit_writer.h"
+#include "magister/text/unread.h"
 
 namespace magister {
 
 struct RolloutShape {
   std::uint64_t num_records = 0, num_tokens = 0, key_bytes = 1;
   std::uint64_t cuts = 1, n = 1, slots = 1;  // C, N, S
+  bool unread = false;                       // whether the reward tells texts that it did not compare
 };
 
 // What a continuation was in the comparison with its neighbour: continuations 2i and 2i + 1 of a cut are compared, the last of an odd number is not.
@@ -29,6 +31,7 @@ struct Continuation {
   std::uint8_t finish_reason = 0;  // 0: an end token or a stop text; 1: max_new_tokens
   float reward = 0;                // of the whole text: roll-in up to the cut, and this
   Preferred preferred = Preferred::kNotCompared;
+  Unread unread = Unread::kNone;
 };
 
 // One record.

@@ -35,6 +35,11 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
 std::uint64_t positions_of_reward(const RewardConfig& reward, const PositionsOf& of);
 void fit_judge(RewardConfig& reward, const PositionsOf& of, LengthNotes& notes);
 
+struct TextRewards {
+  std::vector<double> values;
+  std::vector<Unread> unread;  // why a verifier did not compare them; empty: it is no such verifier (tells_unread())
+};
+
 class TextReward {
  public:
   // All is kept by reference but for the names. Throws Error(kConfig) for a model that cannot be used. Collective over the
@@ -57,8 +62,9 @@ class TextReward {
   void check_fields(const Dataset& dataset) const;
   // Of texts of one record, finite. needed: of the record; where: the record, for messages; a reward model is loaded with the first ones. Not
   // of a model on GPUs, which a Rewarder of the group computes; alive as there. Local, one thread at a time.
-  std::vector<double> rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
-                              const std::string& where, int num_threads, const std::function<void()>& alive = {});
+  TextRewards rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
+                      const std::string& where, int num_threads, const std::function<void()>& alive = {});
+  bool tells_unread() const { return verifier_ && verifier_->tells_unread(); }
 
  private:
   const RewardConfig& config_;

@@ -24,7 +24,7 @@ VerifierConfig read_verifier_config(ConfigNode& section, const std::string& kind
 // with the record's place for what is neither, for an empty list and for an answer of white space alone, which silence would give.
 std::vector<std::string> right_answers(const Record& record, const std::string& field);
 
-// 1.0 where the completion gives one of the answers, or where there are none matches; else 0.0.
-double verified(const Verifier& verifier, const std::string& completion, const std::vector<std::string>& answers);
+// 1.0 where the completion gives one of the answers, or where there are none matches; else 0.0, unread where it was compared with none of them.
+Judged verified(const Verifier& verifier, const std::string& completion, const std::vector<std::string>& answers);
 
 }  // namespace magister

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "magister/text/unread.h"
+
 namespace magister {
 
 enum class VerifierKind {
@@ -21,6 +23,9 @@ enum class VerifierKind {
 };
 
 enum class MathRule {
+  // As Math-Verify 0.9.0 with its default configurations has it: the answer is looked for in boxes, behind the word "answer", in formulas and numbers
+  // from the end, and compared by value (src/text/math/README.md).
+  kMathVerify,
   // Ours, of lm-eval's parts: of the completion kBoxed, else kGsm8kStrict, else the last number that has a digit (lm-eval takes "..." for one),
   // these two with the /4 of 3/4; of the answer what its last box holds, else what stands behind its last "#### ", else all of it. What is a
   // number loses $, commas before three digits, zeros behind the point and what ends a sentence; then both are compared as MATH has it
@@ -34,17 +39,14 @@ enum class MathRule {
   kMath,
   // lm-eval's last_boxed_only_string and remove_boxed on the completion, as on the answer; \fbox{} counts too (there its remove_boxed gives up).
   kBoxed,
-  // As Math-Verify 0.9.0 with its default configurations has it: the answer is looked for in boxes, behind the word "answer", in formulas and numbers
-  // from the end, and compared by value (src/text/math/README.md).
-  kMathVerify,
 };
 
 struct VerifierOptions {
   VerifierKind kind = VerifierKind::kExact;
-  std::string pattern;                // of kRegex
-  bool last_match = false;            // of kRegex: the last match, not the first
-  MathRule rule = MathRule::kAuto;    // of kMath
-  std::string where = "the pattern";  // names the pattern in messages: file:line:column and key
+  std::string pattern;                    // of kRegex
+  bool last_match = false;                // of kRegex: the last match, not the first
+  MathRule rule = MathRule::kMathVerify;  // of kMath
+  std::string where = "the pattern";      // names the pattern in messages: file:line:column and key
 };
 
 struct PatternFacts {
@@ -57,6 +59,11 @@ PatternFacts look_at_pattern(const std::string& pattern);
 // Whether nothing is left without what Python's str.strip() takes away.
 bool is_blank(std::string_view text);
 
+struct Judged {
+  double score = 0;               // 1.0: right, 0.0: wrong
+  Unread unread = Unread::kNone;  // of kMathVerify: why it was not compared
+};
+
 // Immutable; several threads may ask at once. Texts are UTF-8; bytes that are none match no pattern.
 class Verifier {
  public:
@@ -67,13 +74,17 @@ class Verifier {
 
   // 1.0: right, 0.0: wrong. A text on which PCRE2 gives up (its limit of 10^7 steps) has no match, on every machine the same; the first one is
   // a warning.
-  double score(std::string_view completion, std::string_view answer) const;
+  double score(std::string_view completion, std::string_view answer) const { return judge(completion, answer).score; }
+  Judged judge(std::string_view completion, std::string_view answer) const;
   // What the completion gives as its answer; nothing where none was found, or where the pattern has no group.
   std::optional<std::string> extract(std::string_view completion) const;
-  // The same in a form that is equal for answers that count as the same: what a majority is taken over.
-  std::optional<std::string> answer_class(std::string_view completion) const;
+  // The same in a form that is equal for answers that count as the same: what a majority is taken over. answer: the right one, or empty: where it is the
+  // letter of a choice, kMathVerify looks for a letter.
+  std::optional<std::string> answer_class(std::string_view completion, std::string_view answer = {}) const;
   // Whether extract() can find anything: not with a pattern without groups.
   bool extracts() const;
+  // Whether judge() tells texts that were not compared: kMathVerify alone.
+  bool tells_unread() const { return options_.kind == VerifierKind::kMath && options_.rule == MathRule::kMathVerify; }
 
  private:
   struct Regex;

@@ -4,11 +4,12 @@
 #include <cmath>
 
 #include "magister/run/unit_samples.h"
+#include "magister/text/unread.h"
 
 namespace magister {
 
 std::vector<ColumnSpec> evaluate_columns(std::uint64_t num_records, std::uint64_t key_bytes, std::size_t num_methods,
-                                         std::size_t num_pass, std::size_t num_majority) {
+                                         std::size_t num_pass, std::size_t num_majority, bool unread) {
   using Extent = ColumnSpec::Extent;
   std::vector<ColumnSpec> columns = sample_columns(num_records, 0, key_bytes, "no tokens are kept", "none");
   columns.push_back({"/evaluate/correct", ColumnType::kU8, num_records, num_methods,
@@ -31,6 +32,11 @@ std::vector<ColumnSpec> evaluate_columns(std::uint64_t num_records, std::uint64_
   columns.push_back({"/evaluate/flops", ColumnType::kF32, num_records, num_methods,
                      "of the products that wrote a text, mean of the record's, by method; -1: not known", "FLOP",
                      Extent::kSamples});
+  if (unread)
+    columns.push_back({"/evaluate/unread", ColumnType::kU32, num_records, num_methods * kNumUnread,
+                       "the record's texts by why they were not compared (as /score/unread numbers it; the first: they "
+                       "were), for each method",
+                       "texts", Extent::kSamples});
   return columns;
 }
 

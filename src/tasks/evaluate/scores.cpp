@@ -43,6 +43,8 @@ MethodScores::MethodScores(const std::string& path, const Dataset& dataset) : fi
   if (guided_) file_.column("/score/guide_kl", ColumnType::kF32);
   flops_ = file_.find("/score/flops") != nullptr;
   if (flops_) file_.column("/score/flops", ColumnType::kF32);
+  unread_ = file_.find("/score/unread") != nullptr;
+  if (unread_) file_.column("/score/unread", ColumnType::kU8);
 }
 
 void MethodScores::check(const Communicator& world) const { CheckedUnits(file_).require_all(world); }
@@ -56,6 +58,7 @@ std::vector<RecordScores> MethodScores::read(IndexRange records) const {
       tokens_ ? file_.rows<std::uint32_t>("/score/num_tokens", first, count) : std::vector<std::uint32_t>();
   const auto kl = guided_ ? file_.rows<float>("/score/guide_kl", first, count) : std::vector<float>();
   const auto flops = flops_ ? file_.rows<float>("/score/flops", first, count) : std::vector<float>();
+  const auto unread = unread_ ? file_.rows<std::uint8_t>("/score/unread", first, count) : std::vector<std::uint8_t>();
   std::vector<RecordScores> all(records.size());
   for (std::uint64_t i = 0; i < records.size(); ++i) {
     const auto at = static_cast<std::ptrdiff_t>(i * texts_), end = at + static_cast<std::ptrdiff_t>(texts_);
@@ -67,6 +70,13 @@ std::vector<RecordScores> MethodScores::read(IndexRange records) const {
                      "{}: a text of record {} has the answer class {}, and the record {} texts (the file is damaged); "
                      "run check",
                      printable(file_.path()), records.begin + i, number, texts_);
+    }
+    for (std::uint64_t text = i * texts_; unread_ && text < (i + 1) * texts_; ++text) {
+      MAGISTER_CHECK(unread[text] < kNumUnread, ExitCode::kData,
+                     "{}: a text of record {} was not compared for reason {}, and there are {} (the file is damaged); "
+                     "run check",
+                     printable(file_.path()), records.begin + i, unread[text], kNumUnread);
+      ++one.unread[unread[text]];
     }
     const auto mean = [&](const auto& values) {
       return std::accumulate(values.begin() + at, values.begin() + end, 0.0) / static_cast<double>(texts_);

@@ -8,6 +8,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/reader.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/unread_counts.h"
 
 namespace magister {
 
@@ -17,6 +18,7 @@ struct RecordScores {
   double mean_tokens = -1;                 // -1: not known
   double mean_guide_kl = -1;               // nats a text; -1: they were not guided
   double mean_flops = -1;                  // a text; -1: not known
+  UnreadCounts unread{};                   // where tells_unread()
 };
 
 class MethodScores {
@@ -30,13 +32,14 @@ class MethodScores {
   std::uint64_t texts_a_record() const { return texts_; }
   bool has_classes() const { return classes_; }
   bool of_model() const { return of_model_; }
+  bool tells_unread() const { return unread_; }
   // Of records [begin, end), counted from the slice's first. Throws Error(kData) for classes that are none.
   std::vector<RecordScores> read(IndexRange records) const;
 
  private:
   ResultsReader file_;
   std::uint64_t texts_ = 1;
-  bool classes_ = false, tokens_ = false, guided_ = false, flops_ = false, of_model_ = false;
+  bool classes_ = false, tokens_ = false, guided_ = false, flops_ = false, of_model_ = false, unread_ = false;
 };
 
 }  // namespace magister

@@ -33,6 +33,7 @@ using nlohmann::ordered_json;
 struct Figures {
   std::vector<std::uint8_t> correct;
   std::vector<float> pass, majority, num_tokens, guide_kl, flops;
+  std::vector<std::uint32_t> unread;
 };
 
 class EvaluateJob final : public TaskJob {
@@ -49,7 +50,7 @@ class EvaluateJob final : public TaskJob {
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
     results.columns = evaluate_columns(plan.num_samples, plan.key_bytes, config_.scores.size(), config_.pass_at.size(),
-                                       config_.majority_at.size());
+                                       config_.majority_at.size(), tells_unread());
     results.default_plot_column = "/evaluate/pass_at";
     return results;
   }
@@ -63,6 +64,9 @@ class EvaluateJob final : public TaskJob {
   }
   std::string path_of(const std::string& named) const {
     return results_path_of(inputs_.context, named, "score", config_.scores_place);
+  }
+  bool tells_unread() const {
+    return std::any_of(methods_.begin(), methods_.end(), [](const MethodScores& one) { return one.tells_unread(); });
   }
   void check_method(const std::string& name, const Task::RecordTexts& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
@@ -157,6 +161,7 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
   figures.num_tokens.push_back(static_cast<float>(record.mean_tokens));
   figures.guide_kl.push_back(static_cast<float>(record.mean_guide_kl));
   figures.flops.push_back(static_cast<float>(record.mean_flops));
+  figures.unread.insert(figures.unread.end(), record.unread.begin(), record.unread.end());
   if (config_.majority_at.empty()) return;
   // A class has the number of its first text, which says whether its answer is right.
   std::vector<AnswerClass> by_first(n);
@@ -190,6 +195,7 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   columns.push_back(samples_column("/evaluate/num_tokens", figures.num_tokens));
   columns.push_back(samples_column("/evaluate/guide_kl", figures.guide_kl));
   columns.push_back(samples_column("/evaluate/flops", figures.flops));
+  if (tells_unread()) columns.push_back(samples_column("/evaluate/unread", figures.unread));
   return columns;
 }
 

@@ -145,15 +145,16 @@ class Roller final : public GeneratorShard {
       const std::vector<TokenId> whole = whole_text(all, i, all.continuations[i].tokens);
       texts.push_back({text_of(run_.tokenizer, record.prompt, whole, run_.rules), whole});
     }
-    const std::vector<double> rewards = rewards_of(needed, texts, where, alive);
-    for (std::size_t i = 0; i < rewards.size(); ++i)
-      all.continuations[i].reward = static_cast<float>(run_.config.scale * rewards[i]);
+    const TextRewards rewards = rewards_of(needed, texts, where, alive);
+    for (std::size_t i = 0; i < rewards.values.size(); ++i)
+      all.continuations[i].reward = static_cast<float>(run_.config.scale * rewards.values[i]);
+    for (std::size_t i = 0; i < rewards.unread.size(); ++i) all.continuations[i].unread = rewards.unread[i];
   }
 
   // All shards of a group compute a reward model on GPUs together, each with its own part: none may wait for another with a lock.
-  std::vector<double> rewards_of(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
-                                 const std::string& where, const std::function<void()>& alive) {
-    if (rewarder_) return rewarder_->rewards(needed.at(0), texts, where, alive);
+  TextRewards rewards_of(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
+                         const std::string& where, const std::function<void()>& alive) {
+    if (rewarder_) return {rewarder_->rewards(needed.at(0), texts, where, alive), {}};
     wait_for_others("wait for another group's rewards");
     const std::lock_guard lock(base_.work.one_group);
     alive();

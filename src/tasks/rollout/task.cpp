@@ -9,6 +9,7 @@
 #include "magister/run/chat_prompts.h"
 #include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
+#include "magister/run/unread_counts.h"
 #include "tasks/rollout/config.h"
 #include "tasks/rollout/run.h"
 
@@ -42,14 +43,19 @@ class RolloutJob final : public TaskJob {
     return notes;
   }
   bool keeps_widths() const override { return true; }
+  bool report(const ResultsFile& file, const PlanNumbers& plan) override {
+    return !reward_->tells_unread() || tell_unread(inputs_.context, config_.name, file, "/rollout/unread",
+                                                   plan.num_samples, config_.cuts * config_.n);
+  }
   void work(const ModelRun& run, const PlanNumbers& plan) override;
 
  private:
   bool rewards_on_gpus() const { return reward_->model() != nullptr && reward_->model()->is_on_gpus(); }
   std::vector<TokenId> encode(const Record& record) const;
   RolloutShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples, plan.num_tokens, plan.key_bytes,
-            config_.cuts,     config_.n,       config_.max_new_tokens.tokens()};
+    return {plan.num_samples,       plan.num_tokens, plan.key_bytes,
+            config_.cuts,           config_.n,       config_.max_new_tokens.tokens(),
+            reward_->tells_unread()};
   }
 
   const RolloutConfig config_;  // with limits where it says auto

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/unit_samples.h"
+#include "magister/run/unread_counts.h"
 
 namespace magister {
 
@@ -22,7 +23,8 @@ std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t n
   return columns;
 }
 
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes) {
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes,
+                                         bool unread) {
   using Extent = ColumnSpec::Extent;
   std::vector<ColumnSpec> columns =
       sample_columns(num_samples, 0, key_bytes, "no tokens are kept: a rule reads texts", "none");
@@ -33,6 +35,8 @@ std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_
                        "number of the record's first completion whose answer counts as the same; -1: none was found",
                        "", Extent::kSamples});
   }
+  if (unread)
+    columns.push_back({"/score/unread", ColumnType::kU8, num_samples, 0, unread_comment(), "", Extent::kSamples});
   return columns;
 }
 
@@ -62,7 +66,10 @@ bool has_scores(const ResultsReader& file, FaultList& faults) {
     right = right && (file.find(path) == nullptr || is_f32(file.find(path)));
   if (!right)
     faults.add("dataset /score/value is missing, or it, /score/guide_kl or /score/flops is not f32, one row a sample");
-  return right;
+  const ColumnSpec* const unread = file.find("/score/unread");
+  if (unread == nullptr || (unread->type == ColumnType::kU8 && unread->width == 0)) return right;
+  faults.add("dataset /score/unread is not u8, one row a sample");
+  return false;
 }
 
 void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults) {
@@ -72,6 +79,12 @@ void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i]))
       faults.add("unit {}: the score of sample {} is {}", unit.index, unit.samples.begin + i / width, values[i]);
+  }
+  if (file.find("/score/unread") != nullptr) {
+    for (const std::uint8_t one : file.rows<std::uint8_t>("/score/unread", unit.samples.begin, unit.samples.size())) {
+      if (one >= kNumUnread)
+        faults.add("unit {}: a text was not compared for reason {}, which is none", unit.index, one);
+    }
   }
   for (const auto& [path, name] : {std::pair("/score/guide_kl", "KL"), std::pair("/score/flops", "cost")}) {
     if (file.find(path) == nullptr) continue;

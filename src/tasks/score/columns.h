@@ -14,8 +14,8 @@ namespace magister {
 std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                       std::size_t num_labels);
 
-// Of a verifier: classes where it extracts answers.
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes);
+// Of a verifier: classes where it extracts answers, unread where it tells texts that it did not compare.
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool unread);
 
 // Of texts of a generate task, beside either: kl where they were guided.
 std::vector<ColumnSpec> answer_columns(std::uint64_t num_samples, bool kl, bool flops);

@@ -11,6 +11,7 @@
 #include "magister/run/chat_prompts.h"
 #include "magister/run/record_answers.h"
 #include "magister/run/shard_model.h"
+#include "magister/run/unread_counts.h"
 #include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 
@@ -23,6 +24,7 @@ constexpr std::uint64_t kCommitTexts = 1024;  // what one commit covers
 struct Scores {
   std::vector<float> value;
   std::vector<std::int32_t> answer_class;
+  std::vector<std::uint8_t> unread;
   ScoredAnswers::Columns of_answers;
 };
 
@@ -41,13 +43,18 @@ class VerifierJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
+  bool report(const ResultsFile& file, const PlanNumbers& plan) override {
+    return !verifier_.tells_unread() ||
+           tell_unread(inputs_.context, config_.name, file, "/score/unread", plan.num_samples, 1);
+  }
 
  private:
   // How many completions a record has.
   std::uint64_t group() const { return answers_ ? answers_->texts_a_record() : 1; }
   std::vector<std::string> completions_of(const Record& record) const;
-  // classes: of the record's completions so far.
-  void add_class(const std::string& completion, std::vector<std::optional<std::string>>& classes, Scores& scores) const;
+  // answer: one that is right; classes: of the record's completions so far.
+  void add_class(const std::string& completion, const std::string& answer,
+                 std::vector<std::optional<std::string>>& classes, Scores& scores) const;
   void add_scores(const Record& record, Scores& scores) const;
   std::vector<ColumnBytes> columns_of(const Unit& unit) const;
 
@@ -59,7 +66,7 @@ class VerifierJob final : public TaskJob {
 
 TaskResults VerifierJob::results(const PlanNumbers& plan) const {
   TaskResults results;
-  results.columns = verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts());
+  results.columns = verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), verifier_.tells_unread());
   if (answers_) {
     for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
   }
@@ -90,9 +97,9 @@ SampleRules VerifierJob::rules() {
   return rules;
 }
 
-void VerifierJob::add_class(const std::string& completion, std::vector<std::optional<std::string>>& classes,
-                            Scores& scores) const {
-  classes.push_back(verifier_.answer_class(completion));
+void VerifierJob::add_class(const std::string& completion, const std::string& answer,
+                            std::vector<std::optional<std::string>>& classes, Scores& scores) const {
+  classes.push_back(verifier_.answer_class(completion, answer));
   const auto same = std::find(classes.begin(), classes.end(), classes.back());
   scores.answer_class.push_back(classes.back() ? static_cast<std::int32_t>(same - classes.begin()) : -1);
 }
@@ -101,8 +108,10 @@ void VerifierJob::add_scores(const Record& record, Scores& scores) const {
   const std::vector<std::string> answers = right_answers(record, config_.verifier->rule.answer_field);
   std::vector<std::optional<std::string>> classes;
   for (const std::string& completion : completions_of(record)) {
-    scores.value.push_back(static_cast<float>(verified(verifier_, completion, answers)));
-    if (verifier_.extracts()) add_class(completion, classes, scores);
+    const Judged judged = verified(verifier_, completion, answers);
+    scores.value.push_back(static_cast<float>(judged.score));
+    scores.unread.push_back(static_cast<std::uint8_t>(judged.unread));
+    if (verifier_.extracts()) add_class(completion, answers.front(), classes, scores);
   }
 }
 
@@ -120,6 +129,7 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
   std::vector<ColumnBytes> columns;
   columns.push_back(samples_column("/score/value", scores.value));
   if (verifier_.extracts()) columns.push_back(samples_column("/score/answer_class", scores.answer_class));
+  if (verifier_.tells_unread()) columns.push_back(samples_column("/score/unread", scores.unread));
   if (answers_) answers_->append(scores.of_answers, columns);
   return columns;
 }

@@ -124,4 +124,13 @@ PolicyCurve PolicySteps::curve(const StepResult& result) const {
   return curve;
 }
 
+std::optional<UnreadCounts> PolicySteps::unread() const {
+  UnreadCounts counts{};
+  for (const RolloutText& text : texts_) {
+    if (!text.unread) return std::nullopt;
+    ++counts.at(static_cast<std::size_t>(*text.unread));
+  }
+  return counts;
+}
+
 }  // namespace magister

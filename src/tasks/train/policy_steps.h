@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "magister/run/unread_counts.h"
 #include "magister/train/batch_plan.h"
 #include "magister/train/trainer.h"
 #include "tasks/train/rollouts.h"
@@ -40,6 +42,8 @@ class PolicySteps {
   const std::vector<Samples>& batches() const { return batches_; }
   const std::vector<MicroBatch>& own() const { return own_; }
   PolicyCurve curve(const StepResult& result) const;
+  // Of the texts; nothing: their reward does not tell which it did not compare.
+  std::optional<UnreadCounts> unread() const;
 
  private:
   void make_micro_batches();

@@ -42,8 +42,8 @@ void RewardFunction::read_records(const Communicator& world, const Dataset& reco
   }
 }
 
-std::vector<double> RewardFunction::rewards(std::span<const RolloutText> texts, int num_threads,
-                                            const std::function<void()>& alive) {
+TextRewards RewardFunction::rewards(std::span<const RolloutText> texts, int num_threads,
+                                    const std::function<void()>& alive) {
   std::vector<WrittenText> written;
   for (const RolloutText& text : texts) written.push_back({text.text, text.tokens});
   const RolloutText& first = texts.front();

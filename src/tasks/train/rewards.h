@@ -30,7 +30,7 @@ class RewardFunction {
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
   // Of texts of one prompt, finite; alive as of TextReward. Local.
-  std::vector<double> rewards(std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive);
+  TextRewards rewards(std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive);
 
  private:
   const RewardConfig& config_;

@@ -140,9 +140,10 @@ bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) 
     alive();
     texts[begin].where = record_words(run_.file, texts[begin].prompt);
     for (std::size_t i = begin; i < end; ++i) texts[i].text = text_of(texts[i]);
-    const std::vector<double> rewards =
+    const TextRewards rewards =
         rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), alive);
-    for (std::size_t i = begin; i < end; ++i) texts[i].reward = rewards[i - begin];
+    for (std::size_t i = begin; i < end; ++i) texts[i].reward = rewards.values[i - begin];
+    for (std::size_t i = 0; i < rewards.unread.size(); ++i) texts[begin + i].unread = rewards.unread[i];
   }
   return true;
 }
@@ -152,11 +153,13 @@ std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<Rollout
   struct Head {
     double reward;
     std::uint64_t length, truncated;
+    std::int64_t unread;  // -1: not told
   };
   std::vector<Head> heads;
   std::vector<TokenId> tokens;
   for (const RolloutText& text : own) {
-    heads.push_back({text.reward, text.tokens.size(), text.truncated ? 1u : 0u});
+    heads.push_back({text.reward, text.tokens.size(), text.truncated ? 1u : 0u,
+                     text.unread ? static_cast<std::int64_t>(*text.unread) : -1});
     tokens.insert(tokens.end(), text.tokens.begin(), text.tokens.end());
   }
   const std::vector<Head> all_heads = gathered(world_, heads);
@@ -167,6 +170,7 @@ std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<Rollout
     const auto end = at + static_cast<std::ptrdiff_t>(all_heads[i].length);
     const std::uint64_t n = config_.grpo.num_generations;
     all.push_back({prompts[i / n], i % n, {at, end}, all_heads[i].truncated != 0, all_heads[i].reward});
+    if (all_heads[i].unread >= 0) all.back().unread = static_cast<Unread>(all_heads[i].unread);
     at = end;
   }
   return all;
@@ -175,10 +179,12 @@ std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<Rollout
 void RolloutWriter::log(std::uint64_t step, const std::vector<RolloutText>& texts) const {
   std::string lines;
   for (const RolloutText& text : texts) {
-    const nlohmann::ordered_json line = {{"step", step + 1},      {"key", data_.key(text.prompt)},
-                                         {"sample", text.sample}, {"text", text_of(text)},
-                                         {"tokens", text.tokens}, {"finish_reason", text.truncated ? "length" : "stop"},
-                                         {"reward", text.reward}, {"advantage", text.advantage}};
+    nlohmann::ordered_json line = {{"step", step + 1},      {"key", data_.key(text.prompt)},
+                                   {"sample", text.sample}, {"text", text_of(text)},
+                                   {"tokens", text.tokens}, {"finish_reason", text.truncated ? "length" : "stop"},
+                                   {"reward", text.reward}, {"advantage", text.advantage}};
+    if (text.unread.value_or(Unread::kNone) != Unread::kNone)
+      line["unread"] = kUnreadNames.at(static_cast<std::size_t>(*text.unread));
     lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   make_folders(rules_.log_folder);

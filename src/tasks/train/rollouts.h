@@ -13,6 +13,7 @@
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/shard_model.h"
+#include "magister/run/text_reward.h"
 #include "magister/text/tokenizer.h"
 #include "magister/train/trainer.h"
 #include "tasks/train/config.h"
@@ -25,7 +26,8 @@ struct RolloutText {
   std::vector<TokenId> tokens;           // the end token included
   bool truncated = false;                // by grpo.max_new_tokens
   double reward = 0, advantage = 0;
-  std::string where{}, text{};  // the record, for messages, and the text behind its prompt: where it was written
+  std::optional<Unread> unread{};  // nothing: the reward does not tell texts that it did not compare
+  std::string where{}, text{};     // the record, for messages, and the text behind its prompt: where it was written
 };
 
 // What the task knows of texts.
@@ -34,8 +36,7 @@ struct TextRules {
   std::vector<TokenId> end_tokens;
   std::shared_ptr<const ModelRules> rules;  // the model's own; null: none
   // Of texts of one prompt, finite; alive: called between passes. Local, one thread.
-  std::function<std::vector<double>(std::span<const RolloutText>, int num_threads, const std::function<void()>& alive)>
-      rewards;
+  std::function<TextRewards(std::span<const RolloutText>, int num_threads, const std::function<void()>& alive)> rewards;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 

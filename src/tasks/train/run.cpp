@@ -286,14 +286,14 @@ class Training {
                work_.config.name, curve.reward, curve.reward_std, curve.kl,
                static_cast<double>(curve.tokens) / static_cast<double>(curve.texts), 100 * curve.truncated);
     }
-    work_.context.log.event("step", {{"task", work_.config.name},
-                                     {"step", curves_.step},
-                                     {"steps", steps_},
-                                     {"loss", result.loss},
-                                     {"grad_norm", result.grad_norm},
-                                     {"lr", lr},
-                                     {"tokens_per_second", rate},
-                                     {"skipped", curves_.skipped()}});
+    nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step},          {"steps", steps_},
+                                    {"loss", result.loss},       {"grad_norm", result.grad_norm}, {"lr", lr},
+                                    {"tokens_per_second", rate}, {"skipped", curves_.skipped()}};
+    if (const auto unread = policy_ ? policy_->unread() : std::nullopt) {
+      log_info("{}: {}", work_.config.name, unread_words(*unread));
+      event["unread"] = unread_json(*unread);
+    }
+    work_.context.log.event("step", event);
     last_line_ = Clock::now();
     tokens_ = 0;
   }

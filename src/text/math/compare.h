@@ -4,15 +4,25 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "magister/text/unread.h"
 #include "text/math/evaluate.h"
 #include "text/math/tree.h"
 
 namespace magister::math {
 
+// At so many points two expressions must be equal, to 35 digits where all numbers are exact, to 13 where decimals were written, as a double's arithmetic
+// would have them.
+constexpr int kPoints = 5;
+constexpr int kSameBits = 116;
+constexpr int kDecimalBits = 43;
+
 struct Comparison {
   bool equal = false;
-  std::string why;  // in a few words
+  std::string why;                // in a few words
+  Unread unread = Unread::kNone;  // kNotComparable or kNotComputed: then they are not equal
 };
 
 class Comparer {
@@ -22,16 +32,24 @@ class Comparer {
   Comparison compare(const TreePtr& gold, const TreePtr& answer);
 
  private:
-  Comparison say(bool equal, std::string why) { return {equal, std::move(why)}; }
+  static Comparison say(bool equal, std::string why) { return {equal, std::move(why), Unread::kNone}; }
+  static Comparison not_comparable(std::string why) { return {false, std::move(why), Unread::kNotComparable}; }
+  static Comparison not_computed(std::string why) { return {false, std::move(why), Unread::kNotComputed}; }
+
+  // compare.cpp
   Comparison percents(const TreePtr& gold, const TreePtr& answer);
   Comparison plain(const TreePtr& gold, const TreePtr& answer);
   Comparison values(const TreePtr& gold, const TreePtr& answer);
   Comparison at_points(const Tree& gold, const Tree& answer);
-  Comparison members(const std::vector<TreePtr>& gold, const std::vector<TreePtr>& answer, bool ordered);
+  Comparison in_order(const std::vector<TreePtr>& gold, const std::vector<TreePtr>& answer);
+  Comparison in_any_order(const std::vector<TreePtr>& gold, const std::vector<TreePtr>& answer);
+  Comparison matrices(const TreePtr& gold, const TreePtr& answer);
+  // compare_relations.cpp
   Comparison relations(const Tree& gold, const Tree& answer);
   Comparison equations(const Tree& gold, const Tree& answer);
-  Comparison matrices(const TreePtr& gold, const TreePtr& answer);
-  Point point_of(const std::vector<std::string>& names, int number) const;
+  Comparison up_to_a_factor(const Tree& gold, const Tree& answer, const std::vector<std::string>& names);
+  bool same_relation(const Tree& gold, const Tree& answer, bool flip);
+  Comparison relation_and_other(const TreePtr& gold, const TreePtr& answer);
 
   std::uint64_t seed_;
   Budget budget_;

@@ -14,6 +14,7 @@ namespace magister::math {
 
 struct Fault {
   std::string why;
+  bool too_long = false;
 };
 
 // Letters and digits, in small letters.
@@ -28,7 +29,7 @@ class Parser {
   class Deeper {
    public:
     explicit Deeper(int& depth) : depth_(depth) {
-      if (++depth_ > kMaxDepth) throw Fault{"brackets or powers more than 200 deep"};
+      if (++depth_ > kMaxDepth) throw Fault{"brackets or powers more than 200 deep", true};
     }
     ~Deeper() { --depth_; }
     Deeper(const Deeper&) = delete;
@@ -58,6 +59,8 @@ class Parser {
   TreePtr juxtaposed();
   bool unit_follows(const std::vector<TreePtr>& factors);
   bool starts_factor() const;
+  bool whole_number_at(std::size_t at) const;
+  bool fraction_of_numbers_follows() const;
   TreePtr factor();
   TreePtr power_of(TreePtr base);
   TreePtr primary();
@@ -78,6 +81,7 @@ class Parser {
   int depth_ = 0;
   int bars_ = 0;
   bool in_matrix_ = false;
+  std::vector<std::string> bound_;  // what the sums around count with
 };
 
 }  // namespace magister::math

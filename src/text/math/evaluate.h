@@ -15,6 +15,13 @@ namespace magister::math {
 struct Budget {
   std::int64_t steps = 20000;
   std::string why;
+
+  // Whether there were so many left.
+  bool spend(std::int64_t some = 1) {
+    steps -= some;
+    if (steps < 0 && why.empty()) why = "too many steps";
+    return steps >= 0;
+  }
 };
 
 std::optional<Rational> exact_value(const Tree& tree, Budget& budget);

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <utility>
 
+#include "text/math/lexer_tables.h"
 #include "text/math/parser.h"
 #include "text/math/plain_numbers.h"
 
@@ -12,6 +13,8 @@ namespace magister::math {
 namespace {
 
 constexpr auto kNone = std::string_view::npos;
+// A formula without dollars is no longer.
+constexpr std::size_t kMaxWhole = 400;
 // How far behind the word "answer" it may stand.
 constexpr std::size_t kNear = 50;
 
@@ -92,13 +95,19 @@ std::vector<Found> environments(std::string_view text) {
   std::vector<Found> all;
   // Where a kind does not close, none that opens further on in the same stretch does: a text is gone over once for each kind.
   std::size_t never_before[std::size(kEnvironments)] = {};
+  std::size_t line_end = 0;  // of the line in which `at` stands
   for (std::size_t at = 0; at < text.size();) {
+    if (text[at] != '$' && text[at] != '\\' && text[at] != '[') {
+      ++at;
+      continue;
+    }
+    if (at >= line_end) line_end = std::min(text.find('\n', at), text.size());
     std::size_t next = at + (starts_at(text, at, "\\$") || starts_at(text, at, "\\\\") ? 2 : 1);
     for (std::size_t i = 0; i < std::size(kEnvironments) && next == at + 1; ++i) {
       const Environment& kind = kEnvironments[i];
       if (at < never_before[i] || !starts_at(text, at, kind.open)) continue;
       const std::size_t from = at + kind.open.size();
-      const std::size_t stretch = kind.one_line ? std::min(text.find('\n', at), text.size()) : text.size();
+      const std::size_t stretch = kind.one_line ? line_end : text.size();
       const std::size_t end = from > stretch ? kNone : closing(text.substr(0, stretch), from, kind);
       if (end == kNone) never_before[i] = stretch;
       if (end == kNone || end == from) continue;
@@ -140,6 +149,29 @@ std::vector<Found> joined(const std::vector<Found>& parts, std::string_view text
   return all;
 }
 
+// With '-' for every minus of Unicode, and for its hyphens and dashes where they join nothing: "3\u20135" is a range.
+std::string with_plain_minus(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0xE2) {
+      out += text[at++];
+      continue;
+    }
+    const std::string_view three = text.substr(at, 3);
+    const bool minus = three == "\u2212" || three == "\uFE63" || three == "\uFF0D";
+    const bool dash = three == "\u2010" || three == "\u2011" || three == "\u2012" || three == "\u2013";
+    const bool joins = !out.empty() && (std::isalnum(static_cast<unsigned char>(out.back())) != 0 || out.back() == '%');
+    if (minus || (dash && !joins)) {
+      out += '-';
+      at += 3;
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
@@ -151,6 +183,7 @@ class Search {
  public:
   explicit Search(std::string_view text)
       : text_(text),
+        low_(lower(text)),
         boxes_(joined(boxes(text), text, joins_boxes)),
         formulas_(joined(environments(text), text, joins_formulas)),
         numbers_(plain_numbers(text)) {}
@@ -162,25 +195,27 @@ class Search {
   bool try_behind(std::string_view word, std::string_view must_follow);
 
   std::string_view text_;
+  std::string low_;
   std::vector<Found> boxes_, formulas_, numbers_;
   Reading first_, read_;
 };
 
 bool Search::try_one(const Found& found) {
   Parsed parsed = parse_formula(found.formula);
-  if (first_.formula.empty()) first_ = {std::string(trimmed(found.formula)), parsed.tree, parsed.fault};
-  if (!parsed.tree) return false;
-  read_ = {std::string(trimmed(found.formula)), parsed.tree, ""};
+  const Unread unread = parsed.tree ? Unread::kNone : parsed.too_long ? Unread::kTooLong : Unread::kNoFormula;
+  Reading reading = {std::string(trimmed(found.formula)), parsed.tree, std::move(parsed.fault), unread};
+  if (first_.formula.empty()) first_ = reading;
+  if (!reading.tree) return false;
+  read_ = std::move(reading);
   return true;
 }
 
 // Behind the last such word: the first formula and the first number near it, that which ends later.
 bool Search::try_behind(std::string_view word, std::string_view must_follow) {
-  const std::string low = lower(text_);
-  const std::size_t at = low.rfind(word);
+  const std::size_t at = low_.rfind(word);
   if (at == std::string::npos) return false;
   const std::size_t from = at + word.size();
-  if (!must_follow.empty() && low.find(must_follow, from) == std::string::npos) return false;
+  if (!must_follow.empty() && low_.find(must_follow, from) == std::string::npos) return false;
   const auto near_one = [&](const std::vector<Found>& all) {
     const auto one = std::find_if(all.begin(), all.end(), [&](const Found& found) { return found.begin >= from; });
     return one == all.end() || one->begin > from + kNear ? nullptr : &*one;
@@ -196,13 +231,15 @@ Reading Search::read() {
   for (auto box = boxes_.rbegin(); box != boxes_.rend(); ++box)
     if (try_one(*box)) return read_;
   if (try_behind("final answer", "") || try_behind("answer", "")) return read_;
-  std::vector<Found> all = formulas_;
-  all.insert(all.end(), numbers_.begin(), numbers_.end());
-  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return a.end > b.end; });
   constexpr std::size_t kTries = 20;
+  std::vector<const Found*> all;
+  for (const std::vector<Found>* some : {&formulas_, &numbers_})
+    for (std::size_t i = some->size() - std::min(some->size(), kTries); i < some->size(); ++i)
+      all.push_back(&(*some)[i]);
+  std::stable_sort(all.begin(), all.end(), [](const Found* a, const Found* b) { return a->end > b->end; });
   for (std::size_t i = 0; i < all.size() && i < kTries; ++i)
-    if (try_one(all[i])) return read_;
-  if (first_.formula.empty()) return {"", nullptr, "no box, no formula, no number"};
+    if (try_one(*all[i])) return read_;
+  if (first_.formula.empty()) return {"", nullptr, "no box, no formula, no number", Unread::kNothingFound};
   return first_;
 }
 
@@ -229,15 +266,53 @@ bool is_prose(std::string_view text) {
 // All of the text as one formula.
 Reading read_whole(std::string_view text) {
   text = trimmed(text);
-  if (text.empty() || text.size() > 400 || is_prose(text)) return {};
+  if (text.empty() || text.size() > kMaxWhole || is_prose(text)) return {};
   Parsed parsed = parse_formula(text);
-  return parsed.tree ? Reading{std::string(text), parsed.tree, ""} : Reading{};
+  return parsed.tree ? Reading{std::string(text), parsed.tree, "", Unread::kNone} : Reading{};
+}
+
+// What stands behind a number of something: nothing, " km/h", "\u00B0C", " square feet", " cm^2".
+bool is_unit(std::string_view text) {
+  bool parted = true;  // "m" alone may be a variable, "m/s" is none
+  const bool compound = text.find('/') != kNone;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text.substr(at).starts_with("\u00B0C") || text.substr(at).starts_with("\u00B0F")) {
+      at += 3;
+    } else if (std::isalpha(static_cast<unsigned char>(text[at])) != 0) {
+      std::size_t end = at;
+      while (end < text.size() && std::isalpha(static_cast<unsigned char>(text[end])) != 0) ++end;
+      const std::string_view word = text.substr(at, end - at);
+      const bool known = std::find(kUnits.begin(), kUnits.end(), word) != kUnits.end() ||
+                         (compound && word.size() == 1 && kShortUnits.find(word[0]) != kNone);
+      if (!known || !parted) return false;
+      at = end;
+      parted = false;
+      if (text.substr(at).starts_with("^2") || text.substr(at).starts_with("^3")) at += 2;
+    } else if (text[at] == ' ' || text[at] == '/' || text[at] == '.') {
+      parted = true;
+      ++at;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// "Yes", "no solution": letters, and blanks between them.
+bool is_words(std::string_view text) {
+  return !text.empty() && text.size() <= 100 &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalpha(c) != 0 || c == ' '; });
+}
+
+Reading read_words(std::string_view text) {
+  return {std::string(text), named_tree(Kind::kSymbol, lower(text)), "", Unread::kNone};
 }
 
 }  // namespace
 
-Reading read_answer(std::string_view text) {
-  if (text.size() > kMaxText) return {"", nullptr, "more than 64 kB of text"};
+Reading read_answer(std::string_view given) {
+  if (given.size() > kMaxText) return {"", nullptr, "more than 64 kB of text", Unread::kTooLong};
+  const std::string text = with_plain_minus(given);
   Reading found = Search(text).read();
   if (found.formula.empty()) {
     Reading whole = read_whole(text);
@@ -246,21 +321,25 @@ Reading read_answer(std::string_view text) {
   return found;
 }
 
-Reading read_gold(std::string_view text) {
+Reading read_gold(std::string_view given) {
+  if (given.size() > kMaxText) return {"", nullptr, "more than 64 kB of text", Unread::kTooLong};
+  const std::string plain = with_plain_minus(given);
+  std::string_view text = plain;
   if (const std::size_t mark = text.rfind("####"); mark != kNone && text.find("\\boxed") == kNone)
     text.remove_prefix(mark + 4);
-  if (text.size() > kMaxText) return {"", nullptr, "more than 64 kB of text"};
   const bool marked = text.find('$') != kNone || text.find("\\boxed") != kNone || text.find("\\[") != kNone ||
                       text.find("\\(") != kNone;
-  if (!marked) {
-    const std::string_view all = trimmed(text);
+  if (const std::string_view all = trimmed(text); !marked && all.size() <= kMaxWhole) {
     const std::vector<Found> numbers = plain_numbers(all);
-    if (numbers.size() != 1 || numbers[0].begin != 0 || numbers[0].end != all.size()) {
+    const bool measured = !numbers.empty() && numbers[0].begin == 0 && is_unit(all.substr(numbers[0].end));
+    if (measured && all.size() > numbers[0].end) text = all.substr(0, numbers[0].end);
+    if (!measured) {
       Reading whole = read_whole(all);
       if (whole.tree) return whole;
     }
   }
-  return Search(text).read();
+  Reading found = Search(text).read();
+  return found.formula.empty() && is_words(trimmed(text)) ? read_words(trimmed(text)) : found;
 }
 
 }  // namespace magister::math

@@ -6,14 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "magister/text/unread.h"
 #include "text/math/tree.h"
 
 namespace magister::math {
 
 struct Reading {
-  std::string formula;  // what was read; empty: nothing was found
-  TreePtr tree;         // null: nothing was found, or it could not be read
-  std::string fault;    // why not
+  std::string formula;            // what was read; empty: nothing was found
+  TreePtr tree;                   // null: nothing was found, or it could not be read
+  std::string fault;              // why not
+  Unread unread = Unread::kNone;  // without a tree: kNothingFound, kNoFormula or kTooLong
 };
 
 // Of what somebody wrote.

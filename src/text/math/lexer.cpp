@@ -23,9 +23,9 @@ std::string with_plain_signs(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::string_view rest = text.substr(at);
     const auto* sign = kPlainSigns.end();
-    if (static_cast<unsigned char>(text[at]) >= 0x80)
+    if (static_cast<unsigned char>(text[at]) >= 0xC2)
       sign = std::find_if(kPlainSigns.begin(), kPlainSigns.end(),
-                          [&](const Pair& one) { return rest.starts_with(one.first); });
+                          [&](const Pair& one) { return one.first[0] == text[at] && rest.starts_with(one.first); });
     if (sign == kPlainSigns.end()) {
       out += text[at++];
     } else {
@@ -74,7 +74,13 @@ class Lexer {
     out_.all.push_back({type, std::move(text), space_});
     space_ = false;
   }
+  void too_long(const char* why) {
+    out_.fault = why;
+    out_.too_long = true;
+  }
   void number();
+  void multiply_by_power(std::string& digits);
+  bool repeating(const std::string& digits);
   void command();
   void word();
   void sign();
@@ -116,6 +122,10 @@ void Lexer::number() {
     grouped = true;
   }
   if (lone_zero && !grouped && rest().size() > 1 && rest()[0] == ',' && is_digit(rest()[1])) text_[at_] = '.';
+  if (!grouped && rest().starts_with("{,}") && rest().size() > 3 && is_digit(rest()[3])) {  // 3{,}5: a decimal comma
+    at_ += 2;
+    text_[at_] = '.';
+  }
   if (rest().starts_with('.') && rest().size() > 1 && is_digit(rest()[1])) {
     // 7.425.000: points that part thousands.
     const auto dots = [&] { return rest().starts_with('.') && three_digits(rest(1)); };
@@ -131,8 +141,47 @@ void Lexer::number() {
   } else if (rest().starts_with('.') && !rest().starts_with("..")) {
     ++at_;
   }
-  if (digits.size() > kMaxDigits) out_.fault = "a number of more than 2000 digits";
+  multiply_by_power(digits);
+  if (digits.size() > kMaxDigits) too_long("a number of more than 2000 digits");
+  if (!repeating(digits)) add(TokenType::kNumber, digits);
+}
+
+// 0.1\overline{6} is 0.1 + 6/90.
+bool Lexer::repeating(const std::string& digits) {
+  std::size_t open = 0;
+  for (const std::string_view mark : {"\\overline{", "\\bar{", "\\dot{"})
+    if (rest().starts_with(mark)) open = mark.size();
+  std::size_t end = open;
+  while (end < rest().size() && is_digit(rest()[end])) ++end;
+  if (open == 0 || end == open || end >= rest().size() || rest()[end] != '}' || text_[at_ - 1] == '}') return false;
+  const std::size_t dot = digits.find('.');
+  if (dot == std::string::npos && text_[at_ - 1] != '.') return false;
+  const std::string period(rest().substr(open, end - open));
+  const std::size_t behind = dot == std::string::npos ? 0 : digits.size() - dot - 1;
+  at_ += end + 1;
+  add(TokenType::kSign, "(");
   add(TokenType::kNumber, digits);
+  add(TokenType::kSign, "+");
+  add(TokenType::kNumber, period);
+  add(TokenType::kSign, "/");
+  add(TokenType::kNumber, std::string(period.size(), '9') + std::string(behind, '0'));
+  add(TokenType::kSign, ")");
+  return true;
+}
+
+// 1.5e3 is 1500. 2e-1 stays: that e may be Euler's number.
+void Lexer::multiply_by_power(std::string& digits) {
+  if (rest().size() < 2 || (rest()[0] != 'e' && rest()[0] != 'E') || !is_digit(rest()[1])) return;
+  std::size_t end = 1, power = 0;
+  for (; end < rest().size() && is_digit(rest()[end]) && power <= kMaxDigits; ++end)
+    power = 10 * power + static_cast<std::size_t>(rest()[end] - '0');
+  if (power > kMaxDigits) return too_long("a number of more than 2000 digits");
+  if (end < rest().size() && is_letter(rest()[end])) return;
+  const std::size_t dot = std::min(digits.find('.'), digits.size());
+  if (dot < digits.size()) digits.erase(dot, 1);
+  if (digits.size() < dot + power) digits.append(dot + power - digits.size(), '0');
+  if (digits.size() > dot + power) digits.insert(dot + power, ".");
+  at_ += end;
 }
 
 // What stands in the braces that begin here.
@@ -147,6 +196,7 @@ bool Lexer::braces(std::string& content) {
     at_ = end + 1;
     return true;
   }
+  out_.fault = "braces that do not close";
   return false;
 }
 
@@ -157,10 +207,13 @@ void Lexer::words(std::string content) {
   content = content.substr(first, last - first + 1);
   if (content == "and" || content == "or") return add(TokenType::kSign, "and");
   if (content == "%" || content == "percent" || content == "pct") return add(TokenType::kSign, "%");
-  if (content.size() == 1 && is_letter(content[0])) return add(TokenType::kLetter, content);
+  if (content.size() == 3 && content[0] == '(' && content[2] == ')') content = content.substr(1, 1);  // \text{(C)}
+  const bool unit = !out_.all.empty() && out_.all.back().type == TokenType::kNumber && content.size() == 1 &&
+                    kShortUnits.find(content[0]) != std::string_view::npos;
+  if (content.size() == 1 && is_letter(content[0])) return add(unit ? TokenType::kText : TokenType::kLetter, content);
   const std::string_view function = content;
-  if (is_one_of(kFunctions, function)) return add(TokenType::kCommand, content);
-  if (is_digit(content[0])) {  // "5 apples"
+  if (content == "pi" || is_one_of(kFunctions, function)) return add(TokenType::kCommand, content);
+  if (is_digit(content[0]) || (content.size() > 1 && content[0] == '-' && is_digit(content[1]))) {  // "5 apples"
     Tokens inner = Lexer(content).read();
     if (inner.fault.empty()) {
       inner.all.pop_back();
@@ -239,6 +292,7 @@ void Lexer::word() {
   } else if (behind && name.size() > 1 && is_one_of(kUnits, name) && (name.size() > 2 || ends_value(end))) {
     add(TokenType::kText, name);
   } else {
+    if (end - at_ > kMaxTokens) return too_long("more than 4096 signs");
     for (; at_ < end; ++at_) add(TokenType::kLetter, text_.substr(at_, 1));
   }
   at_ = end;
@@ -264,12 +318,16 @@ void Lexer::sign() {
 }
 
 Tokens Lexer::read() {
-  while (at_ < text_.size() && out_.fault.empty() && out_.all.size() <= kMaxTokens) {
+  // What only sets type is no token, and counts as well.
+  for (std::size_t read = 0; at_ < text_.size() && out_.fault.empty();) {
     const char c = text_[at_];
     if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '~') {
       space_ = true;
       ++at_;
-    } else if (is_digit(c) || (c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]))) {
+      continue;
+    }
+    if (out_.all.size() >= kMaxTokens || ++read > 4 * kMaxTokens) too_long("more than 4096 signs");
+    if (is_digit(c) || (c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]))) {
       number();
     } else if (is_letter(c)) {
       word();

@@ -26,6 +26,7 @@ struct Token {
 struct Tokens {
   std::vector<Token> all;  // the last one is kEnd
   std::string fault;       // why the text is no formula; empty: it is
+  bool too_long = false;   // by a bound
 };
 
 // A formula of more is not read.

@@ -24,6 +24,12 @@ std::size_t bits(const Rational& number) {
 
 bool is_integer(const Rational& number) { return number.get_den() == 1; }
 
+std::optional<long> small_integer(const Rational& number, long most) {
+  if (!is_integer(number) || bits(number) > 40) return std::nullopt;
+  const long value = number.get_num().get_si();
+  return value <= most && value >= -most ? std::optional(value) : std::nullopt;
+}
+
 Rational rounded_to_six(const Rational& number) {
   const Rational scaled = number * 1000000;
   mpz_class floor;
@@ -61,6 +67,15 @@ std::string Complex::text(int digits) const {
   const std::string imaginary_part = real_text(imaginary(), digits) + "i";
   if (exponent_of(real()) < exponent_of(imaginary()) - 130) return imaginary_part;
   return real_text(real(), digits) + (imaginary_part[0] == '-' ? "" : "+") + imaginary_part;
+}
+
+std::string Complex::rounded_text() const {
+  Rational part;
+  mpfr_get_q(part.get_mpq_t(), real());
+  std::string out = rounded_to_six(part).get_str();
+  if (is_real()) return out;
+  mpfr_get_q(part.get_mpq_t(), imaginary());
+  return out + " " + rounded_to_six(part).get_str();
 }
 
 bool near(const Complex& a, const Complex& b, int bits) {

@@ -22,6 +22,8 @@ constexpr std::size_t kExactBits = 8192;
 Rational rational_of(std::string_view digits);
 std::size_t bits(const Rational& number);
 bool is_integer(const Rational& number);
+// A whole number between -most and most.
+std::optional<long> small_integer(const Rational& number, long most);
 // Rounded half to even behind the sixth digit.
 Rational rounded_to_six(const Rational& number);
 
@@ -54,6 +56,8 @@ class Complex {
   bool is_real() const;
   // The real part with so many significant digits, and the imaginary one where there is one.
   std::string text(int digits) const;
+  // Its parts behind rounding to six decimals, exactly.
+  std::string rounded_text() const;
 
  private:
   mpc_t value_;

@@ -168,14 +168,11 @@ bool Parser::unit_follows(const std::vector<TreePtr>& factors) {
   }
   const bool short_unit = now().type == TokenType::kLetter && now().text.size() == 1 &&
                           kShortUnits.find(now().text[0]) != std::string_view::npos;
-  const bool at_end = next().type == TokenType::kEnd;
+  if (!short_unit || next().type != TokenType::kEnd || depth_ > 1) return false;
   const bool about_number =
       std::all_of(factors.begin(), factors.end(), [](const TreePtr& one) { return symbols_of(*one).empty(); });
-  if (short_unit && at_end && depth_ <= 1 && about_number) {
-    ++at_;
-    return true;
-  }
-  return false;
+  if (about_number) ++at_;
+  return about_number;
 }
 
 TreePtr Parser::juxtaposed() {
@@ -280,14 +277,13 @@ TreePtr Parser::primary() {
 }
 
 Parsed parse_formula(std::string_view text) {
-  if (text.size() > kMaxText) return {nullptr, "more than 64 kB of text"};
+  if (text.size() > kMaxText) return {nullptr, "more than 64 kB of text", true};
   Tokens tokens = tokens_of(text);
-  if (!tokens.fault.empty()) return {nullptr, tokens.fault};
-  if (tokens.all.size() > kMaxTokens) return {nullptr, "more than 4096 signs"};
+  if (!tokens.fault.empty()) return {nullptr, tokens.fault, tokens.too_long};
   try {
     return {Parser(std::move(tokens.all)).whole(), ""};
   } catch (const Fault& fault) {
-    return {nullptr, fault.why};
+    return {nullptr, fault.why, fault.too_long};
   }
 }
 

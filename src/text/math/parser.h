@@ -13,8 +13,9 @@ constexpr std::size_t kMaxText = 65536;
 constexpr int kMaxDepth = 200;
 
 struct Parsed {
-  TreePtr tree;       // null: not read
-  std::string fault;  // why it was not
+  TreePtr tree;           // null: not read
+  std::string fault;      // why it was not
+  bool too_long = false;  // by a bound of sizes
 };
 
 Parsed parse_formula(std::string_view text);

@@ -7,15 +7,42 @@
 namespace magister::math {
 namespace {
 
-TreePtr letter_tree(const std::string& letter) {
+// `bound`: what sums count with, where i and e are no numbers.
+TreePtr letter_tree(const std::string& letter, const std::vector<std::string>& bound) {
+  if (std::find(bound.begin(), bound.end(), word_name(letter)) != bound.end())
+    return named_tree(Kind::kSymbol, word_name(letter));
   if (letter == "e" || letter == "E") return named_tree(Kind::kConstant, "e");
   if (letter == "i" || letter == "I") return named_tree(Kind::kConstant, "i");
   return named_tree(Kind::kSymbol, word_name(letter));
 }
 
-bool is_whole(const TreePtr& tree) { return tree->kind == Kind::kNumber && !tree->decimal && is_integer(tree->number); }
-
 }  // namespace
+
+bool Parser::whole_number_at(std::size_t at) const {
+  return at < tokens_.size() && tokens_[at].type == TokenType::kNumber &&
+         tokens_[at].text.find('.') == std::string::npos;
+}
+
+// Whether \frac here has whole numbers alone, in braces or digit by digit, and no power behind it: it is looked at before it is read, for what is read twice
+// at every level would be read without an end.
+bool Parser::fraction_of_numbers_follows() const {
+  std::size_t at = at_ + 1, digit = 0;
+  const auto sign_at = [&](std::size_t place, std::string_view sign) {
+    return place < tokens_.size() && tokens_[place].type == TokenType::kSign && tokens_[place].text == sign;
+  };
+  for (int part = 0; part < 2; ++part) {
+    if (digit == 0 && sign_at(at, "{")) {
+      if (!whole_number_at(at + 1) || !sign_at(at + 2, "}")) return false;
+      at += 3;
+    } else if (!whole_number_at(at)) {
+      return false;
+    } else if (++digit == tokens_[at].text.size()) {
+      ++at;
+      digit = 0;
+    }
+  }
+  return digit > 0 || !sign_at(at, "^");
+}
 
 TreePtr Parser::number() {
   const Token token = now();
@@ -28,14 +55,9 @@ TreePtr Parser::number() {
     return whole;
   }
   // Mixed numbers: 2\frac{1}{3}, 2 1/3.
-  const std::size_t begin = at_;
-  if (is_command("frac")) {
-    TreePtr part = command();
-    if (part->kind == Kind::kQuotient && is_whole(part->parts[0]) && is_whole(part->parts[1]) && !is("^"))
-      return tree_of(Kind::kSum, {whole, part});
-    at_ = begin;
-  } else if (now().type == TokenType::kNumber && now().after_space && next().text == "/" &&
-             next(2).type == TokenType::kNumber) {
+  if (is_command("frac") && fraction_of_numbers_follows()) return tree_of(Kind::kSum, {whole, command()});
+  if (now().type == TokenType::kNumber && now().after_space && next().text == "/" &&
+      next(2).type == TokenType::kNumber) {
     const Rational over = rational_of(now().text), under = rational_of(next(2).text);
     if (under != 0 && over < under) {
       at_ += 3;
@@ -48,7 +70,7 @@ TreePtr Parser::number() {
 TreePtr Parser::letter() {
   const std::string name = now().text;
   ++at_;
-  TreePtr tree = letter_tree(name);
+  TreePtr tree = letter_tree(name, bound_);
   if (is("_")) tree = named_tree(Kind::kSymbol, word_name(name) + "_" + subscript());
   while (take("'"))
     tree = named_tree(Kind::kSymbol, (tree->kind == Kind::kConstant ? word_name(name) : tree->name) + "'");
@@ -154,11 +176,15 @@ TreePtr Parser::folded(const std::string& name) {
       again = false;
     }
   }
-  if (!from || !to || from->kind != Kind::kRelation || from->parts.size() != 2 || from->signs[0] != "=" ||
-      from->parts[0]->kind != Kind::kSymbol)
+  const bool known = from && to && from->kind == Kind::kRelation && from->parts.size() == 2 && from->signs[0] == "=";
+  if (!known || (from->parts[0]->kind != Kind::kSymbol && from->parts[0]->kind != Kind::kConstant))
     throw Fault{"a sum without bounds that are known"};
+  const std::string counts = from->parts[0]->name;
+  bound_.push_back(counts);
+  TreePtr term = product();
+  bound_.pop_back();
   return named_tree(Kind::kCall, name == "sum" ? "total" : "multiplied",
-                    {from->parts[0], from->parts[1], to, product()});
+                    {named_tree(Kind::kSymbol, counts), from->parts[1], to, std::move(term)});
 }
 
 TreePtr Parser::command() {

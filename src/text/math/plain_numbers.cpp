@@ -2,6 +2,7 @@
 #include "text/math/plain_numbers.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace magister::math {
 namespace {
@@ -17,15 +18,36 @@ std::size_t behind_digits(std::string_view text, std::size_t at) {
   return at;
 }
 
+// How long what parts thousands is that the text begins with: a comma, a blank, or as LaTeX and Unicode have them; 0: nothing does.
+std::size_t part_of_thousands(std::string_view text) {
+  for (const std::string_view mark : {",\\!", "\\!,", ",", " ", "{,}", "\\,", "\\;", "\u00A0", "\u202F", "\u2009"})
+    if (text.starts_with(mark)) return mark.size();
+  return 0;
+}
+
+// "5" of "1.5e5", "-3" of "2E-3"; moves `at` behind it. Nothing where letters go on.
+std::string read_exponent(std::string_view text, std::size_t& at) {
+  if (at >= text.size() || (text[at] != 'e' && text[at] != 'E')) return "";
+  const bool negative = at + 1 < text.size() && text[at + 1] == '-';
+  const bool sign = negative || (at + 1 < text.size() && text[at + 1] == '+');
+  const std::size_t begin = at + (sign ? 2 : 1), end = behind_digits(text, begin);
+  const bool goes_on = end < text.size() && std::isalnum(static_cast<unsigned char>(text[end])) != 0;
+  if (end == begin || end - begin > 6 || goes_on) return "";
+  at = end;
+  return (negative ? "-" : "") + std::string(text.substr(begin, end - begin));
+}
+
 // One number from `at` on, written with a point and without thousands; moves `at` behind it.
 bool read_number(std::string_view text, std::size_t& at, std::string& out) {
   std::size_t end = behind_digits(text, at);
   std::string digits(text.substr(at, end - at));
   const bool leads = !digits.empty() && digits.size() <= 3 && digits[0] != '0';
   bool grouped = false;
-  while (leads && end < text.size() && (text[end] == ',' || text[end] == ' ') && three_digits_at(text, end + 1)) {
-    digits += text.substr(end + 1, 3);
-    end += 4;
+  while (leads && end < text.size()) {
+    const std::size_t mark = end + part_of_thousands(text.substr(end));
+    if (mark == end || !three_digits_at(text, mark)) break;
+    digits += text.substr(mark, 3);
+    end = mark + 3;
     grouped = true;
   }
   const bool comma = !grouped && end < text.size() && text[end] == ',' && digit_at(text, end + 1) && !digits.empty();
@@ -35,8 +57,9 @@ bool read_number(std::string_view text, std::size_t& at, std::string& out) {
     end = last;
   }
   if (digits.empty()) return false;
-  out += digits;
   at = end;
+  const std::string power = read_exponent(text, at);
+  out += power.empty() ? digits : "(" + digits + "\\cdot10^{" + power + "})";
   return true;
 }
 
@@ -48,6 +71,7 @@ std::size_t behind_spaces(std::string_view text, std::size_t at) {
 // A sign of arithmetic, as formulas have it.
 bool read_operator(std::string_view text, std::size_t& at, std::string& out) {
   std::size_t place = behind_spaces(text, at);
+  if (place >= text.size() || std::string_view("+-*/^\xC3").find(text[place]) == std::string_view::npos) return false;
   for (const auto& [sign, as] :
        {std::pair{"**", "^"}, {"+", "+"}, {"-", "-"}, {"*", "*"}, {"/", "/"}, {"^", "^"}, {"\u00D7", "*"}}) {
     const std::string_view name = sign;
@@ -111,6 +135,29 @@ bool read_fraction(std::string_view text, std::size_t& at, std::string& out) {
   return true;
 }
 
+// What stands before `at`: "-" of "-$5" and "-\u00A35", where it is no range's.
+bool minus_before_money(std::string_view text, std::size_t at) {
+  std::string_view before = text.substr(0, at);
+  for (const std::string_view sign : {"$", "\u20AC", "\u00A3", "\u00A5"}) {
+    if (!before.ends_with(sign)) continue;
+    before.remove_suffix(sign.size());
+    if (!before.ends_with('-')) return false;
+    before.remove_suffix(1);
+    return before.empty() || before.back() == ' ' || before.back() == '\n' || before.back() == ':' ||
+           before.back() == '=' || before.back() == '(';
+  }
+  return false;
+}
+
+// Whether a character of Chinese, Japanese or Korean, or of their punctuation, ends there: no blank parts words.
+bool ends_ideograph(std::string_view text) {
+  std::size_t lead = text.size();
+  while (lead > 0 && text.size() - lead < 4 && (static_cast<unsigned char>(text[lead - 1]) & 0xC0) == 0x80) --lead;
+  if (lead == 0 || lead == text.size()) return false;
+  const auto first = static_cast<unsigned char>(text[lead - 1]), second = static_cast<unsigned char>(text[lead]);
+  return (first >= 0xE3 && first <= 0xED) || (first == 0xEF && second >= 0xBC && second <= 0xBE);
+}
+
 bool may_begin(std::string_view text, std::size_t at) {
   if (at == 0) return true;
   const unsigned char before = static_cast<unsigned char>(text[at - 1]);
@@ -118,7 +165,8 @@ bool may_begin(std::string_view text, std::size_t at) {
       before == ':')
     return true;
   return text.substr(0, at).ends_with("\u20AC") || text.substr(0, at).ends_with("\u00A3") ||
-         text.substr(0, at).ends_with("\u00A0") || text.substr(0, at).ends_with("**");
+         text.substr(0, at).ends_with("\u00A5") || text.substr(0, at).ends_with("\u00A0") ||
+         text.substr(0, at).ends_with("**") || text.substr(0, at).ends_with("..") || ends_ideograph(text.substr(0, at));
 }
 
 }  // namespace
@@ -133,6 +181,10 @@ std::size_t percent_sign(std::string_view text) {
 std::vector<Found> plain_numbers(std::string_view text) {
   std::vector<Found> all;
   for (std::size_t at = 0; at < text.size();) {
+    if (!digit_at(text, at) && text[at] != '-' && text[at] != '(' && text[at] != '.' && text[at] != '\\') {
+      ++at;
+      continue;
+    }
     std::size_t end = at;
     Found found{at, at, ""};
     int signs = 0;
@@ -147,6 +199,7 @@ std::vector<Found> plain_numbers(std::string_view text) {
       ++at;
       continue;
     }
+    if (minus_before_money(text, at)) found.formula.insert(0, "-");
     if (const std::size_t percent = percent_sign(text.substr(end)); percent > 0) {
       found.formula = "(" + found.formula + ")\\%";
       end += percent;

@@ -84,13 +84,9 @@ void write(const Tree& tree, std::string& out) {
 void gather(const Tree& tree, std::vector<std::string>& names) {
   if (tree.kind == Kind::kSymbol) names.push_back(tree.name);
   const bool folds = tree.kind == Kind::kCall && (tree.name == "total" || tree.name == "multiplied");
-  std::vector<std::string> inner;
-  for (std::size_t i = 0; i < tree.parts.size(); ++i) {
-    if (folds && i == 0) continue;
-    gather(*tree.parts[i], inner);
-  }
-  if (folds) std::erase(inner, tree.parts[0]->name);
-  names.insert(names.end(), inner.begin(), inner.end());
+  const auto begin = static_cast<std::ptrdiff_t>(names.size());
+  for (std::size_t i = folds ? 1 : 0; i < tree.parts.size(); ++i) gather(*tree.parts[i], names);
+  if (folds) names.erase(std::remove(names.begin() + begin, names.end(), tree.parts[0]->name), names.end());
 }
 
 }  // namespace

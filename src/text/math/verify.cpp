@@ -23,9 +23,32 @@ std::uint64_t hash_of(std::string_view gold, std::string_view answer) {  // FNV-
   return hash;
 }
 
-// "C" of "C" and "(C)"; 0: it is no choice of several.
+// "yes" of "\text{Yes}" and "Yes"; empty: there are no words, or signs of mathematics as well.
+std::string words_of(std::string_view formula) {
+  for (const std::string_view command : {"\\text{", "\\textbf{", "\\mathrm{", "\\mbox{", "\\textit{"})
+    if (formula.starts_with(command) && formula.ends_with("}"))
+      formula = formula.substr(command.size(), formula.size() - command.size() - 1);
+  std::string words;
+  for (const char c : formula) {
+    if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
+      words += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else if (c != ' ' && c != '.') {
+      return "";
+    }
+  }
+  return words;
+}
+
+// "C" of "C", "(C)" and "$\text{(C)}$", and not of "$C$", which may be a variable; 0: it is no choice of several.
 char choice_of(std::string_view text) {
+  if (text.size() > 60) return '\0';
   std::string letters = without_spaces(text);
+  const bool upright = letters.find('(') != std::string::npos || letters.find("\\text") != std::string::npos ||
+                       letters.find("\\math") != std::string::npos;
+  if (letters.find('$') != std::string::npos && !upright) return '\0';
+  for (const std::string_view around : {"$", "\\boxed{", "\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{", "}"})
+    for (std::size_t at = letters.find(around); at != std::string::npos; at = letters.find(around))
+      letters.erase(at, around.size());
   std::erase_if(letters, [](char c) { return c == '(' || c == ')' || c == '.' || c == '*'; });
   return letters.size() == 1 && letters[0] >= 'A' && letters[0] <= 'J' ? letters[0] : '\0';
 }
@@ -34,7 +57,8 @@ char choice_of(std::string_view text) {
 char chosen_in(std::string_view text) {
   const auto letter_at = [&](std::size_t at) {
     const auto joins = [&](std::size_t place) {
-      return place < text.size() && std::isalnum(static_cast<unsigned char>(text[place])) != 0;
+      return place < text.size() && (std::isalnum(static_cast<unsigned char>(text[place])) != 0 ||
+                                     std::string_view("+-=^/").find(text[place]) != std::string_view::npos);
     };
     const bool alone = text[at] >= 'A' && text[at] <= 'J' && !(at > 0 && joins(at - 1)) && !joins(at + 1);
     // "A" is a word, too.
@@ -55,14 +79,17 @@ char chosen_in(std::string_view text) {
 
 }  // namespace
 
+char chosen_letter(std::string_view gold, std::string_view answer) {
+  return choice_of(gold) != '\0' && answer.find("\\boxed") == std::string_view::npos ? chosen_in(answer) : '\0';
+}
+
 Verdict verify(std::string_view gold, std::string_view answer) {
   Verdict verdict;
   verdict.gold = read_gold(gold);
   verdict.answer = read_answer(answer);
-  const char choice = choice_of(gold);
-  if (choice != '\0' && answer.find("\\boxed") == std::string_view::npos && chosen_in(answer) != '\0') {
-    verdict.answer = {std::string(1, chosen_in(answer)), nullptr, ""};
-    verdict.right = choice == chosen_in(answer);
+  if (const char letter = chosen_letter(gold, answer); letter != '\0') {
+    verdict.answer = {std::string(1, letter), nullptr, "", Unread::kNone};
+    verdict.right = choice_of(gold) == letter;
     verdict.why = "the letter of a choice";
     return verdict;
   }
@@ -70,15 +97,22 @@ Verdict verify(std::string_view gold, std::string_view answer) {
   if (!of_gold.formula.empty() && without_spaces(of_gold.formula) == without_spaces(of_answer.formula)) {
     verdict.right = true;
     verdict.why = "the same text";
+  } else if (const std::string words = words_of(of_gold.formula);
+             words.size() > 1 && words == words_of(of_answer.formula)) {
+    verdict.right = true;
+    verdict.why = "the same words";
   } else if (!of_gold.tree) {
     verdict.why = "the gold answer is not read: " + of_gold.fault;
+    verdict.unread = Unread::kGold;
   } else if (!of_answer.tree) {
     verdict.why = "the answer is not read: " + of_answer.fault;
+    verdict.unread = of_answer.unread;
   } else {
     Comparer comparer(hash_of(of_gold.formula, of_answer.formula));
     Comparison found = comparer.compare(of_gold.tree, of_answer.tree);
     verdict.right = found.equal;
     verdict.why = std::move(found.why);
+    verdict.unread = found.unread;
   }
   return verdict;
 }
