@@ -8,6 +8,7 @@
 #include "core/scalar.h"
 #include "core/yaml_tree.h"
 #include "magister/core/error.h"
+#include "magister/core/foreign_names.h"
 
 namespace magister {
 
@@ -19,6 +20,30 @@ using Type = ConfigRule::Type;
 
 // A default of ours as JSON; none of them needs an escape.
 std::string json_text(std::string_view text) { return fmt::format("\"{}\"", text); }
+
+// "0,1" or "cuda:0, cuda:1" as the list that is meant: "[0, 1]"; empty: it is none.
+std::string list_of_numbers(std::string_view text) {
+  std::string list;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view number = text.substr(begin, end - begin);
+    begin = end + 1;
+    while (number.starts_with(' ')) number.remove_prefix(1);
+    while (number.ends_with(' ')) number.remove_suffix(1);
+    if (number.starts_with("cuda:")) number.remove_prefix(5);
+    if (number.empty() || number.find_first_not_of("0123456789") != std::string_view::npos) return {};
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", number);
+  }
+  return "[" + list + "]";
+}
+
+// What a word that is none of the names was meant to be.
+std::string advice_for_choice(const std::string& word, const std::vector<std::string>& names, bool takes_numbers) {
+  if (const std::string list = takes_numbers ? list_of_numbers(word) : ""; !list.empty()) return "write " + list;
+  const std::string foreign = foreign_value(word, names);
+  const std::string meant = foreign.empty() ? nearest_name(word, names) : foreign;
+  return meant.empty() ? "write one of them" : "did you mean " + meant + "?";
+}
 
 ConfigRule integer_rule(std::int64_t least, std::int64_t most) {
   ConfigRule rule{.type = Type::kInteger};
@@ -356,10 +381,9 @@ std::string ConfigNode::chosen_name(std::string_view key, const std::vector<std:
       if (std::find(names.begin(), names.end(), scalar->scalar) != names.end()) {
         chosen = scalar->scalar;
       } else {
-        const std::string nearest = nearest_name(scalar->scalar, names);
-        problem = fmt::format("\"{}\" is not possible (known: {}{}{}); {}", printable(scalar->scalar, 60),
-                              join_names(names), also.empty() ? "" : ", or ", also,
-                              nearest.empty() ? "write one of them" : "did you mean " + nearest + "?");
+        problem =
+            fmt::format("\"{}\" is not possible (known: {}{}{}); {}", printable(scalar->scalar, 60), join_names(names),
+                        also.empty() ? "" : ", or ", also, advice_for_choice(scalar->scalar, names, !also.empty()));
       }
     }
     if (!problem.empty()) add_fault(key, std::move(problem));

@@ -141,6 +141,23 @@ std::string find_below(const ConfigRules& rules, const std::string& prefix, cons
   return {};
 }
 
+// The same in the lists of maps, of the first entry that knows the name ("tasks.0.dataset.limit"): for a key that stands outside of them, as a
+// key of a task that was written at the top of the file does.
+std::string find_in_entries(const ConfigRules& all, const std::string& prefix, const std::string& name) {
+  for (const auto& key : all.keys) {
+    if (!key->is_list || prefix.starts_with(key->name + ".")) continue;
+    for (std::size_t i = 0; i < key->maps.size(); ++i) {
+      const std::string entry = fmt::format("{}.{}.", key->name, i);
+      for (const auto& inner : key->maps[i]->keys) {
+        if (inner->rules.empty() && inner->maps.empty()) continue;
+        if (inner->name == name || has_other_name(*inner, name)) return entry + inner->name;
+      }
+      if (const std::string found = find_below(*key->maps[i], entry, name); !found.empty()) return found;
+    }
+  }
+  return {};
+}
+
 // A map of keys as the reader knows it, and what its keys' paths begin with ("tasks.0.").
 struct KnownMap {
   const ConfigRules& rules;
@@ -148,7 +165,7 @@ struct KnownMap {
 };
 
 // What an unknown key of the map `at` was probably meant to be: the key that other programs call so, the same key of the map around
-// it (indented too far), the nearest key, or the same key where it belongs.
+// it (indented too far), the nearest key, or the same key where it belongs, in a task perhaps.
 std::string meant_by(const std::string& name, const KnownMap& at, const KnownMap& around, const ConfigRules& all) {
   const auto& [here, prefix] = at;
   for (const auto& key : here.keys) {
@@ -161,8 +178,8 @@ std::string meant_by(const std::string& name, const KnownMap& at, const KnownMap
   if (const std::string nearest = nearest_name(name, here.names()); !nearest.empty()) return nearest;
   if (const std::string below = find_below(here, prefix, name); !below.empty()) return below;
   if (const std::string elsewhere = find_below(all, "", name); !elsewhere.empty()) return elsewhere;
-  const ConfigKey* const top = all.find(name);
-  return top == nullptr || prefix.empty() ? "" : name + " at the top of the file";
+  if (all.find(name) != nullptr && !prefix.empty()) return name + " at the top of the file";
+  return find_in_entries(all, prefix, name);
 }
 
 // A key that other programs call so in this very map comes first, then what the table of their words says.
@@ -221,7 +238,8 @@ void ConfigDocument::finish() const {
   for (std::size_t i = 0; i < std::min(faults.size(), kMaxFaultsShown); ++i) {
     const ConfigFault& fault = faults[i];
     all += (all.empty() ? "" : "\n") + shared_->where(fault.position) + ": " +
-           (fault.path.empty() ? "" : fault.path + ": ") + fault.message;
+           (fault.path.empty() ? "" : fault.path + ": ") + fault.message +
+           (fault.map == nullptr || fault.map->keys.empty() ? "" : ": " + join_names(fault.map->names()));
   }
   if (faults.size() > kMaxFaultsShown) {
     all += fmt::format("\n{}: {} further faults (not shown); correct these first", shared_->source,

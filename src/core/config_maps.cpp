@@ -231,6 +231,7 @@ ConfigNode ConfigNode::section(std::string_view key) {
     } else {
       add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent them below the key",
                                  name_of(value->kind)));
+      shared_->faults.back().map = &rules;
     }
     value->abandoned = true;
     value = nullptr;

@@ -18,13 +18,15 @@ struct Row {
 constexpr Row kKeys[] = {
     // Who computes where.
     {"gpu_ids gpu_list gpus device_ids cuda_devices cuda_visible_devices visible_devices gpu_id",
-     "here that is layout.devices, a list such as [0, 1]"},
+     "here that is layout.devices, a list such as [0, 1]; how many of them hold one copy is layout.gpus_per_group"},
     {"gpus_per_model gpus_per_worker num_gpus_per_model gpus_per_replica model_parallel_size devices_per_model "
      "num_shard n_gpus_per_model tensor_split split_mode main_gpu",
      "here that is layout.gpus_per_group"},
-    {"device_map max_memory infer_auto_device_map no_split_module_classes low_cpu_mem_usage offload_folder "
-     "offload_state_dict",
+    {"device_map infer_auto_device_map no_split_module_classes low_cpu_mem_usage offload_folder offload_state_dict",
      "a model is divided over the GPUs of a group: layout.gpus_per_group, where auto takes as many as it needs"},
+    {"max_memory max_memory_per_gpu per_gpu_memory",
+     "remove it: no GPU has a limit of its own; a model is divided evenly over the GPUs of a group "
+     "(layout.gpus_per_group, where auto takes as many as it needs), and may have 92 % of what is free"},
     {"pipeline_parallel_size pp_size pp context_parallel_size",
      "a model is divided over a group by the columns of its weights: layout.gpus_per_group"},
     {"n_gpu_layers gpu_layers ngl num_gpu_layers",
@@ -72,6 +74,29 @@ constexpr Row kKeys[] = {
      "file or a name in the hub's cache"},
     {"tokenizer_name tokenizer_path tokenizer_name_or_path tokenizer_mode", "the tokenizer is that of model.path"},
     {"speculative_model num_speculative_tokens draft_model", "remove it: no model drafts for another here"},
+    {"model_name model_path hf_model model_id llm_name llm base_model",
+     "here that is model.path, of one task alone tasks.0.model.path"},
+    {"judge_model judge_name judge_path teacher_model teacher_name teacher_path student_model student_name "
+     "student_path "
+     "writer_model",
+     "here that is the model of its task: tasks.0.model.path"},
+    // Sections of other programs' files.
+    {"distillation distill kd knowledge_distillation",
+     "here those are tasks: `task: teacher_logits` writes a teacher's logits, `task: train` with `objective: distill` "
+     "learns from them; of each the records are tasks.0.dataset, the first of them tasks.0.dataset.limit"},
+    {"training trainer_config training_args sft",
+     "here that is a task of its own, `task: train`, with its keys below tasks"},
+    {"generation generation_config sampling sampling_params inference",
+     "here that is a task of its own, `task: generate`, with its keys below tasks"},
+    {"judging evaluation metrics metric",
+     "here those are tasks: `judge`, `score`, `evaluate`, with their keys below tasks"},
+    // Studies of answers.
+    {"run_id run_ids answers_run", "of a judge that is `answers`: the path of that run's results, or its folder"},
+    {"semantic_entropy semantic_clusters nli_model entailment_model",
+     "remove it: no task clusters texts by what they mean (configs/guides/evaluation.md says what there is)"},
+    {"gnll g_nll nll sequence_nll",
+     "remove it: it is the sum of a text's /generate/logprob (configs/guides/evaluation.md has the lines)"},
+    {"auroc roc_auc", "remove it: a judge of `answers` writes auroc_of_likelihood into its summary"},
     // Training.
     {"batch_size_per_gpu per_gpu_batch_size batch_size_per_device train_batch_size_per_gpu",
      "here that is train.global_batch, over all ranks together; train.micro_batch is what is computed at once"},
@@ -146,6 +171,8 @@ constexpr Row kOptions[] = {
     {"--np --num-gpus --nproc-per-node --world-size --num-processes",
      "the number of ranks is mpirun's, one a GPU: mpirun -np N magister run FILE.yaml"},
     {"--config --config-file", "the experiment stands behind the command: magister run FILE.yaml"},
+    {"--output --output-file --outfile", "of export that is --out; a run's folder is output.directory"},
+    {"--format --type", "of export that is --to"},
     {"--list-gpus", "magister doctor shows the GPUs that each rank sees"},
     {"--model --model-name", "a model is a key of the experiment: model.path=..."},
 };
@@ -174,6 +201,21 @@ constexpr Row kModels[] = {
     {"smollm2 smollm2-135m smollm2:135m", "HuggingFaceTB/SmolLM2-135M-Instruct"},
 };
 
+// Values of keys with a choice; of several meanings the first that the key knows.
+constexpr Row kValues[] = {
+    {"float16 half torch.float16 torch.half", "f16"},
+    {"bfloat16 torch.bfloat16", "bf16"},
+    {"float32 float single torch.float32 torch.float", "f32"},
+    {"float8 e4m3 float8_e4m3fn torch.float8_e4m3fn", "fp8"},
+    {"8bit 8-bit 8 llm.int8 w8a16", "int8"},
+    {"4bit 4-bit 4 nf4 fp4 w4a16", "int4"},
+    {"gpu gpus cuda all", "auto"},
+    {"sft dpo grpo ppo finetune fine-tune", "train"},
+    {"logits teacher", "teacher_logits"},
+    {"inference generation chat", "generate"},
+    {"cross_entropy ce", "lm"},
+};
+
 std::string lower_case(std::string_view word) {
   std::string out(word);
   std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -196,6 +238,11 @@ std::string_view found_in(const Row (&rows)[N], std::string_view word) {
 }  // namespace
 
 std::string foreign_key(std::string_view key) { return std::string(found_in(kKeys, key)); }
+
+std::string foreign_value(std::string_view value, const std::vector<std::string>& names) {
+  const std::string meant(found_in(kValues, value));
+  return std::find(names.begin(), names.end(), meant) == names.end() ? "" : meant;
+}
 
 std::string foreign_command(std::string_view command) { return std::string(found_in(kCommands, command)); }
 

@@ -174,9 +174,13 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
     if (expects_key()) {
+      // {{ name }} begins two maps, of which the second stands where the first one's key is expected.
       stop(mark,
-           "a list or a map where a key is expected (keys are plain words); write a word before the colon, or close "
-           "the bracket that was left open");
+           fmt::format("a list or a map where a key is expected (keys are plain words); {}",
+                       kind == Kind::kMap ? "write a value that begins with {{ in quotes, as any template; else "
+                                            "write a word before the colon, or close the bracket that was left open"
+                                          : "write a word before the colon, or close the bracket that was left "
+                                            "open"));
     }
     if (open_.size() >= static_cast<std::size_t>(ConfigDocument::kMaxDepth)) {
       faults_.push_back({source_.at(mark), "", too_deep()});

@@ -38,8 +38,9 @@ struct ConfigNode::Value {
 
 struct ConfigFault {
   ConfigPosition position;
-  std::string path;     // "tasks.0.top_k" or empty
-  std::string message;  // "<problem> (<why>); <what to do>"
+  std::string path;                  // "tasks.0.top_k" or empty
+  std::string message;               // "<problem> (<why>); <what to do>"
+  const ConfigRules* map = nullptr;  // whose keys are named behind the message, once all have been read
 };
 
 // One text (a file's, or an argument's value) -> its tree; null when the text cannot be a tree at all. Every fault is

@@ -189,7 +189,7 @@ const std::vector<Case>& cases() {
       {"empty list of texts", "name: a\nmodel: {path: m}\ntasks: [{paths: []}]\n", {"e.yaml:3:17: tasks.0.paths: |the list is empty"}},
       {"nothing in a list of texts", "name: a\nmodel: {path: m}\ntasks: [{paths: [a, ]}]\n", {}},
       {"null in a list of texts", "name: a\nmodel: {path: m}\ntasks: [{paths: [a, ~]}]\n", {"e.yaml:3:21: tasks.0.paths.1: |the key has no value"}},
-      {"value for a section", "name: a\nmodel: m\ntasks: [{paths: x}]\n", {"e.yaml:2:8: model: |a single value stands here (a map of further keys"}},
+      {"value for a section", "name: a\nmodel: m\ntasks: [{paths: x}]\n", {"e.yaml:2:8: model: |a single value stands here (a map of further keys is expected); indent them below the key: path, "}},
       {"list for a section", "name: a\nmodel: [m]\ntasks: [{paths: x}]\n", {"e.yaml:2:8: model: |a list stands here (a map"}},
       {"empty section", "name: a\nmodel:\ntasks: [{paths: x}]\n", {"e.yaml:2:1: model: |the key has no value (a map"}},
       {"map for a list", "name: a\nmodel: {path: m}\ntasks: {paths: x}\n", {"e.yaml:3:8: tasks: |a map stands here (a list of maps"}},
@@ -231,6 +231,12 @@ TEST(ConfigBadInput, KeysOfTheMapAround) {
   const auto file = faults_of("name: a\nmodel: {path: m, tasks: x}\ntasks: [{paths: x}]\n");
   ASSERT_EQ(file.size(), 1u);
   EXPECT_TRUE(file[0].ends_with("did you mean tasks at the top of the file?")) << file[0];
+  for (const char* text : {"name: a\nmodel: {path: m}\ntop_k: 3\ntasks: [{paths: x}]\n",
+                           "name: a\nmodel: {path: m, top_k: 3}\ntasks: [{paths: x}]\n"}) {
+    const auto of_a_task = faults_of(text);
+    ASSERT_EQ(of_a_task.size(), 1u);
+    EXPECT_TRUE(of_a_task[0].ends_with("did you mean tasks.0.top_k?")) << of_a_task[0];
+  }
 }
 
 TEST(ConfigBadInput, TableIsLarge) { EXPECT_GE(cases().size(), 80u); }
@@ -318,6 +324,7 @@ TEST(ConfigBadInput, ArgumentsAreNamed) {
       {{"seed.=8"}, "argument seed.=8: ", "an empty step"},
       {{"model={path: x}"}, "argument model={path: x}: model: ", "a map as value"},
       {{"model.path=a: b"}, "argument model.path=a: b: model.path: ", "a map as value"},
+      {{"model.path={{ m }}"}, "argument model.path={{ m }}: model.path: ", "a value that begins with {{ in quotes"},
       {{"model.path=[a"}, "argument model.path=[a: model.path: ", "close the bracket that was left open"},
       {{"model.path=&a b"}, "argument model.path=&a b: model.path: ", "an anchor"},
       {{"model.path=!!str b"}, "argument model.path=!!str b: model.path: ", "the tag"},

@@ -4,17 +4,45 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace magister {
 namespace foreign_names_test {
 
 TEST(ForeignNames, KeysLeadToKeys) {
-  EXPECT_EQ(foreign_key("gpu_ids"), "here that is layout.devices, a list such as [0, 1]");
+  EXPECT_NE(foreign_key("gpu_ids").find("here that is layout.devices, a list such as [0, 1]"), std::string::npos);
+  EXPECT_NE(foreign_key("gpus").find("one copy is layout.gpus_per_group"), std::string::npos);
   EXPECT_EQ(foreign_key("CUDA_VISIBLE_DEVICES"), foreign_key("gpu_ids"));
   EXPECT_NE(foreign_key("load_in_8bit").find("model.quantization: int8"), std::string::npos);
   EXPECT_EQ(foreign_key("top_k"), "");
   EXPECT_EQ(foreign_key(""), "");
   EXPECT_EQ(foreign_key("gpu_ids gpu_list"), "");
+}
+
+// What the scripts of a study call things: each leads to where it is done here, or says that nothing does it.
+TEST(ForeignNames, WordsOfStudies) {
+  const std::pair<const char*, const char*> words[] = {
+      {"max_memory", "no GPU has a limit of its own"},
+      {"model_name", "here that is model.path"},
+      {"judge_model", "tasks.0.model.path"},
+      {"distillation", "task: teacher_logits"},
+      {"training", "task: train"},
+      {"generation", "task: generate"},
+      {"run_id", "`answers`: the path of that run's"},
+      {"semantic_entropy", "no task clusters texts"},
+      {"g_nll", "the sum of a text's /generate/logprob"},
+      {"auroc", "auroc_of_likelihood"},
+  };
+  for (const auto& [word, advice] : words) {
+    EXPECT_NE(foreign_key(word).find(advice), std::string::npos) << word << ": " << foreign_key(word);
+  }
+}
+
+TEST(ForeignNames, ValuesLeadToOneThatTheKeyKnows) {
+  EXPECT_EQ(foreign_value("float16", {"auto", "f32", "bf16", "f16"}), "f16");
+  EXPECT_EQ(foreign_value("NF4", {"none", "int8", "int4"}), "int4");
+  EXPECT_EQ(foreign_value("float16", {"none", "int8", "int4"}), "");
+  EXPECT_EQ(foreign_value("f61", {"f32", "f16"}), "");
 }
 
 TEST(ForeignNames, CommandsLeadToTasksAndCommands) {

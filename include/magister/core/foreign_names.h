@@ -4,11 +4,14 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace magister {
 
 // What to do instead, for the end of a message ("here that is layout.devices: [0, 1]"); empty: the word is not in the table.
 std::string foreign_key(std::string_view key);
+// Of a value that is none of these names: the one that other programs call so; empty: none.
+std::string foreign_value(std::string_view value, const std::vector<std::string>& names);
 std::string foreign_command(std::string_view command);
 std::string foreign_option(std::string_view option);  // "--resume"
 // Of a model's path where nothing stands: a short name that other programs resolve, or an end that asks for a quantisation.
