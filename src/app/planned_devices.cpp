@@ -10,9 +10,17 @@
 namespace magister {
 namespace {
 
-int num_gpus(const std::vector<std::vector<GpuDevice>>& hosts) {
+// A rank for each GPU that the job may choose, or for as many as a rank is to drive where that divides every host's.
+int ranks_on(const std::vector<std::vector<GpuDevice>>& hosts, const LayoutConfig& layout) {
+  const auto chosen = [&](const std::vector<GpuDevice>& host) {
+    return layout.devices.empty() ? host.size() : layout.devices.size();
+  };
+  const auto driven = static_cast<std::size_t>(std::max(1, layout.devices_per_rank));
+  const bool divides = std::all_of(hosts.begin(), hosts.end(), [&](const std::vector<GpuDevice>& host) {
+    return chosen(host) == chosen(hosts.front()) && chosen(host) % driven == 0;
+  });
   std::size_t count = 0;
-  for (const std::vector<GpuDevice>& host : hosts) count += host.size();
+  for (const std::vector<GpuDevice>& host : hosts) count += divides ? chosen(host) / driven : chosen(host);
   return static_cast<int>(count);
 }
 
@@ -33,7 +41,7 @@ int plan_with_devices(const Invocation& call, const ExperimentConfig& config, bo
   const PlanSection& plan = config.plan;
   const bool of_size = plan.hosts.empty() && plan.device_memory > 0 && !config.layout.cpu_only && !config_only;
   int ranks = call.world.size();
-  if (!plan.hosts.empty()) ranks = num_gpus(plan.hosts);
+  if (!plan.hosts.empty()) ranks = ranks_on(plan.hosts, config.layout);
   if (of_size && ranks == 1 && discover_gpus().empty()) ranks = std::max(1, config.layout.gpus_per_group);
   ranks = static_cast<int>(call.line.number("--ranks", ranks, 1, 1'000'000));
   if (!plan.hosts.empty()) {

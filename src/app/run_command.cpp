@@ -190,10 +190,13 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
     line("memory per device", memory_words(sum_of(one.device_parts), one.device_parts));
   }
   line("samples", std::to_string(report.num_samples));
-  line("tokens", std::to_string(report.num_tokens));
-  line("units", report.num_units_done == 0 ? std::to_string(report.num_units)
-                                           : fmt::format("{}, {} done", report.num_units, report.num_units_done));
-  line("results", format_bytes(report.results_bytes) + fmt::format(" ({} bytes)", report.results_bytes));
+  // Of a task whose inputs are still to be made only the records can be counted.
+  if (report.num_units > 0 || report.num_samples == 0) {
+    line("tokens", std::to_string(report.num_tokens));
+    line("units", report.num_units_done == 0 ? std::to_string(report.num_units)
+                                             : fmt::format("{}, {} done", report.num_units, report.num_units_done));
+    line("results", format_bytes(report.results_bytes) + fmt::format(" ({} bytes)", report.results_bytes));
+  }
   line("free space", format_bytes(report.free_bytes));
   for (const auto& [name, value] : report.notes) line(name, value);
   return out + report.first_prompt + group_lines(report.devices);

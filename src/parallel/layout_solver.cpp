@@ -48,8 +48,11 @@ int group_size(const std::vector<int>& devices, int gpus_per_group) {
       group_size_divides(devices, size), ExitCode::kConfig,
       "layout.gpus_per_group: {} with {} ({} in all) does not divide: a group must be whole ranks of equally many "
       "devices, or a rank whole groups, and none may be left over (it would hold a piece of a model without the rest); "
-      "layout.gpus_per_group may be {} here",
-      size, counts_of(devices), counted(total(devices), "device"), sizes_that_work(devices));
+      "layout.gpus_per_group may be {} here{}",
+      size, counts_of(devices), counted(total(devices), "device"), sizes_that_work(devices),
+      total(devices) % std::max(size, 1) == 0
+          ? ""
+          : fmt::format(", or start ranks for a multiple of {} devices (mpirun -np; plan --ranks)", size));
   return size;
 }
 

@@ -14,6 +14,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
+#include "magister/parallel/gpu_cards.h"
 #include "magister/run/device_lines.h"
 #include "magister/run/open_model.h"
 #include "magister/run/task.h"
@@ -96,10 +97,14 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
   namespace fs = std::filesystem;
   const fs::path path(section.path);
   std::error_code ignored;
-  if (const std::string hint = download_hint(section.path); !hint.empty() && !fs::exists(path, ignored)) {
-    fail(ExitCode::kInputOutput, "{}: there is no such model (its config.json is needed){}", printable(section.path),
-         hint);
-  }
+  MAGISTER_CHECK(fs::exists(path, ignored), ExitCode::kInputOutput,
+                 "{}: there is no such model (its config.json is needed); name a folder with one, such as those in "
+                 "configs/shapes{}",
+                 printable(section.path), download_hint(section.path));
+  MAGISTER_CHECK(path.extension() != ".gguf", ExitCode::kConfig,
+                 "{}: is a GGUF file (from a model's config.json --config-only plans); leave --config-only out, plan "
+                 "reads what such a file says of itself",
+                 printable(section.path));
   ModelDescription described =
       describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
   if (section.head_labels > 0) described = with_reward_head(described, section.head_labels);
@@ -214,14 +219,17 @@ std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, c
   return out;
 }
 
+// Who says what a device has.
+const char* memory_key() { return planned_hosts().empty() ? "plan.device_memory" : "plan.devices"; }
+
 // Throws where the groups that are asked for do not fit, or none does.
 void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int>& requested, int smallest,
                  std::uint64_t device_bytes) {
   const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
   MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
-                 "plan.device_memory: no group of 1 to {} devices of {}, of which a model may have {}, holds {} (the "
+                 "{}: no group of 1 to {} devices of {}, of which a model may have {}, holds {} (the "
                  "smallest part is {}); choose a quantization, smaller passes or larger devices",
-                 kMostDevices, decimal_bytes(device_bytes), decimal_bytes(plan.usable(device_bytes)),
+                 memory_key(), kMostDevices, decimal_bytes(device_bytes), decimal_bytes(plan.usable(device_bytes)),
                  printable(task.model_section().stand_in().path),
                  all_on(group_sizes(plan.models, kMostDevices).back()));
   // Of several sizes the smaller ones are for larger devices.
@@ -229,9 +237,10 @@ void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int
   if (most == 0 || sum_of(plan.needed(most)) <= plan.usable(device_bytes)) return;
   const auto [needed, given] = decimal_bytes_apart(sum_of(plan.needed(most)), plan.usable(device_bytes));
   fail(ExitCode::kConfig,
-       "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would fail); the "
+       "layout.gpus_per_group: {} {} {} each, and {} gives {} (loading would fail); the "
        "smallest group that fits has {} devices, with {} each",
-       most, needed, given, smallest, all_on(smallest));
+       format_count(static_cast<std::uint64_t>(most), "device"), most == 1 ? "needs" : "need", needed, memory_key(),
+       given, smallest, all_on(smallest));
 }
 
 // The groups of a cluster that is planned: of the sizes that are asked for, or of the smallest that fits and leaves no GPU over.

@@ -1,6 +1,7 @@
 // Cards by name or bytes, alone (plan.device_memory) or counted, host by host (plan.devices).
 #include "run/plan_section.h"
 
+#include <cctype>
 #include <charconv>
 #include <optional>
 
@@ -19,6 +20,48 @@ std::string card_names(const char* between) {
   return names;
 }
 
+// Letters and digits alone: "RTX 4090" and "rtx-4090" are "rtx4090".
+std::string plain_letters(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto letter = static_cast<unsigned char>(c);
+    if (std::isalnum(letter) != 0) out += static_cast<char>(std::tolower(letter));
+  }
+  return out;
+}
+
+// Of "8 x a100", "NVIDIA A100-SXM4" and "4090" the cards that are called so as far as both names go: "A100-40GB or A100-80GB"; empty: none is.
+std::string cards_like(std::string_view text) {
+  text = text.substr(0, text.find('+'));
+  const std::size_t first = text.find_first_not_of("0123456789 ");
+  if (first != std::string_view::npos && first > 0 && text[first] == 'x') return cards_like(text.substr(first + 1));
+  std::string wanted = plain_letters(text);
+  for (const std::string_view maker : {"nvidia", "tesla", "geforce", "quadro"}) {
+    if (wanted.starts_with(maker)) wanted.erase(0, maker.size());
+  }
+  if (wanted.size() < 2) return "";
+  // How well a name fits: it is the one that is wanted, begins so, holds it, or is its begin.
+  std::string best;
+  int most = 0;
+  for (const GpuCard& card : gpu_cards()) {
+    const std::string name = plain_letters(card.name), series = plain_letters(card.name.substr(0, card.name.find('-')));
+    const int fits = name == wanted                                                ? 1000
+                     : name.starts_with(wanted)                                    ? 999
+                     : wanted.size() > 2 && name.find(wanted) != std::string::npos ? 998
+                     : series != "rtx" && wanted.starts_with(series)               ? static_cast<int>(series.size())
+                                                                                   : 0;
+    if (fits == 0 || fits < most) continue;
+    best = fits > most ? std::string(card.name) : fmt::format("{} or {}", best, card.name);
+    most = fits;
+  }
+  return best;
+}
+
+std::string meant_cards(std::string_view text) {
+  const std::string cards = cards_like(text);
+  return cards.empty() ? "" : fmt::format("did you mean {}? else ", cards);
+}
+
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -32,7 +75,7 @@ std::optional<GpuDevice> read_device(std::string_view text) {
 }
 
 // "8 x H100-80GB": a host of eight; "4 x 8 x H100-80GB": four such hosts. Nothing: it is neither.
-std::optional<std::vector<std::vector<GpuDevice>>> read_hosts(std::string_view text) {
+std::optional<std::vector<std::vector<GpuDevice>>> read_like_hosts(std::string_view text) {
   std::vector<int> counts;
   for (std::size_t end = text.find('x'); end != std::string_view::npos; end = text.find('x')) {
     const std::string_view number = trimmed(text.substr(0, end));
@@ -50,20 +93,35 @@ std::optional<std::vector<std::vector<GpuDevice>>> read_hosts(std::string_view t
   return std::vector(static_cast<std::size_t>(hosts), std::vector(static_cast<std::size_t>(gpus), *device));
 }
 
+// Or "4 x A100-80GB + 4 x A30", one host with cards of several kinds.
+std::optional<std::vector<std::vector<GpuDevice>>> read_hosts(std::string_view text) {
+  const std::size_t plus = text.find('+');
+  auto hosts = read_like_hosts(text.substr(0, plus));
+  if (plus == std::string_view::npos || !hosts) return hosts;
+  const auto others = read_hosts(text.substr(plus + 1));
+  if (!others || hosts->size() != 1 || others->size() != 1) return std::nullopt;
+  hosts->front().insert(hosts->front().end(), others->front().begin(), others->front().end());
+  return hosts->front().size() > static_cast<std::size_t>(kMostPlanned) ? std::nullopt : hosts;
+}
+
 void read_devices(ConfigNode& node, const LayoutConfig& layout, PlanSection& plan) {
   for (const std::string& text : node.optional_texts("devices")) {
     const auto hosts = read_hosts(text);
     if (!hosts) {
       node.reject(
           "devices",
-          "\"{}\" names no GPUs (a count and a card, or its memory, for each host; {} in all at most); write for "
-          "example 8 x H100-80GB, 4 x 8 x A100-40GB for four hosts, or 2 x 24GiB. Cards: {}",
-          printable(text, 60), kMostPlanned, card_names(", "));
+          "\"{}\" names no GPUs (a count and a card, or its memory, for each host; {} in all at most); {}write for "
+          "example 8 x H100-80GB, 4 x 8 x A100-40GB for four hosts, 4 x A100-80GB + 4 x A30 for one host, or 2 x "
+          "24GiB. "
+          "Cards: {}",
+          printable(text, 60), kMostPlanned, meant_cards(text), card_names(", "));
       continue;
     }
     plan.hosts.insert(plan.hosts.end(), hosts->begin(), hosts->end());
   }
-  node.text_form("devices", fmt::format("^ *([0-9]+ *x *){{0,2}}({}|{}) *$", kSizeForm, card_names("|")));
+  const std::string cards = fmt::format("({}|{})", kSizeForm, card_names("|"));
+  node.text_form("devices",
+                 fmt::format("^ *(([0-9]+ *x *){{0,2}}{0}|([0-9]+ *x *)?{0}( *\\+ *([0-9]+ *x *)?{0})+) *$", cards));
   if (!plan.hosts.empty() && node.has("device_memory")) {
     node.reject("devices",
                 "is given beside `device_memory` (it says what its GPUs have already); remove one of the two");
@@ -110,9 +168,9 @@ PlanSection read_plan(ConfigNode& root, const LayoutConfig& layout) {
     const std::optional<GpuDevice> device = read_device(*text);
     if (!device) {
       node.reject("device_memory",
-                  "\"{}\" is no amount of memory and no card (a number with its unit, or a name, is expected); write "
+                  "\"{}\" is no amount of memory and no card (a number with its unit, or a name, is expected); {}write "
                   "for example 79.2GiB, 80GB or A100-80GB. Cards: {}",
-                  printable(*text, 40), card_names(", "));
+                  printable(*text, 40), meant_cards(*text), card_names(", "));
     } else {
       plan.device = *device;
       plan.device_memory = device->total_bytes;

@@ -171,11 +171,20 @@ class PlanShapes(unittest.TestCase):
         self.assertIn("use groups of 1 to 32", self.plan("Llama-3.1-8B", "layout.gpus_per_group=33", code=78))
         for wrong in ("80", "GB", "-1GB", "80 Gb", "1e300TB", "0GB", "A100", "a100-80gb", "8 x A100-80GB"):
             self.assertIn("write for example 79.2GiB, 80GB or A100-80GB. Cards: V100-16GB, ", self.plan("Llama-3.1-8B", f"plan.device_memory={wrong}", code=78))
-        for wrong in ("8x", "0 x H100-80GB", "-1 x H100-80GB", "2 x 2 x 2 x H100-80GB", "eight x H100-80GB", "8 H100-80GB", "99999 x H100-80GB", "8 X H100-80GB"):
+        for wrong in ("8x", "0 x H100-80GB", "-1 x H100-80GB", "2 x 2 x 2 x H100-80GB", "eight x H100-80GB", "8 H100-80GB", "99999 x H100-80GB", "8 X H100-80GB", "2 x 4 x A30 + A40", "A30 +", "A30 + 2 x 2 x A40"):
             self.assertIn("write for example 8 x H100-80GB", self.plan("Llama-3.1-8B", f"plan.devices={wrong}", code=78))
+        for wrong, meant in (("8 x A100", "A100-40GB or A100-80GB"), ("8 x a100-80gb", "A100-80GB"), ("4 x RTX 4090", "RTX4090"), ("4090", "RTX4090"), ("NVIDIA A100-SXM4-80GB", "A100-40GB or A100-80GB"),
+                             ("2x H100", "H100-80GB or H100-NVL")):
+            self.assertIn(f"all at most); did you mean {meant}? else write for example", self.plan("Llama-3.1-8B", f"plan.devices={wrong}", code=78))
+        self.assertIn("is expected); did you mean A100-80GB? else write for example", self.plan("Llama-3.1-8B", "plan.device_memory=a100-80gb", code=78))
+        # Who has said how much there is.
+        self.assertIn("GB each, and plan.devices gives 23.7 GB (loading", self.plan("Llama-3.1-70B", f"model.path={ROOT / 'configs/shapes/llama-3.1-70b'}", "plan.devices=4 x RTX4090", "layout.gpus_per_group=4", code=78))
         self.assertIn("is given beside `device_memory`", self.plan("Llama-3.1-8B", "plan.devices=H200", "plan.device_memory=H200", code=78))
         self.assertIn("is given beside layout.devices: cpu", self.plan("Llama-3.1-8B", "plan.devices=H200", "layout.devices=cpu", code=78))
-        self.assertIn("config.json", self.plan("nothing", code=65))
+        self.assertIn("such as those in configs/shapes\n", self.plan("nothing", code=74))
+        (self.folder / "one.gguf").write_bytes(b"GGUF")
+        self.assertIn("leave --config-only out", self.plan("one.gguf", code=78))
+        self.assertIn("1 device needs", small)
         cut = self.plan("Qwen2.5-72B", "layout.gpus_per_group=2", "model.quantization=int4", "model.quantization_group=128")
         self.assertIn("(29568 columns of the MLP are 231 groups)", cut)
         self.assertIn("no group is cut with 1, 3, 7, 11 devices", cut)

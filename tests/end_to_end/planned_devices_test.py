@@ -96,7 +96,13 @@ class PlannedDevices(unittest.TestCase):
         # Over hosts, of unlike cards, and GPUs that are left out.
         self.assertIn("group 0: rank 0, cuda:0,1,2,3 on node0 and cuda:0,1,2,3 on node1 (A100-40GB, ranks 0 to 7)", plan(self.teacher, "plan.devices=2 x 4 x A100-40GB", "layout.gpus_per_group=8"))
         self.assertIn("group 1: rank 1, cuda:0 on node1 (L40S)", plan(self.teacher, "plan.devices=[A100-40GB, L40S]"))
-        self.assertEqual([group[2] for group in groups(plan(self.teacher, "plan.devices=8 x 24GiB", "layout.devices=[1,3,5,7]", "--ranks", "4"))], ["cuda:1", "cuda:3", "cuda:5", "cuda:7"])
+        for ranks in ([], ["--ranks", "4"]):  # without a number a rank for each that is chosen
+            self.assertEqual([group[1:3] for group in groups(plan(self.teacher, "plan.devices=8 x 24GiB", "layout.devices=[1,3,5,7]", *ranks))], [("0", "cuda:1"), ("1", "cuda:3"), ("2", "cuda:5"), ("3", "cuda:7")])
+        self.assertEqual([group[1:] for group in groups(plan(self.teacher, "plan.devices=2 x 2 x H200", "layout.devices=[1]"))], [("0", "cuda:1", "node0"), ("1", "cuda:1", "node1")])
+        # As many ranks as drive what they are to drive.
+        self.assertEqual([group[1:3] for group in groups(plan(self.teacher, "plan.devices=4 x H200", "layout.devices_per_rank=2", "layout.gpus_per_group=2"))], [("0", "cuda:0,1"), ("1", "cuda:2,3")])
+        # One host of two kinds: the large cards are groups of their own, two small ones are one.
+        self.assertEqual([group[1:3] for group in groups(plan(self.teacher, "plan.devices=2 x A100-80GB+2 x A30", "layout.gpus_per_group=[1,2]"))], [("0", "cuda:0"), ("1", "cuda:1"), ("2", "cuda:2,3")])
         mixed = plan(self.teacher, "plan.devices=[4 x A100-80GB, 4 x A100-40GB]", "layout.gpus_per_group=[4,1]")
         self.assertRegex(mixed, r"group \d: rank \d, cuda:0,1,2,3 on node\d \(A100-\d0GB, ranks \d to \d\)")
 

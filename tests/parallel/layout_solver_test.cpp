@@ -171,7 +171,7 @@ TEST(LayoutSolver, WhatDoesNotDivideIsRefusedWithTheSizesThatDo) {
   std::string text = refusal(cluster({6}, 8, 0), config);
   EXPECT_SAYS(text, "layout.gpus_per_group: 4 with 6 ranks");
   EXPECT_SAYS(text, "6 devices in all");
-  EXPECT_SAYS(text, "may be 1, 2, 3, 6 here");
+  EXPECT_SAYS(text, "may be 1, 2, 3, 6 here, or start ranks for a multiple of 4 devices (mpirun -np; plan --ranks)");
   config.gpus_per_group = 3;
   config.shards_per_rank = 2;
   text = refusal(cluster({3}, 8, 0), config);

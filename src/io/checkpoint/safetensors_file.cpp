@@ -123,8 +123,12 @@ std::unique_ptr<MappedTensors> open_safetensors(const std::string& path) {
   }
   MAGISTER_CHECK(fs::exists(index, error), ExitCode::kInputOutput,
                  "{}: has neither model.safetensors nor model.safetensors.index.json (there are no weights); give a "
-                 "model's folder or a .gguf file",
-                 printable(path));
+                 "model's folder or a .gguf file{}",
+                 printable(path),
+                 fs::exists(folder / "config.json", error)
+                     ? "; of a config.json alone `magister plan --config-only` tells the memory, and `task: train` "
+                       "with model.config begins with drawn weights"
+                     : "");
   return open_shards(index);
 }
 
