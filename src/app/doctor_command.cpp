@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -39,6 +40,7 @@ Json ranks_of(const Communicator& world) {
   for (const GpuDevice& gpu : discover_gpus()) {
     mine["gpus"].push_back({{"name", gpu.name}, {"uuid", gpu.uuid}, {"total_bytes", gpu.total_bytes}});
   }
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) mine["cuda_visible_devices"] = visible;
   Json rows = Json::array();
   for (const std::string& row : world.all_gather(mine.dump(-1, ' ', false, Json::error_handler_t::replace))) {
     rows.push_back(Json::parse(row));
@@ -157,6 +159,25 @@ Json files_of(const Communicator& world, const std::string& directory) {
   return result;
 }
 
+// Why no rank sees a GPU, as far as it can be told from here; "" where one does.
+std::string no_gpu_note(const Json& report) {
+  bool hidden = false;
+  for (const Json& rank : report["ranks"]) {
+    if (!rank["gpus"].empty()) return "";
+    hidden = hidden || rank.contains("cuda_visible_devices");
+  }
+  const Json& libraries = report["libraries"];
+  if (libraries.value("cuda_runtime", "none") == "none")
+    return "no GPUs: this program was built without GPU code; MAGISTER_CUDA=ON scripts/build.sh builds it with it\n";
+  if (libraries.value("cuda_driver", "none") == "none")
+    return "no GPUs: no NVIDIA driver answers here (login nodes mostly have none); start it in a job that has GPUs, or "
+           "try nvidia-smi\n";
+  return hidden ? "no GPUs: there is a driver, and CUDA_VISIBLE_DEVICES leaves none of its GPUs; unset or change it\n"
+                : "no GPUs: there is a driver, and it shows none; ask the scheduler for them (sbatch --gres=gpu:4), or "
+                  "try "
+                  "nvidia-smi\n";
+}
+
 std::string text_of(const Json& report) {
   std::string out = fmt::format("magister {}\n", report["version"].get<std::string>());
   for (const auto& [name, version] : report["libraries"].items()) {
@@ -169,10 +190,15 @@ std::string text_of(const Json& report) {
       gpus += fmt::format("{}{} ({})", gpus.empty() ? "" : ", ", printable(gpu["name"].get<std::string>(), 60),
                           format_bytes(gpu["total_bytes"].get<std::uint64_t>()));
     }
+    if (gpus.empty()) gpus = "none";
+    if (rank.contains("cuda_visible_devices"))
+      gpus +=
+          fmt::format(" (CUDA_VISIBLE_DEVICES={})", printable(rank["cuda_visible_devices"].get<std::string>(), 200));
     out += fmt::format("{:<6} {:<24} {:<6} {:<6} {}\n", rank["rank"].get<int>(),
                        printable(rank["host"].get<std::string>(), 60), rank["local_rank"].get<int>(),
-                       rank["cores"].get<int>(), gpus.empty() ? "none" : gpus);
+                       rank["cores"].get<int>(), gpus);
   }
+  out += no_gpu_note(report);
   const Json& links = report["links"];
   out += fmt::format("links: barrier {:.1f} us", links["barrier_microseconds"].get<double>());
   if (links.contains("ring_megabytes_per_second")) {

@@ -1,15 +1,47 @@
 // info, check, export, merge: what io/results_tools does, on rank 0, with the manners of a command.
 // check prints its findings as the result of the command and says in one message that there are some.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/io/results/tools.h"
 
 namespace magister {
 
+namespace {
+
+// A run's folder in the place of a file of it: the files are named, for these commands look at one.
+std::string results_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return path;
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().extension() == ".h5" && entry.is_regular_file(ignored))
+      files.push_back(printable(entry.path().string()));
+  }
+  std::sort(files.begin(), files.end());
+  const bool cut = files.size() > kShown;
+  if (cut) files.resize(kShown);
+  fail(ExitCode::kInputOutput, "{}: is a folder{} (this command looks at one results file); name {}", printable(path),
+       files.empty() ? " without finished results" : "",
+       files.empty()
+           ? "a results file, or look at a run with `magister status`"
+           : fmt::format("{}{}{}", files.size() > 1 ? "one of " : "", fmt::join(files, ", "), cut ? ", ..." : ""));
+}
+
+}  // namespace
+
 ExitCode info_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const bool json = call.line.has("--json");
-    std::string text = describe_results(call.line.positional("RESULTS.h5"), json);
+    std::string text = describe_results(results_file(call.line.positional("RESULTS.h5")), json);
     if (!json) text = terminal_safe(text);
     if (!text.ends_with('\n')) text += '\n';
     say(text);
@@ -37,7 +69,7 @@ void refuse_unless_whole(const std::string& path, const ResultsCheck& check) {
 
 ExitCode check_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
-    const std::string path = call.line.positional("RESULTS.h5");
+    const std::string path = results_file(call.line.positional("RESULTS.h5"));
     const ResultsCheck check = check_results(path, schemas_of(call.kinds));
     for (const std::string& fault : check.faults) say(terminal_safe(fault) + "\n");
     flush_standard_output();
@@ -53,7 +85,7 @@ ExitCode export_command(Invocation& call) {
     constexpr const char* kKnown = "jsonl, csv, parquet, padded-hdf5";
     if (format.empty())
       fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: {}); add --to jsonl", kKnown);
-    const std::string results = call.line.positional("RESULTS.h5"), out = call.line.option("--out", "-");
+    const std::string results = results_file(call.line.positional("RESULTS.h5")), out = call.line.option("--out", "-");
     if (format == "jsonl" || format == "csv") {
       export_text(results, format == "csv" ? TextExport::kCsv : TextExport::kJsonl, out);
       return ExitCode::kDone;
@@ -77,8 +109,13 @@ ExitCode merge_command(Invocation& call) {
       fail(ExitCode::kUsage, "no PART.h5 (there is nothing to merge into {}); name the files of the slices",
            printable(out));
     }
+    for (const std::string& part : parts) results_file(part);
+    std::error_code ignored;
+    MAGISTER_CHECK(!std::filesystem::is_directory(out, ignored), ExitCode::kUsage,
+                   "{}: is a folder (the parts become one file); name that file, OUT.h5, before the parts",
+                   printable(out));
     merge_results(out, parts);
-    say(fmt::format("{}: {} parts merged\n", printable(out, out.size() * 4), parts.size()));
+    say(fmt::format("{}: {} merged\n", printable(out, out.size() * 4), format_count(parts.size(), "part")));
     return ExitCode::kDone;
   });
 }

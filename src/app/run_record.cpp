@@ -160,6 +160,21 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
   }
   add_devices(*start, event);
   start->last_sign = member(event, "time", start->last_sign);
+  // A task that fails ends, and the run goes on with others: where nothing follows, the fault was one rank's, which ended the job.
+  start->last_fault.reset();
+  if (kind == "error" && event.contains("task"))
+    start->last_fault = {member(event, "task", std::string()),
+                         member(event, "exit_code", static_cast<int>(ExitCode::kInternal))};
+}
+
+void end_by_fault(StartRecord& start) {
+  if (start.exit_code || !start.last_fault) return;
+  start.exit_code = start.last_fault->second;
+  for (TaskRecord& task : start.tasks) {
+    if (task.name != start.last_fault->first) continue;
+    task.exit_code = start.exit_code;
+    start.error = task.error;
+  }
 }
 
 }  // namespace
@@ -192,6 +207,7 @@ std::vector<StartRecord> read_run_log(const std::string& path) {
   MAGISTER_CHECK(!file.bad(), ExitCode::kInputOutput,
                  "{}: reading ended early: {} (the table would be of a part); try again", printable(path),
                  std::strerror(errno));
+  for (StartRecord& start : starts) end_by_fault(start);
   return starts;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace magister {
@@ -34,6 +35,7 @@ struct StartRecord {
   std::uint64_t peak_host_bytes = 0, peak_gpu_bytes = 0;  // of a rank, and of a GPU, at most; 0: not told
   std::optional<int> exit_code;                           // none: it goes on, or it was killed
   double seconds = 0;                                     // of its end
+  std::optional<std::pair<std::string, int>> last_fault;  // task and exit code, where the last event is a task's error
 
   std::uint64_t tokens() const;
   std::uint64_t written_tokens() const;

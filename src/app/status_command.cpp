@@ -25,6 +25,8 @@ struct TaskState {
   std::string state;                  // "done", "running", "to go on", "waiting", "failed (65)", "left out"
   std::uint64_t units = 0, done = 0;  // of training steps; 0 units: how many there are is not known
   std::optional<double> loss;
+  bool of_the_start =
+      false;  // the start ended before it began with the task: results that stand there are an earlier one's
 };
 
 // What this start says of a task whose results do not say it: "" where it says nothing.
@@ -60,13 +62,14 @@ TaskState state_of(const Past& past, const TaskRecord& task) {
   const bool at_work = past.state == "running" || past.state == "no end";
   const std::string told = told_of(past, task, at_work);
   TaskState out{told.empty() ? "waiting" : told, task.units, task.done, task.loss};
+  if (!told.empty() && !at_work && task.begin.empty()) return {told, 0, 0, std::nullopt, true};
   if (task.results.empty() || told == "waiting") return out;
   const std::string path = results_in(past.folder, task);
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
   if (on_disk == ResultsFile::State::kComplete && told.empty()) {
     // The log's first, for packed files have units of their own, and a training's are no steps.
     if (out.units == 0 || (task.kind == "train" && !task.counts_steps)) out.units = units_in(path);
-    return {"done", out.units, out.units, out.loss};
+    return {"done", out.units, out.units, out.loss, false};
   }
   const bool packs_later = ResultsFile::state_on_disk(packed_later_path(path)) == ResultsFile::State::kPartial;
   const bool begun = packs_later || on_disk == ResultsFile::State::kPartial;
@@ -152,25 +155,36 @@ Computed computed_in(const std::vector<Past>& starts) {
   return all;
 }
 
+// Tasks that later starts have told, and those of which they told their own end alone.
+struct Told {
+  std::set<std::string> tasks, ends;
+};
+
 // Of start i, but for tasks that others have told; they are told from then on.
-std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed,
-                         std::set<std::string>& told) {
+std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed, Told& told) {
   std::vector<Row> rows;
   for (TaskRecord task : starts[i].start.tasks) {
-    if (!told.insert(task.name).second) continue;
+    if (told.tasks.contains(task.name)) continue;
     const auto other = computed.find(task.name);
     if (task.units == 0 && task.begin.empty() && other != computed.end()) {
       task.units = other->second.units;
       task.counts_steps = other->second.counts_steps;
       task.loss = other->second.loss;
     }
-    rows.push_back({task, state_of(starts[i], task), results_in(starts[i].folder, task), i + 1});
+    Row row{task, state_of(starts[i], task), results_in(starts[i].folder, task), i + 1};
+    const bool ended_before = told.ends.contains(task.name);
+    if (row.now.of_the_start) {
+      told.ends.insert(task.name);
+    } else if (row.now.state != "waiting" || !ended_before) {
+      told.tasks.insert(task.name);
+    }
+    if (!ended_before || told.tasks.contains(task.name)) rows.push_back(std::move(row));
   }
   return rows;
 }
 
 // Complete results in the folder of which no start tells: of a log that was removed, or of merge.
-std::vector<Row> rows_without_a_log(const std::string& folder, const std::set<std::string>& told) {
+std::vector<Row> rows_without_a_log(const std::string& folder, const Told& told) {
   std::vector<Row> rows;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -179,14 +193,14 @@ std::vector<Row> rows_without_a_log(const std::string& folder, const std::set<st
     Row row;
     row.task.name = entry.path().stem().string();
     row.path = path;
-    if (told.contains(row.task.name)) continue;
+    if (told.tasks.contains(row.task.name)) continue;
     try {
       const ResultsReader file(path);
       const std::string format = file.text("format");
       if (!file.complete() || !format.starts_with("magister.")) continue;
       row.task.kind = format.substr(std::string("magister.").size());
       const std::uint64_t units = units_in(path);
-      row.now = {"done", units, units, std::nullopt};
+      row.now = {"done", units, units, std::nullopt, false};
     } catch (const Error&) {  // another program's
       continue;
     }
@@ -217,6 +231,15 @@ struct RunStatus {
   std::vector<Row> earlier;
 };
 
+// A run is its folder; a file of it stands for it.
+std::string run_folder(const std::string& path) {
+  std::error_code error;
+  const std::string around = fs::path(path).parent_path().string();
+  return fs::is_regular_file(path, error) && fs::exists(fs::path(around) / "run.jsonl", error)
+             ? (around.empty() ? "." : around)
+             : path;
+}
+
 RunStatus status_of(const std::string& folder) {
   RunStatus status{starts_of(folder), {}, {}};
   const std::vector<Past>& starts = status.starts;
@@ -224,7 +247,7 @@ RunStatus status_of(const std::string& folder) {
                  "{}/run.jsonl: no start of a run in it (it was cut off); look at the results with info",
                  printable(folder));
   const Computed computed = computed_in(starts);
-  std::set<std::string> told;
+  Told told;
   for (std::size_t i = starts.size(); i-- > 0;) {
     if (i + 1 == starts.size() || starts[i].state == "running")
       status.shown.insert(status.shown.begin(), {i, rows_of(starts, i, computed, told)});
@@ -270,7 +293,7 @@ nlohmann::ordered_json status_json(const RunStatus& status) {
 
 ExitCode status_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
-    const RunStatus status = status_of(call.line.positional("RUN"));
+    const RunStatus status = status_of(run_folder(call.line.positional("RUN")));
     say(call.line.has("--json")
             ? status_json(status).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
             : status_text(status));

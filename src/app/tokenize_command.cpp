@@ -1,9 +1,12 @@
 // tokenize: lines of text <-> lines of JSON arrays of ids, one line at a time so that it can stand in a pipe.
 // And bench, which like it needs one rank and a function of tasks.
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "app/bench/bench.h"
 #include "app/commands.h"
@@ -96,6 +99,11 @@ ExitCode bench_command(Invocation& call) {
     const CommandLine& line = call.line;
     BenchOptions options;
     options.what = line.positional("WHAT");
+    constexpr std::string_view kOfModels[] = {"prefill", "teacher", "decode", "prefix", "judge", "layer"};
+    MAGISTER_CHECK(!line.positional("MODEL").empty() ||
+                       std::find(std::begin(kOfModels), std::end(kOfModels), options.what) == std::end(kOfModels),
+                   ExitCode::kUsage, "MODEL is missing (bench {0} computes one); write magister bench {0} MODEL",
+                   options.what);
     options.model = find_model(line.positional("MODEL"));
     options.tokens = line.number("--tokens", options.tokens, 1, 1 << 24);
     options.sequences = line.number("--sequences", options.sequences, 1, 1 << 24);

@@ -70,8 +70,10 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   struct stat status{};
   if (::fstat(descriptor_.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
     descriptor_.reset();
-    fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); move it away",
-         printable(path));
+    MAGISTER_CHECK(!S_ISDIR(status.st_mode) || access != Access::kRead, ExitCode::kInputOutput,
+                   "{}: is a folder (a file is read here); name the one in it that is meant", printable(path));
+    fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); {}", printable(path),
+         access == Access::kRead ? "name another" : "move it away");
   }
 }
 

@@ -56,6 +56,9 @@ class Commands(unittest.TestCase):
     def test_usage(self):
         self.assertIn("did you mean run?", self.refused("rnu", "good.yaml", code=64))
         self.assertIn("no command", self.refused(code=64))
+        self.assertIn("MODEL is missing (bench teacher computes one)", self.refused("bench", "teacher", code=64))
+        self.assertIn("of export that is --out;", self.refused("export", "x.h5", "--output", "y.csv", code=64))
+        self.assertIn("name that file, OUT.h5, before the parts", self.refused("merge", ".", "a.h5", "b.h5", code=64))
         self.assertIn("did you mean --fresh?", self.refused("run", "good.yaml", "--frehs", code=64))
         self.assertIn("HH:MM:SS", self.refused("run", "good.yaml", "--max-wall", "1h", code=64))
         self.assertIn("1 to 1000000", self.refused("plan", "good.yaml", "--ranks", "0", code=64))
@@ -168,6 +171,11 @@ class Commands(unittest.TestCase):
         self.assertEqual(report["files"]["lock"], "ok")
         self.assertTrue(report["links"]["intact"])
         self.assertIn("lock ok", self.call("doctor")[0])
+        # Why a rank sees no GPU: what hides them, and what could be missing.
+        hidden = subprocess.run([PROGRAM, "doctor"], cwd=self.folder, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, check=True).stdout
+        self.assertRegex(hidden, r"\n0 +\S+ +0 +\d+ +none \(CUDA_VISIBLE_DEVICES=\)\nno GPUs: ")
+        emulated = subprocess.run([PROGRAM, "doctor"], cwd=self.folder, env={**os.environ, "MAGISTER_GPUS_ON_HOST": "8192"}, capture_output=True, text=True, check=True).stdout
+        self.assertNotIn("no GPUs: ", emulated)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["good.yaml"], "the test file is removed")
         output, messages = self.call("doctor", "--directory", "nowhere", ranks=2, expect=74)
         self.assertEqual(len(messages), 1)

@@ -94,6 +94,27 @@ class Identity(unittest.TestCase):
         self.world.complete("another", 1, *self.at("job101"), "tasks.0.slice=1/3", "tasks.0.top_k=7")
         self.ended(self.merged("mixed.h5", parts[0], self.world.results("another"), parts[2]), 65, "belongs to another experiment than", "top_k is 8 in ",
                    f"part0/teacher.h5 and 7 in {self.world.results('another')}")
+        # Groups of another size: the one run that takes both is named.
+        self.world.complete("pair", 1, *self.at("job101"), "tasks.0.slice=1/3", "layout.shards_per_rank=2", "layout.gpus_per_group=2")
+        self.ended(self.merged("mixed.h5", parts[0], self.world.results("pair"), parts[2]), 65, "tp_size is ", "with groups of one size, or compute all in one run with groups of several: layout.gpus_per_group: [1, 2]")
+        # What is missing, twice there or a run's folder.
+        self.ended(self.merged("mixed.h5", parts[0], parts[2]), 65, "but record 20 comes next (records would be missing)")
+        self.ended(self.merged("mixed.h5", parts[0], parts[0]), 65, "holds records 0 to 19, but record 20 comes next (records would be there twice)")
+        self.ended(self.merged("mixed.h5", parts[0], parts[1]), 65, "ends before record 40 of 60 (counted from 0)")
+        self.ended(self.merged("mixed.h5", parts[0].parent, parts[1]), 74, f"is a folder (this command looks at one results file); name {parts[0]}")
+
+    def test_a_run_s_folder_is_no_file_of_it(self):
+        """info, check and export name the results in it, and say nothing of moving it away."""
+        self.world.complete("folder", 1)
+        results = self.world.results("folder")
+        for command in (("info",), ("check",), ("export", "--to", "jsonl")):
+            done = subprocess.run([tiny_world.PROGRAM, command[0], results.parent, *command[1:]], capture_output=True, text=True, check=False)
+            self.ended(done, 74, f"is a folder (this command looks at one results file); name {results}\n")
+            self.assertNotIn("move it away", done.stderr)
+        empty = self.folder / "nothing"
+        empty.mkdir()
+        done = subprocess.run([tiny_world.PROGRAM, "info", empty], capture_output=True, text=True, check=False)
+        self.ended(done, 74, "is a folder without finished results", "magister status")
 
     def test_results_of_an_earlier_build_are_accepted(self):
         """Its config_sha256 was over the paths, too; its experiment says what was asked for."""

@@ -78,6 +78,7 @@ class OtherRuns(unittest.TestCase):
     def test_what_is_no_such_run_is_told(self):
         self.refused(self.run_text("none", AGAIN, answers="runs/run-43/samples.h5"), "answers names runs/run-43/samples.h5, which does not exist", "or that run's folder")
         self.refused(self.run_text("none", AGAIN, answers="greedy"), "no generate task of that name", "name the results file of another run by its path")
+        self.refused(self.run_text("none", AGAIN, answers="run-42"), "answers names run-42, which is the name of another run", "; write runs/run-42\n")
         self.refused(self.run_text("none", AGAIN, answers="runs/run-42/verdicts.h5"), "holds no complete results of a generate task")
         empty = self.folder / "runs/empty"
         empty.mkdir(parents=True)
@@ -133,6 +134,28 @@ class OtherRuns(unittest.TestCase):
         self.world.complete("several", 1)
         rows = {line.split()[0]: line for line in self.status("several").splitlines() if line}
         self.assertRegex(rows["verdicts"], r"^verdicts +judge +done +20/20 ")
+
+    def test_results_that_a_refused_start_leaves_alone(self):
+        """A key that differs ends a start before its tasks begin: what stands there is shown beside it, and history has its exit code on any number of ranks."""
+        self.world.complete("kept", 1)
+        for ranks in (1, 2):
+            self.refused(self.world.run("kept", ranks, "tasks.0.temperature=0.5"), "tasks.0.temperature is")
+            first, error, *lines = self.status("kept").splitlines()
+            self.assertRegex(first, rf"^kept: failed \(78\), start {ranks + 1} of {ranks + 1}")
+            self.assertIn("tasks.0.temperature is", error)
+            head, rest = "\n".join(lines).split("\n\nof other starts\n")
+            self.assertRegex(head, r"\nanswers +generate +failed \(78\) +- +- ")
+            self.assertRegex(rest, r"\nanswers +generate +done +5/5 \(100\.0 %\)")
+            self.assertRegex(rest, r"\nverdicts +judge +done +20/20 \(100\.0 %\)")
+            told = json.loads(self.status("kept", "--json"))
+            self.assertEqual(told["state"], "failed (78)")
+            self.assertEqual({(task["task"], task["state"], task["start"]) for task in told["tasks"]} & {("answers", "done", 1), ("verdicts", "done", 1), ("answers", "failed (78)", ranks + 1)},
+                             {("answers", "done", 1), ("verdicts", "done", 1), ("answers", "failed (78)", ranks + 1)})
+        history = subprocess.run([tiny_world.PROGRAM, "history", self.folder / "runs/kept"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual([line.split()[4] for line in history.splitlines()[1:]], ["done", "failed", "failed"])
+        # One that is put aside stands nowhere afterwards.
+        self.world.complete("kept", 1, "--fresh")
+        self.assertNotIn("of other starts", self.status("kept"))
 
     def test_status_of_a_stopped_training(self):
         world = tiny_world.World(self.folder / "training", records=40, text=TRAIN, results=("student.h5",))

@@ -26,8 +26,8 @@ H5File open_for_reading(const std::string& path) {
   const std::string newer = newer_format();
   MAGISTER_CHECK(newer.empty(), ExitCode::kData, "{}: cannot be opened {}", printable(path), newer);
   fail(ExitCode::kData,
-       "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 file); use another file, or put it aside "
-       "with --fresh",
+       "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 file); use another file, such as "
+       "runs/NAME/TASK.h5; what stands where a run is to write is put aside with --fresh",
        printable(path), hdf5_reason());
 }
 

@@ -59,6 +59,14 @@ std::optional<std::vector<std::string>> differing_keys_of(const ResultsReader& o
   }
 }
 
+// Who computes slices over groups of unlike sizes has GPUs of two kinds.
+std::string other_way(const std::string& attribute) {
+  return attribute == "tp_size" || attribute == "tp_sizes" || attribute == "tp_shares"
+             ? ", with groups of one size, or compute all in one run with groups of several: layout.gpus_per_group: "
+               "[1, 2]"
+             : "";
+}
+
 // Every key that counts, every attribute but those of the slice, in both directions, and every dataset's type.
 void check_same_run(const ResultsReader& first, const ResultsReader& other) {
   const IdentitySides sides{"in " + printable(first.path()), "in " + printable(other.path()), ""};
@@ -79,9 +87,10 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
       const KeysBehind behind =
           keys ? keys_behind(name, first.text("experiment"), other.text("experiment"), sides) : KeysBehind();
       fail(ExitCode::kData,
-           "{}: {} is {}, in {} it is {}{} (rows of different runs would be mixed); merge the slices of one experiment",
+           "{}: {} is {}, in {} it is {}{} (rows of different runs would be mixed); merge the slices of one "
+           "experiment{}",
            printable(one->path()), printable(name), shown_attribute(value), printable(two->path()),
-           also == nullptr ? "absent" : shown_attribute(*also), behind.in_brackets());
+           also == nullptr ? "absent" : shown_attribute(*also), behind.in_brackets(), other_way(name));
     }
   }
   const auto& ours = first.columns().all();
@@ -97,6 +106,9 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
                  printable(other.path()), printable(first.path()));
 }
 
+// For messages: counted from 0, as source_index is.
+std::uint64_t last_record(const Part& part) { return std::max(part.slice_end, part.slice_begin + 1) - 1; }
+
 // The positions that the part's samples name are those of its slice.
 void check_slice(const Part& part) {
   if (part.num_samples == 0 && part.slice_begin == part.slice_end) return;
@@ -108,7 +120,7 @@ void check_slice(const Part& part) {
       columns.rows<std::uint64_t>("/samples/source_index", part.num_samples - 1, 1)[0] + 1 == part.slice_end;
   MAGISTER_CHECK(covers, ExitCode::kData,
                  "{}: its samples are not those of its records {} to {} (the part is damaged); compute it again",
-                 printable(part.file.path()), part.slice_begin, part.slice_end);
+                 printable(part.file.path()), part.slice_begin, last_record(part));
 }
 
 // The slices follow each other from the first record to the last, and so do the places in the whole.
@@ -117,7 +129,7 @@ void check_cover(std::vector<Part>& parts) {
   for (Part& part : parts) {
     MAGISTER_CHECK(part.slice_begin == next, ExitCode::kData,
                    "{}: holds records {} to {}, but record {} comes next ({}); give every slice once",
-                   printable(part.file.path()), part.slice_begin, part.slice_end, next,
+                   printable(part.file.path()), part.slice_begin, last_record(part), next,
                    part.slice_begin < next ? "records would be there twice" : "records would be missing");
     check_slice(part);
     next = part.slice_end;
@@ -128,7 +140,8 @@ void check_cover(std::vector<Part>& parts) {
   const std::uint64_t all = parts.front().file.number("source_records");
   MAGISTER_CHECK(
       next == all, ExitCode::kData,
-      "{}: ends at record {} of {} and no part goes on there (records would be missing); give every slice once",
+      "{}: ends before record {} of {} (counted from 0), and no part goes on there (records would be missing); give "
+      "every slice once",
       printable(parts.back().file.path()), next, all);
 }
 
