@@ -98,6 +98,14 @@ void require_results_at(const std::string& place, const std::string& path, const
                  place, printable(path, 4096), kind);
 }
 
+// The folder of a run beside this experiment's own, as a path; empty: none is called so.
+std::string run_called(const RunContext& context, const std::string& name) {
+  const fs::path own = fs::path(context.results_path).parent_path();
+  const fs::path run = (own.parent_path().empty() ? fs::path(".") : own.parent_path()) / name;
+  std::error_code error;
+  return own.filename() != name && fs::exists(run / "run.jsonl", error) ? run.string() : "";
+}
+
 }  // namespace
 
 const Task* require_results(const RunContext& context, const std::string& place, const std::string& named,
@@ -118,6 +126,11 @@ const Task* require_results(const RunContext& context, const std::string& place,
   const std::string path = results_path_of(context, named, kind, place);
   if (fs::exists(path)) return nullptr;
   const std::string nearest = nearest_name(named, names);
+  const std::string run = run_called(context, named);
+  MAGISTER_CHECK(run.empty(), ExitCode::kConfig,
+                 "{} names {}, which is the name of another run, and no {} task of this experiment (a run is named by "
+                 "its path); write {}",
+                 place, printable(named), kind, printable(run, 4096));
   fail(ExitCode::kConfig,
        "{} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
        "are needed); {}",

@@ -24,6 +24,21 @@ bool is_nothing(const ordered_json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
+// What a ready prompt asks for and the record has not, under whatever name.
+[[noreturn]] void refuse_without(const std::string& name, const Record& record) {
+  const ordered_json fields = parse_record(record.text);
+  std::vector<std::string> names;
+  for (const auto& [field, value] : fields.items()) names.push_back(field);
+  const std::string nearest = nearest_name(name, names);
+  fail(ExitCode::kData,
+       "{}: there is no field \"{}\" (the ready prompt asks for it; the record has {}); {}name the field that is meant "
+       "with fields: {{{}: {}}}{}",
+       record.where, name, printable(fmt::format("{}", fmt::join(names, ", ")), 200),
+       nearest.empty() ? "" : "did you mean \"" + printable(nearest) + "\"? ", name,
+       nearest.empty() ? "NAME" : printable(nearest),
+       name == "answer" ? ", or take the texts of a generate task: answers" : ", or write a prompt of your own");
+}
+
 // References come in several shapes; templates see a list, or null where there is none.
 void settle_references(ordered_json& fields) {
   if (!fields.contains("references") && fields.contains("reference")) fields["references"] = fields["reference"];
@@ -159,7 +174,7 @@ ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std
   settle_references(fields);
   if (!answers.empty()) fields["answer"] = answers.front();
   for (const std::string& name : uses_ready_user_ ? needed_fields(config_.mode) : std::vector<std::string>()) {
-    if (!fields.contains(name)) record_field(record_text(fields), name, record.where);  // says what is there
+    if (!fields.contains(name)) refuse_without(name, record);
   }
   if (!fields.contains("references")) fields["references"] = nullptr;
   return fields;

@@ -59,7 +59,7 @@ class Guides(unittest.TestCase):
         self.assertTrue((self.folder / "teacher.html").exists())
 
     def test_evaluation(self):
-        self.assertEqual(self.run_page("evaluation.md"), 5)
+        self.assertEqual(self.run_page("evaluation.md"), 7)
         self.assertTrue((self.folder / "judge.html").exists())
 
     def test_laptop(self):

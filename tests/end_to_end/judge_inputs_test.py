@@ -236,6 +236,7 @@ class JudgeInputs(unittest.TestCase):
             self.records = records
         self.labelled(["yes"] * 20)
         self.assertIn("prompt_sha256", self.start("again", [{**task, "prompt": {"user": PROMPT}}], command="summarize", code=65))
+        self.assertIn("low_mass is 0.0 in it and 0.25 here", self.start("again", [{**task, "low_mass": 0.25}], command="summarize", code=65))
         self.assertIn("not complete", self.start("never", [task], command="summarize", code=65))
         self.assertIn("no task of the experiment is a judge", self.start("never", [self.generate(self.data("made", self.records))], command="summarize", code=64))
         self.assertEqual(hashlib.sha256(path.read_bytes()).hexdigest(), digest)
@@ -275,6 +276,18 @@ class JudgeInputs(unittest.TestCase):
                               ({"user": "{% if question == 'never' %}{{ anser }}{% endif %}{{ question }}"}, ('"anser"',)), ({"user": "{{ tools }}"}, ('"tools"',))):
             self.refused("names", self.judge(self.data("made", self.records), user=None, prompt=prompt), *words, code=78)
             self.start("names", [self.judge(self.data("made", self.records), user=None, prompt=prompt)], code=78, command="plan", ranks=2)
+
+    def test_a_ready_prompt_says_what_it_misses(self):
+        """The record's own fields, none that the program makes, and the key that names another one."""
+        bare = [{name: value for name, value in record.items() if name != "answer"} | {"response": "x"} for record in self.records]
+        self.refused("bare", self.judge(self.data("bare", bare), user=None), 'bare.jsonl:1: there is no field "answer" (the ready prompt asks for it; the record has id, question, references, response)',
+                     "with fields: {answer: NAME}, or take the texts of a generate task: answers")
+        near = [{**record, "reponse": "x"} for record in bare]
+        self.refused("near", self.judge(self.data("near", near), user=None, fields={"answer": "respons"}), 'there is no field "respons"', 'did you mean "response"')
+        self.refused("pair", self.judge(self.data("bare", bare), user=None, mode="pairwise"), "with fields: {answer_a: ")
+        # Its own template is no model's.
+        for user in ("Is {{ answer right?", "{{ answer | uper }}"):
+            self.refused("own", self.judge(self.data("made", self.records), user=user), "prompt.user:1:", "; correct it, or if it is a model's", code=78)
 
     def test_what_is_null_or_empty_is_refused_by_its_record(self):
         record = {"id": "x", "question": "why", "answer": "so", "references": ["a"], "nested": {"question": "q", "none": None}, "turns": [{"text": "t"}]}

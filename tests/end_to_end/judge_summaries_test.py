@@ -29,6 +29,7 @@ NAMES = {"reference": ["yes", "no"], "simpleqa": ["correct", "incorrect", "not_a
 # So small a model looks at its last tokens alone: prompts that end with the record's own text have verdicts that differ.
 PROMPTS = {"pairwise": "{{ answer_a }} or {{ answer_b }}", "choice": "{{ question }} {{ options | join(' ') }}"}
 RECORDS = 40
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "configs/README.md").read_text().split("### `task: judge`")[1].split("### `task: score`")[0]
 
 
 class Summaries(unittest.TestCase):
@@ -64,6 +65,8 @@ class Summaries(unittest.TestCase):
         found = json.loads(results.with_suffix(".summary.json").read_text())
         self.assertEqual(judge_summary.differences(found, judge_summary.summary(results, mode, NAMES[mode], **what)), [])
         self.compare_table(results, found)
+        for name in found:
+            self.assertIn(f"`{name}`", PAGE)
         return found
 
     def compare_table(self, results, summary):

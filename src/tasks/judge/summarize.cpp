@@ -2,7 +2,9 @@
 #include "tasks/judge/summarize.h"
 
 #include <algorithm>
+#include <variant>
 
+#include "magister/io/results/identity.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/judge_prompts.h"
@@ -32,6 +34,20 @@ void check_same_prompts(const VerdictsFile& file, const std::string& path, const
                    "{}: was made by another experiment ({} differs; its summary would speak of "
                    "other prompts); name the experiment that made it",
                    printable(path), name);
+  }
+}
+
+// What was decided with these keys stands in the file, and a summary with others would not be what they ask for.
+void check_same_rules(const VerdictsFile& file, const std::string& path, const std::string& experiment) {
+  const AttributeValue* const made_by = file.attribute("experiment");
+  const auto* const text = made_by == nullptr ? nullptr : std::get_if<std::string>(made_by);
+  if (text == nullptr) return;
+  for (const std::string& key : differing_keys(*text, experiment, {"in it", "here", ""})) {
+    MAGISTER_CHECK(
+        !key.starts_with("low_mass ") && !key.starts_with("combine "), ExitCode::kData,
+        "{}: was made by another experiment: {} (its rows are decided already; only `label` may be another); "
+        "name the experiment that made it, or run this one under another name",
+        printable(path), key);
   }
 }
 
@@ -77,6 +93,7 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const Dataset dataset = Dataset::open(context.world, config.dataset);
   const JudgePrompts prompts(config, checkpoint);
   check_same_prompts(file, path, prompts, dataset);
+  check_same_rules(file, path, context.experiment_yaml);
   std::optional<RecordAnswers> answers;
   const std::string answers_path =
       config.answers.empty() ? "" : results_path_of(context, config.answers, "generate", config.answers_place);

@@ -33,7 +33,8 @@ template <typename... Args>
 [[noreturn]] void refuse_template(const std::string& source, Place place, fmt::format_string<Args...> format,
                                   Args&&... args) {
   fail(ExitCode::kData,
-       "{}:{}:{}: {} (no conversation can be written with it); use the template that came with the model", source,
-       place.line, place.column, printable(fmt::format(format, std::forward<Args>(args)...), 400));
+       "{}:{}:{}: {} (nothing can be written with this template); correct it, or if it is a model's use the one that "
+       "came with the model",
+       source, place.line, place.column, printable(fmt::format(format, std::forward<Args>(args)...), 400));
 }
 }  // namespace magister::jinja
