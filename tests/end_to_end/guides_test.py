@@ -24,6 +24,7 @@ INSTEAD = ((r"mpirun -np \d+", "mpirun --oversubscribe --bind-to none -np 2"),
            (r"(plan configs/judge-jsonl\.yaml)", r"\1" + SMALL.replace(" layout.devices=cpu", "")),  # for GPUs that are elsewhere
            (r"(run configs/train\.yaml)", r"\1 tasks.0.train.steps=1"),
            (r"(run configs/first-student\.yaml)", r"\1 tasks.0.max_length=32 tasks.1.train.epochs=1 tasks.2.max_new_tokens=2"),
+           (r"(run configs/exam-problems\.yaml)", r"\1 layout.devices=cpu tasks.0.n=1 tasks.0.max_new_tokens=80"),
            (r"((?:run|plan) configs/8b-one-gpu\.yaml)", r"\1" + SMALL + FEW))
 
 
@@ -67,6 +68,14 @@ class Guides(unittest.TestCase):
 
     def test_clusters(self):
         self.assertEqual(self.run_page("clusters.md"), 1)
+
+    def test_exams(self):
+        self.assertEqual(self.run_page("exams.md"), 4)
+        with h5py.File(self.folder / "runs/exam-problems/problems.h5") as file:
+            texts, reasons = file["generate/text"].asstr()[:], file["generate/finish_reason"][:]
+        self.assertEqual(len(texts), 4)
+        for text in texts[reasons == 0]:
+            self.assertEqual(list(json.loads(text)), ["problem", "answer"])
 
     def run_lines(self, block, more=""):
         for command in self.commands(block):
@@ -137,8 +146,8 @@ class Guides(unittest.TestCase):
         self.assertEqual({task["dataset"]["path"] for task in config["tasks"] if "dataset" in task}, {f"data/gsm8k/{split}.jsonl" for split in ("train", "test")})
 
     def test_every_page_is_here(self):
-        self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")}, 
-                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md"})
+        self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")},
+                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md"})
 
 
 if __name__ == "__main__":

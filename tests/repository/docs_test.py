@@ -58,6 +58,15 @@ class Docs(unittest.TestCase):
         self.assertIn('engine="h5netcdf"', said)
         self.assertNotIn("any HDF5 tool", text_of("README.md"))
 
+    def test_what_is_not_there_is_said(self):
+        """What other programs have and this one has not stands in a sentence of the page for those who come from them."""
+        pages = {name: text_of(f"configs/guides/{name}.md") for name in ("exams", "service", "pita")}
+        for name, missing in (("exams", ("No task makes an exam", "Review and fix", "leaves out texts by their verdict", "Duplicates", "variants", "no template over a record's fields", "was not measured")),
+                              ("service", ("There is no server", "authentication", "temperature", "free memory", "Alerts", "Prometheus", "container image", "FastAPI", "hyperparameters", "Federated", "TensorRT", "was not measured")),
+                              ("pita", ("is not measured", "pipelines", "FSDP", "cannot be set", "were not measured"))):
+            for words in missing:
+                self.assertIn(words, pages[name], name)
+
     def test_links_lead_somewhere(self):
         """To a file that is there and, behind "#", to one of its headings, as GitHub names them."""
         for doc in DOCS:
