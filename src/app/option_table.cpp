@@ -17,7 +17,9 @@ constexpr PositionalEntry kExperiment[] = {
      "overrides, the last wins: seed=1 tasks.0.top_k=8 'tasks.0.dataset.path=[a.jsonl, b.jsonl]'"},
 };
 constexpr OptionEntry kRunOptions[] = {
-    {"--max-wall", "HH:MM:SS", "stop cleanly (exit 75) before this time is over, counted from the start"},
+    {"--max-wall", "HH:MM:SS",
+     "stop cleanly (exit 75) when this time is over, counted from the start: behind the pass or step that is at work "
+     "then"},
     {"--fresh", nullptr, "put an earlier result aside and start over"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
     {"--quiet", nullptr, "say warnings and errors only", "-q"},

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
@@ -189,9 +190,10 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
          fmt::format("{} of {}, for {} of the units", one.groups, format_count(one.size, "device"), one.units));
     line("memory per device", memory_words(sum_of(one.device_parts), one.device_parts));
   }
-  line("samples", std::to_string(report.num_samples));
-  // Of a task whose inputs are still to be made only the records can be counted.
-  if (report.num_units > 0 || report.num_samples == 0) {
+  if (report.num_units == 0 && report.num_samples > 0) {  // what earlier tasks write decides
+    line("records", std::to_string(report.num_samples));
+  } else {
+    line("samples", std::to_string(report.num_samples));
     line("tokens", std::to_string(report.num_tokens));
     line("units", report.num_units_done == 0 ? std::to_string(report.num_units)
                                              : fmt::format("{}, {} done", report.num_units, report.num_units_done));
@@ -232,6 +234,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
     const ExperimentConfig& config = experiment.config();
     const int planned_ranks = config.plan.hosts.empty() ? 0 : num_ranks;
     say(note_line(config.plan));
+    std::map<std::string, std::string> planned;  // what was said -> of which task first
     for (const auto& task : experiment.tasks()) {
       const ModelSection model = task->model_section().stand_in();
       if (model.none) {
@@ -245,8 +248,10 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
                         task->name(), task->kind(), printable(model.path)));
         continue;
       }
-      say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-                      plan_from_config(world, *task, config.layout, config.plan.device_memory, planned_ranks)));
+      std::string text = plan_from_config(world, *task, config.layout, config.plan.device_memory, planned_ranks);
+      const auto [first, is_new] = planned.emplace(printable(model.path) + "\n" + text, task->name());
+      if (!is_new) text = fmt::format("  as task {}\n", first->second);
+      say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path), text));
     }
     return ExitCode::kDone;
   });

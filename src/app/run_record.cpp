@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -32,7 +33,7 @@ T member(const json& event, const char* key, T fallback) {
   }
 }
 
-// A training that is stopped has committed no units, and its last phases tell of none.
+// The last phases of a start that computed nothing tell of no rate.
 void add_rates(TaskRecord& task, const json& event) {
   const auto add = [&](const char* key, double& rate) {
     if (const double told = member(event, key, 0.0); told > 0) rate = told;
@@ -189,11 +190,28 @@ std::uint64_t StartRecord::written_tokens() const {
                          [](std::uint64_t sum, const TaskRecord& task) { return sum + task.written_tokens; });
 }
 
+namespace {
+
+// Of a folder without run.jsonl: which one was probably meant.
+std::string run_meant_by(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::path(path).parent_path();
+  if (fs::exists("runs" / folder / "run.jsonl", error)) return "did you mean runs/" + printable(folder.string()) + "?";
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (fs::exists(entry.path() / "run.jsonl", error))
+      return "name one of the runs in it, which magister history " + printable(folder.string()) + " lists";
+  }
+  return "name a run's folder, output.directory/name";
+}
+
+}  // namespace
+
 std::vector<StartRecord> read_run_log(const std::string& path) {
   std::ifstream file(path);
-  MAGISTER_CHECK(file.is_open(), ExitCode::kInputOutput,
-                 "{}: cannot be read: {} (it tells of the run); name a run's folder", printable(path),
-                 std::strerror(errno));
+  const std::string fault = std::strerror(errno);
+  MAGISTER_CHECK(file.is_open(), ExitCode::kInputOutput, "{}: cannot be read: {} (it tells of the run); {}",
+                 printable(path), fault, run_meant_by(path));
   std::vector<StartRecord> starts;
   for (std::string line; std::getline(file, line);) {
     const json event = json::parse(line, nullptr, false);

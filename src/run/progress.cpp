@@ -213,6 +213,8 @@ std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens,
   if (written > 0) {
     table += fmt::format("{} written tokens in {:.2f} s: {:.1f} tokens/s; {} of prompts: {:.1f} tokens/s", written,
                          wall_seconds, rate(written, wall_seconds), tokens, rate(tokens, wall_seconds));
+  } else if (tokens == 0) {  // rules and figures read none
+    table += fmt::format("{:.2f} s", wall_seconds);
   } else {
     table += fmt::format("{} tokens in {:.2f} s: {:.1f} tokens/s", tokens, wall_seconds, rate(tokens, wall_seconds));
   }

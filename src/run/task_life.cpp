@@ -251,7 +251,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
-  return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields)},
+  return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields), task_.divides_records()},
                        [&](const UnitWork& work) {
                          const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
                          const ModelRun run{*group_,     file,     work,   model_,

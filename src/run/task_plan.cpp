@@ -131,7 +131,7 @@ PlanReport TaskRunner::plan() {
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
   if (data_.stands_in || !job_->inputs_exist()) {
     report.num_samples = dataset_.records().size();
-    report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
+    report.notes = {{"lengths", "unknown until the tasks before this one have run; so are units and bytes"}};
   } else {
     job_->open_results();
     // Whose results a file of this name holds is not known without the model.
@@ -212,8 +212,8 @@ void TaskRunner::plan_samples(PlanReport& report) {
   spec.checks_inputs = true;
   report.results_bytes = report.needed_bytes = results_bytes(spec) + results.packed_bytes;
   report.notes = {{"records", std::to_string(dataset_.records().size())},
-                  {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
-                  {"longer than max_length", std::to_string(samples.num_cut)}};
+                  {"longest sample", fmt::format("{} tokens", samples.longest_sample)}};
+  if (samples.num_cut > 0) report.notes.emplace_back("longer than max_length", std::to_string(samples.num_cut));
   if (samples.num_turns_left_out > 0)
     report.notes.emplace_back(
         "turns of the assistant left out",

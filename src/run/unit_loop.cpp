@@ -147,6 +147,17 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
   loop.context.log.event("sizes", event);
 }
 
+// Why a part of the job stood still: a unit is computed by one group. by_group: on rank 0.
+void tell_of_idle_groups(const UnitLoop& loop, const std::vector<std::uint64_t>& by_group, std::uint64_t num_pending) {
+  const auto idle = static_cast<std::size_t>(std::count(by_group.begin(), by_group.end(), 0));
+  if (idle == 0 || idle == by_group.size()) return;
+  log_info("{}: {} of {} groups computed nothing: there {} for all of them; {}", loop.task, idle, by_group.size(),
+           num_pending == 1 ? "was 1 unit" : fmt::format("were {} units", num_pending),
+           num_pending < by_group.size()
+               ? "fewer ranks are enough for so few records"
+               : "the others had taken those before (run.schedule: static gives each a part)");
+}
+
 std::uint64_t job_rank_of(const RunContext& context) {
   return static_cast<std::uint64_t>(context.part ? context.part->rank : context.world.rank());
 }
@@ -206,6 +217,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
   const std::vector<int> sizes = sizes_of(loop.group);
   InFlight in_flight;
+  StepsDone steps;
   std::mutex telling, one_group;
   const std::function<void()> tell = [&] {
     if (!speaks) return;
@@ -224,7 +236,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
     tell();
   };
   try {
-    work({tickets, watchdog, tell, tell_in_flight, watchdogs, one_group});
+    work({tickets, watchdog, tell, tell_in_flight, watchdogs, one_group, steps});
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) throw;
     tickets.request_stop();
@@ -241,12 +253,19 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   const bool finished = context.world.min(done.units_done) == num_pending;
   if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
   computed.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!loop.groups_divide_units) {
+    computed.tokens = steps.tokens;
+    computed.tokens_by_group.clear();
+  }
   report_phases(context.world, loop.times, loop.task, computed, context.log);
+  tell_of_idle_groups(loop, computed.tokens_by_group, num_pending);
   if (loop.group.shares().mixed()) report_sizes(loop, computed, own_seconds, sizes);
   report_memory(loop, gpus);
   if (finished) return ExitCode::kDone;
-  log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task,
-           num_pending - done.units_done, loop.file.num_units());
+  const bool in_steps = steps.all > 0;
+  log_info("{}: stopped cleanly, {} of {} {} to do; run the same command again", loop.task,
+           in_steps ? steps.all - steps.done : num_pending - done.units_done,
+           in_steps ? steps.all : loop.file.num_units(), in_steps ? "steps" : "units");
   return ExitCode::kStopped;
 }
 

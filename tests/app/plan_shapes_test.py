@@ -77,6 +77,19 @@ class PlanShapes(unittest.TestCase):
             self.assertAlmostEqual(table[name][1] / whole, 1, delta=0.02)
             self.assertAlmostEqual(table[name][4] / quarter, 1, delta=0.02)
 
+    def test_the_same_plan_stands_once(self):
+        tasks = [dict(task="judge", name=f"j{i}", dataset=dict(path="none.jsonl"), **more) for i, more in enumerate([{}, dict(max_sequences=1), {}])]
+        self.experiment.with_name("three.yaml").write_text(json.dumps(dict(name="x", model=dict(path=str(self.folder / "Llama-3.1-8B")), tasks=tasks)))
+        done = subprocess.run([PROGRAM, "plan", "--config-only", self.folder / "three.yaml"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual([done.count("weights per device"), done.count("  as task j0\n")], [2, 1], done)
+        self.assertTrue(done.endswith("  as task j0\n"), done)
+
+    def test_weights_are_not_there(self):
+        """A model of which only config.json is here: what counts without weights is named."""
+        done = subprocess.run([PROGRAM, "plan", self.experiment, f"model.path={self.folder / 'Llama-3.1-8B'}"], env={**os.environ, "MAGISTER_ALLOW_SINGLETON": "1"}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 74, done.stderr)
+        self.assertIn("`magister plan --config-only` needs no weights", done.stderr)
+
     def test_smallest_group(self):
         # As a run counts: 73.6 of a GPU's 80 GB, for weights and passes of 8,192 tokens; a CPU's 80 GB for those of 1,024.
         for model, keys, gpus, cpus in (("Llama-3.1-8B", [], 1, 1), ("Llama-3.1-70B", [], 3, 2), ("Llama-3.1-70B", ["model.quantization=int8"], 2, 2),

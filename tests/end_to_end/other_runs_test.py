@@ -157,6 +157,22 @@ class OtherRuns(unittest.TestCase):
         self.world.complete("kept", 1, "--fresh")
         self.assertNotIn("of other starts", self.status("kept"))
 
+    def test_status_says_what_was_meant(self):
+        for given, words in (("run-42", "did you mean runs/run-42?"), ("runs", "name one of the runs in it, which magister history runs lists"), ("nothing", "name a run's folder, output.directory/name")):
+            done = subprocess.run([tiny_world.PROGRAM, "status", given], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 74, done.stderr)
+            self.assertIn(words, done.stderr)
+
+    def test_plan_says_what_is_not_known_yet(self):
+        """Of a task that reads what an earlier one writes no unit and no byte is known: 0 would be wrong. Nor is a key named that the task has not."""
+        done = self.run_text("chained", tiny_world.CHAIN, command="plan")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answers, verdicts = done.stdout.split("task verdicts ")
+        self.assertRegex(answers, r"units +5\n +results +\d")
+        self.assertNotRegex(verdicts, r"(?m)^  (tokens|units|results) ")
+        self.assertRegex(verdicts, r"records +5\n(.*\n)* +lengths +unknown until the tasks before this one have run; so are units and bytes")
+        self.assertNotIn("longer than max_length", done.stdout)
+
     def test_status_of_a_stopped_training(self):
         world = tiny_world.World(self.folder / "training", records=40, text=TRAIN, results=("student.h5",))
         done = world.interrupted("train.step.begin@8", signal.SIGTERM, "t", 1)
@@ -164,6 +180,7 @@ class OtherRuns(unittest.TestCase):
         states = sorted((world.folder / "runs/t/student.checkpoints").iterdir())
         step = int(states[-1].stem.split("-")[1])
         self.assertGreaterEqual(step, 4)
+        self.assertIn(f"student: stopped cleanly, {15 - step} of 15 steps to do; run the same command again", done.stderr)
         with safe_open(states[-1], "pt") as state:
             loss = state.get_tensor("train.loss")[-1].item()
 
@@ -183,7 +200,11 @@ class OtherRuns(unittest.TestCase):
         world.complete("t", 1)
         self.assertRegex(row(), r"student +train +done +15/15 \(100\.0 %\) ")
         with h5py.File(world.results("t")) as file:
-            last = file["train/loss"][-1]
+            last, tokens = file["train/loss"][-1], file["train/tokens"][:]
+        # What both starts have read, step by step: the records' tokens would be another number.
+        phases = [event for event in map(json.loads, log.read_text().splitlines()) if event["event"] == "phases"]
+        self.assertEqual([event["tokens"] for event in phases], [tokens[:step].sum(), tokens[step:].sum()])
+        self.assertEqual([event["groups"] for event in phases], [[], []])  # all of them work at every step
         self.assertRegex(row(), rf" {last:.4f} ")
         world.complete("t", 1)  # "is complete already"
         self.assertRegex(row(), rf"student +train +done +15/15 \(100\.0 %\) .* {last:.4f} ")

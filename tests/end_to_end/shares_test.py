@@ -76,6 +76,15 @@ class Shares(unittest.TestCase):
                 self.assertEqual(len(tokens), ranks)
                 self.assertLess(max(tokens) / (sum(tokens) / ranks), 1.1, f"{kind}, {records} records: {tokens}")
 
+    def test_idle_groups_are_told(self):
+        """A unit is computed by one group: who has fewer records than groups reads why some have stood still."""
+        for records, words in ((1, "there was 1 unit for all of them; fewer ranks are enough for so few records"), (24, None)):
+            self.prepare("idle", "generate", records)
+            done = self.world.run("idle", 2, "run.schedule=static")
+            self.assertEqual("of 2 groups computed nothing" in done.stderr, records == 1, done.stderr[-2000:])
+            if words:
+                self.assertIn(f"results: 1 of 2 groups computed nothing: {words}", done.stderr)
+
     def test_every_gpu_has_its_part(self):
         for kind, ranks in (("generate", 2), ("judge", 3)):
             tokens = self.divided(kind, 24, ranks, **ON_HOST)

@@ -1,6 +1,7 @@
 // What every task does around its units: tickets, progress, watchdog, the wait for the others and the report.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -23,6 +24,13 @@ struct UnitLoop {
   const std::string& task;  // its name
   PhaseTimes& times;
   nlohmann::ordered_json fields;  // more of the event "start"
+  bool groups_divide_units;       // false: all groups work at every unit, as in a training
+};
+
+// Of work that all groups do together, as a training: its units are committed at the end alone, so the work itself tells what is done.
+struct StepsDone {
+  std::uint64_t done = 0, all = 0;  // of this run and those before it
+  std::uint64_t tokens = 0;         // read by all ranks in this run
 };
 
 // What the work may use. tell(): progress, from a thread that draws.
@@ -33,6 +41,7 @@ struct UnitWork {
   const std::function<void(const InFlight&)>& tell_in_flight;  // of the rank's first group, between passes
   std::deque<Watchdog>& watchdogs;                             // by group of this rank
   std::mutex& one_group;  // held while a group uses what the rank has once: a data set, the rewards
+  StepsDone& steps;
 
   // A sign of life in a phase in which ranks wait for each other, as those of a training do: nobody is stuck as long as one of them shows any.
   // From any thread.

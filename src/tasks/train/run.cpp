@@ -61,6 +61,7 @@ class Training {
     if (work_.read_margins) data_.set_margins(work_.read_margins());
     if (work_.read_labels) data_.set_labels(work_.read_labels());
     resume();
+    run_.work.steps = {curves_.step, steps_, 0};
     tell_steps("steps");
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
@@ -238,6 +239,7 @@ class Training {
     }
     tokens_ += result.tokens;
     all_tokens_ += result.tokens;
+    run_.work.steps = {curves_.step, steps_, all_tokens_};
     if (result.skipped) skipped(batches, result);
     tell(result, lr);
     return true;
