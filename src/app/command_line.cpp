@@ -43,6 +43,18 @@ std::vector<std::string> option_names(std::span<const OptionEntry> options) {
                          : "did you mean " + nearest + "?");
 }
 
+// Of a command that takes an experiment's keys, an option that is far from ours is probably one of them.
+std::string advice_for_option(const CommandEntry& command, const std::string& option) {
+  if (const std::string foreign = foreign_option(option); !foreign.empty()) return foreign;
+  const bool takes_keys =
+      std::any_of(command.positionals.begin(), command.positionals.end(),
+                  [](const PositionalEntry& one) { return std::string_view(one.name).starts_with("key.path"); });
+  if (!takes_keys || !nearest_name(option, option_names(command.options)).empty()) return {};
+  return "a key of the experiment is written without dashes, key.path=value (configs/README.md has all), else see "
+         "magister " +
+         std::string(command.name) + " --help";
+}
+
 // What CLI11 finds wrong, in our grammar. The names in its messages are ours (from the table).
 [[noreturn]] void refuse(const CommandEntry& command, const std::string& problem) {
   fail(ExitCode::kUsage, "{} (usage: {}); see magister {} --help", printable(problem), usage_line(command),
@@ -78,7 +90,7 @@ CommandLine parse_command(const CommandEntry& command, std::vector<std::string> 
     const std::string name = word.substr(0, word.find('='));
     if (word.size() > 1 && word[0] == '-')
       unknown("option", name, option_names(command.options), fmt::format("magister {} --help", command.name),
-              foreign_option(name));
+              advice_for_option(command, name));
   }
   std::size_t next = 0;
   for (const PositionalEntry& positional : command.positionals) {
@@ -167,7 +179,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   const std::vector<std::string> globals = option_names(global_options());
   if (std::find(globals.begin(), globals.end(), line.command) == globals.end()) {
     if (first.starts_with('-')) unknown("option", first, globals, "magister --help", foreign_option(first));
-    unknown("command", first, command_names(), "magister --help", foreign_command(first));
+    const bool experiment = first.ends_with(".yaml") || first.ends_with(".yml");
+    unknown("command", first, command_names(), "magister --help",
+            experiment ? "did you mean magister run " + printable(first, 60) + "?" : foreign_command(first));
   }
   if (first == "--completion") fail(ExitCode::kUsage, "--completion needs one shell (known: bash, zsh); name it");
   if (!rest.empty()) {

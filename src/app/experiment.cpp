@@ -150,6 +150,22 @@ void add_needs_of_paths(const std::string& folder, ConfigNode& node, Task& task,
                     });
 }
 
+// Arguments that set the experiment's model where every task has its own, or none: they would change nothing.
+void check_shared_model(ConfigNode& root, const std::vector<std::unique_ptr<Task>>& tasks,
+                        const std::vector<ConfigNode>& nodes) {
+  std::string own;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (!nodes[i].has("model") && !tasks[i]->model_section().none) return;
+    if (own.empty() && nodes[i].has("model")) own = nodes[i].path();
+  }
+  const std::optional<ConfigNode> model = root.optional_section("model");
+  for (const ConfigNode::Written& value : model->all_values()) {
+    if (!model->place(value.path.substr(model->path().size() + 1)).starts_with("argument ")) continue;
+    root.reject(value, "no task takes it (each has a model of its own, or none); {}",
+                own.empty() ? "remove it" : "change " + own + ".model in the file instead");
+  }
+}
+
 }  // namespace
 
 void Experiment::read(ConfigNode& root, TaskKinds kinds) {
@@ -172,6 +188,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     tasks_.push_back(std::move(task));
     nodes.push_back(node);
   }
+  if (config_.has_model && !tasks_.empty()) check_shared_model(root, tasks_, nodes);
   TaskPlaces places;
   for (std::size_t i = 0; i < tasks_.size(); ++i) places.emplace(tasks_[i]->name(), i);
   for (std::size_t i = 0; i < tasks_.size(); ++i) {

@@ -37,14 +37,6 @@ std::string list_of_numbers(std::string_view text) {
   return "[" + list + "]";
 }
 
-// What a word that is none of the names was meant to be.
-std::string advice_for_choice(const std::string& word, const std::vector<std::string>& names, bool takes_numbers) {
-  if (const std::string list = takes_numbers ? list_of_numbers(word) : ""; !list.empty()) return "write " + list;
-  const std::string foreign = foreign_value(word, names);
-  const std::string meant = foreign.empty() ? nearest_name(word, names) : foreign;
-  return meant.empty() ? "write one of them" : "did you mean " + meant + "?";
-}
-
 ConfigRule integer_rule(std::int64_t least, std::int64_t most) {
   ConfigRule rule{.type = Type::kInteger};
   rule.least = fmt::format("{}", least);
@@ -371,6 +363,20 @@ std::string ConfigNode::read_choice(std::string_view key, const std::vector<std:
   return chosen;
 }
 
+namespace {
+
+// may_be_list: numbers are taken, too, in brackets.
+std::string advice_for_value(std::string_view key, const std::string& value, const std::vector<std::string>& names,
+                             bool may_be_list) {
+  if (const std::string foreign = foreign_value(key, value); !foreign.empty()) return foreign;
+  if (const std::string list = may_be_list ? list_of_numbers(value) : ""; !list.empty())
+    return "numbers stand in brackets: " + list;
+  const std::string nearest = nearest_name(value, names);
+  return nearest.empty() ? "write one of them" : "did you mean " + nearest + "?";
+}
+
+}  // namespace
+
 std::string ConfigNode::chosen_name(std::string_view key, const std::vector<std::string>& names,
                                     std::string_view fallback, std::string_view also) {
   Value* const value = find_known(key);
@@ -383,7 +389,7 @@ std::string ConfigNode::chosen_name(std::string_view key, const std::vector<std:
       } else {
         problem =
             fmt::format("\"{}\" is not possible (known: {}{}{}); {}", printable(scalar->scalar, 60), join_names(names),
-                        also.empty() ? "" : ", or ", also, advice_for_choice(scalar->scalar, names, !also.empty()));
+                        also.empty() ? "" : ", or ", also, advice_for_value(key, scalar->scalar, names, !also.empty()));
       }
     }
     if (!problem.empty()) add_fault(key, std::move(problem));

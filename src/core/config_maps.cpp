@@ -229,9 +229,7 @@ ConfigNode ConfigNode::section(std::string_view key) {
       add_fault(key,
                 "the key has no value (a map of further keys is expected); indent them below it, or remove the key");
     } else {
-      add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent them below the key",
-                                 name_of(value->kind)));
-      shared_->faults.back().map = &rules;
+      value->is_asked_to_be_a_map = true;
     }
     value->abandoned = true;
     value = nullptr;

@@ -85,6 +85,14 @@ void apply_override(ConfigNode::Shared& shared, const std::string& text, int arg
     return fault("", fmt::format("a key path of more than {} steps (no key stands that deep); shorten it",
                                  ConfigDocument::kMaxDepth));
   }
+  const auto is_map = [&] {
+    return fault(printable(path),
+                 "a map as value (an argument sets one value); give each key its own argument, or, where it is a text "
+                 "with a brace or a colon, put quotes around it inside the shell's: 'key=\"{{ x }}\"'");
+  };
+  if (const std::size_t begin = text.find_first_not_of(' ', equals + 1);
+      begin != std::string::npos && text[begin] == '{')
+    return is_map();  // {{ x }} of a template would be told as YAML that is broken
   const std::size_t faults_before = shared.faults.size();
   std::unique_ptr<Value> value =
       parse_yaml(std::string_view(text).substr(equals + 1), argument, printable(path), shared.faults);
@@ -93,11 +101,7 @@ void apply_override(ConfigNode::Shared& shared, const std::string& text, int arg
     return fault(printable(path),
                  "no value after the equals sign (nothing would be set); write one, '\"\"' for an empty text");
   }
-  if (value->kind == Kind::kMap) {
-    return fault(printable(path),
-                 "a map as value (an argument sets one value); give each key its own argument, or put a "
-                 "text with a colon in quotes");
-  }
+  if (value->kind == Kind::kMap) return is_map();
   if (shared.tree->kind == Kind::kEmpty) shared.tree->kind = Kind::kMap;
   std::unique_ptr<Value>* place = &shared.tree;
   std::string so_far;

@@ -34,16 +34,22 @@ constexpr Row kKeys[] = {
      "cpu, layout.gpus_per_group"},
     {"device device_type accelerator use_cpu no_cuda use_gpu", "here that is layout.devices: auto, cpu or a list"},
     {"num_gpus n_gpu n_gpus gpu_count num_devices world_size nproc nproc_per_node num_processes num_machines num_nodes "
-     "data_parallel_size dp_size dp local_rank node_rank num_workers n_workers",
+     "data_parallel_size dp_size dp local_rank node_rank n_workers",
      "the number of ranks is the launcher's: mpirun -np N magister run FILE.yaml, or srun"},
     {"worker_id worker_index shard_id shard_index num_shards total_workers n_shards job_index array_index",
      "a run divides its records over its ranks by itself; of separate jobs it is a task's slice: 0/6, and `magister "
      "merge` joins their results"},
+    {"num_workers dataloader_num_workers num_proc preprocessing_num_workers",
+     "remove it: the ranks that the launcher starts (mpirun -np N) read and tokenise the records before the work "
+     "begins"},
     {"use_parallel_execution parallel_execution parallelization max_parallel num_parallel", "here that is run.at_once"},
-    {"distributed distributed_backend ddp_backend dist_backend fsdp deepspeed parallel_method "
-     "accelerate_config",
+    {"backend distributed_backend ddp_backend dist_backend nccl gloo",
+     "remove it: MPI joins the ranks, and NCCL the GPUs of a group"},
+    {"distributed fsdp deepspeed parallel_method accelerate_config use_multi_gpu multi_gpu distributed_training "
+     "training_type training_method",
      "every training is over all ranks that the launcher starts; train.zero says what they divide"},
-    {"user_id priority queue partition time_limit walltime nodes",
+    {"timeout time_out job_timeout max_time max_runtime", "here that is run.max_wall: HH:MM:SS"},
+    {"user_id user users tenant priority queue partition time_limit walltime nodes",
      "that is the scheduler's (jobs/README.md); a run ends "
      "in time with run.max_wall"},
     // Memory.
@@ -74,8 +80,9 @@ constexpr Row kKeys[] = {
      "file or a name in the hub's cache"},
     {"tokenizer_name tokenizer_path tokenizer_name_or_path tokenizer_mode", "the tokenizer is that of model.path"},
     {"speculative_model num_speculative_tokens draft_model", "remove it: no model drafts for another here"},
-    {"model_name model_path hf_model model_id llm_name llm base_model",
-     "here that is model.path, of one task alone tasks.0.model.path"},
+    {"model_name model_path hf_model model_id llm_name llm base_model model_tag",
+     "here that is model.path (a folder, a .gguf file, or org/name of the hub's cache), of one task alone "
+     "tasks.0.model.path"},
     {"judge_model judge_name judge_path teacher_model teacher_name teacher_path student_model student_name "
      "student_path "
      "writer_model",
@@ -86,9 +93,7 @@ constexpr Row kKeys[] = {
      "learns from them; of each the records are tasks.0.dataset, the first of them tasks.0.dataset.limit"},
     {"training trainer_config training_args sft",
      "here that is a task of its own, `task: train`, with its keys below tasks"},
-    {"generation generation_config sampling sampling_params inference",
-     "here that is a task of its own, `task: generate`, with its keys below tasks"},
-    {"judging evaluation metrics metric",
+    {"judging evaluation metric",
      "here those are tasks: `judge`, `score`, `evaluate`, with their keys below tasks"},
     // Studies of answers.
     {"run_id run_ids answers_run", "of a judge that is `answers`: the path of that run's results, or its folder"},
@@ -118,8 +123,16 @@ constexpr Row kKeys[] = {
     {"algos algorithm algo trainer trainer_type",
      "here that is a task of its own: task: train with its objective, or "
      "task: rollout"},
+    {"dropout hidden_dropout attention_dropout", "remove it: no training has dropout"},
+    {"val valid validation val_path validation_path val_file validation_file eval_file",
+     "here that is train.evaluate.dataset: records that are held out"},
+    {"optim optimizer_type optimizer_name optimizer_class", "remove it: the optimizer is AdamW"},
+    {"hyperparameter_search hyperparameters hpo optuna ray_tune sweep search_space n_trials num_trials",
+     "nothing searches by itself: `matrix` makes a task for each combination of values that you list "
+     "(configs/README.md#tasks-that-are-repeated)"},
+    {"federated federated_learning", "remove it: a training is one job over one data set"},
     {"reward_batch_size", "remove it: rewards are computed in passes of their own"},
-    {"report_to wandb wandb_project tensorboard logging_steps logging_dir log_interval mlflow",
+    {"report_to wandb wandb_project tensorboard logging_steps logging_dir log_interval log_every mlflow",
      "remove it: runs/NAME/run.jsonl has a line for every step, and `magister status RUN` shows them"},
     {"push_to_hub hub_model_id hub_strategy",
      "remove it: nothing is sent anywhere; the student is a folder that `hf "
@@ -129,8 +142,35 @@ constexpr Row kKeys[] = {
      "there is no search by beams; best_of keeps the "
      "most probable of several texts"},
     {"stream streaming", "remove it: texts stand in the results when they are complete"},
+    {"generation sampling_params generation_config gen_kwargs generation_kwargs sampling inference",
+     "here that is a task of its own, `task: generate`, which has the keys of its texts: temperature, "
+     "max_new_tokens, max_sequences"},
+    {"num_ctx n_ctx context_window", "here that is max_prompt_length and max_new_tokens together"},
+    {"num_clients max_clients clients concurrency max_concurrency max_concurrent_requests parallel_requests",
+     "here that is max_sequences: texts that a group writes at the same time"},
+    // Exams.
+    {"exam exams exam_title blueprint sections points answer_key variants learning_objectives",
+     "remove it: no task makes an exam; configs/guides/exams.md tells what of one can be done and what cannot"},
+    {"deduplicate deduplication dedup unique near_duplicates",
+     "remove it: no task looks for texts that are alike (configs/guides/exams.md)"},
+    {"accept accept_if accepted min_score min_rating filter filter_by keep_if where only_if review_and_fix max_retries "
+     "max_attempts",
+     "remove it: no task leaves out texts by their verdict, or writes them anew; `magister export --to jsonl` makes "
+     "records to choose from (configs/guides/exams.md)"},
+    {"answers source_task from_task previous", "only judge and score read the texts of an earlier task (answers)"},
     // A service.
-    {"host port listen api_key served_model_name base_url endpoint uvicorn",
+    {"ollama ollama_url ollama_host openai_base_url api_base api_url",
+     "remove it: there is no server to ask; a run loads model.path itself"},
+    {"alert alerts alerting webhook webhooks notify notifications email slack slack_url callback_url",
+     "remove it: nothing is sent anywhere; the exit code and runs/NAME/run.jsonl tell how a run went "
+     "(configs/guides/service.md)"},
+    {"monitor monitoring monitor_interval gpu_monitor gpu_monitoring metrics metrics_port prometheus prometheus_port "
+     "grafana dashboard max_temperature temperature_limit power_limit",
+     "remove it: no GPU is watched and nothing is served; `magister status RUN --json` tells of a run "
+     "(configs/guides/service.md)"},
+    {"auth authentication auth_token rate_limit rate_limits",
+     "remove it: there is no server; files belong to who runs the job"},
+    {"host port listen api_key served_model_name base_url endpoint uvicorn fastapi",
      "remove it: there is no server; a run "
      "reads its requests from dataset.path"},
     {"log_level verbose debug log_file",
@@ -154,10 +194,30 @@ constexpr Row kCommands[] = {
     {"teacher logits teacher_logits",
      "it is a task: write `task: teacher_logits` in an experiment, then magister run "
      "FILE.yaml"},
-    {"resume continue restart launch start submit", "magister run FILE.yaml goes on with a stopped run by itself"},
+    {"resume continue restart", "magister run FILE.yaml goes on with a stopped run by itself"},
+    {"launch start submit run_parallel run_parallel.py accelerate torchrun deepspeed",
+     "mpirun -np N magister run FILE.yaml, on a cluster sbatch jobs/one-node.sbatch FILE.yaml"},
+    {"exam exams quiz", "no task makes an exam; configs/guides/exams.md tells what of one can be done"},
+    {"tune sweep optimize hpo search",
+     "nothing searches by itself; `matrix` in an experiment makes a task for each combination of values "
+     "(configs/README.md)"},
+    {"init new create template", "copy an example of configs/, which README.md begins with"},
+    {"config show-config print-config", "magister --print-config FILE.yaml prints an experiment as resolved"},
+    {"rm remove delete clean cleanup purge", "nothing is deleted here: a run is the folder runs/NAME"},
     {"validate dry-run dryrun lint verify estimate", "magister plan FILE.yaml checks everything and computes nothing"},
     {"monitor top watch progress ps tail", "magister status RUN shows a run's tasks; `watch` repeats it"},
-    {"health test-setup env gpus list-gpus nvidia-smi", "magister doctor shows ranks, hosts, GPUs and links"},
+    {"metrics stats gpu-stats performance prometheus grafana dashboard",
+     "magister status RUN --json tells of a run and magister doctor --json of the machine; use, temperature and power "
+     "of GPUs are nvidia-smi's"},
+    {"log logs", "a run's logs are runs/NAME/logs, its events runs/NAME/run.jsonl; magister status RUN sums them up"},
+    {"recommend recommendations advise sizing",
+     "magister plan --config-only FILE.yaml tells how many GPUs a model needs"},
+    {"health test-setup test_parallel_setup test_parallel_setup.py selftest self-test test env gpu gpus list-gpus "
+     "multigpu nvidia-smi",
+     "magister doctor shows ranks, hosts, GPUs and links"},
+    {"benchmark perf", "magister bench measures the program itself"},
+    {"queue users user login auth token",
+     "there is neither server nor queue: the cluster's scheduler has jobs and users (jobs/README.md)"},
     {"list ls runs jobs", "magister history DIR lists the runs in a folder"},
     {"stop cancel kill", "send the run SIGUSR1 or SIGTERM: it stops cleanly (jobs/README.md)"},
     {"download pull fetch", "nothing is downloaded; `hf download ORG/NAME` fills the cache that model.path looks into"},
@@ -173,6 +233,7 @@ constexpr Row kOptions[] = {
     {"--config --config-file", "the experiment stands behind the command: magister run FILE.yaml"},
     {"--output --output-file --outfile", "of export that is --out; a run's folder is output.directory"},
     {"--format --type", "of export that is --to"},
+    {"--timeout --time --time-limit --walltime", "--max-wall HH:MM:SS stops a run cleanly after that time"},
     {"--list-gpus", "magister doctor shows the GPUs that each rank sees"},
     {"--model --model-name", "a model is a key of the experiment: model.path=..."},
 };
@@ -201,19 +262,57 @@ constexpr Row kModels[] = {
     {"smollm2 smollm2-135m smollm2:135m", "HuggingFaceTB/SmolLM2-135M-Instruct"},
 };
 
-// Values of keys with a choice; of several meanings the first that the key knows.
-constexpr Row kValues[] = {
-    {"float16 half torch.float16 torch.half", "f16"},
-    {"bfloat16 torch.bfloat16", "bf16"},
-    {"float32 float single torch.float32 torch.float", "f32"},
-    {"float8 e4m3 float8_e4m3fn torch.float8_e4m3fn", "fp8"},
-    {"8bit 8-bit 8 llm.int8 w8a16", "int8"},
-    {"4bit 4-bit 4 nf4 fp4 w4a16", "int4"},
-    {"gpu gpus cuda all", "auto"},
-    {"sft dpo grpo ppo finetune fine-tune", "train"},
-    {"logits teacher", "teacher_logits"},
-    {"inference generation chat", "generate"},
-    {"cross_entropy ce", "lm"},
+struct ValueRow {
+  std::string_view keys;    // the last part of a key's path
+  std::string_view values;  // divided by blanks
+  std::string_view advice;
+};
+
+constexpr ValueRow kValues[] = {
+    {"devices", "gpu gpus cuda nvidia all any", "auto takes GPUs where there are some; a list such as [0, 1] chooses"},
+    {"dtype precision", "bfloat16 torch.bfloat16", "write bf16"},
+    {"dtype precision", "float32 torch.float32 full single", "write f32"},
+    {"dtype", "float16 torch.float16 half", "write f16, which is for CPUs, or bf16"},
+    {"dtype", "int8 8bit q8_0 int4 4bit nf4 q4_0", "that is model.quantization: int8 or int4"},
+    {"dtype", "float8 float8_e4m3fn fp8_e4m3", "write fp8"},
+    {"precision", "fp16 float16 torch.float16 half mixed amp 16-mixed bf16-mixed true",
+     "write bf16: there is no training in fp16, and so no scaling of losses"},
+    {"quantization", "8bit 8-bit llm.int8 w8a16 w8a8 bnb_8bit", "write int8"},
+    {"quantization", "4bit 4-bit nf4 fp4 w4a16 bnb_4bit", "write int4"},
+    {"quantization", "fp8", "that is model.dtype: fp8, on GPUs"},
+    {"quantization", "awq gptq bitsandbytes compressed-tensors gguf mxfp4 q4_k_m q5_k_m q8_0 q4_0",
+     "remove it: what is quantised in a checkpoint or a GGUF file is read as it is"},
+    {"attention", "eager sdpa math auto xformers triton flash_attention_2 flash_attention_3 flash_attn flash-attn",
+     "remove it: the hardware decides; flash and cudnn choose between two kernels for long texts on GPUs"},
+    {"schedule", "round_robin round-robin roundrobin", "write static: every n-th unit"},
+    {"schedule", "balanced load auto work_stealing", "write dynamic: whoever is free"},
+    {"schedule", "constant_with_warmup linear_with_warmup cosine_with_warmup",
+     "leave out with_warmup: that is optimizer.warmup"},
+    {"collectives", "nccl gloo mpi", "the library is not chosen here; reproducible or fast is"},
+    {"objective", "sft clm causal_lm pretrain", "write lm"},
+    {"objective", "kd gkd distillation soft_labels", "write distill"},
+    {"objective", "ppo rloo reinforce rl", "of these grpo is there, which learns by rewards without a value model"},
+    {"objective", "pita qsharp q# critic", "write value: guides/pita.md"},
+    {"objective", "rm reward_model bradley_terry", "write reward"},
+    {"objective", "orpo kto cpo simpo", "of these dpo is there"},
+    {"mode", "yesno yes_no yes/no binary same_meaning correctness",
+     "write reference: yes or no against the right answers"},
+    {"mode", "score scores likert rating scale", "write rubric: a score"},
+    {"mode", "pair pairs comparison preference arena", "write pairwise"},
+    {"mode", "multiple_choice mcq letter letters", "write choice"},
+    {"method", "logits logprobs likelihood", "write prefill: the verdict's probability where it stands"},
+    {"method", "generate generation text greedy", "write decode: a reply is written and read"},
+    {"task", "sft finetune fine-tune finetuning training dpo grpo ppo distill distillation reward",
+     "write train, whose objective says what is learnt"},
+    {"task", "infer inference predict prediction chat completion completions sample", "write generate"},
+    {"task", "classify classification embedding reward_model rerank", "write score"},
+    {"task", "logits teacher logprobs", "write teacher_logits"},
+    {"task", "review validate validation grade grading critique", "write judge"},
+    {"task", "pita qsharp q#", "that is three tasks, rollout, train and generate: configs/guides/pita.md"},
+    {"task", "exam exams quiz assemble",
+     "no task makes an exam; configs/guides/exams.md tells what of one can be done and what cannot"},
+    {"task", "fix rewrite filter deduplicate dedup", "no task does that: configs/guides/exams.md"},
+    {"task", "serve server api", "there is no server; generate answers a file of requests"},
 };
 
 std::string lower_case(std::string_view word) {
@@ -222,15 +321,20 @@ std::string lower_case(std::string_view word) {
   return out;
 }
 
+bool is_among(std::string_view words, std::string_view wanted) {
+  for (std::size_t begin = 0; begin < words.size();) {
+    const std::size_t end = std::min(words.find(' ', begin), words.size());
+    if (words.substr(begin, end - begin) == wanted) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
 template <std::size_t N>
 std::string_view found_in(const Row (&rows)[N], std::string_view word) {
   const std::string wanted = lower_case(word);
   for (const Row& row : rows) {
-    for (std::size_t begin = 0; begin < row.words.size();) {
-      const std::size_t end = std::min(row.words.find(' ', begin), row.words.size());
-      if (row.words.substr(begin, end - begin) == wanted) return row.advice;
-      begin = end + 1;
-    }
+    if (is_among(row.words, wanted)) return row.advice;
   }
   return {};
 }
@@ -239,14 +343,22 @@ std::string_view found_in(const Row (&rows)[N], std::string_view word) {
 
 std::string foreign_key(std::string_view key) { return std::string(found_in(kKeys, key)); }
 
-std::string foreign_value(std::string_view value, const std::vector<std::string>& names) {
-  const std::string meant(found_in(kValues, value));
-  return std::find(names.begin(), names.end(), meant) == names.end() ? "" : meant;
-}
-
 std::string foreign_command(std::string_view command) { return std::string(found_in(kCommands, command)); }
 
-std::string foreign_option(std::string_view option) { return std::string(found_in(kOptions, option)); }
+std::string foreign_option(std::string_view option) {
+  if (const std::string_view known = found_in(kOptions, option); !known.empty()) return std::string(known);
+  std::string key(option.substr(std::min(option.find_first_not_of('-'), option.size())));
+  std::replace(key.begin(), key.end(), '-', '_');
+  return foreign_key(key);
+}
+
+std::string foreign_value(std::string_view key, std::string_view value) {
+  const std::string wanted = lower_case(value);
+  for (const ValueRow& row : kValues) {
+    if (is_among(row.keys, key) && is_among(row.values, wanted)) return std::string(row.advice);
+  }
+  return {};
+}
 
 std::string foreign_model(std::string_view path) {
   std::string quantization;

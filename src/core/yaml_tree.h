@@ -24,10 +24,11 @@ struct ConfigNode::Value {
 
   Kind kind = Kind::kEmpty;  // kEmpty: nothing, ~ or null
   bool quoted = false;
-  bool known = false;           // some read asked for it
-  bool abandoned = false;       // keys below are not looked at
-  ConfigPosition position;      // of the value
-  ConfigPosition key_position;  // of its key in a map, else of the value
+  bool known = false;                 // some read asked for it
+  bool abandoned = false;             // keys below are not looked at
+  bool is_asked_to_be_a_map = false;  // and is none: find_unknown_keys() says what could stand there
+  ConfigPosition position;            // of the value
+  ConfigPosition key_position;        // of its key in a map, else of the value
   std::string scalar;
   std::vector<std::pair<std::string, std::unique_ptr<Value>>> members;  // kMap, in the order of the file
   std::vector<std::unique_ptr<Value>> items;                            // kList
@@ -40,7 +41,6 @@ struct ConfigFault {
   ConfigPosition position;
   std::string path;                  // "tasks.0.top_k" or empty
   std::string message;               // "<problem> (<why>); <what to do>"
-  const ConfigRules* map = nullptr;  // whose keys are named behind the message, once all have been read
 };
 
 // One text (a file's, or an argument's value) -> its tree; null when the text cannot be a tree at all. Every fault is

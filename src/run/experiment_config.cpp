@@ -225,7 +225,8 @@ DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(Confi
   fields(node, dataset);
   dataset.key_field = node.optional_text("key").value_or("");
   if (const auto limit = node.optional_integer("limit", 0)) dataset.limit = static_cast<std::uint64_t>(*limit);
-  node.also_called("path", {"file", "files", "data_files", "dataset"});
+  node.also_called("path",
+                   {"file", "files", "data_files", "dataset", "train_file", "train_files", "train_path", "data_path"});
   node.also_called("config", {"subset", "config_name", "dataset_config", "dataset_name"});
   node.also_called("split", {"dataset_split", "train_split"});
   node.also_called("key", {"id", "id_column"});

@@ -38,6 +38,7 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
   config.form_place = section->place("form");
   config.candidates_place = section->place("candidates");
   section->also_called("multiplier", {"eta", "guidance_scale", "beta"});
+  section->also_called("form", {"inference_mode"});
   section->also_called("candidates", {"top_k", "topk"});
   section->also_called("model", {"value_model", "value", "path"});
   return config;

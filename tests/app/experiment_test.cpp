@@ -229,7 +229,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"model.dtype=torch.bfloat16"}, "model.dtype: ", "did you mean bf16?"},
       {{"model.quantization=8bit"}, "model.quantization: ", "did you mean int8?"},
       {{"layout.devices=cuda"}, "layout.devices: ", "did you mean auto?"},
-      {{"layout.devices=0,1"}, "layout.devices: ", "such as [0, 1]); write [0, 1]"},
+      {{"layout.devices=0,1"}, "layout.devices: ", "such as [0, 1]); numbers stand in brackets: [0, 1]"},
       {{"layout.devices=cuda:3"}, "layout.devices: ", "; write [3]"},
       {{"model.quantization=int5"}, "model.quantization: ", "did you mean"},
       {{"model.quantization=int4", "model.quantization_group=48"},
@@ -237,7 +237,19 @@ TEST(Experiment, NamesWhatIsWrong) {
        "48 is not possible (known: auto, 0, 32, 64, 128)"},
       {{"model.quantization_group=32"}, "model.quantization_group: ", "without a quantization"},
       {{"layout.gpus_per_group=0"}, "layout.gpus_per_group: ", "0 is out of range"},
-      {{"layout.devices=gpu"}, "layout.devices: ", "a list of GPUs such as [0, 1]"},
+      {{"layout.devices=gpu"}, "layout.devices: ", "auto takes GPUs where there are some"},
+      {{"layout.devices=cuda"}, "layout.devices: ", "(known: auto, cpu, or a list of GPUs such as [0, 1]); auto takes"},
+      {{"layout.devices=0,1"}, "layout.devices: ", "numbers stand in brackets: [0, 1]"},
+      {{"model.dtype=bfloat16"}, "model.dtype: ", "write bf16"},
+      {{"model.dtype=int8"}, "model.dtype: ", "that is model.quantization: int8"},
+      {{"model.quantization=8bit"}, "model.quantization: ", "write int8"},
+      {{"model.quantization=awq"}, "model.quantization: ", "is read as it is"},
+      {{"model.attention=flash_attention_2"}, "model.attention: ", "the hardware decides"},
+      {{"run.schedule=round_robin"}, "run.schedule: ", "write static"},
+      {{"tasks.0.task=inference"}, "tasks.0.task: ", "write generate"},
+      {{"tasks.0.task=exam"}, "tasks.0.task: ", "no task makes an exam; configs/guides/exams.md"},
+      {{"tasks.0.dataset=d.jsonl"}, "tasks.0.dataset: ", "write dataset: {path: d.jsonl}"},
+      {{"layout=cpu"}, "layout: ", "(a map of further keys is expected: gpus_per_group, shares, devices"},
       {{"layout.devices=[]"}, "layout.devices: ", "the list is empty"},
       {{"layout.devices=[1, 1]"}, "layout.devices: ", "named twice"},
       {{"layout.devices=[-1]"}, "layout.devices.0: ", "-1 is out of range"},
@@ -369,6 +381,85 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
     EXPECT_NE(message.find(known), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+// A task's key at the top, or in a section of another program, is answered with the place that it has in this very file.
+TEST(Experiment, KeysOfTasksElsewhere) {
+  const std::string text =
+      "name: a\nmodel: {path: m}\ntasks:\n"
+      "  - {task: train, name: s, dataset: {path: d}}\n"
+      "  - {task: generate, name: b, dataset: {path: d}, guide: {model: {path: v}}}\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"epochs=3", ": epochs: |did you mean tasks.0.train.epochs?"},
+      {"learning_rate=1e-4", "did you mean tasks.0.train.optimizer.lr?"},
+      {"train.epochs=3", ": train: |did you mean tasks.0.train?"},
+      {"dataset.limit=3", "did you mean tasks.0.dataset?"},
+      {"temperature=0.5", "did you mean tasks.1.temperature?"},
+      {"memory_fraction=0.8", "did you mean tasks.0.train.memory_fraction?"},
+      {"sync_batch_norm=true", "did you mean tasks.0.train.sync_batch_norm?"},
+      {"training.micro_batch_size=4",
+       ": training.micro_batch_size: |training is no section here|did you mean tasks.0.train.micro_batch?"},
+      {"training_config.learning_rate=1", "did you mean tasks.0.train.optimizer.lr?"},
+      {"system.attn_impl=eager", ": system.attn_impl: |here that is model.attention"},
+      {"system.use_parallel_execution=true", "here that is run.at_once"},
+      {"gpu_config.gpu_ids=[0]", "here that is layout.devices"},
+      {"data_collection.samples_per_example=4", "remove it"},  // no rollout task in this file
+      {"generation.batch_size=8", ": generation: |max_sequences"},
+      {"experiment.name=x", ": experiment.name: |did you mean name?"},
+      {"experiment.seed=3", ": experiment.seed: |did you mean seed?"},
+      {"algos.PITA.batch_size=3", "here that is a task of its own"},
+      {"num_workers=4", "read and tokenise the records"},
+      {"tasks.0.train.num_workers=4", "read and tokenise the records"},
+      {"tasks.0.train.optimizer.name=adamw", "remove it"},
+      {"tasks.0.train.evaluate.steps=5", "did you mean every?"},
+      {"tasks.1.guide=v", "tasks.1.guide: |write guide: {model: {path: v}}"},
+      {"backend=nccl", "MPI joins the ranks"},
+      {"model_name=gpt2", "here that is model.path"},
+      {"run.timeout=30", "here that is run.max_wall"},
+      {"run.webhook=http://x", "nothing is sent anywhere"},
+      {"run.metrics_port=9090", "nothing is served"},
+      {"tasks.1.answers=s", "only judge and score read the texts of an earlier task"},
+      {"tasks.0.train.dtype=bf16", "did you mean precision?"},
+      {"tasks.0.train.dropout=0.1", "no training has dropout"},
+      {"tasks.0.dataset.validation=v.jsonl", "here that is train.evaluate.dataset"},
+      {"tasks.0.dataset.train_file=t.jsonl", "did you mean path?"},
+      {"tasks.0.output_dir=x", "did you mean output.directory?"},
+      {"tasks.0.run_name=x", "did you mean name at the top of the file?"},
+      {"tasks.0.loss=x", "did you mean objective?"},
+      {"frobnicate.deeper=1", ": frobnicate: |remove it"},
+  };
+  for (const auto& [override, answers] : cases) {
+    SCOPED_TRACE(override);
+    const std::string message = refusal(text, {override});
+    for (std::size_t begin = 0, end = 0; end < answers.size(); begin = end + 1) {
+      end = std::min(answers.find('|', begin), answers.size());
+      EXPECT_NE(message.find(answers.substr(begin, end - begin)), std::string::npos) << message;
+    }
+    EXPECT_EQ(message.find("further faults"), std::string::npos) << message;
+  }
+}
+
+// One argument, one message: not one for each task that a matrix makes.
+TEST(Experiment, ArgumentsOfRepeatedTasks) {
+  const std::string text =
+      "name: a\nmodel: {path: m}\ntasks:\n  - matrix: {t: [0.1, 0.2, 0.3]}\n    tasks:\n"
+      "      - {task: generate, name: \"g-{t}\", temperature: \"{t}\", dataset: {path: d}}\n";
+  const std::string message = refusal(text, {"tasks.0.tasks.0.n=0", "tasks.0.tasks.0.priority=3"});
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+  EXPECT_NE(message.find("tasks.0.priority: unknown key"), std::string::npos) << message;
+}
+
+// An argument that sets a model which no task takes would change nothing.
+TEST(Experiment, ModelThatNoTaskTakes) {
+  const std::string own =
+      "name: a\ntasks:\n  - {task: train, model: {config: c, tokenizer: t}, dataset: {path: d}}\n"
+      "  - {task: score, name: s, dataset: {path: d}, score: {verifier: exact}}\n";
+  const std::string message = refusal(own, {"model.path=/models/mine"});
+  EXPECT_NE(message.find("argument model.path=/models/mine: model.path: no task takes it"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("change tasks.0.model in the file instead"), std::string::npos) << message;
+  EXPECT_EQ(refusal(own + "model: {path: /models/mine}\n"), "");  // in a file it waits for a task
+  EXPECT_EQ(refusal(own + "  - {task: teacher_logits, dataset: {path: d}}\n", {"model.path=/models/mine"}), "");
 }
 
 // A key that belongs there under a condition alone is refused by that condition, once, and stays out of what is resolved.

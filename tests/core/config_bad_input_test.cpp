@@ -323,6 +323,9 @@ TEST(ConfigBadInput, ArgumentsAreNamed) {
       {{".seed=8"}, "argument .seed=8: ", "an empty step"},
       {{"seed.=8"}, "argument seed.=8: ", "an empty step"},
       {{"model={path: x}"}, "argument model={path: x}: model: ", "a map as value"},
+      {{"model.path={{ x }} b"},
+       "argument model.path={{ x }} b: model.path: ",
+       "put quotes around it inside the shell's"},
       {{"model.path=a: b"}, "argument model.path=a: b: model.path: ", "a map as value"},
       {{"model.path={{ m }}"}, "argument model.path={{ m }}: model.path: ", "a value that begins with {{ in quotes"},
       {{"model.path=[a"}, "argument model.path=[a: model.path: ", "close the bracket that was left open"},
@@ -331,6 +334,9 @@ TEST(ConfigBadInput, ArgumentsAreNamed) {
       {{"model.path=\x1B[0m"}, "argument model.path=\\x1B[0m: model.path: ", "control character \\x1B"},
       {{"seed=1", "seed=y"}, "argument seed=y: seed: ", "\"y\" is not a whole number"},
       {{"layout=cpu"}, "argument layout=cpu: layout: ", "a map of further keys is expected"},
+      {{"model=x"},
+       "argument model=x: model: ",
+       "a single value stands here (a map of further keys is expected); write model: {path: x}"},
   };
   for (const OverrideCase& one : cases) {
     SCOPED_TRACE(one.arguments.back());

@@ -38,11 +38,19 @@ TEST(ForeignNames, WordsOfStudies) {
   }
 }
 
-TEST(ForeignNames, ValuesLeadToOneThatTheKeyKnows) {
-  EXPECT_EQ(foreign_value("float16", {"auto", "f32", "bf16", "f16"}), "f16");
-  EXPECT_EQ(foreign_value("NF4", {"none", "int8", "int4"}), "int4");
-  EXPECT_EQ(foreign_value("float16", {"none", "int8", "int4"}), "");
-  EXPECT_EQ(foreign_value("f61", {"f32", "f16"}), "");
+TEST(ForeignNames, ValuesLeadToValues) {
+  EXPECT_EQ(foreign_value("dtype", "bfloat16"), "write bf16");
+  EXPECT_EQ(foreign_value("precision", "BFloat16"), "write bf16");
+  EXPECT_NE(foreign_value("objective", "sft").find("lm"), std::string::npos);
+  EXPECT_NE(foreign_value("task", "exam").find("configs/guides/exams.md"), std::string::npos);
+  EXPECT_EQ(foreign_value("mode", "bfloat16"), "");
+  EXPECT_EQ(foreign_value("dtype", ""), "");
+}
+
+TEST(ForeignNames, OptionsThatAreKeys) {
+  EXPECT_EQ(foreign_option("--gpu-ids"), foreign_key("gpu_ids"));
+  EXPECT_EQ(foreign_option("--"), "");
+  EXPECT_NE(foreign_option("--resume").find("magister run"), std::string::npos);
 }
 
 TEST(ForeignNames, CommandsLeadToTasksAndCommands) {

@@ -4,16 +4,16 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace magister {
 
 // What to do instead, for the end of a message ("here that is layout.devices: [0, 1]"); empty: the word is not in the table.
 std::string foreign_key(std::string_view key);
-// Of a value that is none of these names: the one that other programs call so; empty: none.
-std::string foreign_value(std::string_view value, const std::vector<std::string>& names);
 std::string foreign_command(std::string_view command);
-std::string foreign_option(std::string_view option);  // "--resume"
+std::string foreign_option(
+    std::string_view option);  // "--resume"; of an option that is a key's word ("--gpus") what the key is here
+// Of a value that a key cannot have: `key` is the last part of its path.
+std::string foreign_value(std::string_view key, std::string_view value);
 // Of a model's path where nothing stands: a short name that other programs resolve, or an end that asks for a quantisation.
 std::string foreign_model(std::string_view path);
 

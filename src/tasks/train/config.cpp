@@ -131,11 +131,11 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
           ? "is given with objective: distill (the teacher's file holds the tokens as they are); remove it"
           : "is given with objective: grpo (the model writes on after a prompt); remove it");
   config.append_eos = of_texts.boolean("append_eos", true);
-  node.also_called("epochs", {"num_train_epochs"});
+  node.also_called("epochs", {"num_train_epochs", "num_epochs", "max_epochs"});
   node.also_called("steps", {"max_steps"});
   node.also_called("global_batch", {"train_batch_size", "batch_size", "gradient_accumulation_steps"});
   node.also_called("batch_tokens", {"max_tokens", "tokens_per_batch"});
-  node.also_called("micro_batch", {"per_device_train_batch_size"});
+  node.also_called("micro_batch", {"per_device_train_batch_size", "micro_batch_size", "micro_batch_size_per_gpu"});
   node.also_called("max_length", {"max_seq_length", "block_size"});
 }
 
@@ -245,7 +245,7 @@ void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, Trai
   evaluate.teacher = read_teacher(teacher, config.distills, experiment);
   node->one_of({"dataset", "teacher"});
   evaluate.every = node->count("every", 500, 1, 1 << 28);
-  node->also_called("every", {"eval_steps"});
+  node->also_called("every", {"eval_steps", "steps", "interval"});
   const auto kind = [](const DatasetConfig& dataset) {
     return !dataset.messages_field.empty() ? "messages" : !dataset.tokens_field.empty() ? "tokens" : "text";
   };
@@ -270,6 +270,7 @@ void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
   }
   config.trainer.divides_optimizer = stage == 1;
   config.trainer.bf16 = node.choice("precision", {"auto", "f32", "bf16"}, "auto") == "bf16";
+  node.also_called("precision", {"dtype"});
   if (node.boolean("sync_batch_norm", false)) {
     node.reject("sync_batch_norm",
                 "true (no model here has a batch norm: layer and RMS norms look at one token, so there is nothing to "
@@ -308,6 +309,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.model = read_task_model(node, experiment, true);
   config.batches.seed = experiment.seed;
   const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward", "grpo", "value"}, "lm");
+  node.also_called("objective", {"loss", "method", "training_objective"});
   config.distills = objective == "distill";
   config.values = objective == "value";
   config.value = read_value(node, config.values, experiment);
@@ -349,8 +351,9 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.save_every = section.count("save_every", 500, 1, 1 << 28);
   config.keep = section.count("keep", 2, 1, 1 << 20);
   read_evaluation(section, experiment, config);
-  section.also_called("save_every", {"save_steps"});
+  section.also_called("save_every", {"save_steps", "checkpoint_every", "checkpoint_interval", "save_interval"});
   section.also_called("keep", {"save_total_limit"});
+  section.also_called("gradient_checkpointing", {"activation_checkpointing", "use_gradient_checkpointing"});
   section.also_called("memory_fraction", {"gpu_memory_utilization", "gpu_memory_fraction", "mem_fraction"});
   node.also_called("assistant_only_loss", {"score", "train_on_inputs", "completion_only_loss"});
   if (config.trainer.lora && config.model.random) {
@@ -360,7 +363,10 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   }
   if (config.model.dtype == "auto") config.model.dtype = "f32";
   if (config.model.dtype != "f32")
-    node.reject("model", "dtype {} (weights are trained in f32); choose f32 or auto", config.model.dtype);
+    node.reject(
+        "model",
+        "dtype {} (weights are trained in f32); choose f32 or auto, and train.precision: bf16 for products in bf16",
+        config.model.dtype);
   if (config.model.quantization != "none")
     node.reject("model", "quantization {} (codes cannot be trained); remove it", config.model.quantization);
   if (config.model.cudnn_attention)

@@ -43,7 +43,7 @@ ValueConfig read_value(ConfigNode& task, bool applies, const ExperimentConfig& e
                    config.max_reward, config.min_reward);
   }
   section.also_called("atoms", {"num_atoms", "bins", "num_bins"});
-  section.also_called("loss", {"loss_type", "value_loss"});
+  section.also_called("loss", {"loss_type", "value_loss", "cls_type"});
   section.also_called("labels", {"label", "target"});
   return config;
 }

@@ -1,0 +1,205 @@
+// The nearest meaning wins: the same map under another program's name, the map around, a task of this file, a name that is close, a map below.
+// A whole section of another program is answered key by key.
+#include "core/unknown_keys.h"
+
+#include <algorithm>
+
+#include "core/config_state.h"
+#include "magister/core/error.h"
+#include "magister/core/foreign_names.h"
+
+namespace magister {
+namespace {
+
+using Value = ConfigNode::Value;
+
+constexpr std::size_t kEntriesLookedAt = 64;  // of a list of maps: most tasks are copies of a few
+
+bool has_other_name(const ConfigKey& key, const std::string& name) {
+  return std::find(key.other_names.begin(), key.other_names.end(), name) != key.other_names.end();
+}
+
+// A key of another map stands here by the other names that it has.
+bool is_read_here(const ConfigKey& key) { return !key.rules.empty() || !key.maps.empty(); }
+
+// What was written can stand under the key: a map never under one that has a single value.
+bool fits(const ConfigKey& key, const Value& written) {
+  const auto has_entries = [](const ConfigRule& rule) { return rule.type == ConfigRule::Type::kTextMap; };
+  return written.kind != Value::Kind::kMap || !key.maps.empty() ||
+         std::any_of(key.rules.begin(), key.rules.end(), has_entries);
+}
+
+// A key that nothing reads, as it was written.
+struct UnknownKey {
+  const std::string& name;
+  const Value& value;
+
+  bool may_be(const ConfigKey& key) const {
+    return is_read_here(key) && (key.name == name || has_other_name(key, name)) && fits(key, value);
+  }
+};
+
+// The path of the key that is called so, by us or by other programs, in the maps below these keys; empty: there is none. Lists
+// of maps are left out: what another task knows is of no help for this one.
+std::string find_below(const ConfigRules& rules, const std::string& prefix, const UnknownKey& unknown) {
+  for (const auto& key : rules.keys) {
+    if (key->maps.empty() || key->is_list) continue;
+    const std::string inside = prefix + key->name + ".";
+    for (const auto& inner : key->maps.front()->keys) {
+      if (unknown.may_be(*inner)) return inside + inner->name;
+    }
+    if (const std::string found = find_below(*key->maps.front(), inside, unknown); !found.empty()) return found;
+  }
+  return {};
+}
+
+// The same in the maps of lists that stand in the document: the tasks. -> "tasks.0.train.epochs"
+std::string find_in_lists(const Value& tree, const UnknownKey& unknown) {
+  for (const auto& [list, entries] : tree.members) {
+    for (std::size_t i = 0; i < std::min(entries->items.size(), kEntriesLookedAt); ++i) {
+      const ConfigRules* const rules = entries->items[i]->rules;
+      if (rules == nullptr) continue;
+      const std::string prefix = fmt::format("{}.{}.", list, i);
+      for (const auto& key : rules->keys) {
+        if (unknown.may_be(*key)) return prefix + key->name;
+      }
+      if (const std::string found = find_below(*rules, prefix, unknown); !found.empty()) return found;
+    }
+  }
+  return {};
+}
+
+// "{path: VALUE}": the map that a single value in its place was probably meant to be; empty: it has no such key.
+std::string map_of_value(const ConfigRules& rules, const std::string& value) {
+  for (const char* const name : {"path", "user", "results"}) {
+    const ConfigKey* const key = rules.find(name);
+    if (key != nullptr && !key->rules.empty()) return fmt::format("{{{}: {}}}", name, value);
+  }
+  const ConfigKey* const model = rules.find("model");
+  if (model == nullptr || model->maps.empty() || model->maps.front()->find("path") == nullptr) return {};
+  return fmt::format("{{model: {{path: {}}}}}", value);
+}
+
+// A map of keys as the reader knows it, and what its keys' paths begin with ("tasks.0.").
+struct KnownMap {
+  const ConfigRules& rules;
+  std::string prefix;
+};
+
+class UnknownKeys {
+ public:
+  UnknownKeys(const Value& tree, const ConfigRules& all, std::vector<ConfigFault>& faults)
+      : tree_(tree), all_(all), faults_(faults) {}
+
+  void find(const Value& value, const std::string& path, const KnownMap& around) {
+    if (value.abandoned) return;
+    static const ConfigRules kNone;
+    const KnownMap at{value.rules == nullptr ? kNone : *value.rules, path.empty() ? "" : path + "."};
+    for (const auto& [name, member] : value.members) {
+      if (member->known && member->is_asked_to_be_a_map) {
+        tell_of_value({name, *member}, at);
+      } else if (member->known) {
+        find(*member, at.prefix + name, at);
+      } else if (!tell_of_section(*member, at.prefix + name, at, around)) {
+        tell({name, *member}, at.prefix + name, at, around);
+      }
+    }
+    for (std::size_t i = 0; i < value.items.size(); ++i)
+      find(*value.items[i], at.prefix + fmt::format("{}", i), around);
+  }
+
+ private:
+  // What it was probably meant to be; empty: nobody knows.
+  std::string meant_by(const UnknownKey& unknown, const KnownMap& at, const KnownMap& around) const {
+    const auto& [here, prefix] = at;
+    for (const auto& key : here.keys) {
+      if (has_other_name(*key, unknown.name) && fits(*key, unknown.value)) return key->name;
+    }
+    const ConfigKey* const outside = around.rules.find(unknown.name);
+    if (outside != nullptr && !around.prefix.empty() && unknown.may_be(*outside)) return around.prefix + unknown.name;
+    if (prefix.empty()) {
+      if (const std::string of_a_task = find_in_lists(tree_, unknown); !of_a_task.empty()) return of_a_task;
+    }
+    if (const std::string nearest = nearest_name(unknown.name, here.names()); !nearest.empty()) {
+      const ConfigKey* const key = here.find(nearest);
+      if (key == nullptr || !is_read_here(*key) || fits(*key, unknown.value)) return nearest;
+    }
+    if (const std::string below = find_below(here, prefix, unknown); !below.empty()) return below;
+    if (const std::string elsewhere = find_below(all_, "", unknown); !elsewhere.empty()) return elsewhere;
+    // `name` is a key of the experiment and of every task: deeper it means another thing.
+    if (prefix.empty() || unknown.name == "name") return {};
+    for (const auto& key : all_.keys) {
+      if (key->name != unknown.name && !has_other_name(*key, unknown.name)) continue;
+      if (fits(*key, unknown.value) || !is_read_here(*key))
+        return key->name + (is_read_here(*key) ? " at the top of the file" : "");
+    }
+    return {};
+  }
+
+  // A key that other programs call so in this very map comes first, then what the table of their words says. Empty: no advice.
+  std::string advice_for(const UnknownKey& unknown, const KnownMap& at, const KnownMap& around) const {
+    const bool called_so_here = std::any_of(at.rules.keys.begin(), at.rules.keys.end(), [&](const auto& key) {
+      return has_other_name(*key, unknown.name) && fits(*key, unknown.value);
+    });
+    if (const std::string foreign = called_so_here ? "" : foreign_key(unknown.name); !foreign.empty()) return foreign;
+    const std::string meant = meant_by(unknown, at, around);
+    return meant.empty() ? "" : "did you mean " + meant + "?";
+  }
+
+  void tell(const UnknownKey& unknown, const std::string& path, const KnownMap& at, const KnownMap& around) {
+    add(unknown, path, "known here: " + join_names(at.rules.names()), advice_for(unknown, at, around));
+  }
+
+  void add(const UnknownKey& unknown, const std::string& path, const std::string& why, const std::string& advice) {
+    faults_.push_back(
+        {unknown.value.key_position, printable(path),
+         fmt::format("unknown key (it would change nothing; {}); {}", why, advice.empty() ? "remove it" : advice)});
+  }
+
+  void tell_of_value(const UnknownKey& given, const KnownMap& at) {
+    const ConfigKey* const key = at.rules.find(given.name);
+    const ConfigRules* const inside = key == nullptr || key->maps.empty() ? nullptr : key->maps.front().get();
+    const bool one_value = given.value.kind == Value::Kind::kScalar;
+    const std::string map =
+        one_value && inside != nullptr ? map_of_value(*inside, printable(given.value.scalar, 80)) : "";
+    const std::string names = inside == nullptr ? "" : ": " + join_names(inside->names());
+    faults_.push_back({given.value.position, printable(at.prefix + given.name),
+                       fmt::format("{} stands here (a map of further keys is expected{}); {}",
+                                   name_of(given.value.kind), map.empty() ? names : "",
+                                   map.empty() ? "indent them below the key" : "write " + given.name + ": " + map)});
+  }
+
+  // Where a whole map of another program stands ("training: {micro_batch_size: 4}") that means nothing itself, its keys say more: each is
+  // answered as if it stood where the map stands. False: none of them means anything.
+  bool tell_of_section(const Value& section, const std::string& path, const KnownMap& at, const KnownMap& around) {
+    const std::string name = path.substr(at.prefix.size());
+    if (section.kind != Value::Kind::kMap) return false;
+    if (foreign_key(name).empty() && !advice_for({name, section}, at, around).empty()) return false;
+    std::vector<std::pair<const std::string*, std::string>> answers;
+    bool any = false;
+    for (const auto& [key, value] : section.members) {
+      const ConfigKey* const same = at.rules.find(key);
+      answers.emplace_back(&key, same != nullptr && is_read_here(*same) ? "did you mean " + at.prefix + key + "?"
+                                                                        : advice_for({key, *value}, at, around));
+      any = any || !answers.back().second.empty();
+    }
+    if (!any) return false;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      const auto& [key, advice] = answers[i];
+      add({*key, *section.members[i].second}, path + "." + *key, printable(name, 60) + " is no section here", advice);
+    }
+    return true;
+  }
+
+  const Value& tree_;
+  const ConfigRules& all_;
+  std::vector<ConfigFault>& faults_;
+};
+
+}  // namespace
+
+void find_unknown_keys(const ConfigNode::Value& tree, const ConfigRules& all, std::vector<ConfigFault>& faults) {
+  UnknownKeys(tree, all, faults).find(tree, "", {all, ""});
+}
+
+}  // namespace magister
