@@ -129,7 +129,7 @@ constexpr Row kKeys[] = {
     {"optim optimizer_type optimizer_name optimizer_class", "remove it: the optimizer is AdamW"},
     {"hyperparameter_search hyperparameters hpo optuna ray_tune sweep search_space n_trials num_trials",
      "nothing searches by itself: `matrix` makes a task for each combination of values that you list "
-     "(configs/README.md#tasks-that-are-repeated)"},
+     "(configs/keys/experiment.md)"},
     {"federated federated_learning", "remove it: a training is one job over one data set"},
     {"reward_batch_size", "remove it: rewards are computed in passes of their own"},
     {"report_to wandb wandb_project tensorboard logging_steps logging_dir log_interval log_every mlflow",
@@ -200,7 +200,7 @@ constexpr Row kCommands[] = {
     {"exam exams quiz", "no task makes an exam; configs/guides/exams.md tells what of one can be done"},
     {"tune sweep optimize hpo search",
      "nothing searches by itself; `matrix` in an experiment makes a task for each combination of values "
-     "(configs/README.md)"},
+     "(configs/keys/experiment.md)"},
     {"init new create template", "copy an example of configs/, which README.md begins with"},
     {"config show-config print-config", "magister --print-config FILE.yaml prints an experiment as resolved"},
     {"rm remove delete clean cleanup purge", "nothing is deleted here: a run is the folder runs/NAME"},
