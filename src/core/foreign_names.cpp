@@ -91,10 +91,8 @@ constexpr Row kKeys[] = {
     {"distillation distill kd knowledge_distillation",
      "here those are tasks: `task: teacher_logits` writes a teacher's logits, `task: train` with `objective: distill` "
      "learns from them; of each the records are tasks.0.dataset, the first of them tasks.0.dataset.limit"},
-    {"training trainer_config training_args sft",
-     "here that is a task of its own, `task: train`, with its keys below tasks"},
-    {"judging evaluation metric",
-     "here those are tasks: `judge`, `score`, `evaluate`, with their keys below tasks"},
+    {"first_round", "only tasks of `rounds` have it: in a matrix no task is the first"},
+    {"judging evaluation metric", "here those are tasks: `judge`, `score`, `evaluate`, with their keys below tasks"},
     // Studies of answers.
     {"run_id run_ids answers_run", "of a judge that is `answers`: the path of that run's results, or its folder"},
     {"semantic_entropy semantic_clusters nli_model entailment_model",

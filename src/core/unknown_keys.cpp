@@ -53,8 +53,9 @@ std::string find_below(const ConfigRules& rules, const std::string& prefix, cons
   return {};
 }
 
-// The same in the maps of lists that stand in the document: the tasks. -> "tasks.0.train.epochs"
+// The same in the maps of lists that stand in the document, the tasks: a key of any task itself, else one below. -> "tasks.0.train.epochs"
 std::string find_in_lists(const Value& tree, const UnknownKey& unknown) {
+  std::string below;
   for (const auto& [list, entries] : tree.members) {
     for (std::size_t i = 0; i < std::min(entries->items.size(), kEntriesLookedAt); ++i) {
       const ConfigRules* const rules = entries->items[i]->rules;
@@ -63,10 +64,10 @@ std::string find_in_lists(const Value& tree, const UnknownKey& unknown) {
       for (const auto& key : rules->keys) {
         if (unknown.may_be(*key)) return prefix + key->name;
       }
-      if (const std::string found = find_below(*rules, prefix, unknown); !found.empty()) return found;
+      if (below.empty()) below = find_below(*rules, prefix, unknown);
     }
   }
-  return {};
+  return below;
 }
 
 // "{path: VALUE}": the map that a single value in its place was probably meant to be; empty: it has no such key.
@@ -125,15 +126,19 @@ class UnknownKeys {
       if (key == nullptr || !is_read_here(*key) || fits(*key, unknown.value)) return nearest;
     }
     if (const std::string below = find_below(here, prefix, unknown); !below.empty()) return below;
+    // `name` is a key of the experiment, of every task and, elsewhere, of models: deeper it means another thing.
+    if (unknown.name == "name") return {};
     if (const std::string elsewhere = find_below(all_, "", unknown); !elsewhere.empty()) return elsewhere;
-    // `name` is a key of the experiment and of every task: deeper it means another thing.
-    if (prefix.empty() || unknown.name == "name") return {};
+    if (prefix.empty()) return {};
     for (const auto& key : all_.keys) {
       if (key->name != unknown.name && !has_other_name(*key, unknown.name)) continue;
       if (fits(*key, unknown.value) || !is_read_here(*key))
         return key->name + (is_read_here(*key) ? " at the top of the file" : "");
     }
-    return {};
+    const bool is_in_entry = std::any_of(all_.keys.begin(), all_.keys.end(), [&](const auto& key) {
+      return key->is_list && prefix.starts_with(key->name + ".");
+    });
+    return is_in_entry ? "" : find_in_lists(tree_, unknown);
   }
 
   // A key that other programs call so in this very map comes first, then what the table of their words says. Empty: no advice.
@@ -174,7 +179,7 @@ class UnknownKeys {
   bool tell_of_section(const Value& section, const std::string& path, const KnownMap& at, const KnownMap& around) {
     const std::string name = path.substr(at.prefix.size());
     if (section.kind != Value::Kind::kMap) return false;
-    if (foreign_key(name).empty() && !advice_for({name, section}, at, around).empty()) return false;
+    if (!advice_for({name, section}, at, around).empty()) return false;
     std::vector<std::pair<const std::string*, std::string>> answers;
     bool any = false;
     for (const auto& [key, value] : section.members) {

@@ -39,8 +39,8 @@ struct ConfigNode::Value {
 
 struct ConfigFault {
   ConfigPosition position;
-  std::string path;                  // "tasks.0.top_k" or empty
-  std::string message;               // "<problem> (<why>); <what to do>"
+  std::string path;     // "tasks.0.top_k" or empty
+  std::string message;  // "<problem> (<why>); <what to do>"
 };
 
 // One text (a file's, or an argument's value) -> its tree; null when the text cannot be a tree at all. Every fault is

@@ -28,13 +28,13 @@ TEST(CommandLine, ReadsCommandsOptionsAndOverrides) {
   EXPECT_EQ(parse_command_line({"bench", "sgemm"}).positional("MODEL"), "");
   EXPECT_TRUE(parse_command_line({"--version", "--json"}).has("--json"));
   EXPECT_EQ(parse_command_line({"--completion", "zsh"}).option("--completion"), "zsh");
-  for (const Words& help : {Words{"--help"}, Words{"-h"}, Words{"help"}})
-    EXPECT_EQ(parse_command_line(help).command, "--help");
-  for (const Words& help :
-       {Words{"run", "--help"}, Words{"run", "a.yaml", "-h"}, Words{"--help", "run"}, Words{"help", "run"}}) {
+  for (const Words& help : {Words{"--help"}, Words{"-h"}}) EXPECT_EQ(parse_command_line(help).command, "--help");
+  for (const Words& help : {Words{"run", "--help"}, Words{"run", "a.yaml", "-h"}, Words{"--help", "run"}}) {
     EXPECT_EQ(parse_command_line(help).command, "--help");
     EXPECT_EQ(parse_command_line(help).positional("COMMAND"), "run");
   }
+  EXPECT_EQ(parse_command_line({"help"}).positional("KEY"), "");
+  EXPECT_EQ(parse_command_line({"help", "judge.combine"}).positional("KEY"), "judge.combine");
   const CommandLine print = parse_command_line({"--print-config", "a.yaml", "seed=2"});
   EXPECT_EQ(print.command, "run");
   EXPECT_TRUE(print.has("--print-config"));

@@ -437,7 +437,7 @@ TEST(Experiment, KeysOfTasksElsewhere) {
 // One argument, one message: not one for each task that a matrix makes.
 TEST(Experiment, ArgumentsOfRepeatedTasks) {
   const std::string text =
-      "name: a\nmodel: {path: m}\ntasks:\n  - matrix: {t: [0.1, 0.2, 0.3]}\n    tasks:\n"
+      "name: a\nmodel: {path: m}\ntasks:\n  - matrix: {t: [1, 2, 3]}\n    tasks:\n"
       "      - {task: generate, name: \"g-{t}\", temperature: \"{t}\", dataset: {path: d}}\n";
   const std::string message = refusal(text, {"tasks.0.tasks.0.n=0", "tasks.0.tasks.0.priority=3"});
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;

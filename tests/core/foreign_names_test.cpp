@@ -26,7 +26,6 @@ TEST(ForeignNames, WordsOfStudies) {
       {"model_name", "here that is model.path"},
       {"judge_model", "tasks.0.model.path"},
       {"distillation", "task: teacher_logits"},
-      {"training", "task: train"},
       {"generation", "task: generate"},
       {"run_id", "`answers`: the path of that run's"},
       {"semantic_entropy", "no task clusters texts"},
