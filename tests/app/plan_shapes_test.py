@@ -88,7 +88,7 @@ class PlanShapes(unittest.TestCase):
         """A model of which only config.json is here: what counts without weights is named."""
         done = subprocess.run([PROGRAM, "plan", self.experiment, f"model.path={self.folder / 'Llama-3.1-8B'}"], env={**os.environ, "MAGISTER_ALLOW_SINGLETON": "1"}, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 74, done.stderr)
-        self.assertIn("`magister plan --config-only` tells the memory", done.stderr)
+        self.assertIn("of a config.json alone `magister plan --config-only` tells the memory", done.stderr)
 
     def test_smallest_group(self):
         # As a run counts: 73.6 of a GPU's 80 GB, for weights and passes of 8,192 tokens; a CPU's 80 GB for those of 1,024.

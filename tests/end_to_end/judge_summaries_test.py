@@ -29,7 +29,7 @@ NAMES = {"reference": ["yes", "no"], "simpleqa": ["correct", "incorrect", "not_a
 # So small a model looks at its last tokens alone: prompts that end with the record's own text have verdicts that differ.
 PROMPTS = {"pairwise": "{{ answer_a }} or {{ answer_b }}", "choice": "{{ question }} {{ options | join(' ') }}"}
 RECORDS = 40
-PAGE = (pathlib.Path(__file__).resolve().parents[2] / "configs/README.md").read_text().split("### `task: judge`")[1].split("### `task: score`")[0]
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "configs/keys/judge.md").read_text()
 
 
 class Summaries(unittest.TestCase):
