@@ -49,7 +49,8 @@ constexpr Row kKeys[] = {
      "training_type training_method",
      "every training is over all ranks that the launcher starts; train.zero says what they divide"},
     {"timeout time_out job_timeout max_time max_runtime", "here that is run.max_wall: HH:MM:SS"},
-    {"user_id user users tenant priority queue partition time_limit walltime nodes",
+    {"user", "of a judge's prompt; generate takes finished prompts: dataset.text or dataset.messages"},
+    {"user_id users tenant priority queue partition time_limit walltime nodes",
      "that is the scheduler's (jobs/README.md); a run ends "
      "in time with run.max_wall"},
     // Memory.
@@ -268,6 +269,8 @@ struct ValueRow {
 
 constexpr ValueRow kValues[] = {
     {"devices", "gpu gpus cuda nvidia all any", "auto takes GPUs where there are some; a list such as [0, 1] chooses"},
+    {"devices", "free free_memory idle least_used",
+     "no GPU is chosen by its free memory: auto takes those that the run is shown, a list such as [0, 1] chooses"},
     {"dtype precision", "bfloat16 torch.bfloat16", "write bf16"},
     {"dtype precision", "float32 torch.float32 full single", "write f32"},
     {"dtype", "float16 torch.float16 half", "write f16, which is for CPUs, or bf16"},
