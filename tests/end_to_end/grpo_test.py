@@ -413,7 +413,8 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
 
     def test_rewards_by_value(self):
         """`verifier: math` is Math-Verify's verdict on the texts that were written, any of several answers will do; why a text was not compared stands in the logs; the same on 1 and 2 ranks."""
-        golds = ["12", "$345$", "#### 5", "\\boxed{2}", "x"]
+        golds = ["12", "$345$", "#### 5", "\\boxed{2}", "x", *"1346789"]
+        self.world.model = tiny_world.make_counter(self.folder / "counter", self.model, self.tokenizer)
         self.write([{"id": f"p{i}", "text": text, "answer": golds} for i, text in enumerate(PROMPTS)])
         keys = [G + "reward.verifier=math", T + "steps=3"]
         text, self.world.text = self.world.text, self.world.text.replace(', pattern: "[0-9a-e]"', "")

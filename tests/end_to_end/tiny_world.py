@@ -65,6 +65,16 @@ def save_model(folder, seed, changes):
     return folder
 
 
+def make_counter(folder, model, tokenizer):
+    """The model with larger logits for digits: it writes numbers among other things."""
+    from safetensors.torch import load_file, save_file
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][[tokenizer.token_to_id(digit) for digit in "0123456789"]] *= 2
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 def make_records(path, count, seed=0, longest=60):
     """Uneven lengths, an empty record now and then, one record several times longer than a unit."""
     source = random.Random(seed)
