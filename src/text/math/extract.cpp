@@ -7,147 +7,16 @@
 
 #include "text/math/lexer_tables.h"
 #include "text/math/parser.h"
+#include "text/math/places.h"
 #include "text/math/plain_numbers.h"
 
 namespace magister::math {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
 // A formula without dollars is no longer.
 constexpr std::size_t kMaxWhole = 400;
 // How far behind the word "answer" it may stand.
 constexpr std::size_t kNear = 50;
-
-bool starts_at(std::string_view text, std::size_t at, std::string_view what) {
-  return text.substr(std::min(at, text.size())).starts_with(what);
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kSpaces);
-  return first == kNone ? std::string_view() : text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
-}
-
-// Behind the brace that closes the one at `open`; kNone: none does.
-std::size_t behind_braces(std::string_view text, std::size_t open) {
-  std::int64_t depth = 0;
-  for (std::size_t at = open; at < text.size(); ++at) {
-    if (text[at] == '\\') {
-      ++at;
-    } else {
-      depth += text[at] == '{' ? 1 : text[at] == '}' ? -1 : 0;
-      if (depth == 0) return at + 1;
-    }
-  }
-  return kNone;
-}
-
-std::vector<Found> boxes(std::string_view text) {
-  constexpr std::string_view kBoxed = "\\boxed";
-  constexpr int kMaxOpenBoxes = 20;  // that do not close
-  int open_boxes = 0;
-  std::vector<Found> all;
-  for (std::size_t at = text.find(kBoxed); at != kNone; at = text.find(kBoxed, at)) {
-    std::size_t open = at + kBoxed.size();
-    while (open < text.size() && text[open] == ' ') ++open;
-    Found found{at, open, ""};
-    if (open < text.size() && text[open] == '{') {
-      const std::size_t end = behind_braces(text, open);
-      if (end == kNone) {
-        if (++open_boxes > kMaxOpenBoxes) break;
-        at = open;
-        continue;
-      }
-      found.end = end;
-      found.formula = text.substr(open + 1, end - open - 2);
-    } else {
-      found.end = std::min(text.find_first_of(" $\n.,", open), text.size());
-      found.formula = text.substr(open, found.end - open);
-    }
-    at = std::max(found.end, open);
-    if (!trimmed(found.formula).empty()) all.push_back(std::move(found));
-  }
-  return all;
-}
-
-struct Environment {
-  std::string_view open, close;
-  bool one_line;
-};
-constexpr Environment kEnvironments[] = {{"$$", "$$", false},
-                                         {"$", "$", true},
-                                         {"\\[", "\\]", false},
-                                         {"\\(", "\\)", true},
-                                         {"\\begin{align*}", "\\end{align*}", false},
-                                         {"\\begin{align}", "\\end{align}", false},
-                                         {"\\begin{equation*}", "\\end{equation*}", false},
-                                         {"\\begin{equation}", "\\end{equation}", false},
-                                         {"[ ", " ]", true}};
-
-// Where the environment closes: not at "\$", and those of one line before its end.
-std::size_t closing(std::string_view text, std::size_t from, const Environment& kind) {
-  for (std::size_t at = text.find(kind.close, from); at != kNone; at = text.find(kind.close, at + 1))
-    if (kind.close[0] != '$' || at == 0 || text[at - 1] != '\\') return at;
-  return kNone;
-}
-
-std::vector<Found> environments(std::string_view text) {
-  std::vector<Found> all;
-  // Where a kind does not close, none that opens further on in the same stretch does: a text is gone over once for each kind.
-  std::size_t never_before[std::size(kEnvironments)] = {};
-  std::size_t line_end = 0;  // of the line in which `at` stands
-  for (std::size_t at = 0; at < text.size();) {
-    if (text[at] != '$' && text[at] != '\\' && text[at] != '[') {
-      ++at;
-      continue;
-    }
-    if (at >= line_end) line_end = std::min(text.find('\n', at), text.size());
-    std::size_t next = at + (starts_at(text, at, "\\$") || starts_at(text, at, "\\\\") ? 2 : 1);
-    for (std::size_t i = 0; i < std::size(kEnvironments) && next == at + 1; ++i) {
-      const Environment& kind = kEnvironments[i];
-      if (at < never_before[i] || !starts_at(text, at, kind.open)) continue;
-      const std::size_t from = at + kind.open.size();
-      const std::size_t stretch = kind.one_line ? line_end : text.size();
-      const std::size_t end = from > stretch ? kNone : closing(text.substr(0, stretch), from, kind);
-      if (end == kNone) never_before[i] = stretch;
-      if (end == kNone || end == from) continue;
-      all.push_back({at, end + kind.close.size(), std::string(text.substr(from, end - from))});
-      next = end + kind.close.size();
-    }
-    at = next;
-  }
-  return all;
-}
-
-bool joins_boxes(std::string_view gap) {
-  if (gap.size() < 10) return true;
-  return gap.size() <= 40 && (gap.find("and") != kNone || gap.find("or") != kNone || gap.find(',') != kNone);
-}
-
-bool joins_formulas(std::string_view gap) {
-  if (gap.find('\n') != kNone) return false;
-  gap = trimmed(gap);
-  return gap == "," || gap == "and" || gap == "or";
-}
-
-// What follows each other closely is one list. The last of it is looked for first.
-template <typename Joins>
-std::vector<Found> joined(const std::vector<Found>& parts, std::string_view text, Joins joins) {
-  std::vector<Found> all;
-  for (const Found& part : parts) {
-    if (!all.empty() && joins(text.substr(all.back().end, part.begin - all.back().end))) {
-      all.back().formula += ", " + part.formula;
-      all.back().end = part.end;
-    } else {
-      all.push_back(part);
-    }
-  }
-  for (Found& one : all)
-    if (const std::size_t percent = percent_sign(text.substr(one.end));
-        percent > 0 && one.formula.find('%') == kNone && one.formula.find(',') == kNone)
-      one.formula = "(" + one.formula + ")\\%";
-  return all;
-}
 
 // With '-' for every minus of Unicode, and for its hyphens and dashes where they join nothing: "3\u20135" is a range.
 std::string with_plain_minus(std::string_view text) {
@@ -179,14 +48,33 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// Numbers outside formulas count near the word "answer" and at the end of a text: no others of a long one are looked for.
+constexpr std::size_t kTail = 16384;
+constexpr std::size_t kWindow = 4096;
+
+std::size_t tail_of(std::string_view text) {
+  if (text.size() <= kTail) return 0;
+  const std::size_t blank = text.find_first_of(" \n", text.size() - kTail);
+  return blank == kNone ? text.size() - kTail : blank;
+}
+
+std::vector<Found> numbers_within(std::string_view text, std::size_t begin, std::size_t end) {
+  std::vector<Found> all = plain_numbers(text.substr(begin, end - begin));
+  for (Found& one : all) {
+    one.begin += begin;
+    one.end += begin;
+  }
+  return all;
+}
+
 class Search {
  public:
   explicit Search(std::string_view text)
       : text_(text),
         low_(lower(text)),
-        boxes_(joined(boxes(text), text, joins_boxes)),
-        formulas_(joined(environments(text), text, joins_formulas)),
-        numbers_(plain_numbers(text)) {}
+        boxes_(boxes(text)),
+        formulas_(formulas(text)),
+        numbers_(numbers_within(text, tail_of(text), text.size())) {}
 
   Reading read();
 
@@ -220,8 +108,9 @@ bool Search::try_behind(std::string_view word, std::string_view must_follow) {
     const auto one = std::find_if(all.begin(), all.end(), [&](const Found& found) { return found.begin >= from; });
     return one == all.end() || one->begin > from + kNear ? nullptr : &*one;
   };
+  const std::vector<Found> numbers = numbers_within(text_, at, std::min(text_.size(), from + kWindow));
   const Found* formula = near_one(formulas_);
-  const Found* number = near_one(numbers_);
+  const Found* number = near_one(numbers);
   if (formula && number && number->end > formula->end) std::swap(formula, number);
   return (formula && try_one(*formula)) || (number && try_one(*number));
 }
