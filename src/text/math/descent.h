@@ -1,6 +1,7 @@
 // The parser's state and its functions by what they read; parser.cpp has sums, products and powers, parser_commands.cpp what commands and brackets begin.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,7 +39,8 @@ class Parser {
     int& depth_;
   };
 
-  const Token& now() const { return tokens_[at_]; }
+  // The last token, kEnd, for good: what reads a sign that is due there may go behind it.
+  const Token& now() const { return tokens_[std::min(at_, tokens_.size() - 1)]; }
   const Token& next(std::size_t ahead = 1) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
   bool is(std::string_view sign) const { return now().type == TokenType::kSign && now().text == sign; }
   bool is_command(std::string_view name) const { return now().type == TokenType::kCommand && now().text == name; }

@@ -242,6 +242,7 @@ std::string Parser::subscript() {
     expect("}");
     return name;
   }
+  if (now().type == TokenType::kEnd) throw Fault{"an index that is not there"};
   name = word_name(now().text);
   ++at_;
   return name;
