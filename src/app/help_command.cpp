@@ -38,11 +38,23 @@ std::string shown(const KeyEntry& entry) {
   return out + "  page: " + entry.page + "\n";
 }
 
+// A section such as `train.optimizer`, or a task: the names of its keys.
+std::string section_text(const std::string& section) {
+  std::string out;
+  for (const KeyEntry& entry : key_entries()) {
+    const std::string name = without_place(entry.name);
+    const bool is_inside = name.starts_with(section + ".") || name.find("." + section + ".") != std::string::npos;
+    if (is_inside) out += "  " + entry.name + "\n";
+  }
+  return out.empty() ? out : fmt::format("{} is a section; magister help explains each of its keys:\n{}", section, out);
+}
+
 std::string key_text(const std::string& key) {
   const std::vector<KeyEntry> found = entries_of(without_place(key));
   std::string out;
   for (const KeyEntry& entry : found) out += (out.empty() ? "" : "\n") + shown(entry);
   if (!found.empty()) return out;
+  if (const std::string section = section_text(without_place(key)); !section.empty()) return section;
   std::vector<std::string> names;
   for (const KeyEntry& entry : key_entries()) {
     names.push_back(entry.name);

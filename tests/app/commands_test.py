@@ -78,13 +78,14 @@ class Commands(unittest.TestCase):
 
     def test_help_explains_a_key(self):
         combine = self.call("help", "judge.combine")[0]
-        self.assertRegex(combine, r"^judge\.combine\n  default: \S.*\n  range: .*mean.*\n  how the verdicts .*\n(  \S.*\n)+  page: configs/keys/judge\.md\n$")
-        self.assertIn("a tie is undecided (-1)", combine.replace("\n  ", " "))
+        self.assertRegex(combine, r"^judge\.combine\n  default: \S.*\n  range: .*mean.*\n  how the verdicts .*\n( +\S.*\n|\n)+  page: configs/keys/judge\.md\n$")
+        self.assertIn("under unanimous one such row leaves the text undecided", combine.replace("\n  ", " "))
         self.assertEqual(self.call("help", "tasks.3.judge.combine", ranks=2)[0], combine, "as an error of an experiment names it")
         several = self.call("help", "top_k")[0]
         self.assertIn("teacher_logits.top_k\n", several)
         self.assertIn("generate.top_k\n", several)
         self.assertIn("default: none, it must be given", self.call("help", "tasks")[0])
+        self.assertRegex(self.call("help", "optimizer")[0], r"^optimizer is a section; .*:\n(.*\n)*  train\.train\.optimizer\.lr\n")
         self.assertIn("did you mean judge.combine?", self.refused("help", "judge.combin", code=64))
         self.assertIn("configs/README.md", self.refused("help", "zzzzzzzzzzzzzzz", code=64))
 
