@@ -174,8 +174,7 @@ std::string no_gpu_note(const Json& report) {
            "try nvidia-smi\n";
   return hidden ? "no GPUs: there is a driver, and CUDA_VISIBLE_DEVICES leaves none of its GPUs; unset or change it\n"
                 : "no GPUs: there is a driver, and it shows none; ask the scheduler for them (sbatch --gres=gpu:4), or "
-                  "try "
-                  "nvidia-smi\n";
+                  "try nvidia-smi\n";
 }
 
 std::string text_of(const Json& report) {

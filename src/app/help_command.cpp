@@ -8,6 +8,7 @@
 #include "app/manual.h"
 #include "app/on_rank_zero.h"
 #include "app/option_table.h"
+#include "magister/core/error.h"
 
 namespace magister {
 

@@ -197,7 +197,8 @@ std::string run_meant_by(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::path(path).parent_path();
-  if (fs::exists("runs" / folder / "run.jsonl", error)) return "did you mean runs/" + printable(folder.string()) + "?";
+  if (folder.is_relative() && fs::exists("runs" / folder / "run.jsonl", error))
+    return "did you mean runs/" + printable(folder.string()) + "?";
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     if (fs::exists(entry.path() / "run.jsonl", error))
       return "name one of the runs in it, which magister history " + printable(folder.string()) + " lists";

@@ -16,6 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Key -> meaning.
 std::map<std::string, std::string> meanings() {
   std::map<std::string, std::string> meanings;
   for (KeyEntry& entry : key_entries()) meanings[entry.name] = std::move(entry.meaning);

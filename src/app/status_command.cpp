@@ -25,8 +25,7 @@ struct TaskState {
   std::string state;                  // "done", "running", "to go on", "waiting", "failed (65)", "left out"
   std::uint64_t units = 0, done = 0;  // of training steps; 0 units: how many there are is not known
   std::optional<double> loss;
-  bool of_the_start =
-      false;  // the start ended before it began with the task: results that stand there are an earlier one's
+  bool of_the_start = false;  // the start ended before it began with the task: results there are an earlier start's
 };
 
 // What this start says of a task whose results do not say it: "" where it says nothing.

@@ -85,8 +85,7 @@ constexpr Row kKeys[] = {
      "here that is model.path (a folder, a .gguf file, or org/name of the hub's cache), of one task alone "
      "tasks.0.model.path"},
     {"judge_model judge_name judge_path teacher_model teacher_name teacher_path student_model student_name "
-     "student_path "
-     "writer_model",
+     "student_path writer_model",
      "here that is the model of its task: tasks.0.model.path"},
     // Sections of other programs' files.
     {"distillation distill kd knowledge_distillation",
@@ -293,7 +292,7 @@ constexpr ValueRow kValues[] = {
     {"objective", "sft clm causal_lm pretrain", "write lm"},
     {"objective", "kd gkd distillation soft_labels", "write distill"},
     {"objective", "ppo rloo reinforce rl", "of these grpo is there, which learns by rewards without a value model"},
-    {"objective", "pita qsharp q# critic", "write value: guides/pita.md"},
+    {"objective", "pita qsharp q# critic", "write value: configs/guides/pita.md"},
     {"objective", "rm reward_model bradley_terry", "write reward"},
     {"objective", "orpo kto cpo simpo", "of these dpo is there"},
     {"mode", "yesno yes_no yes/no binary same_meaning correctness",

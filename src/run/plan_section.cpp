@@ -112,8 +112,7 @@ void read_devices(ConfigNode& node, const LayoutConfig& layout, PlanSection& pla
           "devices",
           "\"{}\" names no GPUs (a count and a card, or its memory, for each host; {} in all at most); {}write for "
           "example 8 x H100-80GB, 4 x 8 x A100-40GB for four hosts, 4 x A100-80GB + 4 x A30 for one host, or 2 x "
-          "24GiB. "
-          "Cards: {}",
+          "24GiB. Cards: {}",
           printable(text, 60), kMostPlanned, meant_cards(text), card_names(", "));
       continue;
     }

@@ -10,8 +10,8 @@ namespace magister {
 // What to do instead, for the end of a message ("here that is layout.devices: [0, 1]"); empty: the word is not in the table.
 std::string foreign_key(std::string_view key);
 std::string foreign_command(std::string_view command);
-std::string foreign_option(
-    std::string_view option);  // "--resume"; of an option that is a key's word ("--gpus") what the key is here
+// "--resume"; an option that is a key's word ("--gpus") is answered as the key is.
+std::string foreign_option(std::string_view option);
 // Of a value that a key cannot have: `key` is the last part of its path.
 std::string foreign_value(std::string_view key, std::string_view value);
 // Of a model's path where nothing stands: a short name that other programs resolve, or an end that asks for a quantisation.

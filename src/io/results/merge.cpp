@@ -74,8 +74,7 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
   if (keys && !keys->empty())
     fail(ExitCode::kData,
          "{}: belongs to another experiment than {}: {} (rows of different runs would be mixed); merge the slices of "
-         "one "
-         "experiment",
+         "one experiment",
          printable(other.path()), printable(first.path()), fmt::join(*keys, ", "));
   for (const auto& [one, two] : {std::pair(&first, &other), std::pair(&other, &first)}) {
     for (const auto& [name, value] : one->attributes()) {
