@@ -1,8 +1,7 @@
-// Facts of each rank travel as lines of text; links are timed by ping-pong.
+// Facts of each rank travel as lines of text.
 #include "magister/parallel/probes.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <sstream>
 
@@ -13,8 +12,6 @@
 
 namespace magister {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // One field a line; names lose their line ends on the way.
 std::string one_line(std::string text) {
@@ -61,43 +58,6 @@ RankProbe from_text(const std::string& text) {
                  "a rank described itself in a way that another does not read (different builds in one job?); start "
                  "the same program on every host");
   return probe;
-}
-
-void ping(const Communicator& world, int other, std::vector<std::byte>& message, std::size_t bytes) {
-  world.send(message.data(), bytes, other, 0);
-  world.receive(message.data(), bytes, other, 0);
-}
-
-void pong(const Communicator& world, std::vector<std::byte>& message, std::size_t bytes) {
-  world.receive(message.data(), bytes, 0, 0);
-  world.send(message.data(), bytes, 0, 0);
-}
-
-constexpr int kPings = 50, kLongPings = 3;
-constexpr std::size_t kShortBytes = 8;
-
-LinkProbe time_link(const Communicator& world, int other, std::size_t message_bytes) {
-  std::vector<std::byte> message(std::max(message_bytes, kShortBytes));
-  for (std::size_t i = 0; i < message.size(); ++i)
-    message[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(other));
-  const std::vector<std::byte> sent = message;
-  std::vector<double> seconds;
-  for (int i = 0; i < kPings; ++i) {
-    const auto begin = Clock::now();
-    ping(world, other, message, kShortBytes);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kPings / 2, seconds.end());
-  LinkProbe link{other, seconds[kPings / 2] / 2 * 1e6, 0, false};
-  for (int i = 0; i < kLongPings; ++i) {
-    const auto begin = Clock::now();
-    ping(world, other, message, message.size());
-    const double one_way = std::chrono::duration<double>(Clock::now() - begin).count() / 2;
-    link.megabytes_per_second =
-        std::max(link.megabytes_per_second, static_cast<double>(message.size()) * 1e-6 / one_way);
-  }
-  link.intact = message == sent;
-  return link;
 }
 
 }  // namespace
@@ -161,22 +121,6 @@ std::vector<int> core_shares(const std::vector<RankProbe>& ranks) {
     shares.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // 3 * (1.0 / 3) may fall short of 1
   }
   return shares;
-}
-
-std::vector<LinkProbe> probe_links(const Communicator& world, std::size_t message_bytes) {
-  std::vector<LinkProbe> links(static_cast<std::size_t>(world.size() - 1));
-  const std::size_t long_bytes = std::max(message_bytes, kShortBytes);
-  for (int other = 1; other < world.size(); ++other) {
-    if (world.rank() == 0) links[static_cast<std::size_t>(other) - 1] = time_link(world, other, message_bytes);
-    if (world.rank() == other) {
-      std::vector<std::byte> message(long_bytes);
-      for (int i = 0; i < kPings; ++i) pong(world, message, kShortBytes);
-      for (int i = 0; i < kLongPings; ++i) pong(world, message, long_bytes);
-    }
-    world.wait_for_all();  // the others sleep meanwhile: they may share the cores of the two that are timed
-  }
-  if (!links.empty()) world.broadcast(links.data(), links.size() * sizeof(LinkProbe), 0);
-  return links;
 }
 
 }  // namespace magister

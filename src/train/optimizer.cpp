@@ -96,11 +96,6 @@ double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const
   return std::sqrt(sum);
 }
 
-double global_norm(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part_of_gradient,
-                   ThreadPool& pool) {
-  return norm_of_blocks(ranks, shards, block_squares(part_of_gradient, pool));
-}
-
 namespace {
 
 void update_block(const AdamwRates& rates, float keep, const float* __restrict gradient, float* __restrict weight,

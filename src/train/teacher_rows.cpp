@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "magister/core/error.h"
 #include "magister/io/results/checked_units.h"
@@ -140,18 +141,6 @@ TeacherSample TeacherFile::sample(std::uint64_t index) {
   found.valid.resize(L);
   std::transform(target.begin(), target.end(), found.valid.begin(), [](float value) { return !std::isnan(value); });
   return found;
-}
-
-void TeacherFile::require_tokens(std::uint64_t index, std::span<const TokenId> ids) {
-  const IndexRange range = parts_->range(index);
-  parts_->units.require(index);
-  const auto stored = parts_->file.rows<TokenId>("/tokens/id", range.begin, range.size());
-  const auto [ours, theirs] = std::mismatch(stored.begin(), stored.end(), ids.begin(), ids.end());
-  MAGISTER_CHECK(
-      ours == stored.end() && theirs == ids.end(), ExitCode::kData,
-      "{}: sample {} (key {}) differs from the student's text from token {} on (the teacher read another text); "
-      "make the file again, or learn from its own tokens",
-      printable(parts_->file.path()), index, printable(key(index), 60), ours - stored.begin());
 }
 
 }  // namespace magister

@@ -71,8 +71,8 @@ TEST(FlatShards, ADividedOptimizerHasTheBitsOfAWholeOne) {
   for (int step = 0; step < 3; ++step) {
     const at::Tensor gradient = flat_of(layout, 0.7 + step, step == 1 ? 1e-4 : 2.0);
     const at::Tensor part = part_of(shards, world.rank(), gradient);
-    const double norm = global_norm(alone, whole, gradient, pool);
-    EXPECT_EQ(global_norm(world, shards, part, pool), norm);
+    const double norm = norm_of_blocks(alone, whole, block_squares(gradient, pool));
+    EXPECT_EQ(norm_of_blocks(world, shards, block_squares(part, pool)), norm);
     EXPECT_NEAR(norm, gradient.to(at::kDouble).norm().item<double>(), 1e-9 * norm);
     adamw_update(layout, whole, 0, options, 1e-3, 0.5, gradient, weights, state, pool);
     adamw_update(layout, shards, world.rank(), options, 1e-3, 0.5, part, divided, own, pool);

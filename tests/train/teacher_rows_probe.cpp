@@ -1,6 +1,5 @@
-// Reads a teacher's file as training does and prints it: teacher_rows_probe FILE VOCAB_SIZE TOKENIZER_SHA256 [sample of ids ...]
-// A JSON object a sample: key, ids, valid, top_ids, top_logprobs (null: none). Errors as the program gives them. With ids: whether they
-// are the sample's.
+// Reads a teacher's file as training does and prints it: teacher_rows_probe FILE VOCAB_SIZE TOKENIZER_SHA256
+// A JSON object a sample: key, ids, valid, top_ids, top_logprobs (null: none). Errors as the program gives them.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -26,11 +25,6 @@ void print(const char* name, const auto& values) {
 
 void run(const std::vector<std::string>& arguments) {
   TeacherFile file(arguments.at(0), {std::stoll(arguments.at(1)), arguments.at(2)});
-  if (arguments.size() > 3) {
-    std::vector<TokenId> ids;
-    for (std::size_t i = 4; i < arguments.size(); ++i) ids.push_back(std::stoi(arguments[i]));
-    return file.require_tokens(std::stoull(arguments[3]), ids);
-  }
   // From the last to the first: any order will do.
   for (std::uint64_t i = file.num_samples(); i-- > 0;) {
     const TeacherSample sample = file.sample(i);

@@ -31,7 +31,6 @@ class CudaGraph {
     std::swap(on_host_, other.on_host_);
     return *this;
   }
-  bool is_captured() const { return executable_ != nullptr || on_host_ != nullptr; }
   // Starts it in the device's default stream; on the host it is done when this returns.
   void launch() const {
     if (on_host_ == nullptr) return launch_on_device();

@@ -23,13 +23,11 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  bool threads_may_communicate() const { return thread_multiple_; }
   // The job's work is done, and the process ends with this exit code even where MPI does not let go of it: 30 s after all ranks have come to
   // the destructor.
   void ends_with(int exit_code) { exit_code_ = exit_code; }
 
  private:
-  bool thread_multiple_ = false;
   int exit_code_ = 0;
 };
 

@@ -1,8 +1,6 @@
-// Probes: what every rank is and sees, and how fast rank 0 reaches it. The layout is solved from the first, `doctor`
-// prints both.
+// Probes: what every rank is and sees. The layout is solved from them.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -37,16 +35,5 @@ std::vector<RankProbe> probe_ranks(const Communicator& world, const Communicator
 // Cores that each rank may keep busy, at least 1: a core that k ranks of a host may use counts 1/k for each, a quota
 // that k ranks share likewise. By world rank.
 std::vector<int> core_shares(const std::vector<RankProbe>& ranks);
-
-struct LinkProbe {
-  int world_rank = 0;               // the other end; rank 0 is this end
-  double latency_microseconds = 0;  // half a round trip of 8 bytes, median of 50
-  double megabytes_per_second = 0;  // one direction, best of 3
-  bool intact = false;              // every byte came back as sent
-};
-
-// Rank 0 with every other rank, one after another; the same result on every rank (empty when alone). About 10 ms per rank
-// on one host. Collective over world.
-std::vector<LinkProbe> probe_links(const Communicator& world, std::size_t message_bytes = std::size_t{8} << 20);
 
 }  // namespace magister

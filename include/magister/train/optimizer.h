@@ -35,12 +35,9 @@ struct OptimizerState {
 };
 OptimizerState new_optimizer_state(std::int64_t part_size, at::Device device = at::Device(at::kCPU));
 
-// L2 norm of a flat gradient whose parts the ranks have, summed in double over fixed blocks: neither ranks nor threads change it.
-// Collective over ranks.
-double global_norm(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part_of_gradient,
-                   ThreadPool& pool);
-
-// Its two steps: the sums of squares of the blocks of 4,096 numbers that a rank's part has, f64, local; and what the ranks' sums come to, collective over ranks.
+// The L2 norm of a flat gradient whose parts the ranks have, in two steps and summed in double over fixed blocks, so that neither ranks nor
+// threads change it. First the sums of squares of the blocks of 4,096 numbers in a rank's part (local), then the norm from the sums of all
+// ranks (collective over ranks).
 std::vector<double> block_squares(const at::Tensor& part_of_gradient, ThreadPool& pool);
 double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const std::vector<double>& own);
 

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -59,8 +58,6 @@ class TeacherFile {
 
   // Checks the sample's unit when it is the first of it, and the sample's rows. Memory: the sample's. Any thread.
   TeacherSample sample(std::uint64_t index);
-  // Error(kData) unless these are the sample's tokens: for a caller that has the text from elsewhere.
-  void require_tokens(std::uint64_t index, std::span<const TokenId> ids);
 
  private:
   struct Parts;
