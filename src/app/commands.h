@@ -8,7 +8,7 @@
 #include "magister/app/command_line.h"
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 #include "magister/run/task_kinds.h"
 
 namespace magister {

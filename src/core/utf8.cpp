@@ -30,4 +30,10 @@ std::size_t find_invalid_utf8(std::string_view text) noexcept {
   return text.size();
 }
 
+std::string without_nul(std::string text) {
+  for (std::size_t at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))
+    text.replace(at, 1, "\xEF\xBF\xBD");
+  return text;
+}
+
 }  // namespace magister

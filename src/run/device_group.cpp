@@ -19,10 +19,8 @@
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
-#include "magister/run/earlier_tasks.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
-#include "magister/run/task.h"
 
 namespace magister {
 namespace {
@@ -115,9 +113,9 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
 
 }  // namespace
 
-LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
-                          const Checkpoint& checkpoint, int num_ranks) {
-  if (checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
+LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const GroupDemand& demand, int num_ranks,
+                          const WeightStore* weights) {
+  if (demand.checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
     LayoutConfig alone;
     alone.gpus_per_group = 1;
     alone.cpu_only = true;
@@ -129,20 +127,15 @@ LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const 
   LayoutConfig by_device = layout;
   by_device.gpus_per_group = 1;
   by_device.shares = GroupShares();
-  const std::vector<DeviceRow> devices = plan_layout(context.world, num_ranks, by_device);
+  const std::vector<DeviceRow> devices = plan_layout(world, num_ranks, by_device);
   if (!devices.front().gpu) return layout;
-  std::map<std::string, std::uint64_t> kept = kept_bytes(context.world, context.weights);
+  std::map<std::string, std::uint64_t> kept = kept_bytes(world, weights);
   std::uint64_t free = ~std::uint64_t{0};
   for (const DeviceRow& row : devices) free = std::min(free, row.gpu->free_bytes + kept[row.gpu->uuid]);
-  // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
-  const PassShape pass = task.pass_shape(kGpuPassLimits);
-  std::vector<GroupModel> models = {counted(checkpoint, pass, pages_of_one_text(pass), "")};
+  std::vector<GroupModel> models = {counted(demand.checkpoint, demand.pass, pages_of_one_text(demand.pass), "")};
   std::deque<Checkpoint> others;
-  for (const SecondModel& second : task.second_models(kGpuPassLimits)) {
-    bool stands_in = false;
-    ModelSection section = model_by_now(second.section, context, stands_in);
-    section.dtype = second.section.dtype;
-    const Checkpoint& other = others.emplace_back(section);
+  for (const SecondModel& second : demand.others) {
+    const Checkpoint& other = others.emplace_back(second.section);
     if (second.may_stand_on_cpus && !missing_on_gpus(other.config()).empty()) continue;
     models.push_back(counted(other, second.pass, second.pages, second.name));
   }
@@ -250,22 +243,12 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
   }
 }
 
-namespace {
-
-const MemoryParts& parts_of(const PlanReport& report, int group_size) {
-  for (const auto& one : report.sizes) {
-    if (one.size == group_size) return one.device_parts;
-  }
-  return report.device_parts;
-}
-
-}  // namespace
-
-void check_device_memory(const PlanReport& report) {
-  for (const DeviceRow& row : report.devices) {
+void check_device_memory(const std::vector<DeviceRow>& devices,
+                         const std::function<const MemoryParts&(int group_size)>& parts_of) {
+  for (const DeviceRow& row : devices) {
     if (!row.gpu) continue;
     refuse_too_much(fmt::format("cuda:{} of rank {} on {}", row.gpu->index, row.world_rank, printable(row.host)),
-                    {row.gpu->total_bytes, row.gpu->free_bytes}, row.group_size, parts_of(report, row.group_size));
+                    {row.gpu->total_bytes, row.gpu->free_bytes}, row.group_size, parts_of(row.group_size));
   }
 }
 

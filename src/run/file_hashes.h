@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 
 namespace magister {
 

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "magister/core/error.h"
-#include "magister/run/guide.h"
 #include "magister/run/length_key.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
@@ -50,13 +49,13 @@ void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& 
 }
 
 // Shards give up the same pages only if they have as many.
-void GeneratorShard::guide(const ValueModel& value, std::int64_t pages) {
-  if (value.params().multiplier == 0) return;
+void GeneratorShard::guide(const ShardGuide& guide) {
+  if (guide.params.multiplier == 0) return;
   {
     const PhaseTimes::Span span(times_, "load");
-    value_.emplace(value.load(group_, pool_, [this] { watch("load the value model"); }));
+    value_.emplace(guide.load(group_, pool_, [this] { watch("load the value model"); }));
   }
-  generator_->guide({&*value_, value.params(), group_.least_number(pages)});
+  generator_->guide({&*value_, guide.params, group_.least_number(guide.pages)});
 }
 
 void GeneratorShard::run_units() {

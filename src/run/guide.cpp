@@ -8,7 +8,6 @@
 #include "magister/model/partition.h"
 #include "magister/model/rope.h"
 #include "magister/run/earlier_tasks.h"
-#include "magister/run/generator_shard.h"
 
 namespace magister {
 namespace {
@@ -171,10 +170,14 @@ std::string ValueModel::words() const {
                      config_.params.multiplier);
 }
 
-Transformer ValueModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
-  Transformer model = model_.load(group, pool, hook);
-  model.self_test();
-  return model;
+ShardGuide ValueModel::shard_guide(std::uint64_t longest) const {
+  return {.params = params(),
+          .pages = num_pages(longest),
+          .load = [this](ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) {
+            Transformer model = model_.load(group, pool, hook);
+            model.self_test();
+            return model;
+          }};
 }
 
 }  // namespace magister

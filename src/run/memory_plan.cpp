@@ -104,14 +104,6 @@ MemoryParts without_shared(MemoryParts parts) {
   return parts;
 }
 
-void plan_devices(PlanReport& report, const PlannedModel& model) {
-  for (const DeviceRow& row : report.devices) {
-    report.num_groups = std::max(report.num_groups, row.group_index + 1);
-    report.tp_size = std::max(report.tp_size, row.group_size);
-  }
-  report.model = model_words(model);
-}
-
 MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size) {
   MemoryParts parts;
   for (const GroupModel& model : models) {

@@ -1,6 +1,8 @@
 // Hashes the model's files, divided over the ranks by their bytes, and on each rank over its cores (file_hashes.h).
 #include "magister/run/model_hash.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

@@ -34,10 +34,4 @@ void commit_all(ResultsFile& file) {
   file.commit(units);
 }
 
-std::string without_nul(std::string text) {
-  for (std::size_t at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))
-    text.replace(at, 1, "\xEF\xBF\xBD");
-  return text;
-}
-
 }  // namespace magister

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "magister/run/packed_results.h"
+#include "magister/core/utf8.h"
 #include "magister/text/decode_behind.h"
 
 namespace magister {

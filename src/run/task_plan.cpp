@@ -29,6 +29,13 @@ double used_share(const PlanReport& report) {
   return 1 / longest;
 }
 
+const MemoryParts& parts_of(const PlanReport& report, int group_size) {
+  for (const auto& one : report.sizes) {
+    if (one.size == group_size) return one.device_parts;
+  }
+  return report.device_parts;
+}
+
 }  // namespace
 
 // Nothing where the lengths are not known, or no model computes.
@@ -126,7 +133,11 @@ std::string TaskRunner::first_prompt() {
 PlanReport TaskRunner::plan() {
   PlanReport report;
   report.devices = devices_;
-  plan_devices(report, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
+  for (const DeviceRow& row : devices_) {
+    report.num_groups = std::max(report.num_groups, row.group_index + 1);
+    report.tp_size = std::max(report.tp_size, row.group_size);
+  }
+  report.model = model_words({checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
   if (data_.stands_in || !job_->inputs_exist()) {
@@ -158,7 +169,7 @@ PlanReport TaskRunner::plan() {
     if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
   }
   job_->check_memory(numbers);
-  check_device_memory(report);
+  check_device_memory(devices_, [&](int group_size) -> const MemoryParts& { return parts_of(report, group_size); });
   check_cpu_memory(report);
   check_host_memory(context_.world, model_, report.device_parts, on_host,
                     host_bytes(numbers, job_->cache_pages(longest)));

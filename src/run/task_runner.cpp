@@ -36,6 +36,19 @@ LayoutConfig layout_of(const Task& task, const RunContext& context) {
   return layout;
 }
 
+// The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
+GroupDemand demand_of(const Task& task, const RunContext& context, const Checkpoint& checkpoint) {
+  GroupDemand demand{
+      .checkpoint = checkpoint, .pass = task.pass_shape(kGpuPassLimits), .others = task.second_models(kGpuPassLimits)};
+  for (SecondModel& other : demand.others) {
+    bool stands_in = false;
+    const std::string dtype = other.section.dtype;
+    other.section = model_by_now(other.section, context, stands_in);
+    other.section.dtype = dtype;
+  }
+  return demand;
+}
+
 void check_head(const Task& task, const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   if (checkpoint.section().none || task.head() == Task::Head::kAny ||
@@ -105,8 +118,9 @@ LengthNotes TaskRunner::fit_lengths() {
 // Of the task that runs first: to open devices, tokenizer and data takes as long as much of the hashing.
 LayoutConfig TaskRunner::layout_beside_hashing(const std::optional<int>& plan_ranks) {
   if (!plan_ranks && context_.earlier_tasks.empty() && !model_stands_in_) checkpoint_.begin_hashing(context_.world);
-  return sized_layout(context_, layout_of(task_, context_), task_, checkpoint_,
-                      plan_ranks.value_or(context_.world.size()));
+  LayoutConfig layout = layout_of(task_, context_);
+  return sized_layout(context_.world, std::move(layout), demand_of(task_, context_, checkpoint_),
+                      plan_ranks.value_or(context_.world.size()), context_.weights);
 }
 
 double TaskRunner::cost() const {

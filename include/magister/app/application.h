@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "magister/parallel/communicator.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 #include "magister/run/task_kinds.h"
 
 namespace magister {

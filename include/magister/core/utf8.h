@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace magister {
@@ -12,5 +13,8 @@ std::size_t utf8_sequence_length(std::string_view text) noexcept;
 
 // Position of the first byte that is not well-formed UTF-8, or text.size().
 std::size_t find_invalid_utf8(std::string_view text) noexcept;
+
+// Every U+0000 becomes U+FFFD: strings in results files end at the first U+0000.
+std::string without_nul(std::string text);
 
 }  // namespace magister

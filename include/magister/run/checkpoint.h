@@ -18,7 +18,7 @@
 #include "magister/parallel/communicator.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/generation_config.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

@@ -1,25 +1,34 @@
 // Where a task computes: the GPU group of this rank, of the smallest size that holds the model where the experiment says auto.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "magister/device/launch.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
-#include "magister/run/run_context.h"
+#include "magister/run/pass_shape.h"
 
 namespace magister {
 
+class WeightStore;
 struct OpenModel;
-class Task;
+
+// What a group of a task must hold at least: the task's own model with its passes, and the models beside it, whose sections can be opened.
+struct GroupDemand {
+  const Checkpoint& checkpoint;
+  PassShape pass{};
+  std::vector<SecondModel> others{};
+};
 
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory of the task's model and of those beside it
-// (collectives cost more than copies of the model save); elsewhere as `layout` says. For so many ranks like these. checkpoint: of the
-// task's model. Of several sizes it says what each needs. Collective over the context's world.
-LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
-                          const Checkpoint& checkpoint, int num_ranks);
+// (collectives cost more than copies of the model save); elsewhere as `layout` says. For so many ranks like these. weights: what this process
+// keeps of earlier tasks counts as free; null: nothing. Of several sizes it says what each needs. Collective over world.
+LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const GroupDemand& demand, int num_ranks,
+                          const WeightStore* weights);
 
 // Where the kernels of the rank's first device go, for which this thread opens it; nothing where the model runs on the CPU. devices: the
 // layout's table. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override, makes CPU ranks run the GPU's code on the host, and
@@ -45,7 +54,8 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
 // Throws Error(kConfig) with every part when the model, with what stands beside it, does not fit into what is free on the GPU of this rank's
 // shard or kept there for it. Local.
 void check_device_memory(const GpuGroup& group, int shard, const OpenModel& model, const MemoryParts& parts);
-// The same for `plan`, on every GPU of the layout, as each was found; the same on every rank.
-void check_device_memory(const PlanReport& report);
+// The same for `plan`, on every GPU of the layout, as each was found; the same on every rank. parts_of: by the size of a device's group.
+void check_device_memory(const std::vector<DeviceRow>& devices,
+                         const std::function<const MemoryParts&(int group_size)>& parts_of);
 
 }  // namespace magister

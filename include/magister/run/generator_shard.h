@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "magister/core/types.h"
 #include "magister/engine/generator.h"
+#include "magister/engine/guide.h"
+#include "magister/model/transformer.h"
 #include "magister/run/shard_model.h"
 
 namespace magister {
@@ -24,7 +27,12 @@ void check_positions(const ModelConfig& model, const std::string& length_place, 
 std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,
                             std::uint64_t max_sequences);
 
-class ValueModel;
+// How texts are guided: what a shard loads of the value model, and what it asks of it.
+struct ShardGuide {
+  GuideParams params;
+  std::int64_t pages = 0;  // of the value model's cache on this rank
+  std::function<Transformer(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook)> load{};
+};
 
 class GeneratorShard : public ShardModel {
  public:
@@ -40,9 +48,9 @@ class GeneratorShard : public ShardModel {
   void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop,
              std::uint64_t room);
 
-  // The value model guides the texts from now on; of a multiplier of 0 nothing is loaded. pages: of its cache on this rank. Before the first unit.
+  // Loads the value model, which guides the texts from now on; with a multiplier of 0 nothing is loaded. Before the first unit.
   // Collective over the group.
-  void guide(const ValueModel& value, std::int64_t pages);
+  void guide(const ShardGuide& guide);
 
   // The task's part. begin_unit adds the unit's requests to the generator and returns their number; take returns how many of them are
   // done for good with this answer (0: more was asked of the model). before_pass: watchdog's phase and fail point.

@@ -11,6 +11,7 @@
 #include "magister/model/transformer.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/generator_shard.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
 #include "magister/run/task.h"
@@ -62,8 +63,8 @@ class ValueModel {
   MemoryParts memory(std::uint64_t longest) const;
   // "llama, 0.1 M parameters, f32: 20 candidates, logit, multiplier 4".
   std::string words() const;
-  // This shard's weights, self-tested. Local.
-  Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const;
+  // What GeneratorShard::guide() takes, for texts of at most `longest` tokens; it keeps a reference to this.
+  ShardGuide shard_guide(std::uint64_t longest) const;
 
  private:
   void check(const TaskInputs& inputs);

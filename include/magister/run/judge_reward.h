@@ -21,7 +21,9 @@
 #include "magister/run/judge_rules.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
+#include "magister/run/pass_shape.h"
 #include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 
 namespace magister {
 

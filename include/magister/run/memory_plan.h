@@ -14,7 +14,7 @@
 #include "magister/model/cpu/quantize.h"
 #include "magister/model/model_config.h"
 #include "magister/run/experiment_config.h"
-#include "magister/run/run_context.h"
+#include "magister/run/pass_shape.h"
 
 namespace magister {
 
@@ -42,14 +42,13 @@ std::uint64_t sum_of(const MemoryParts& parts);
 // Without what the models of a group have together: NCCL's buffers. For a second model.
 MemoryParts without_shared(MemoryParts parts);
 
-// Fills groups and the model's line of a report whose devices are there.
+// A model as `plan` names it.
 struct PlannedModel {
   const ModelConfig& config;
   at::ScalarType dtype;
   QuantScheme quantization;
   std::string layers{};  // words for quantised layers where a file tells more than the scheme
 };
-void plan_devices(PlanReport& report, const PlannedModel& model);
 
 // "llama, 134.5 M parameters, f32".
 std::string model_words(const PlannedModel& model);

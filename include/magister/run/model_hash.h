@@ -11,7 +11,7 @@
 
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 
 namespace magister {
 

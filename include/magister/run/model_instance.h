@@ -10,7 +10,7 @@
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/open_model.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 
 namespace magister {
 

@@ -22,7 +22,7 @@
 #include "magister/run/checkpoint.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
-#include "magister/run/run_context.h"
+#include "magister/run/pass_shape.h"
 
 namespace magister {
 

@@ -1,10 +1,11 @@
 // What jobs that pack (TaskJob::pack) do alike.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "magister/io/results/results_file.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 
 namespace magister {
 
@@ -17,8 +18,5 @@ bool copy_column(const ResultsFile& from, ResultsFile& to, const std::string& co
 
 // Commits the units of a frozen file whose rows are all there. Local.
 void commit_all(ResultsFile& file);
-
-// HDF5's strings end at a NUL: U+FFFD stands for it.
-std::string without_nul(std::string text);
 
 }  // namespace magister

@@ -19,6 +19,7 @@
 #include "magister/run/open_model.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sequence_passes.h"
+#include "magister/run/stop.h"
 #include "magister/run/written_text.h"
 
 namespace magister {

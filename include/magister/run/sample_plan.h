@@ -15,9 +15,9 @@
 #include "magister/io/results/results_file.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/added_ends.h"
-#include "magister/run/run_context.h"
 #include "magister/run/sample_tokens.h"
 #include "magister/run/spool.h"
+#include "magister/run/stop.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

@@ -8,7 +8,7 @@
 
 #include "magister/core/types.h"
 #include "magister/model/pass_memory.h"
-#include "magister/run/run_context.h"
+#include "magister/run/pass_shape.h"
 
 namespace magister {
 

@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "magister/core/error.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/length_key.h"
 #include "magister/run/memory_plan.h"
+#include "magister/run/pass_shape.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sample_plan.h"

@@ -13,6 +13,7 @@
 #include "magister/run/length_key.h"
 #include "magister/run/reward_model.h"
 #include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 #include "magister/run/verifier_config.h"
 #include "magister/text/verifier.h"
 

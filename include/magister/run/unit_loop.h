@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "magister/core/error.h"
 #include "magister/io/results/results_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"

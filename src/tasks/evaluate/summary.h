@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 #include "tasks/evaluate/config.h"
 #include "tasks/evaluate/scores.h"
 

@@ -11,7 +11,7 @@
 #include "magister/engine/generator.h"
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
-#include "magister/run/run_context.h"
+#include "magister/run/stop.h"
 #include "magister/run/stop_rules.h"
 #include "magister/run/unit_writer.h"
 #include "magister/text/tokenizer.h"

@@ -48,7 +48,7 @@ class Writer final : public GeneratorShard {
           return ends_text(run_.tokenizer, records_.at(record).before, tokens, run_.rules);
         },
         config.max_sequences);
-    if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
+    if (run_.guide) guide(*run_.guide);
   }
 
  private:

@@ -1,6 +1,9 @@
 // The loop of `generate`: every shard of this rank runs the generator over the records that its group claims.
 #pragma once
 
+#include <optional>
+
+#include "magister/run/generator_shard.h"
 #include "magister/run/shard_model.h"
 #include "tasks/generate/columns.h"
 #include "tasks/generate/config.h"
@@ -13,11 +16,10 @@ struct GenerateRun {
   const GenerateShape& shape;
   const Tokenizer& tokenizer;
   const StopRules& rules;
-  const SamplingParams& sampling;  // the experiment's, with logit_bias by id
-  const Constraint* constraint;    // null: texts are free
-  const ValueModel* value;         // null: texts are not guided
-  std::int64_t num_pages;          // of the cache, equal on every rank
-  std::int64_t value_pages;        // of the value model's cache, on this rank
+  const SamplingParams& sampling;     // the experiment's, with logit_bias by id
+  const Constraint* constraint;       // null: texts are free
+  std::int64_t num_pages;             // of the cache, equal on every rank
+  std::optional<ShardGuide> guide{};  // nothing: texts are not guided
 };
 
 // Pages that a generator of this run has: for max_sequences texts of the longest prompt, or as many as fit into the cache's budget,

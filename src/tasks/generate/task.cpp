@@ -210,10 +210,17 @@ void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
 void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const GenerateShape size = shape(plan);
   warn_of_long_texts(size);
-  const std::int64_t value_pages =
-      value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens.tokens()) : 0;
-  run_generate_units({run, config_, size, tokenizer_, stops_, sampling_, constraint_.get(), value_.get(),
-                      run.cache_pages, value_pages});
+  std::optional<ShardGuide> guide;
+  if (value_) guide = value_->shard_guide(plan.longest_sample + config_.max_new_tokens.tokens());
+  run_generate_units({.base = run,
+                      .config = config_,
+                      .shape = size,
+                      .tokenizer = tokenizer_,
+                      .rules = stops_,
+                      .sampling = sampling_,
+                      .constraint = constraint_.get(),
+                      .num_pages = run.cache_pages,
+                      .guide = std::move(guide)});
 }
 
 class Generate final : public Task {

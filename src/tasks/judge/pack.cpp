@@ -12,6 +12,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/core/utf8.h"
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/run/packed_results.h"
 #include "magister/text/decode_behind.h"

@@ -40,7 +40,7 @@ class Roller final : public GeneratorShard {
                            run_.rules);
         },
         config.max_sequences * config.texts());
-    if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
+    if (run_.guide) guide(*run_.guide);
     const RewardModel* const model = run_.reward.model();
     if (model == nullptr || !model->is_on_gpus()) return;
     const PhaseTimes::Span span(times_, "load");

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/guide.h"
+#include "magister/run/generator_shard.h"
 #include "magister/run/rollouts_file.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/stop_rules.h"
@@ -20,11 +21,10 @@ struct RolloutRun {
   const Tokenizer& tokenizer;
   const StopRules& rules;
   const Dataset& dataset;
-  std::mutex& reading;      // of this rank's shards
-  TextReward& reward;       // of the group's leader; of a model on GPUs each shard has its part
-  const ValueModel* value;  // null: texts are not guided
-  std::int64_t num_pages;   // of the cache, equal on every rank
-  std::int64_t value_pages;
+  std::mutex& reading;                // of this rank's shards
+  TextReward& reward;                 // of the group's leader; of a model on GPUs each shard has its part
+  std::int64_t num_pages;             // of the cache, equal on every rank
+  std::optional<ShardGuide> guide{};  // nothing: texts are not guided
 };
 
 // Runs until no record is left or the job stops; committed records stay. Collective over the group.

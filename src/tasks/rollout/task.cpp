@@ -162,11 +162,19 @@ SampleRules RolloutJob::rules() {
 
 void RolloutJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const RolloutShape size = shape(plan);
-  const std::int64_t value_pages =
-      value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens.tokens()) : 0;
+  std::optional<ShardGuide> guide;
+  if (value_) guide = value_->shard_guide(plan.longest_sample + config_.max_new_tokens.tokens());
   std::mutex reading;
-  run_rollout_units({run, config_, size, tokenizer_, stops_, inputs_.dataset, reading, *reward_, value_.get(),
-                     run.cache_pages, value_pages});
+  run_rollout_units({.base = run,
+                     .config = config_,
+                     .shape = size,
+                     .tokenizer = tokenizer_,
+                     .rules = stops_,
+                     .dataset = inputs_.dataset,
+                     .reading = reading,
+                     .reward = *reward_,
+                     .num_pages = run.cache_pages,
+                     .guide = std::move(guide)});
 }
 
 class Rollout final : public Task {

@@ -1,8 +1,12 @@
-// The stop sign, and how ranks agree on it; see run_context.h.
-#include "magister/run/run_context.h"
+// The stop sign, and how ranks agree on it; see stop.h.
+#include "magister/run/stop.h"
+
+#include <fmt/format.h>
 
 #include <chrono>
 #include <cstring>
+
+#include "magister/core/error.h"
 
 namespace magister {
 
@@ -20,10 +24,6 @@ std::string StopSign::reason() const {
 
 void leave_if_stopped(const Communicator& world, const StopSign& stop) {
   if (world.max(static_cast<std::uint64_t>(stop.raised())) != 0) throw Error(ExitCode::kStopped, "stopped");
-}
-
-PassLimits PassLimits::or_else(const PassLimits& other) const {
-  return {sequences != 0 ? sequences : other.sequences, tokens != 0 ? tokens : other.tokens};
 }
 
 }  // namespace magister

@@ -1,0 +1,29 @@
+// StopSign: why a run ends cleanly before its work is done, and how the ranks agree to leave.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+// Why a run should stop cleanly; set from signal handlers, so only lock-free atomics.
+struct StopSign {
+  std::atomic<int> signal{0};                         // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
+  std::atomic<std::int64_t> deadline_nanoseconds{0};  // steady clock, from --max-wall; 0: none
+  bool raised() const;
+  // "signal 15 (Terminated)" or "the end of the wall time"; empty when not raised.
+  std::string reason() const;
+};
+
+// Asked between the small steps of everything that can take long: records, blocks of a file, tensors, passes.
+using StopPoll = std::function<bool()>;
+
+// Throws Error(kStopped), which is not shown to users, on every rank when one of them was asked to stop. A loop that polls ends early
+// on its own rank first and then comes here, so that all ranks leave at the same place. Collective over world.
+void leave_if_stopped(const Communicator& world, const StopSign& stop);
+
+}  // namespace magister
