@@ -48,19 +48,18 @@ void OpenTasks::close() {
 OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i, RunContext::Earlier earlier,
                            bool divided) const {
   OpenTask task{std::make_unique<Communicator>(ranks.duplicate()), nullptr};
-  RunContext context{*task.ranks,
-                     experiment_.config(),
-                     experiment_.results_path(i),
-                     experiment_.resolved_yaml_of_task(i),
-                     fresh_,
-                     call_.stop,
-                     log,
-                     {},
-                     earlier,
-                     {},
-                     plan_ranks_ ? nullptr : &weights_,
-                     locks_ != nullptr && locks_->holds(i),
-                     [this, i](RunContext& later) { later.experiment_yaml = experiment_.resolved_yaml_of_task(i); }};
+  RunContext context{
+      .world = *task.ranks,
+      .experiment = experiment_.config(),
+      .results_path = experiment_.results_path(i),
+      .experiment_yaml = experiment_.resolved_yaml_of_task(i),
+      .fresh = fresh_,
+      .stop = call_.stop,
+      .log = log,
+      .earlier = earlier,
+      .weights = plan_ranks_ ? nullptr : &weights_,
+      .held = locks_ != nullptr && locks_->holds(i),
+      .resolve = [this, i](RunContext& later) { later.experiment_yaml = experiment_.resolved_yaml_of_task(i); }};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];
   task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);

@@ -37,17 +37,12 @@ ExitCode summarize_command(Invocation& call) {
     const Communicator alone;
     RunLog log(experiment.config().folder() + "/run.jsonl");
     for (const std::size_t i : chosen_tasks(experiment, call.line.option("--task"))) {
-      RunContext context{alone,
-                         experiment.config(),
-                         experiment.results_path(i),
-                         experiment.resolved_yaml_of_task(i),
-                         false,
-                         call.stop,
-                         log,
-                         {},
-                         RunContext::Earlier::kOnDisk,
-                         {},
-                         nullptr};
+      RunContext context{.world = alone,
+                         .experiment = experiment.config(),
+                         .results_path = experiment.results_path(i),
+                         .experiment_yaml = experiment.resolved_yaml_of_task(i),
+                         .stop = call.stop,
+                         .log = log};
       experiment.tasks()[i]->summarize(context);
       say(context.results_path.substr(0, context.results_path.size() - 3) + ".summary.json\n");
     }

@@ -134,15 +134,15 @@ std::string one_line(std::string words) {
 struct Constraint::Compiled {
   xgrammar::CompiledGrammar grammar;
   std::int64_t vocab_size;
-  std::vector<std::int16_t> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
+  std::vector<std::int16_t> lead{};  // of token i: the narrow lead that it ends with, as an index, or kNoLead
   std::array<std::vector<std::uint64_t>, kNarrowLeads.size()>
-      barred;  // tokens that may not follow each of them, as bits
+      barred{};  // tokens that may not follow each of them, as bits
   // JSON: the tokens' bytes, and those that may not follow in each state of an escape; else empty.
-  std::vector<std::string> tokens;
-  std::array<std::vector<std::uint64_t>, kNumEscapes> barred_escapes;
+  std::vector<std::string> tokens{};
+  std::array<std::vector<std::uint64_t>, kNumEscapes> barred_escapes{};
   // Where texts are counted: the bounds that there are.
-  std::vector<TextBounds> bounds;
-  std::optional<CountedTokens> counted;
+  std::vector<TextBounds> bounds{};
+  std::optional<CountedTokens> counted{};
 
   static bool holds(const std::vector<std::uint64_t>& bits, std::size_t i) {
     return (bits[i / 64] >> (i % 64) & 1) != 0;
@@ -242,7 +242,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     // The library takes only tokens that it was given for end tokens, and padding is none.
     tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
   }
-  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}, {}, {}, {}, {}};
+  Compiled compiled{.grammar = xgrammar::CompiledGrammar(xgrammar::NullObj()), .vocab_size = vocab_size};
   compiled.lead.assign(static_cast<std::size_t>(vocab_size), kNoLead);
   for (auto& bits : compiled.barred) bits.assign(static_cast<std::size_t>((vocab_size + 63) / 64), 0);
   for (std::size_t i = 0; i < tokens.size(); ++i) {

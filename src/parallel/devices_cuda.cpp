@@ -103,13 +103,12 @@ std::vector<GpuDevice> discover_cuda_gpus() {
         "the CUDA runtime counts {} GPUs, but cuda:{} does not answer: {} (it may have fallen off the bus); leave it "
         "out with CUDA_VISIBLE_DEVICES and tell the administrator",
         count, index, cudaGetErrorString(code));
-    GpuDevice device{index,
-                     properties.name,
-                     uuid_text(properties.uuid),
-                     pci_text(index),
-                     properties.totalGlobalMem,
-                     0,
-                     properties.major * 10 + properties.minor};
+    GpuDevice device{.index = index,
+                     .name = properties.name,
+                     .uuid = uuid_text(properties.uuid),
+                     .pci = pci_text(index),
+                     .total_bytes = properties.totalGlobalMem,
+                     .compute_capability = properties.major * 10 + properties.minor};
     // What the task before has freed stands in the allocator's reserve.
     device.free_bytes =
         std::min(device.total_bytes, nvml.free_bytes(device.uuid, device.total_bytes) + idle_gpu_bytes(index));

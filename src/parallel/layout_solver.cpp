@@ -325,12 +325,15 @@ LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutCon
     for (int shard = 0; shard < devices[r]; ++shard) {
       const GpuDevice* const gpu = solution.on_gpu ? gpus[r][static_cast<std::size_t>(shard)] : nullptr;
       if (gpu != nullptr) place.devices.push_back(gpu->index);
-      solution.table.push_back(
-          {static_cast<int>(r), ranks[r].host, place.group_index + (place.first_tp_rank + shard) / place.group_size,
-           (place.first_tp_rank + shard) % place.group_size,
-           gpu != nullptr ? words_of(*gpu)
-                          : fmt::format("cpu shard {} ({})", shard, counted(place.threads_per_shard, "thread")),
-           gpu != nullptr ? std::optional(*gpu) : std::nullopt, place.group_size});
+      solution.table.push_back({.world_rank = static_cast<int>(r),
+                                .host = ranks[r].host,
+                                .group_index = place.group_index + (place.first_tp_rank + shard) / place.group_size,
+                                .tp_rank = (place.first_tp_rank + shard) % place.group_size,
+                                .device = gpu != nullptr ? words_of(*gpu)
+                                                         : fmt::format("cpu shard {} ({})", shard,
+                                                                       counted(place.threads_per_shard, "thread")),
+                                .gpu = gpu != nullptr ? std::optional(*gpu) : std::nullopt,
+                                .group_size = place.group_size});
     }
   }
   return solution;

@@ -46,7 +46,7 @@ struct UnitTickets::Window {
   std::atomic<bool> given_up{false};
   std::unique_ptr<SharedCounters> counters;
   // After free(): what the counters said last.
-  Progress last;
+  Progress last{};
   bool last_stop = false;
   std::atomic<std::int64_t> next_beat{0};  // steady clock, nanoseconds
 
@@ -93,22 +93,17 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
       "the ranks disagree about which units are left to do (rank {} has {}; one would be done twice); report this",
       world.rank(), pending.size());
   if (of_size) pending = of_size->shares.units_of(of_size->size, pending);
-  window_ = std::unique_ptr<Window>(new Window{world,
-                                               std::move(pending),
-                                               schedule,
-                                               group_index,
-                                               num_groups,
-                                               groups_here,
-                                               of_size ? static_cast<int>(of_size->shares.part_of(of_size->size)) : 0,
-                                               of_size ? of_size->first : group_index,
-                                               of_size ? of_size->count : num_groups,
-                                               {},
-                                               {},
-                                               {},
-                                               make_shared_counters(world, kNumCounters + num_groups),
-                                               {},
-                                               false,
-                                               {}});
+  window_ = std::unique_ptr<Window>(
+      new Window{.world = world,
+                 .pending = std::move(pending),
+                 .schedule = schedule,
+                 .group_index = group_index,
+                 .num_groups = num_groups,
+                 .groups_here = groups_here,
+                 .queue = of_size ? static_cast<int>(of_size->shares.part_of(of_size->size)) : 0,
+                 .first_of_queue = of_size ? of_size->first : group_index,
+                 .groups_of_queue = of_size ? of_size->count : num_groups,
+                 .counters = make_shared_counters(world, kNumCounters + num_groups)});
 }
 
 UnitTickets::~UnitTickets() = default;

@@ -48,7 +48,8 @@ namespace {
 std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots + 1; }
 
 PassShape value_pass(const GuideParams& params, const GuidedTexts& texts) {
-  return {std::max(texts.token_budget, static_cast<std::uint64_t>(params.candidates)), texts.longest, 0};
+  return {.tokens = std::max(texts.token_budget, static_cast<std::uint64_t>(params.candidates)),
+          .sequence_tokens = texts.longest};
 }
 
 // Of a text and its candidates.
@@ -60,8 +61,10 @@ std::uint64_t least_value_pages(const GuideParams& params, std::uint64_t longest
 
 std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts) {
   if (!guide || guide->params.multiplier == 0) return {};
-  return {
-      {"value model", guide->model, value_pass(guide->params, texts), least_value_pages(guide->params, texts.longest)}};
+  return {{.name = "value model",
+           .section = guide->model,
+           .pass = value_pass(guide->params, texts),
+           .pages = least_value_pages(guide->params, texts.longest)}};
 }
 
 ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts)

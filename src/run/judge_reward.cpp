@@ -116,7 +116,9 @@ Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll
   return attributes;
 }
 
-PassShape JudgeReward::pass() const { return {kTokens, config_.longest_text(), 0, kSequences}; }
+PassShape JudgeReward::pass() const {
+  return {.tokens = kTokens, .sequence_tokens = config_.longest_text(), .sampled_rows = kSequences};
+}
 
 std::int64_t JudgeReward::num_pages() const {
   return pages_of_texts(model_, 1, pass(), config_.longest_text(), kSequences);

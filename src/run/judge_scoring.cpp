@@ -94,9 +94,14 @@ Verdict verdict_from(const std::vector<double>& logprobs, double low_mass) {
 
 Verdict verdict_from_text(std::int32_t verdict, std::size_t num_classes) {
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-  Verdict result{verdict, kNone, kNone, kNone, kNone, kNone, verdict < 0 ? ParseClass::kUnparsed : ParseClass::kOk, {}};
-  result.class_logprobs.assign(num_classes, kNone);
-  return result;
+  return {.verdict = verdict,
+          .probability = kNone,
+          .log_odds = kNone,
+          .margin = kNone,
+          .mass = kNone,
+          .expected = kNone,
+          .parse = verdict < 0 ? ParseClass::kUnparsed : ParseClass::kOk,
+          .class_logprobs = std::vector<float>(num_classes, kNone)};
 }
 
 std::int32_t first_word(const std::string& text, const std::vector<VerdictClass>& classes) {

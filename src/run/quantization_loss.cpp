@@ -134,7 +134,7 @@ std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
     return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {});
   };
   return sum_of(device_memory(model.description.config, weights, group.tp_size(),
-                              {static_cast<std::uint64_t>(kBatchTokens), 0, 0}, 0,
+                              {.tokens = static_cast<std::uint64_t>(kBatchTokens)}, 0,
                               GpuDemand{model.plain_dtype, false}));
 }
 

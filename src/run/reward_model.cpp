@@ -78,13 +78,16 @@ Attributes RewardModel::identity(const Communicator& world, const StopPoll& poll
 
 MemoryParts RewardModel::memory(int tp_size) const {
   if (!is_on_gpus()) return {{"reward model", 4 * checkpoint_.config().num_parameters()}};
-  MemoryParts parts = model_.device_memory(tp_size, {std::max(kPassTokens, max_length_), 0}, 0);
+  MemoryParts parts = model_.device_memory(tp_size, {.tokens = std::max(kPassTokens, max_length_)}, 0);
   for (auto& part : parts) part.first = "reward model: " + part.first;
   return parts;
 }
 
 SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length) {
-  SecondModel second{"reward model", model, {std::max(kPassTokens, max_length), 0}, 0, true};
+  SecondModel second{.name = "reward model",
+                     .section = model,
+                     .pass = {.tokens = std::max(kPassTokens, max_length)},
+                     .may_stand_on_cpus = true};
   second.section.dtype = "f32";
   return second;
 }

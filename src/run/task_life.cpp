@@ -25,7 +25,11 @@ namespace magister {
 namespace fs = std::filesystem;
 
 PlanNumbers numbers_of(const SamplePlan& plan) {
-  return {plan.num_samples, plan.num_tokens, plan.num_units, plan.max_key_bytes, plan.longest_sample};
+  return {.num_samples = plan.num_samples,
+          .num_tokens = plan.num_tokens,
+          .num_units = plan.num_units,
+          .key_bytes = plan.max_key_bytes,
+          .longest_sample = plan.longest_sample};
 }
 
 std::uint64_t missing_bytes(const std::string& path) {
@@ -254,9 +258,16 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields), task_.divides_records()},
                        [&](const UnitWork& work) {
                          const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
-                         const ModelRun run{*group_,     file,     work,   model_,
-                                            stop_wanted, loss,     times_, task_.pass_shape(model_.pass_limits()),
-                                            parts,       num_pages};
+                         const ModelRun run{.group = *group_,
+                                            .file = file,
+                                            .work = work,
+                                            .model = model_,
+                                            .stop_wanted = stop_wanted,
+                                            .loss = loss,
+                                            .times = times_,
+                                            .pass = task_.pass_shape(model_.pass_limits()),
+                                            .memory = parts,
+                                            .cache_pages = num_pages};
                          job_->work(run, numbers);
                        });
 }

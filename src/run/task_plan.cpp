@@ -156,7 +156,10 @@ PlanReport TaskRunner::plan() {
   if (const std::string words = checkpoint_.generation_words(); !words.empty())
     report.notes.emplace_back("generation_config.json", words);
   report.first_prompt = first_prompt();
-  const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
+  const PlanNumbers numbers{.num_samples = report.num_samples,
+                            .num_tokens = report.num_tokens,
+                            .num_units = report.num_units,
+                            .longest_sample = longest};
   plan_sizes(report, numbers);
   const MemoryParts on_host = job_->host_memory(numbers);
   std::string host_parts;

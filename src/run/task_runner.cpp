@@ -99,7 +99,13 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
   }
   // What a task refuses for one size it refuses on every rank.
   for (const auto& part : shares_.parts()) {
-    jobs_.push_back(task_.open({context_, checkpoint_, model_, dataset_, part.size, num_ranks_, data_.stands_in}));
+    jobs_.push_back(task_.open({.context = context_,
+                                .checkpoint = checkpoint_,
+                                .model = model_,
+                                .dataset = dataset_,
+                                .tp_size = part.size,
+                                .num_ranks = num_ranks_,
+                                .data_stands_in = data_.stands_in}));
     if (part.size == tp_size_) job_ = jobs_.back().get();
   }
   check_first_record();

@@ -305,9 +305,14 @@ at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& seq
   check_flash(qkv_TQ.device());
   MAGISTER_ASSERT(qkv_TQ.scalar_type() == at::kBFloat16 && qkv_TQ.is_contiguous());
   const bool turns = rope != nullptr && shape.rotary_dim > 0;
-  const FlashCall call{
-      shape.heads,          shape.kv_heads,    shape.head_dim, turns ? shape.rotary_dim : 0,
-      shape.sliding_window, sequences.longest, interleaved,    static_cast<double>(shape.attention_scale)};
+  const FlashCall call{.H = shape.heads,
+                       .K = shape.kv_heads,
+                       .E = shape.head_dim,
+                       .R = turns ? shape.rotary_dim : 0,
+                       .window = shape.sliding_window,
+                       .longest = sequences.longest,
+                       .interleaved = interleaved,
+                       .scale = static_cast<double>(shape.attention_scale)};
   const auto given = [](bool is, const at::Tensor& tensor) { return is ? std::optional(tensor) : std::nullopt; };
   const bool normed = norms.q_E.defined();
   return FlashAttention::apply(qkv_TQ, sequences.cu_seqlens_S1, given(turns, turns ? rope->cos_PE2 : at::Tensor()),

@@ -39,7 +39,7 @@ MemoryParts planned(int tp_size, const GpuDemand& gpu, const PassShape& pass, st
 }
 
 TEST(MemoryPlan, CountsPassesAsRunsDo) {
-  const PassShape pass{300, 700, 0, 9};
+  const PassShape pass{.tokens = 300, .sequence_tokens = 700, .sampled_rows = 9};
   for (const int tp_size : {1, 2, 3}) {
     for (const bool codes : {false, true}) {
       const MemoryParts plan = planned(tp_size, {at::kBFloat16, codes}, pass, 40);

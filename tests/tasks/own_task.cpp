@@ -72,7 +72,7 @@ class Norms final : public Task {
  public:
   Norms(std::string name, ModelSection model, DatasetConfig dataset)
       : Task("norms", std::move(name), std::move(model), std::move(dataset)) {}
-  PassShape pass_shape(const PassLimits&) const override { return {64, 0, 64 * 4}; }
+  PassShape pass_shape(const PassLimits&) const override { return {.tokens = 64, .row_bytes = 64 * 4}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<NormJob>(inputs); }
 };
 
@@ -104,6 +104,6 @@ int main(int argc, char** argv) {
   const MpiSession session(&argc, &argv);
   install_signal_handlers(stop);
   std::vector<TaskKind> kinds(built_in_tasks().begin(), built_in_tasks().end());
-  kinds.push_back({"norms", read_norms, &kSchema});
+  kinds.push_back({.name = "norms", .read = read_norms, .schema = &kSchema});
   return run_application(Communicator::world(), {argv + 1, argv + argc}, stop, kinds);
 }

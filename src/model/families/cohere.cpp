@@ -57,29 +57,26 @@ void read_gguf_2(const GgufConfig& source, ModelConfig& config) {
 }  // namespace cohere
 
 extern const Family kCohereFamily, kCohere2Family;
-const Family kCohereFamily{"cohere",
-                           "cohere",
-                           "CohereForCausalLM",
-                           "command-r",
-                           true,
-                           cohere::read_hf,
-                           cohere::read_gguf,
-                           cohere::kComputes,
-                           {},
-                           true,
-                           500000.0,
-                           ""};
-const Family kCohere2Family{"cohere2",
-                            "cohere2",
-                            "Cohere2ForCausalLM",
-                            "cohere2",
-                            true,
-                            cohere::read_hf_2,
-                            cohere::read_gguf_2,
-                            cohere::kComputes2,
-                            {},
-                            true,
-                            10000.0,
-                            ""};
+const Family kCohereFamily{.name = "cohere",
+                           .model_type = "cohere",
+                           .architecture = "CohereForCausalLM",
+                           .gguf_architecture = "command-r",
+                           .gguf_interleaved_rope_rows = true,
+                           .read_hf = cohere::read_hf,
+                           .read_gguf = cohere::read_gguf,
+                           .computes = cohere::kComputes,
+                           .hf_interleaved_rope_rows = true,
+                           .default_rope_theta = 500000.0,
+                           .classifier = ""};
+const Family kCohere2Family{.name = "cohere2",
+                            .model_type = "cohere2",
+                            .architecture = "Cohere2ForCausalLM",
+                            .gguf_architecture = "cohere2",
+                            .gguf_interleaved_rope_rows = true,
+                            .read_hf = cohere::read_hf_2,
+                            .read_gguf = cohere::read_gguf_2,
+                            .computes = cohere::kComputes2,
+                            .hf_interleaved_rope_rows = true,
+                            .classifier = ""};
 
 }  // namespace magister

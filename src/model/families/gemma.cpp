@@ -13,7 +13,12 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) { read_gemma_field
 }  // namespace gemma
 
 extern const Family kGemmaFamily;
-const Family kGemmaFamily{"gemma", "gemma",        "GemmaForCausalLM", "gemma",
-                          false,   gemma::read_hf, gemma::read_gguf,   gemma::kComputes};
+const Family kGemmaFamily{.name = "gemma",
+                          .model_type = "gemma",
+                          .architecture = "GemmaForCausalLM",
+                          .gguf_architecture = "gemma",
+                          .read_hf = gemma::read_hf,
+                          .read_gguf = gemma::read_gguf,
+                          .computes = gemma::kComputes};
 
 }  // namespace magister

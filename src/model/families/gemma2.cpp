@@ -27,7 +27,12 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace gemma2
 
 extern const Family kGemma2Family;
-const Family kGemma2Family{"gemma2", "gemma2",        "Gemma2ForCausalLM", "gemma2",
-                           false,    gemma2::read_hf, gemma2::read_gguf,   gemma2::kComputes};
+const Family kGemma2Family{.name = "gemma2",
+                           .model_type = "gemma2",
+                           .architecture = "Gemma2ForCausalLM",
+                           .gguf_architecture = "gemma2",
+                           .read_hf = gemma2::read_hf,
+                           .read_gguf = gemma2::read_gguf,
+                           .computes = gemma2::kComputes};
 
 }  // namespace magister

@@ -46,17 +46,14 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace gemma3
 
 extern const Family kGemma3Family;
-const Family kGemma3Family{"gemma3",
-                           "gemma3_text",
-                           "Gemma3ForCausalLM",
-                           "gemma3",
-                           false,
-                           gemma3::read_hf,
-                           gemma3::read_gguf,
-                           gemma3::kComputes,
-                           {},
-                           false,
-                           1e6,
-                           "Gemma3TextForSequenceClassification"};
+const Family kGemma3Family{.name = "gemma3",
+                           .model_type = "gemma3_text",
+                           .architecture = "Gemma3ForCausalLM",
+                           .gguf_architecture = "gemma3",
+                           .read_hf = gemma3::read_hf,
+                           .read_gguf = gemma3::read_gguf,
+                           .computes = gemma3::kComputes,
+                           .default_rope_theta = 1e6,
+                           .classifier = "Gemma3TextForSequenceClassification"};
 
 }  // namespace magister

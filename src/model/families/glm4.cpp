@@ -42,9 +42,21 @@ void read_gguf_4(const GgufConfig&, ModelConfig& config) {
 }  // namespace glm4
 
 extern const Family kGlmFamily, kGlm4Family;
-const Family kGlmFamily{"glm", "glm", "GlmForCausalLM", "", false, glm4::read_hf, nullptr, glm4::kComputes, {}, true};
-const Family kGlm4Family{
-    "glm4",         "glm4", "Glm4ForCausalLM", "glm4", true, glm4::read_hf_4, glm4::read_gguf_4, glm4::kComputes,
-    glm4::kRenames, true};
+const Family kGlmFamily{.name = "glm",
+                        .model_type = "glm",
+                        .architecture = "GlmForCausalLM",
+                        .read_hf = glm4::read_hf,
+                        .computes = glm4::kComputes,
+                        .hf_interleaved_rope_rows = true};
+const Family kGlm4Family{.name = "glm4",
+                         .model_type = "glm4",
+                         .architecture = "Glm4ForCausalLM",
+                         .gguf_architecture = "glm4",
+                         .gguf_interleaved_rope_rows = true,
+                         .read_hf = glm4::read_hf_4,
+                         .read_gguf = glm4::read_gguf_4,
+                         .computes = glm4::kComputes,
+                         .hf_renames = glm4::kRenames,
+                         .hf_interleaved_rope_rows = true};
 
 }  // namespace magister

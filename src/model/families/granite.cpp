@@ -37,17 +37,14 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace granite
 
 extern const Family kGraniteFamily;
-const Family kGraniteFamily{"granite",
-                            "granite",
-                            "GraniteForCausalLM",
-                            "granite",
-                            true,
-                            granite::read_hf,
-                            granite::read_gguf,
-                            granite::kComputes,
-                            {},
-                            false,
-                            10000.0,
-                            ""};
+const Family kGraniteFamily{.name = "granite",
+                            .model_type = "granite",
+                            .architecture = "GraniteForCausalLM",
+                            .gguf_architecture = "granite",
+                            .gguf_interleaved_rope_rows = true,
+                            .read_hf = granite::read_hf,
+                            .read_gguf = granite::read_gguf,
+                            .computes = granite::kComputes,
+                            .classifier = ""};
 
 }  // namespace magister

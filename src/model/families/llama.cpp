@@ -37,7 +37,13 @@ constexpr const char* kComputes[] = {"expert_count"};
 }  // namespace llama
 
 extern const Family kLlamaFamily;
-const Family kLlamaFamily{"llama", "llama",        "LlamaForCausalLM", "llama",
-                          true,    llama::read_hf, llama::read_gguf,   llama::kComputes};
+const Family kLlamaFamily{.name = "llama",
+                          .model_type = "llama",
+                          .architecture = "LlamaForCausalLM",
+                          .gguf_architecture = "llama",
+                          .gguf_interleaved_rope_rows = true,
+                          .read_hf = llama::read_hf,
+                          .read_gguf = llama::read_gguf,
+                          .computes = llama::kComputes};
 
 }  // namespace magister

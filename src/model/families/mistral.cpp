@@ -22,6 +22,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 }  // namespace mistral
 
 extern const Family kMistralFamily;
-const Family kMistralFamily{"mistral", "mistral", "MistralForCausalLM", "", false, mistral::read_hf, nullptr};
+const Family kMistralFamily{
+    .name = "mistral", .model_type = "mistral", .architecture = "MistralForCausalLM", .read_hf = mistral::read_hf};
 
 }  // namespace magister

@@ -23,7 +23,12 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 }  // namespace mixtral
 
 extern const Family kMixtralFamily;
-const Family kMixtralFamily{"mixtral", "mixtral",   "MixtralForCausalLM", "",    false, mixtral::read_hf,
-                            nullptr,   kExpertKeys, mixtral::kRenames,    false, 1e6};
+const Family kMixtralFamily{.name = "mixtral",
+                            .model_type = "mixtral",
+                            .architecture = "MixtralForCausalLM",
+                            .read_hf = mixtral::read_hf,
+                            .computes = kExpertKeys,
+                            .hf_renames = mixtral::kRenames,
+                            .default_rope_theta = 1e6};
 
 }  // namespace magister

@@ -52,9 +52,18 @@ constexpr const char* kComputes3[] = {"rope_parameters.full_attention", "yarn"};
 }  // namespace olmo2
 
 extern const Family kOlmo2Family, kOlmo3Family;
-const Family kOlmo2Family{"olmo2", "olmo2",          "Olmo2ForCausalLM", "olmo2",
-                          false,   olmo2::read_hf_2, olmo2::read_gguf,   olmo2::kComputes2};
-const Family kOlmo3Family{"olmo3", "olmo3", "Olmo3ForCausalLM", "", false, olmo2::read_hf_3, nullptr, olmo2::kComputes3,
-                          {},      false,   olmo2::kTheta3};
+const Family kOlmo2Family{.name = "olmo2",
+                          .model_type = "olmo2",
+                          .architecture = "Olmo2ForCausalLM",
+                          .gguf_architecture = "olmo2",
+                          .read_hf = olmo2::read_hf_2,
+                          .read_gguf = olmo2::read_gguf,
+                          .computes = olmo2::kComputes2};
+const Family kOlmo3Family{.name = "olmo3",
+                          .model_type = "olmo3",
+                          .architecture = "Olmo3ForCausalLM",
+                          .read_hf = olmo2::read_hf_3,
+                          .computes = olmo2::kComputes3,
+                          .default_rope_theta = olmo2::kTheta3};
 
 }  // namespace magister

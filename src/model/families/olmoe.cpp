@@ -31,8 +31,13 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace olmoe
 
 extern const Family kOlmoeFamily;
-const Family kOlmoeFamily{
-    "olmoe", "olmoe", "OlmoeForCausalLM", "olmoe", false, olmoe::read_hf, olmoe::read_gguf, olmoe::kComputes, {}, false,
-    10000.0, ""};
+const Family kOlmoeFamily{.name = "olmoe",
+                          .model_type = "olmoe",
+                          .architecture = "OlmoeForCausalLM",
+                          .gguf_architecture = "olmoe",
+                          .read_hf = olmoe::read_hf,
+                          .read_gguf = olmoe::read_gguf,
+                          .computes = olmoe::kComputes,
+                          .classifier = ""};
 
 }  // namespace magister

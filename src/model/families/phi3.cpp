@@ -78,7 +78,12 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace phi3
 
 extern const Family kPhi3Family;
-const Family kPhi3Family{"phi3", "phi3",        "Phi3ForCausalLM", "phi3",
-                         false,  phi3::read_hf, phi3::read_gguf,   phi3::kComputes};
+const Family kPhi3Family{.name = "phi3",
+                         .model_type = "phi3",
+                         .architecture = "Phi3ForCausalLM",
+                         .gguf_architecture = "phi3",
+                         .read_hf = phi3::read_hf,
+                         .read_gguf = phi3::read_gguf,
+                         .computes = phi3::kComputes};
 
 }  // namespace magister

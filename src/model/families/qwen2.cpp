@@ -20,6 +20,11 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace qwen2
 
 extern const Family kQwen2Family;
-const Family kQwen2Family{"qwen2", "qwen2", "Qwen2ForCausalLM", "qwen2", false, qwen2::read_hf, qwen2::read_gguf};
+const Family kQwen2Family{.name = "qwen2",
+                          .model_type = "qwen2",
+                          .architecture = "Qwen2ForCausalLM",
+                          .gguf_architecture = "qwen2",
+                          .read_hf = qwen2::read_hf,
+                          .read_gguf = qwen2::read_gguf};
 
 }  // namespace magister

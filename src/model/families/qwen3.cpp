@@ -22,6 +22,11 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace qwen3
 
 extern const Family kQwen3Family;
-const Family kQwen3Family{"qwen3", "qwen3", "Qwen3ForCausalLM", "qwen3", false, qwen3::read_hf, qwen3::read_gguf};
+const Family kQwen3Family{.name = "qwen3",
+                          .model_type = "qwen3",
+                          .architecture = "Qwen3ForCausalLM",
+                          .gguf_architecture = "qwen3",
+                          .read_hf = qwen3::read_hf,
+                          .read_gguf = qwen3::read_gguf};
 
 }  // namespace magister

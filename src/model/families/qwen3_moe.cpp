@@ -32,7 +32,12 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace qwen3_moe
 
 extern const Family kQwen3MoeFamily;
-const Family kQwen3MoeFamily{"qwen3_moe", "qwen3_moe",        "Qwen3MoeForCausalLM", "qwen3moe",
-                             false,       qwen3_moe::read_hf, qwen3_moe::read_gguf,  kExpertKeys};
+const Family kQwen3MoeFamily{.name = "qwen3_moe",
+                             .model_type = "qwen3_moe",
+                             .architecture = "Qwen3MoeForCausalLM",
+                             .gguf_architecture = "qwen3moe",
+                             .read_hf = qwen3_moe::read_hf,
+                             .read_gguf = qwen3_moe::read_gguf,
+                             .computes = kExpertKeys};
 
 }  // namespace magister

@@ -39,8 +39,14 @@ void read_gguf(const GgufConfig&, ModelConfig& config) {
 }  // namespace smollm3
 
 extern const Family kSmolLm3Family;
-const Family kSmolLm3Family{"smollm3",        "smollm3",          "SmolLM3ForCausalLM", "smollm3", true,
-                            smollm3::read_hf, smollm3::read_gguf, smollm3::kComputes,   {},        false,
-                            2000000.0};
+const Family kSmolLm3Family{.name = "smollm3",
+                            .model_type = "smollm3",
+                            .architecture = "SmolLM3ForCausalLM",
+                            .gguf_architecture = "smollm3",
+                            .gguf_interleaved_rope_rows = true,
+                            .read_hf = smollm3::read_hf,
+                            .read_gguf = smollm3::read_gguf,
+                            .computes = smollm3::kComputes,
+                            .default_rope_theta = 2000000.0};
 
 }  // namespace magister

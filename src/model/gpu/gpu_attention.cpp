@@ -216,7 +216,7 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
     const bool cached = past > 0, by_cudnn = with_cudnn && rows >= kLongText;
     if (plan.runs.empty() || cached != cached_before || by_cudnn || plan.runs.back().by_cudnn ||
         (cached && plan.runs.back().cu_keys.back() + past + rows > most_keys)) {
-      plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}, by_cudnn});
+      plan.runs.push_back({.first_row = begin, .cu_queries = {0}, .cu_keys = {0}, .by_cudnn = by_cudnn});
       key_slots.emplace_back();
     }
     cached_before = cached;

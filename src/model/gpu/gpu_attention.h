@@ -21,12 +21,12 @@ namespace magister::gpu {
 // Sequences one after the other that are treated alike, in one call.
 struct AttentionRun {
   std::int64_t first_row = 0, num_rows = 0;
-  std::vector<std::int64_t> cu_queries, cu_keys;  // from 0, S + 1 each
-  at::Tensor cu_queries_device, cu_keys_device;   // i32
+  std::vector<std::int64_t> cu_queries{}, cu_keys{};  // from 0, S + 1 each
+  at::Tensor cu_queries_device{}, cu_keys_device{};   // i32
   std::int64_t longest_queries = 0, longest_keys = 0;
   // i64, of a run whose sequences go on from others' keys: of every key page * 48 + place, or without a cache its row in the pass;
   // undefined: the keys are its own rows.
-  at::Tensor slots_N;
+  at::Tensor slots_N{};
   bool by_cudnn = false;  // one text, long and from its beginning on: by cuDNN in the layers that it takes
 };
 

@@ -119,8 +119,9 @@ at::Tensor GpuModel::logits(const at::Tensor& hidden_RD) const {
 }
 
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
-  AttentionPlan attention = plan_attention(batch, slots, weights_.device, cudnn_attention_);
-  GpuPass pass{batch, std::move(attention), {}, {}, {}, {}, {}, {}, !slots.empty(), {}, {}};
+  GpuPass pass{.batch = batch,
+               .attention = plan_attention(batch, slots, weights_.device, cudnn_attention_),
+               .cached = !slots.empty()};
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {

@@ -30,13 +30,13 @@ namespace magister::gpu {
 struct GpuPass {
   const PackedBatch& batch;
   AttentionPlan attention;
-  at::Tensor ids_T, rope_rows_T;             // i32
-  at::Tensor slots_T;                        // i64, page * 48 + place of every token; undefined without a cache
-  std::vector<at::Tensor> cos_PE2, sin_PE2;  // f32, what rope_rows_T points into, by LayerShape::rope_table
-  at::Tensor hidden_TD;                      // f32: the residual stream
+  at::Tensor ids_T{}, rope_rows_T{};             // i32
+  at::Tensor slots_T{};                          // i64, page * 48 + place of every token; undefined without a cache
+  std::vector<at::Tensor> cos_PE2{}, sin_PE2{};  // f32, what rope_rows_T points into, by LayerShape::rope_table
+  at::Tensor hidden_TD{};                        // f32: the residual stream
   bool cached = false;
-  at::Tensor delta_TD;      // what joins the residual stream next; with several shards f32, and its sum is in flight
-  at::Tensor delta_norm_D;  // the norm on it, where the block has one
+  at::Tensor delta_TD{};      // what joins the residual stream next; with several shards f32, and its sum is in flight
+  at::Tensor delta_norm_D{};  // the norm on it, where the block has one
 };
 
 class GpuModel {

@@ -275,11 +275,11 @@ class Evaluate final : public Task {
 }  // namespace
 
 TaskKind evaluate_task() {
-  return {"evaluate",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "evaluate",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Evaluate>(read_evaluate_config(node, experiment));
           },
-          &kEvaluateSchema};
+          .schema = &kEvaluateSchema};
 }
 
 }  // namespace magister

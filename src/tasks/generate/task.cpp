@@ -57,16 +57,17 @@ class GenerateJob final : public TaskJob {
     const std::uint64_t reference = 2 * model_.parameters_a_token();
     const bool guided = value_ && value_->params().multiplier != 0;
     const std::uint64_t value = guided ? 2 * value_->parameters_a_token() : 0;
-    return {plan.num_samples,
-            plan.num_tokens,
-            config_.n,
-            config_.max_new_tokens.tokens(),
-            plan.key_bytes,
-            config_.top_logprobs,
-            value_ != nullptr,
-            (reference + value * (guided ? static_cast<std::uint64_t>(value_->params().candidates) : 0)) *
-                config_.best_of / config_.n,
-            (reference + value) / config_.n};
+    return {
+        .num_records = plan.num_samples,
+        .num_tokens = plan.num_tokens,
+        .texts = config_.n,
+        .slots = config_.max_new_tokens.tokens(),
+        .key_bytes = plan.key_bytes,
+        .top = config_.top_logprobs,
+        .guided = value_ != nullptr,
+        .flops_a_token = (reference + value * (guided ? static_cast<std::uint64_t>(value_->params().candidates) : 0)) *
+                         config_.best_of / config_.n,
+        .flops_a_prompt_token = (reference + value) / config_.n};
   }
 
   const GenerateConfig config_;  // with limits where it says auto
@@ -231,7 +232,10 @@ class Generate final : public Task {
   std::vector<SecondModel> second_models(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     const PassShape pass = pass_shape(device);
-    return value_models(config_.guide, {pass.sequence_tokens, chosen.sequences, chosen.tokens, pass});
+    return value_models(config_.guide, {.longest = pass.sequence_tokens,
+                                        .max_sequences = chosen.sequences,
+                                        .token_budget = chosen.tokens,
+                                        .pass = pass});
   }
   LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
     LengthNotes notes;
@@ -242,7 +246,7 @@ class Generate final : public Task {
   }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
-    return {chosen.tokens, config_.longest_text(), 0, chosen.sequences};
+    return {.tokens = chosen.tokens, .sequence_tokens = config_.longest_text(), .sampled_rows = chosen.sequences};
   }
   ModelWork model_work(double samples, double tokens) const override {
     const double texts = samples * static_cast<double>(config_.best_of);
@@ -263,7 +267,8 @@ class Generate final : public Task {
     return {config_.guide ? config_.guide->model.task : std::string()};
   }
   PassLimits limits(const PassLimits& device) const {
-    return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 512});
+    return PassLimits{.sequences = config_.max_sequences, .tokens = config_.token_budget}.or_else(device).or_else(
+        {.sequences = 32, .tokens = 512});
   }
 
   GenerateConfig config_;
@@ -272,11 +277,12 @@ class Generate final : public Task {
 }  // namespace
 
 TaskKind generate_task() {
-  return {"generate",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "generate",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Generate>(read_generate_config(node, experiment));
           },
-          &kGenerateSchema, false, true};
+          .schema = &kGenerateSchema,
+          .draws = true};
 }
 
 }  // namespace magister

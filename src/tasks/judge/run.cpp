@@ -75,9 +75,10 @@ class JudgeShard final : public GeneratorShard {
       : GeneratorShard(run.base, std::move(group), place),
         run_(run),
         reader_({run.config, run.classes, run.tokens, run.tokenizer, run.ends}) {
-    const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences),
-                                 static_cast<std::int64_t>(run_.config.token_budget), run_.num_pages,
-                                 run_.config.share_prefixes};
+    const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(run_.config.max_sequences),
+                                 .token_budget = static_cast<std::int64_t>(run_.config.token_budget),
+                                 .num_pages = run_.num_pages,
+                                 .share_prefixes = run_.config.share_prefixes};
     SamplingParams greedy;
     greedy.temperature = 0;
     greedy.rules = run_.rules;

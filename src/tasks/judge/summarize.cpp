@@ -108,8 +108,15 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const auto read = [&](const char* column, std::uint64_t first, std::span<std::byte> data) {
     file.read_rows(column, first, data);
   };
-  write_judge_summary({config, prompts, dataset, read, file.num_samples(), answers ? &*answers : nullptr, path,
-                       context.log, context.stop_poll()});
+  write_judge_summary({.config = config,
+                       .prompts = prompts,
+                       .dataset = dataset,
+                       .read = read,
+                       .num_samples = file.num_samples(),
+                       .answers = answers ? &*answers : nullptr,
+                       .results_path = path,
+                       .log = context.log,
+                       .poll = context.stop_poll()});
 }
 
 }  // namespace magister

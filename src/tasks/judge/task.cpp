@@ -60,7 +60,11 @@ class JudgeJob final : public TaskJob {
   }
   std::vector<std::string> panel_paths() const;
   JudgeShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens.tokens()};
+    return {.num_samples = plan.num_samples,
+            .num_tokens = plan.num_tokens,
+            .classes = classes_.size(),
+            .key_bytes = plan.key_bytes,
+            .reply_tokens = config_.max_new_tokens.tokens()};
   }
 
   const JudgeConfig config_;  // with limits where it says auto
@@ -217,8 +221,17 @@ void JudgeJob::work(const ModelRun& run, const PlanNumbers& plan) {
   std::optional<JudgePanel> panel;
   if (!config_.panel.empty())
     panel.emplace(panel_paths(), verdict_names(classes_), plan.num_samples / prompts_.group());
-  run_judge_units({run, config_, prompts_.orders(), prompts_.group(), classes_, tokens_, tokenizer_, ends_,
-                   panel ? &*panel : nullptr, run.cache_pages, rules_});
+  run_judge_units({.base = run,
+                   .config = config_,
+                   .orders = prompts_.orders(),
+                   .samples_a_text = prompts_.group(),
+                   .classes = classes_,
+                   .tokens = tokens_,
+                   .tokenizer = tokenizer_,
+                   .ends = ends_,
+                   .panel = panel ? &*panel : nullptr,
+                   .num_pages = run.cache_pages,
+                   .rules = rules_});
 }
 
 // The summary first: a complete file whose summary failed would never get one.
@@ -226,16 +239,27 @@ bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   const auto read = [&file](const char* path, std::uint64_t first_row, std::span<std::byte> data) {
     file.read(path, first_row, data);
   };
-  return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples,
-                              answers_ ? &*answers_ : nullptr, inputs_.context.results_path, inputs_.context.log,
-                              inputs_.context.stop_poll()});
+  return write_judge_summary({.config = config_,
+                              .prompts = prompts_,
+                              .dataset = inputs_.dataset,
+                              .read = read,
+                              .num_samples = plan.num_samples,
+                              .answers = answers_ ? &*answers_ : nullptr,
+                              .results_path = inputs_.context.results_path,
+                              .log = inputs_.context.log,
+                              .poll = inputs_.context.stop_poll()});
 }
 
 bool JudgeJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
                     const Attributes& root) {
   const JudgeShape size = shape(plan);
-  return pack_verdicts({running, size, prompts_, inputs_.dataset, answers_ ? &*answers_ : nullptr, tokenizer_,
-                        inputs_.context.stop_poll()},
+  return pack_verdicts({.running = running,
+                        .shape = size,
+                        .prompts = prompts_,
+                        .dataset = inputs_.dataset,
+                        .answers = answers_ ? &*answers_ : nullptr,
+                        .tokenizer = tokenizer_,
+                        .poll = inputs_.context.stop_poll()},
                        path, root);
 }
 
@@ -258,7 +282,7 @@ class Judge final : public Task {
   }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
-    return {chosen.tokens, config_.longest_text(), 0, chosen.sequences};
+    return {.tokens = chosen.tokens, .sequence_tokens = config_.longest_text(), .sampled_rows = chosen.sequences};
   }
   Attributes announced() const override { return {{"verdicts", verdict_names(verdict_classes(config_))}}; }
   ModelWork model_work(double samples, double tokens) const override {
@@ -281,7 +305,8 @@ class Judge final : public Task {
     return needs;
   }
   PassLimits limits(const PassLimits& device) const {
-    return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 1024});
+    return PassLimits{.sequences = config_.max_sequences, .tokens = config_.token_budget}.or_else(device).or_else(
+        {.sequences = 32, .tokens = 1024});
   }
 
   JudgeConfig config_;
@@ -290,11 +315,11 @@ class Judge final : public Task {
 }  // namespace
 
 TaskKind judge_task() {
-  return {"judge",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "judge",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Judge>(read_judge_config(node, experiment));
           },
-          &kJudgeSchema};
+          .schema = &kJudgeSchema};
 }
 
 }  // namespace magister

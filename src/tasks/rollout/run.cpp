@@ -29,8 +29,10 @@ class Roller final : public GeneratorShard {
   Roller(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : GeneratorShard(run.base, std::move(group), place), run_(run) {
     const RolloutConfig& config = run_.config;
-    const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences),
-                                 static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes};
+    const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(config.max_sequences),
+                                 .token_budget = static_cast<std::int64_t>(config.token_budget),
+                                 .num_pages = run_.num_pages,
+                                 .share_prefixes = config.share_prefixes};
     // As many records as fill a pass with their roll-ins: behind them there are texts enough.
     start(
         limits, config.sampling, config.seed,

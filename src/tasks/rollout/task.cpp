@@ -53,9 +53,13 @@ class RolloutJob final : public TaskJob {
   bool rewards_on_gpus() const { return reward_->model() != nullptr && reward_->model()->is_on_gpus(); }
   std::vector<TokenId> encode(const Record& record) const;
   RolloutShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples,       plan.num_tokens, plan.key_bytes,
-            config_.cuts,           config_.n,       config_.max_new_tokens.tokens(),
-            reward_->tells_unread()};
+    return {.num_records = plan.num_samples,
+            .num_tokens = plan.num_tokens,
+            .key_bytes = plan.key_bytes,
+            .cuts = config_.cuts,
+            .n = config_.n,
+            .slots = config_.max_new_tokens.tokens(),
+            .tells_unread = reward_->tells_unread()};
   }
 
   const RolloutConfig config_;  // with limits where it says auto
@@ -185,7 +189,10 @@ class Rollout final : public Task {
   std::vector<SecondModel> second_models(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     const PassShape pass = pass_shape(device);
-    auto models = value_models(config_.guide, {pass.sequence_tokens, chosen.sequences, chosen.tokens, pass});
+    auto models = value_models(config_.guide, {.longest = pass.sequence_tokens,
+                                               .max_sequences = chosen.sequences,
+                                               .token_budget = chosen.tokens,
+                                               .pass = pass});
     if (config_.reward.model) models.push_back(reward_model_of(*config_.reward.model, pass.sequence_tokens));
     return models;
   }
@@ -200,7 +207,7 @@ class Rollout final : public Task {
   }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
-    return {chosen.tokens, config_.longest_text(), 0, chosen.sequences};
+    return {.tokens = chosen.tokens, .sequence_tokens = config_.longest_text(), .sampled_rows = chosen.sequences};
   }
   RecordTexts record_texts(const RunContext&) const override {
     RecordTexts own{config_.texts()};
@@ -229,7 +236,8 @@ class Rollout final : public Task {
             config_.reward.model ? config_.reward.model->task : std::string()};
   }
   PassLimits limits(const PassLimits& device) const {
-    return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 512});
+    return PassLimits{.sequences = config_.max_sequences, .tokens = config_.token_budget}.or_else(device).or_else(
+        {.sequences = 32, .tokens = 512});
   }
 
   RolloutConfig config_;
@@ -238,11 +246,12 @@ class Rollout final : public Task {
 }  // namespace
 
 TaskKind rollout_task() {
-  return {"rollout",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "rollout",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Rollout>(read_rollout_config(node, experiment));
           },
-          &kRolloutSchema, false, true};
+          .schema = &kRolloutSchema,
+          .draws = true};
 }
 
 }  // namespace magister

@@ -177,7 +177,8 @@ class Score final : public Task {
     return notes;
   }
   PassShape pass_shape(const PassLimits&) const override {
-    return config_.verifier ? PassShape{} : PassShape{config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
+    if (config_.verifier) return {};
+    return {.tokens = config_.unit_tokens, .row_bytes = config_.unit_tokens * sizeof(float)};
   }
   RecordTexts record_texts(const RunContext& context) const override {
     RecordTexts own{1, !config_.verifier, config_.verifier && Verifier(config_.verifier->rule.options).extracts()};
@@ -201,11 +202,11 @@ class Score final : public Task {
 }  // namespace
 
 TaskKind score_task() {
-  return {"score",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "score",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Score>(read_score_config(node, experiment));
           },
-          &kScoreSchema};
+          .schema = &kScoreSchema};
 }
 
 }  // namespace magister

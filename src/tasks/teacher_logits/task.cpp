@@ -43,7 +43,11 @@ class TeacherJob final : public TaskJob {
                    config_.name, plan.num_turns_left_out);
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override {
-    run_teacher_units({run, encoding(), config_.logprob_f16, config_.assistant_only, config_.seed});
+    run_teacher_units({.base = run,
+                       .encoding = encoding(),
+                       .half = config_.logprob_f16,
+                       .assistant_only = config_.assistant_only,
+                       .seed = config_.seed});
   }
 
  private:
@@ -140,7 +144,7 @@ class TeacherLogits final : public Task {
     return notes;
   }
   PassShape pass_shape(const PassLimits&) const override {
-    return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
+    return {.tokens = config_.unit_tokens, .row_bytes = config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
   }
   Attributes announced() const override { return {{"encoding", std::string(encoding_name(config_.encoding))}}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
@@ -154,11 +158,12 @@ class TeacherLogits final : public Task {
 }  // namespace
 
 TaskKind teacher_logits_task() {
-  return {"teacher_logits",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "teacher_logits",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<TeacherLogits>(read_teacher_logits_config(node, experiment));
           },
-          &kTeacherLogitsSchema, false, true};
+          .schema = &kTeacherLogitsSchema,
+          .draws = true};
 }
 
 }  // namespace magister

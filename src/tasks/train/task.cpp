@@ -91,11 +91,13 @@ TaskData Train::data(const RunContext& context) const {
 }  // namespace
 
 TaskKind train_task() {
-  return {"train",
-          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+  return {.name = "train",
+          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Train>(read_train_config(node, experiment));
           },
-          &kTrainSchema, true, true};
+          .schema = &kTrainSchema,
+          .trains = true,
+          .draws = true};
 }
 
 }  // namespace magister
