@@ -166,11 +166,8 @@ ExitCode run_command(Invocation& call) {
 
 namespace {
 
-std::string memory_words(std::uint64_t all, const MemoryParts& device_parts) {
-  std::string parts;
-  for (const auto& [name, bytes] : device_parts)
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
-  return format_bytes(all) + (parts.empty() ? "" : " (" + parts + ")");
+std::string describe_memory(std::uint64_t all, const MemoryParts& parts) {
+  return format_bytes(all) + (parts.empty() ? "" : " (" + describe(parts) + ")");
 }
 
 std::string plan_text(const Task& task, const std::string& results_path, const PlanReport& report) {
@@ -183,12 +180,12 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   line("model", report.model);
   if (report.sizes.empty()) {
     line("groups", fmt::format("{}, each of {}", report.num_groups, format_count(report.tp_size, "device")));
-    line("memory per device", memory_words(report.device_bytes, report.device_parts));
+    line("memory per device", describe_memory(report.device_bytes, report.device_parts));
   }
   for (const auto& one : report.sizes) {
     line("groups",
          fmt::format("{} of {}, for {} of the units", one.groups, format_count(one.size, "device"), one.units));
-    line("memory per device", memory_words(sum_of(one.device_parts), one.device_parts));
+    line("memory per device", describe_memory(sum_of(one.device_parts), one.device_parts));
   }
   if (report.num_units == 0 && report.num_samples > 0) {  // what earlier tasks write decides
     line("records", std::to_string(report.num_samples));

@@ -38,10 +38,9 @@ GpuPassSize GpuPassSize::with(const GpuPassSize& other) const {
           std::max(tile_rows, other.tile_rows), std::max(sampled_rows, other.sampled_rows)};
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> gpu_pass_parts(const ModelConfig& config, const Partition& partition,
-                                                                  int tp_size, const GpuPassSize& size, bool codes,
-                                                                  at::ScalarType dtype) {
-  std::vector<std::pair<std::string, std::uint64_t>> parts = {
+MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition, int tp_size, const GpuPassSize& size,
+                           bool codes, at::ScalarType dtype) {
+  MemoryParts parts = {
       {"activations", gpu_activation_bytes(config, partition, size.tokens, size.sequence_tokens, dtype)}};
   if (size.tile_rows > 0)
     parts.emplace_back("a tile of logits",

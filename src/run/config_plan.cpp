@@ -126,7 +126,7 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
 struct ConfigPlan {
   std::vector<GroupModel> models;
   std::string cpus_alone;  // why it is counted for CPUs; empty: for GPUs
-  LengthNotes lengths;
+  Notes lengths;
 
   const GroupModel& own() const { return models.front(); }
   MemoryParts needed(int tp_size) const { return group_memory(models, tp_size); }
@@ -211,10 +211,7 @@ std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, c
                                          : "does not fit");
   }
   for (const int size : shown) {
-    std::string list;
-    for (const auto& [name, bytes] : plan.needed(size))
-      list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
-    out += fmt::format("  on {}: {}\n", size, list);
+    out += fmt::format("  on {}: {}\n", size, describe(plan.needed(size)));
   }
   return out;
 }

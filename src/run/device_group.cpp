@@ -48,16 +48,14 @@ bool fits(const MemoryParts& parts, std::uint64_t free) {
 
 void refuse_too_much(const std::string& device, const GpuMemory& memory, int tp_size, const MemoryParts& parts) {
   if (fits(parts, memory.free_bytes)) return;
-  std::string list;
-  for (const auto& [name, bytes] : parts)
-    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
   const auto usable = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(memory.free_bytes));
   const auto [given, needed] = format_bytes_apart(usable, sum_of(parts));
   fail(ExitCode::kConfig,
        "{} has {} free of {}, of which a model may have {}, and a shard of {} needs {}: {} (loading would end without "
        "memory); use larger groups (layout.gpus_per_group), a quantization, or smaller passes, of a training "
        "train.gradient_checkpointing or a smaller train.micro_batch",
-       device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), given, tp_size, needed, list);
+       device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), given, tp_size, needed,
+       describe(parts));
 }
 
 // Empty when the shards fit. together: what they need where they are of unlike size, else 0.
@@ -65,9 +63,6 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
                               std::uint64_t together) {
   const std::uint64_t needed = together > 0 ? together : static_cast<std::uint64_t>(shards) * sum_of(parts);
   if (memory.free_bytes == 0 || needed <= memory.free_bytes) return "";  // 0: the system does not say
-  std::string list;
-  for (const auto& [name, bytes] : parts)
-    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
   const auto [given, need] = format_bytes_apart(memory.free_bytes, needed);
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
   return fmt::format(
@@ -75,7 +70,7 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
       "use fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
       host, given, format_bytes(memory.total_bytes), limit,
       shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), need,
-      together > 0 ? "one of them" : "each", format_bytes(sum_of(parts)), list);
+      together > 0 ? "one of them" : "each", format_bytes(sum_of(parts)), describe(parts));
 }
 
 // What the ranks keep on their GPUs for tasks to come, by UUID. Collective over world.

@@ -33,7 +33,7 @@ void LengthKey::become(std::uint64_t tokens) {
   if (node_) node_->resolve_as(key_, static_cast<std::int64_t>(tokens));
 }
 
-void fit_length(LengthKey& length, std::uint64_t positions, LengthNotes& notes) {
+void fit_length(LengthKey& length, std::uint64_t positions, Notes& notes) {
   if (length.is_written()) return;
   length.become(fewer(length.usual(), positions));
   if (length.tokens() == length.usual()) return;
@@ -41,7 +41,7 @@ void fit_length(LengthKey& length, std::uint64_t positions, LengthNotes& notes) 
                                                length.tokens(), length.usual()));
 }
 
-void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, LengthNotes& notes) {
+void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, Notes& notes) {
   if (text.usual() == 0 && !text.is_written()) return fit_length(prompt, positions, notes);  // nothing is written
   const bool unlimited = positions == 0;
   // What one leaves the other; nothing: what is written does not fit, and is refused where it is checked.

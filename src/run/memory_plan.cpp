@@ -40,12 +40,6 @@ std::uint64_t pages_of_one_text(const PassShape& pass) {
   return pass.sequence_tokens == 0 ? 0 : (pass.sequence_tokens + KvPages::kSlots - 1) / KvPages::kSlots + 2;
 }
 
-std::uint64_t sum_of(const MemoryParts& parts) {
-  std::uint64_t sum = 0;
-  for (const auto& [name, bytes] : parts) sum += bytes;
-  return sum;
-}
-
 namespace {
 
 MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,

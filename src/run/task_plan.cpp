@@ -65,9 +65,8 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
 namespace {
 
 // What of a model's files an earlier task makes, and what is planned with meanwhile.
-std::vector<std::pair<std::string, std::string>> stand_in_notes(const ModelSection& model,
-                                                                const Checkpoint& checkpoint) {
-  std::vector<std::pair<std::string, std::string>> notes;
+Notes stand_in_notes(const ModelSection& model, const Checkpoint& checkpoint) {
+  Notes notes;
   const auto add = [&](const char* what, const std::string& path, const std::string& task) {
     if (task.empty()) return;
     notes.emplace_back(
@@ -162,11 +161,9 @@ PlanReport TaskRunner::plan() {
                             .longest_sample = longest};
   plan_sizes(report, numbers);
   const MemoryParts on_host = job_->host_memory(numbers);
-  std::string host_parts;
-  for (const auto& [name, bytes] : on_host)
-    host_parts += fmt::format("{}{} {}", host_parts.empty() ? "" : ", ", name, format_bytes(bytes));
   if (!on_host.empty())
-    report.notes.emplace_back("host memory", fmt::format("{} a rank: {}", format_bytes(sum_of(on_host)), host_parts));
+    report.notes.emplace_back("host memory",
+                              fmt::format("{} a rank: {}", format_bytes(sum_of(on_host)), describe(on_host)));
   for (auto& note : job_->memory_notes(numbers)) report.notes.push_back(std::move(note));
   if (context_.world.rank() == 0) {
     if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
@@ -184,12 +181,9 @@ void TaskRunner::check_cpu_memory(const PlanReport& report) const {
   const std::uint64_t given = context_.experiment.plan.device_memory;
   if (model_.gpu || given == 0 || report.device_bytes <= given) return;
   const auto [needed, there] = format_bytes_apart(report.device_bytes, given);
-  std::string parts;
-  for (const auto& [name, bytes] : report.device_parts)
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
   fail(ExitCode::kConfig,
        "{}: a {} needs {}: {}, and plan.device_memory gives it {} (the system would end the job in its middle); {}",
-       task_.name(), task_.runs_model() ? "CPU shard" : "rank on CPUs", needed, parts, there,
+       task_.name(), task_.runs_model() ? "CPU shard" : "rank on CPUs", needed, describe(report.device_parts), there,
        task_.runs_model() ? "plan for more shards, dtype: bf16, a quantization, or smaller passes"
                           : "lower train.micro_batch or train.max_length, or set train.gradient_checkpointing");
 }

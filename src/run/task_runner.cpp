@@ -111,9 +111,9 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
   check_first_record();
 }
 
-LengthNotes TaskRunner::fit_lengths() {
+Notes TaskRunner::fit_lengths() {
   if (checkpoint_.section().none) return {};
-  LengthNotes notes = task_.fit_lengths(positions_of(checkpoint_.config()), [&](const ModelSection& section) {
+  Notes notes = task_.fit_lengths(positions_of(checkpoint_.config()), [&](const ModelSection& section) {
     bool stands_in = false;
     return positions_of(Checkpoint(model_by_now(section, context_, stands_in)).config());
   });

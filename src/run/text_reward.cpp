@@ -44,9 +44,9 @@ std::uint64_t positions_of_reward(const RewardConfig& reward, const PositionsOf&
   return reward.model ? of(*reward.model).whole : 0;
 }
 
-void fit_judge(RewardConfig& reward, const PositionsOf& of, LengthNotes& notes) {
+void fit_judge(RewardConfig& reward, const PositionsOf& of, Notes& notes) {
   if (!reward.judge || both_written(reward.judge->max_prompt_length, reward.judge->max_new_tokens)) return;
-  LengthNotes own;
+  Notes own;
   fit_lengths(reward.judge->max_prompt_length, reward.judge->max_new_tokens, of(reward.judge->model).cached, own);
   for (auto& [key, words] : own) notes.emplace_back("the judge's " + key, std::move(words));
 }

@@ -47,13 +47,13 @@ std::uint64_t table_bytes(const ModelConfig& config) {
 
 }  // namespace
 
-TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
+MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t weights = weight_bytes(config), factors = 4 * static_cast<std::uint64_t>(shape.adapter);
   const std::uint64_t learnt = learnt_bytes(config, shape);
   const auto sharing = static_cast<std::uint64_t>(shape.sharing);
   const std::uint64_t part = (learnt + sharing - 1) / sharing;
   const auto holders = static_cast<std::uint64_t>(shape.with_weights);
-  TrainingBytes parts = {{"weights", (weights + holders - 1) / holders + factors}};
+  MemoryParts parts = {{"weights", (weights + holders - 1) / holders + factors}};
   // Beside them the rank's part of the sum over ranks.
   const std::uint64_t summed = shape.sums_on_gpu ? gradients_left(shape) : gradients_at_once(shape);
   const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 ? part : 0);
@@ -62,8 +62,8 @@ TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape
   return parts;
 }
 
-TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& shape) {
-  TrainingBytes parts = host_training_bytes(config, shape);
+MemoryParts training_bytes(const ModelConfig& config, const TrainingShape& shape) {
+  MemoryParts parts = host_training_bytes(config, shape);
   // The head's gradient and the embeddings' are gathered over a micro-batch before they are added, one after the other.
   const std::uint64_t table = shape.adapter > 0 ? 0 : table_bytes(config);
   const std::uint64_t pass =
@@ -74,7 +74,7 @@ TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& sha
   return parts;
 }
 
-TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
+MemoryParts gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t factors = 4 * static_cast<std::uint64_t>(shape.adapter), weights = weight_bytes(config);
   const auto layers = static_cast<std::uint64_t>(std::max<std::int64_t>(config.num_hidden_layers, 1));
   // The head's and the embeddings', which are gathered over a micro-batch; those of a layer with its operands in bf16.
@@ -86,7 +86,7 @@ TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape&
   const std::uint64_t passes = gpu_trunk_bytes(config, shape.tokens, shape.longest, shape.recompute, shape.bf16);
   const std::uint64_t head = gpu_head_loss_bytes(shape.tokens, config.hidden_size, config.vocab_size) +
                              (shape.bf16 ? table_bytes(config) / 2 : 0);
-  TrainingBytes parts = {{"weights", weights + factors}, {"gradients", sums + passing}, {"activations", passes + head}};
+  MemoryParts parts = {{"weights", weights + factors}, {"gradients", sums + passing}, {"activations", passes + head}};
   const auto sharing = static_cast<std::uint64_t>(shape.sharing);
   if (shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * ((learnt + sharing - 1) / sharing));
   return parts;

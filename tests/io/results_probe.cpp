@@ -74,9 +74,7 @@ Plan make_plan(const Options& options) {
   return plan;
 }
 
-using Identity = std::vector<std::pair<std::string, AttributeValue>>;
-
-Identity identity(const Options& options, const Plan& plan) {
+Attributes identity(const Options& options, const Plan& plan) {
   return {{"config_sha256", std::string(64, 'c')},
           {"model_sha256", std::string(64, 'm')},
           {"tokenizer_sha256", std::string(64, 't')},

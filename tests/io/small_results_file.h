@@ -20,7 +20,6 @@ namespace magister {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using Extent = ColumnSpec::Extent;
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
 
 inline const Attributes kIdentity = {{"config_sha256", "c0ffee"}, {"slice_end", std::uint64_t{6}}};
 

@@ -27,7 +27,7 @@ struct Read {
   }
   ConfigDocument document;
   LengthKey prompt, text_behind;
-  LengthNotes notes;
+  Notes notes;
 };
 
 TEST(LengthKey, IsAutoUntilTheModelIsKnown) {
@@ -65,7 +65,7 @@ TEST(LengthKey, LeavesWhatIsWrittenAlone) {
 
 TEST(LengthKey, OneLengthHasAllPositions) {
   Read none("prompt: auto\n");
-  LengthNotes notes;
+  Notes notes;
   fit_length(none.prompt, 512, notes);
   EXPECT_EQ(none.prompt.tokens(), 512u);
   ASSERT_EQ(notes.size(), 1u);

@@ -103,7 +103,7 @@ MicroBatch micro_batch(std::int64_t vocab_size) {
   return batch;
 }
 
-std::uint64_t part_of(const TrainingBytes& parts, const std::string& name) {
+std::uint64_t part_of(const MemoryParts& parts, const std::string& name) {
   std::uint64_t bytes = 0;
   for (const auto& part : parts) bytes += part.first == name ? part.second : 0;
   return bytes;
@@ -138,7 +138,7 @@ TEST(TrainingBytes, CountWhatAStepTakes) {
       shape.tokens = kTokens;
       shape.longest = kTokens / 4;
       shape.own_micro_batches = count;
-      const TrainingBytes parts = training_bytes(description.config, shape);
+      const MemoryParts parts = training_bytes(description.config, shape);
       const auto gradients = static_cast<double>(part_of(parts, "gradients")),
                  planned = gradients + static_cast<double>(part_of(parts, "activations"));
       std::printf("%s, %d micro-batches: %.2f MB, planned %.2f (gradients %.2f)\n", way.words().c_str(),

@@ -5,10 +5,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "magister/core/memory_parts.h"
 #include "magister/model/transformer.h"
 
 namespace magister {
@@ -26,9 +24,8 @@ struct GpuPassSize {
 };
 
 // Bytes by part. codes: of a model whose codes are made plain, a product at a time; dtype: of the activations.
-std::vector<std::pair<std::string, std::uint64_t>> gpu_pass_parts(const ModelConfig& config, const Partition& partition,
-                                                                  int tp_size, const GpuPassSize& size, bool codes,
-                                                                  at::ScalarType dtype);
+MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition, int tp_size, const GpuPassSize& size,
+                           bool codes, at::ScalarType dtype);
 
 class PassMemory {
  public:

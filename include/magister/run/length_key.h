@@ -5,18 +5,14 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "magister/core/config.h"
 #include "magister/model/model_config.h"
+#include "magister/run/notes.h"
 
 namespace magister {
 
 struct ModelSection;
-
-// For people: a key, and what became of it.
-using LengthNotes = std::vector<std::pair<std::string, std::string>>;
 
 // Positions that a model was made for; 0: any number, or unknown.
 struct Positions {
@@ -53,9 +49,9 @@ inline bool both_written(const LengthKey& one, const LengthKey& other) {
   return one.is_written() && other.is_written();
 }
 
-// One length, at most so many positions. Notes what is not as usual.
-void fit_length(LengthKey& length, std::uint64_t positions, LengthNotes& notes);
+// One length, at most so many positions. A key that does not become what is usual gets a note for people.
+void fit_length(LengthKey& length, std::uint64_t positions, Notes& notes);
 // A prompt's and that of the text behind it, which share the positions: half of them are the prompt's at least. What is written is left as it is.
-void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, LengthNotes& notes);
+void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, Notes& notes);
 
 }  // namespace magister

@@ -8,17 +8,15 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "magister/core/memory_parts.h"
 #include "magister/model/cpu/quantize.h"
 #include "magister/model/model_config.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/pass_shape.h"
 
 namespace magister {
-
-using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
 
 // What a GPU's memory holds beside a CPU's: keys, values and activations stand in activation_dtype(), the head works on 1,024 rows of f32 logits
 // at a time, codes are made plain, a product at a time, for passes of many rows, and decoding passes and NCCL have places of their own.
@@ -38,7 +36,6 @@ std::uint64_t pages_of_one_text(const PassShape& pass);
 using ShardBytes = std::function<std::uint64_t(int tp_rank)>;
 MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
                           std::uint64_t cache_pages, const std::optional<GpuDemand>& gpu = {});
-std::uint64_t sum_of(const MemoryParts& parts);
 // Without what the models of a group have together: NCCL's buffers. For a second model.
 MemoryParts without_shared(MemoryParts parts);
 

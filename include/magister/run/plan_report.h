@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "magister/core/memory_parts.h"
 #include "magister/parallel/layout.h"
+#include "magister/run/notes.h"
 
 namespace magister {
 
@@ -18,12 +19,12 @@ struct PlanReport {
   struct OfSize {
     int size = 1, groups = 0;
     std::uint64_t units = 0;
-    std::vector<std::pair<std::string, std::uint64_t>> device_parts;
+    MemoryParts device_parts;
   };
   std::vector<OfSize> sizes;
   std::string model;               // "llama, 134.5 M parameters, f32"
   std::uint64_t device_bytes = 0;  // memory a device: weights, activations, tiles; of several sizes the most
-  std::vector<std::pair<std::string, std::uint64_t>> device_parts;  // the same by part, in bytes
+  MemoryParts device_parts;        // the same by part, in bytes
   std::uint64_t num_samples = 0;
   std::uint64_t num_units = 0;
   std::uint64_t num_units_done = 0;  // committed by an earlier run
@@ -32,7 +33,7 @@ struct PlanReport {
   std::uint64_t results_bytes = 0;   // of the files when all is done
   std::uint64_t needed_bytes = 0;    // of the file system from now on: without what stands there already
   std::uint64_t free_bytes = 0;      // of the results' file system
-  std::vector<std::pair<std::string, std::string>> notes;  // more lines, name and value
+  Notes notes;                       // more lines, name and value
   std::string first_prompt;  // of the first record, line by line as `plan` prints it; empty: the task has no prompts
 };
 

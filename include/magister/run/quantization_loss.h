@@ -45,9 +45,9 @@ struct LossQuestion {
   const std::string& task;
   std::int64_t tokens = 0;  // model.quantization_loss
   const OpenModel& model;
-  const ResultsFile& file;                                       // holds /samples/offset and /tokens/id
-  std::vector<std::pair<std::string, AttributeValue>> identity;  // of the results: config, model and data set count
-  std::function<RowDecision(std::span<const float>)> score{};    // set: whole prompts alone are taken
+  const ResultsFile& file;                                     // holds /samples/offset and /tokens/id
+  Attributes identity;                                         // of the results: config, model and data set count
+  std::function<RowDecision(std::span<const float>)> score{};  // set: whole prompts alone are taken
 };
 
 // Nothing where no loss is asked for, where it stands in the file already, on ranks that do not belong to the first group,

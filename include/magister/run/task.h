@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/core/memory_parts.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/length_key.h"
 #include "magister/run/memory_plan.h"
+#include "magister/run/notes.h"
 #include "magister/run/pass_shape.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
@@ -94,9 +96,9 @@ class TaskJob {
   // What is read from the row after a prompt, where `model.quantization_loss` is to count how often quantisation changes it.
   virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
   // Memory of a device by part, where it is not that of forward passes; empty: it is.
-  virtual std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const { return {}; }
+  virtual MemoryParts memory(const PlanNumbers& plan) const { return {}; }
   // What a rank whose model is on a GPU needs of its host beside that, by part; empty: little.
-  virtual std::vector<std::pair<std::string, std::uint64_t>> host_memory(const PlanNumbers& plan) const { return {}; }
+  virtual MemoryParts host_memory(const PlanNumbers& plan) const { return {}; }
   // With --fresh: what earlier runs left beside the results. Collective over the world.
   virtual void put_aside() {}
   // Throws where something that belongs to complete results is not there any more. Local; the answer is the same on every rank.
@@ -107,9 +109,9 @@ class TaskJob {
   // Throws Error(kConfig), the same on every rank, where the work needs more memory than the task may take. Collective over the world.
   virtual void check_memory(const PlanNumbers& plan) const {}
   // Lines of `plan` about that.
-  virtual std::vector<std::pair<std::string, std::string>> memory_notes(const PlanNumbers& plan) const { return {}; }
+  virtual Notes memory_notes(const PlanNumbers& plan) const { return {}; }
   // More lines of `plan`.
-  virtual std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const { return {}; }
+  virtual Notes notes(const PlanNumbers& plan) const { return {}; }
 
   // Computes units until none is left or the job stops. Collective over the group.
   virtual void work(const ModelRun& run, const PlanNumbers& plan) = 0;
@@ -187,7 +189,7 @@ class Task {
   virtual std::int64_t head_labels() const { return 0; }
   // Lengths that the keys leave to the models become what these allow; what is not as usual is noted. Whenever the task is opened, before anything
   // that depends on a length. own: of its model. Local, the same on every rank.
-  virtual LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
+  virtual Notes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
   // device: what `auto` stands for where it says something.
   virtual PassShape pass_shape(const PassLimits& device) const = 0;
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.

@@ -47,7 +47,7 @@ class TaskRunner {
   PlanReport plan();
 
  private:
-  LengthNotes fit_lengths();
+  Notes fit_lengths();
   LayoutConfig layout_beside_hashing(const std::optional<int>& plan_ranks);
   std::string working_path() const;
   // What stands before its keys in the experiment.
@@ -82,7 +82,7 @@ class TaskRunner {
   RunContext context_;
   bool model_stands_in_;
   Checkpoint checkpoint_;
-  LengthNotes lengths_;
+  Notes lengths_;
   LayoutConfig layout_;
   int num_ranks_;
   std::optional<GpuGroup> group_;   // of a run

@@ -34,7 +34,7 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
 
 // Positions for a prompt with a text, of a reward model; 0: none. A judge's own lengths become what its model allows.
 std::uint64_t positions_of_reward(const RewardConfig& reward, const PositionsOf& of);
-void fit_judge(RewardConfig& reward, const PositionsOf& of, LengthNotes& notes);
+void fit_judge(RewardConfig& reward, const PositionsOf& of, Notes& notes);
 
 struct TextRewards {
   std::vector<double> values;

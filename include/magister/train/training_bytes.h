@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "magister/core/memory_parts.h"
 #include "magister/model/model_config.h"
 
 namespace magister {
@@ -25,13 +23,11 @@ struct TrainingShape {
   bool bf16 = false;
 };
 
-using TrainingBytes = std::vector<std::pair<std::string, std::uint64_t>>;
-
 // What is the host's wherever passes are computed: weights, which a GPU with the optimizer has from there, and gradients and optimizer where they are not on a GPU.
-TrainingBytes host_training_bytes(const ModelConfig& config, const TrainingShape& shape);
+MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& shape);
 // Those, and activations: all that a rank on CPUs needs.
-TrainingBytes training_bytes(const ModelConfig& config, const TrainingShape& shape);
+MemoryParts training_bytes(const ModelConfig& config, const TrainingShape& shape);
 // On the GPU of a rank: the weights, the optimizer where it is there, gradients that are added up there or on their way to the host, activations.
-TrainingBytes gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape);
+MemoryParts gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape);
 
 }  // namespace magister

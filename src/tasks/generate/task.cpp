@@ -33,8 +33,8 @@ class GenerateJob final : public TaskJob {
     return static_cast<std::uint64_t>(num_cache_pages(reference_, inputs_.tp_size, config_, pass_, longest_sample));
   }
   MemoryParts memory(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
-    std::vector<std::pair<std::string, std::string>> notes = {
+  Notes notes(const PlanNumbers& plan) const override {
+    Notes notes = {
         {"completions", std::to_string(plan.num_samples * config_.n)},
         {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
                                     packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
@@ -237,8 +237,8 @@ class Generate final : public Task {
                                         .token_budget = chosen.tokens,
                                         .pass = pass});
   }
-  LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
-    LengthNotes notes;
+  Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
+    Notes notes;
     if (both_written(config_.max_prompt_length, config_.max_new_tokens)) return notes;
     const std::uint64_t guide = config_.guide ? of(config_.guide->model).cached : 0;
     magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, fewer(own.cached, guide), notes);

@@ -65,8 +65,7 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
   return {best, static_cast<float>(std::exp(mean[static_cast<std::size_t>(best)]))};
 }
 
-void check_panel_judge(const std::string& path, const std::string& verdict_names,
-                       const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+void check_panel_judge(const std::string& path, const std::string& verdict_names, const Attributes& expected) {
   const VerdictsFile all(path);
   MAGISTER_CHECK(all.names() == verdict_names, ExitCode::kData,
                  "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "

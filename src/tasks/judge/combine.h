@@ -37,8 +37,7 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
 
 // Whether the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in `expected`, the
 // identity of this task. Throws Error(kData) naming what differs. Local.
-void check_panel_judge(const std::string& path, const std::string& verdict_names,
-                       const std::vector<std::pair<std::string, AttributeValue>>& expected);
+void check_panel_judge(const std::string& path, const std::string& verdict_names, const Attributes& expected);
 
 // Other judge tasks' verdicts on the same texts.
 class JudgePanel {

@@ -275,8 +275,8 @@ class Judge final : public Task {
   explicit Judge(JudgeConfig config)
       : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  LengthNotes fit_lengths(const Positions& own, const PositionsOf&) override {
-    LengthNotes notes;
+  Notes fit_lengths(const Positions& own, const PositionsOf&) override {
+    Notes notes;
     magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, own.cached, notes);
     return notes;
   }

@@ -36,9 +36,8 @@ class RolloutJob final : public TaskJob {
         reference_, inputs_.tp_size, pass_, longest_sample + config_.max_new_tokens.tokens(), config_.max_sequences));
   }
   MemoryParts memory(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
-    std::vector<std::pair<std::string, std::string>> notes = {
-        {"continuations", std::to_string(plan.num_samples * config_.texts())}};
+  Notes notes(const PlanNumbers& plan) const override {
+    Notes notes = {{"continuations", std::to_string(plan.num_samples * config_.texts())}};
     if (value_) notes.emplace_back("guide", value_->words());
     return notes;
   }
@@ -196,8 +195,8 @@ class Rollout final : public Task {
     if (config_.reward.model) models.push_back(reward_model_of(*config_.reward.model, pass.sequence_tokens));
     return models;
   }
-  LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
-    LengthNotes notes;
+  Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
+    Notes notes;
     fit_judge(config_.reward, of, notes);
     if (both_written(config_.max_prompt_length, config_.max_new_tokens)) return notes;
     const std::uint64_t guide = config_.guide ? of(config_.guide->model).cached : 0;

@@ -28,7 +28,7 @@ class ScoreJob final : public TaskJob {
   Attributes identity() override;
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers&) const override {
+  Notes notes(const PlanNumbers&) const override {
     return {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
   }
   void work(const ModelRun& run, const PlanNumbers&) override {
@@ -171,8 +171,8 @@ class Score final : public Task {
       : Task("score", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   Head head() const override { return Head::kLabels; }
-  LengthNotes fit_lengths(const Positions& own, const PositionsOf&) override {
-    LengthNotes notes;
+  Notes fit_lengths(const Positions& own, const PositionsOf&) override {
+    Notes notes;
     fit_length(config_.max_length, own.whole, notes);
     return notes;
   }

@@ -138,8 +138,8 @@ class TeacherLogits final : public Task {
   explicit TeacherLogits(TeacherLogitsConfig config)
       : Task("teacher_logits", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  LengthNotes fit_lengths(const Positions& own, const PositionsOf&) override {
-    LengthNotes notes;
+  Notes fit_lengths(const Positions& own, const PositionsOf&) override {
+    Notes notes;
     fit_length(config_.max_length, own.whole, notes);
     return notes;
   }

@@ -281,7 +281,7 @@ void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
 }  // namespace
 
 // A text that is `auto` is as long as usual where it leaves a prompt half of max_length, or max_length is written and longer; else it takes half.
-void TrainConfig::fit_lengths(std::uint64_t positions, LengthNotes& notes) {
+void TrainConfig::fit_lengths(std::uint64_t positions, Notes& notes) {
   fit_length(length, positions, notes);
   batches.max_length = length.tokens();
   LengthKey& text = grpo.text_length;

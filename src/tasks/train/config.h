@@ -68,7 +68,7 @@ struct TrainConfig {
   // Updates of a plan whose steps are those of `batches`.
   std::uint64_t updates(std::uint64_t plan_steps) const;
   // What the models' positions, 0 for any number, leave of max_length and grpo.max_new_tokens where they are `auto`.
-  void fit_lengths(std::uint64_t positions, LengthNotes& notes);
+  void fit_lengths(std::uint64_t positions, Notes& notes);
   // Tokens of the longest prompt beside which a text still fits into max_length.
   std::uint64_t longest_prompt() const { return batches.max_length - grpo.max_new_tokens; }
   // Whether the working file marks the tokens that are learnt.

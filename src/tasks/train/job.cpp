@@ -89,7 +89,7 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbers& plan) const {
+Notes TrainJob::notes(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   const bool is_bound = batches.packing || batches.batch_tokens > 0;
   return {{"steps", fmt::format("{}{} of {}", is_bound && batches.steps == 0 ? "at least " : "", steps(plan),

@@ -41,11 +41,11 @@ class TrainJob final : public TaskJob {
   SampleRules rules() override;
   void check_samples(const SamplePlan& plan) const override;
   TaskResults results(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::uint64_t>> host_memory(const PlanNumbers& plan) const override;
+  MemoryParts memory(const PlanNumbers& plan) const override;
+  MemoryParts host_memory(const PlanNumbers& plan) const override;
   void check_memory(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::string>> memory_notes(const PlanNumbers& plan) const override;
-  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
+  Notes memory_notes(const PlanNumbers& plan) const override;
+  Notes notes(const PlanNumbers& plan) const override;
   void put_aside() override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
   bool packs() const override { return true; }
@@ -90,9 +90,9 @@ class TrainJob final : public TaskJob {
   TrainingShape shape_of(const PlanNumbers& plan) const;
   TrainingShape whole_shape(const PlanNumbers& plan) const;
   std::optional<TrainingShape> shape_on_gpu(const PlanNumbers& plan) const;
-  TrainingBytes device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
-  TrainingBytes gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
-  TrainingBytes host_bytes(const TrainingShape& shape) const;
+  MemoryParts device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
+  MemoryParts gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
+  MemoryParts host_bytes(const TrainingShape& shape) const;
   std::uint64_t weight_bytes() const { return 4 * checkpoint_.config().num_parameters(); }
   // Of GRPO: a second copy of the first weights.
   bool has_reference_weights() const { return config_.trainer.policy.beta > 0 && !lora_; }
@@ -104,7 +104,7 @@ class TrainJob final : public TaskJob {
   std::uint64_t micro_batches_at_most(const PlanNumbers& plan,
                                       std::uint64_t longest) const;  // of a step, over all ranks
   // What stands on the host wherever the passes are computed.
-  void add_host_parts(const TrainingShape& shape, std::vector<std::pair<std::string, std::uint64_t>>& parts) const;
+  void add_host_parts(const TrainingShape& shape, MemoryParts& parts) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
 
   const TrainConfig& config_;

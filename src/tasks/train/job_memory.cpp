@@ -24,13 +24,6 @@ std::uint64_t part_of(double fraction, std::uint64_t total, std::uint64_t free) 
   return std::min(static_cast<std::uint64_t>(fraction * static_cast<double>(total)), free);
 }
 
-std::string words(const TrainingBytes& parts) {
-  std::string list;
-  for (const auto& [name, bytes] : parts)
-    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
-  return list;
-}
-
 }  // namespace
 
 int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1, num_ranks_); }
@@ -135,7 +128,7 @@ bool TrainJob::fits(const TrainingShape& shape, const PlanNumbers& plan) const {
   return on_device <= allowed_gpu_bytes() && sum_of(host_bytes(shape)) <= allowed_host_bytes();
 }
 
-TrainingBytes TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
+MemoryParts TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
   if (model_.gpu) return gpu_bytes(shape, plan);
   auto parts = training_bytes(checkpoint_.config(), shape);
   add_host_parts(shape, parts);
@@ -147,7 +140,7 @@ TrainingBytes TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbe
 }
 
 // Texts are written, and the reference is asked, when there are no gradients yet: what they need beyond those counts.
-TrainingBytes TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
+MemoryParts TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
   auto parts = gpu_training_bytes(checkpoint_.config(), shape);
   if (!config_.of_prompts()) return parts;
   const auto bytes_of = [&parts](const char* name) {
@@ -166,22 +159,19 @@ TrainingBytes TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers&
   return parts;
 }
 
-TrainingBytes TrainJob::host_bytes(const TrainingShape& shape) const {
+MemoryParts TrainJob::host_bytes(const TrainingShape& shape) const {
   auto parts = host_training_bytes(checkpoint_.config(), shape);
   add_host_parts(shape, parts);
   return parts;
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
-  return device_bytes(shape_of(plan), plan);
+MemoryParts TrainJob::memory(const PlanNumbers& plan) const { return device_bytes(shape_of(plan), plan); }
+
+MemoryParts TrainJob::host_memory(const PlanNumbers& plan) const {
+  return model_.gpu ? host_bytes(shape_of(plan)) : MemoryParts();
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> TrainJob::host_memory(const PlanNumbers& plan) const {
-  return model_.gpu ? host_bytes(shape_of(plan)) : TrainingBytes();
-}
-
-void TrainJob::add_host_parts(const TrainingShape& shape,
-                              std::vector<std::pair<std::string, std::uint64_t>>& parts) const {
+void TrainJob::add_host_parts(const TrainingShape& shape, MemoryParts& parts) const {
   if (num_ranks_ > 1) {
     const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
     parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
@@ -200,7 +190,7 @@ void TrainJob::add_host_parts(const TrainingShape& shape,
                                            static_cast<std::uint64_t>(teacher_->width()) * 8);
 }
 
-std::vector<std::pair<std::string, std::string>> TrainJob::memory_notes(const PlanNumbers& plan) const {
+Notes TrainJob::memory_notes(const PlanNumbers& plan) const {
   const TrainingShape chosen = shape_of(plan);
   TrainingShape whole = whole_shape(plan);
   const std::uint64_t allowed = has_gpu_memory() ? allowed_gpu_bytes() : allowed_host_bytes();
@@ -209,10 +199,9 @@ std::vector<std::pair<std::string, std::string>> TrainJob::memory_notes(const Pl
   whole.optimizer_on_gpu = chosen.optimizer_on_gpu;
   if (chosen.recompute != whole.recompute)
     choice += fmt::format(" (without it {} would be needed)", format_bytes(sum_of(device_bytes(whole, plan))));
-  std::vector<std::pair<std::string, std::string>> notes = {
-      {"memory allowed",
-       fmt::format("{} a rank, train.memory_fraction {}", format_bytes(allowed), config_.memory_fraction)},
-      {"checkpointing", choice}};
+  Notes notes = {{"memory allowed",
+                  fmt::format("{} a rank, train.memory_fraction {}", format_bytes(allowed), config_.memory_fraction)},
+                 {"checkpointing", choice}};
   if (model_.gpu)
     notes.emplace_back("optimizer", chosen.optimizer_on_gpu ? "on the GPU"
                                     : chosen.sums_on_gpu    ? "on the host; gradients are added up on the GPU"
@@ -227,7 +216,7 @@ void TrainJob::check_memory(const PlanNumbers& plan) const {
   const TrainingShape shape = shape_of(plan);
   std::string fault;
   if (!fits(shape, plan)) {
-    const TrainingBytes on_device = device_bytes(shape, plan), on_host = host_memory(plan);
+    const MemoryParts on_device = device_bytes(shape, plan), on_host = host_memory(plan);
     const auto [needed, allowed] =
         format_bytes_apart(sum_of(on_device), model_.gpu ? allowed_gpu_bytes() : allowed_host_bytes());
     const auto [of_host, host_allows] = format_bytes_apart(sum_of(on_host), allowed_host_bytes());
@@ -236,8 +225,8 @@ void TrainJob::check_memory(const PlanNumbers& plan) const {
         "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would end "
         "the job in its middle); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
         "train.memory_fraction",
-        config_.name, model_.planned_gpu ? "a planned GPU" : host_name(), needed, words(on_device),
-        model_.gpu ? fmt::format("; of its host {}: {}", of_host, words(on_host)) : "", config_.memory_fraction,
+        config_.name, model_.planned_gpu ? "a planned GPU" : host_name(), needed, describe(on_device),
+        model_.gpu ? fmt::format("; of its host {}: {}", of_host, describe(on_host)) : "", config_.memory_fraction,
         allowed, host_counts ? fmt::format(", and of its host {}", host_allows) : "",
         shape.recompute ? "" : "set train.gradient_checkpointing: auto, ");
   }

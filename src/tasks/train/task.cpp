@@ -24,8 +24,8 @@ class Train final : public Task {
   bool runs_model() const override { return false; }
   bool divides_records() const override { return false; }
   std::int64_t head_labels() const override { return config_.head_labels(); }
-  LengthNotes fit_lengths(const Positions& own, const PositionsOf& of) override {
-    LengthNotes notes;
+  Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
+    Notes notes;
     const RewardConfig& reward = config_.grpo.reward;
     const bool writes = config_.of_prompts();
     const std::uint64_t rewarded = writes && !config_.length.is_written() ? positions_of_reward(reward, of) : 0;

@@ -44,8 +44,8 @@ struct ColumnSpec {
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;  // of a file's root, in order
 struct ResultsSpec {
-  std::vector<ColumnSpec> columns;                                 // without /commit, which the writer adds
-  std::vector<std::pair<std::string, AttributeValue>> attributes;  // root attributes in order, without `complete`
+  std::vector<ColumnSpec> columns;  // without /commit, which the writer adds
+  Attributes attributes;            // root attributes in order, without `complete`
   std::uint64_t num_units = 0;
   // Path of the 1-D column for the NXdata default group that H5Web and silx draw; empty: none.
   std::string default_plot_column;
