@@ -134,19 +134,19 @@ void add_needs_of_path(const TaskPath& path, Task& task, const TaskPlaces& place
 
 void add_needs_of_paths(const std::string& folder, ConfigNode& node, Task& task, const TaskPlaces& places,
                         std::size_t index) {
-  const auto words = [](const std::string& name, bool itself) {
+  const auto describe = [](const std::string& name, bool itself) {
     return fmt::format("{} {} and writes what stands there (it is read when this task begins); {}", printable(name),
                        itself ? "is this task itself" : "comes after this task",
                        itself ? "name another file" : "put it before this one, or name another file");
   };
   for (const ConfigNode::Written& value : node.all_values()) {
     add_needs_of_path(TaskPath(folder, value.text), task, places, index,
-                      [&](const std::string& name, bool itself) { node.reject(value, "{}", words(name, itself)); });
+                      [&](const std::string& name, bool itself) { node.reject(value, "{}", describe(name, itself)); });
   }
   if (node.has("model")) return;
   add_needs_of_path(TaskPath(folder, task.model_section().path), task, places, index,
                     [&](const std::string& name, bool itself) {
-                      node.reject("", "the experiment's model.path: {}", words(name, itself));
+                      node.reject("", "the experiment's model.path: {}", describe(name, itself));
                     });
 }
 

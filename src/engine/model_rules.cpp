@@ -60,7 +60,7 @@ bool ModelRules::empty() const {
          min_new_tokens == 0 && !forced_first && forced_last.empty() && suppressed.empty() && suppressed_first.empty();
 }
 
-std::string ModelRules::words() const {
+std::string ModelRules::canonical_text() const {
   std::string line;
   for (const auto& [ids, bias] : sequence_bias) line += fmt::format("bias {} of {}; ", bias, fmt::join(ids, " "));
   for (const auto& ids : bad_words) line += fmt::format("never {}; ", fmt::join(ids, " "));

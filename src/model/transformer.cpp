@@ -111,7 +111,8 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
     const auto weights = gpu::load_gpu_weights(description, file, group, pool, dtype, quantization, queue, hook);
     return StoredWeights{weights, weights->num_bytes(), queue.device};
   };
-  const std::string shard = fmt::format("{}, {}", gpu::gpu_shard_words(group, queue), loaded_as(dtype, quantization));
+  const std::string shard =
+      fmt::format("{}, {}", gpu::describe_gpu_shard(group, queue), loaded_as(dtype, quantization));
   backend_ = std::make_unique<gpu::GpuBackend>(kept.get<gpu::GpuWeights>(shard, load), group, queue);
 }
 Transformer::Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,

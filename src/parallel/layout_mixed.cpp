@@ -61,7 +61,7 @@ class Placing {
       cells_.push_back(std::move(cell));
     }
     for (const Cell& cell : cells_) {
-      if (!cell.fills[cell.ranks]) refuse(fmt::format("{} cannot be divided into such groups", words_of(cell)));
+      if (!cell.fills[cell.ranks]) refuse(fmt::format("{} cannot be divided into such groups", describe_cell(cell)));
     }
   }
 
@@ -78,10 +78,12 @@ class Placing {
       }
     }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (placed_[i].empty()) refuse(fmt::format("there would be no group of {}{}", parts_[i].size, needed_words(i)));
+      if (placed_[i].empty())
+        refuse(fmt::format("there would be no group of {}{}", parts_[i].size, describe_needed(i)));
     }
     for (const Cell& cell : cells_) {
-      if (!cell.free.empty()) refuse(fmt::format("{} of {} would be left over", left_words(cell), words_of(cell)));
+      if (!cell.free.empty())
+        refuse(fmt::format("{} of {} would be left over", describe_left_over(cell), describe_cell(cell)));
     }
     return placed_;
   }
@@ -132,14 +134,14 @@ class Placing {
     return best;
   }
 
-  static std::string words_of(const Cell& cell) {
+  static std::string describe_cell(const Cell& cell) {
     return fmt::format("{} ({} rank{} of {} device{})", printable(cell.host, 60), cell.ranks,
                        cell.ranks == 1 ? "" : "s", cell.devices, cell.devices == 1 ? "" : "s");
   }
-  static std::string left_words(const Cell& cell) {
+  static std::string describe_left_over(const Cell& cell) {
     return fmt::format("{} rank{}", cell.free.size(), cell.free.size() == 1 ? "" : "s");
   }
-  std::string needed_words(std::size_t part) const {
+  std::string describe_needed(std::size_t part) const {
     return config_.needed_bytes.empty()
                ? ""
                : fmt::format(", whose GPUs need {} free each", format_bytes(config_.needed_bytes[part]));
@@ -149,7 +151,7 @@ class Placing {
     constexpr std::size_t kShown = 16;
     std::string hosts;
     for (std::size_t i = 0; i < std::min(kShown, cells_.size()); ++i)
-      hosts += (i == 0 ? "" : ", ") + words_of(cells_[i]);
+      hosts += (i == 0 ? "" : ", ") + describe_cell(cells_[i]);
     if (cells_.size() > kShown) hosts += ", ...";
     fail(
         ExitCode::kConfig,

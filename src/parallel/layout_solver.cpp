@@ -202,7 +202,7 @@ bool wants_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config)
   return std::any_of(ranks.begin(), ranks.end(), [](const RankProbe& rank) { return !rank.gpus.empty(); });
 }
 
-std::string words_of(const GpuDevice& gpu) {
+std::string describe_gpu(const GpuDevice& gpu) {
   return fmt::format("cuda:{} {} {}", gpu.index, printable(gpu.name), gpu.uuid);
 }
 
@@ -329,7 +329,7 @@ LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutCon
                                 .host = ranks[r].host,
                                 .group_index = place.group_index + (place.first_tp_rank + shard) / place.group_size,
                                 .tp_rank = (place.first_tp_rank + shard) % place.group_size,
-                                .device = gpu != nullptr ? words_of(*gpu)
+                                .device = gpu != nullptr ? describe_gpu(*gpu)
                                                          : fmt::format("cpu shard {} ({})", shard,
                                                                        counted(place.threads_per_shard, "thread")),
                                 .gpu = gpu != nullptr ? std::optional(*gpu) : std::nullopt,

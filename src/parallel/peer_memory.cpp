@@ -23,7 +23,7 @@ Bytes make(const gpu::Queue& queue, std::size_t num_bytes) {
   return queue.on_host() ? on_host(num_bytes) : make_on_device(queue.device, num_bytes);
 }
 
-Bytes make_words(const gpu::Queue& queue, std::size_t num_bytes) {
+Bytes make_flags(const gpu::Queue& queue, std::size_t num_bytes) {
   return queue.on_host() ? on_host(num_bytes) : make_pinned(num_bytes);
 }
 

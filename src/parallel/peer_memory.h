@@ -18,7 +18,7 @@ using Handle = std::array<std::int64_t, 8>;  // what another process opens
 // Zeros, 16-byte aligned, on the queue's device. Throws Error.
 Bytes make(const gpu::Queue& queue, std::size_t num_bytes);
 // The same on the host, where every device of this process sees them.
-Bytes make_words(const gpu::Queue& queue, std::size_t num_bytes);
+Bytes make_flags(const gpu::Queue& queue, std::size_t num_bytes);
 // Which device of its host it is, whatever a process calls it; of host queues a new number each time.
 std::int64_t number_of(const gpu::Queue& queue);
 // The queue's device may read and write the memory of another one of this process. Throws Error where it cannot.

@@ -80,15 +80,15 @@ float known_number(int shard, std::int64_t index) {
 // Of the shards of one process; the last frees it.
 struct PeerSums::Shared {
   explicit Shared(const gpu::Queue& queue, std::size_t shards)
-      : words(peer_memory::make_words(queue, sizeof(gpu::PeerWords))), memory(shards) {}
+      : flags(peer_memory::make_flags(queue, sizeof(gpu::PeerFlags))), memory(shards) {}
   // A kernel of another process may still write to what it opened: that is the driver's to free.
   ~Shared() {
     if (!exported || may_free) return;
     for (peer_memory::Bytes& bytes : memory) static_cast<void>(new peer_memory::Bytes(std::move(bytes)));
   }
-  gpu::PeerWords& all_words() const { return *reinterpret_cast<gpu::PeerWords*>(words.get()); }
+  gpu::PeerFlags& all_flags() const { return *reinterpret_cast<gpu::PeerFlags*>(flags.get()); }
 
-  peer_memory::Bytes words;
+  peer_memory::Bytes flags;
   std::vector<peer_memory::Bytes> memory;  // by shard; each sets its own
   std::atomic<bool> exported{false}, may_free{false};
 };
@@ -111,7 +111,7 @@ PeerSums::PeerSums(std::shared_ptr<Shared> shared, const gpu::Queue& queue, int 
 }
 
 PeerSums::~PeerSums() {
-  __atomic_store_n(&shared_->all_words().has_left[peers_->own], 1u, __ATOMIC_RELEASE);
+  __atomic_store_n(&shared_->all_flags().has_left[peers_->own], 1u, __ATOMIC_RELEASE);
   constexpr std::chrono::seconds kMost{10};  // kernels that wait end at once
   if (!peer_memory::wait_until_idle(peers_->queue, kMost)) {
     static_cast<void>(new std::shared_ptr<Shared>(shared_));  // something still uses it
@@ -130,7 +130,7 @@ void PeerSums::queue_sum(float* numbers, std::int64_t count, const gpu::Queue& q
   MAGISTER_ASSERT(takes(count) && reinterpret_cast<std::uintptr_t>(numbers) % 16 == 0);
   gpu::PeerSum kernel{};
   std::copy(peers_->memory.begin(), peers_->memory.end(), kernel.memory);
-  kernel.words = &shared_->all_words();
+  kernel.flags = &shared_->all_flags();
   kernel.patience = static_cast<std::uint64_t>(peers_->patience.count());
   kernel.layout = {peers_->shards};
   kernel.own = peers_->own;
@@ -143,7 +143,7 @@ void PeerSums::queue_sum(float* numbers, std::int64_t count, const gpu::Queue& q
 }
 
 void PeerSums::check() const {
-  if (__atomic_load_n(&shared_->all_words().gave_up[peers_->own], __ATOMIC_ACQUIRE) != 0) throw ShardAbandoned();
+  if (__atomic_load_n(&shared_->all_flags().gave_up[peers_->own], __ATOMIC_ACQUIRE) != 0) throw ShardAbandoned();
 }
 
 void PeerSums::close() {

@@ -337,7 +337,9 @@ std::string obstacle(const std::vector<int>& devices) {
   return "";
 }
 
-std::string words_of(const std::vector<int>& devices) { return fmt::format("cuda:{}", fmt::join(devices, ", cuda:")); }
+std::string describe_devices(const std::vector<int>& devices) {
+  return fmt::format("cuda:{}", fmt::join(devices, ", cuda:"));
+}
 
 }  // namespace
 
@@ -357,7 +359,7 @@ std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Commun
         problems[rank].empty(), ExitCode::kConfig,
         "rank {} of {} of a group cannot use its GPUs (this rank's: {}): {} (the group is not whole without it); check "
         "`magister doctor`, or set layout.devices: cpu",
-        rank, problems.size(), words_of(devices), problems[rank]);
+        rank, problems.size(), describe_devices(devices), problems[rank]);
   }
   members.broadcast(&id, sizeof id, 0);
   std::vector<std::unique_ptr<ProcessGroup>> hosts = make_cpu_process_groups(members, static_cast<int>(devices.size()));

@@ -201,7 +201,7 @@ std::shared_ptr<const ModelRules> Checkpoint::rules(bool ends_count) {
   return rules_;
 }
 
-std::string Checkpoint::rules_sha256() const { return rules_ ? sha256_hex(rules_->words()) : ""; }
+std::string Checkpoint::rules_sha256() const { return rules_ ? sha256_hex(rules_->canonical_text()) : ""; }
 
 namespace {
 

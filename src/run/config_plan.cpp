@@ -276,10 +276,11 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
   const std::vector<int> shown = requested.empty() ? std::vector<int>{std::max(smallest, 1)} : requested;
   std::vector<int> listed = requested;
   listed.push_back(smallest);
-  std::string out = "  model     " + model_words({config, own.dtype, own.scheme}) + "\n";
+  std::string out = "  model     " + describe_planned_model({config, own.dtype, own.scheme}) + "\n";
   for (std::size_t i = 1; i < plan.models.size(); ++i) {
     const GroupModel& beside = plan.models[i];
-    out += fmt::format("  {:<9} {}\n", beside.name, model_words({beside.config, beside.dtype, beside.scheme}));
+    out +=
+        fmt::format("  {:<9} {}\n", beside.name, describe_planned_model({beside.config, beside.dtype, beside.scheme}));
   }
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);

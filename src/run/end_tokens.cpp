@@ -150,7 +150,7 @@ std::optional<TurnEnd> unended_turn(Checkpoint& checkpoint, std::span<const Toke
   return std::move(found->turn);
 }
 
-std::string end_token_words(Checkpoint& checkpoint, std::span<const TokenId> ends) {
+std::string describe_end_tokens(Checkpoint& checkpoint, std::span<const TokenId> ends) {
   std::string words;
   for (const TokenId id : ends) {
     const bool named = id < checkpoint.tokenizer().vocab_size();
@@ -173,7 +173,7 @@ void warn_of_unended_turn(Checkpoint& checkpoint, const std::string& name, std::
               printable(turn->template_name),
               turn->token >= 0 ? fmt::format("token {} \"{}\"", turn->token, printable(turn->text, 40))
                                : fmt::format("\"{}\"", printable(turn->text, 40)),
-              end_token_words(checkpoint, ends),
+              describe_end_tokens(checkpoint, ends),
               turn->token >= 0
                   ? "name that token in eos_token_id of the model's generation_config.json, or in the task's "
                     "stop_tokens if it has that key"

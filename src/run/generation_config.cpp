@@ -189,7 +189,7 @@ class KeysReader {
 
 }  // namespace
 
-std::string GenerationConfig::words() const {
+std::string GenerationConfig::describe() const {
   std::string line;
   if (!obeyed.empty()) line = fmt::format("kept to: {}", fmt::join(obeyed, ", "));
   if (!not_taken.empty())

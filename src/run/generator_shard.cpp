@@ -43,7 +43,7 @@ void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& 
                            Generator::Stop stop, std::uint64_t room) {
   generator_.emplace(model_, limits, sampling, seed, std::move(stop));
   generator_->on_not_finite([this](std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) {
-    refuse_not_finite(model_, record_words(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
+    refuse_not_finite(model_, describe_record(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
   });
   room_ = room;
 }

@@ -166,7 +166,7 @@ MemoryParts ValueModel::memory(std::uint64_t longest) const {
   return parts;
 }
 
-std::string ValueModel::words() const {
+std::string ValueModel::describe() const {
   return fmt::format("{}, {:.1f} M parameters, {}: {} candidates, {}, multiplier {}", checkpoint_.config().family,
                      static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, dtype_name(model_.dtype),
                      config_.params.candidates, kForms[static_cast<std::size_t>(config_.params.form)],

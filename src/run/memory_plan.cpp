@@ -17,7 +17,7 @@
 namespace magister {
 namespace {
 
-std::string quantization_words(const QuantScheme& scheme) {
+std::string describe_quantization(const QuantScheme& scheme) {
   if (!scheme.on()) return "";
   const char* type = scheme.type == QuantType::kInt8 ? "int8" : "int4";
   return scheme.group == 0 ? fmt::format("{}, one scale an output", type)
@@ -26,14 +26,14 @@ std::string quantization_words(const QuantScheme& scheme) {
 
 }  // namespace
 
-std::string model_words(const PlannedModel& model) {
+std::string describe_planned_model(const PlannedModel& model) {
   if (model.config.family.empty()) return "none";
   const auto parameters = static_cast<double>(model.config.num_parameters());
   const std::string size =
       parameters < 1e9 ? fmt::format("{:.1f} M", parameters * 1e-6) : fmt::format("{:.2f} B", parameters * 1e-9);
   std::string words = fmt::format("{}, {} parameters, {}", model.config.family, size, dtype_name(model.dtype));
   if (!model.quantization.on()) return words;
-  return words + ", " + (model.layers.empty() ? "layers " + quantization_words(model.quantization) : model.layers);
+  return words + ", " + (model.layers.empty() ? "layers " + describe_quantization(model.quantization) : model.layers);
 }
 
 std::uint64_t pages_of_one_text(const PassShape& pass) {

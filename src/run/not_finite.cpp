@@ -5,7 +5,7 @@
 
 namespace magister {
 
-std::string record_words(const ResultsFile& file, std::uint64_t sample) {
+std::string describe_record(const ResultsFile& file, std::uint64_t sample) {
   std::uint64_t source = 0;
   file.read("/samples/source_index", sample, std::as_writable_bytes(std::span(&source, 1)));
   std::string key(file.row_bytes("/samples/key"), '\0');

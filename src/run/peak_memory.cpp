@@ -98,7 +98,7 @@ nlohmann::ordered_json gathered_peaks(const Communicator& world, std::uint64_t j
   return all;
 }
 
-std::string peak_words(const nlohmann::ordered_json& peaks) {
+std::string describe_peaks(const nlohmann::ordered_json& peaks) {
   std::uint64_t host = 0, gpu = 0;
   std::string of_host, of_gpu;
   for (const auto& rank : peaks) {

@@ -44,11 +44,11 @@ std::string time_left(const InFlight& in_flight, std::uint64_t units, double sec
 }
 
 // Of a task that writes texts the tokens of its units are its prompts'.
-const char* read_words(bool writes) { return writes ? " of prompts" : ""; }
+const char* what_is_read(bool writes) { return writes ? " of prompts" : ""; }
 
-std::string rate_words(double read, double written) {
+std::string describe_rate(double read, double written) {
   if (written == 0) return fmt::format("{:.0f} tokens/s", read);
-  const std::string prompts = read > 0 ? fmt::format(", {:.0f} tokens/s{}", read, read_words(true)) : "";
+  const std::string prompts = read > 0 ? fmt::format(", {:.0f} tokens/s{}", read, what_is_read(true)) : "";
   return fmt::format("{:.0f} tokens/s written{}", written, prompts);
 }
 
@@ -84,15 +84,15 @@ std::string Progress::line(Total done, double seconds_since_start, const InFligh
       : tokens_per_second > 0.0
           ? format_duration((slowest ? slowest->longer : 1) * static_cast<double>(tokens_left) / tokens_per_second)
           : "unknown";
-  const std::string last = !slowest
-                               ? ""
-                               : fmt::format(", slowest rank {}: {:.0f} tokens/s{}", slowest->rank,
-                                             rate(slowest->tokens, seconds_since_start), read_words(done.written > 0));
+  const std::string last =
+      !slowest ? ""
+               : fmt::format(", slowest rank {}: {:.0f} tokens/s{}", slowest->rank,
+                             rate(slowest->tokens, seconds_since_start), what_is_read(done.written > 0));
   // What is in flight is prompts and texts of this rank together: its own rate only while nobody has written anything.
   const double read = none_committed && done.written > 0 ? 0 : tokens_per_second;
   return fmt::format("{}{} {}/{} units ({:.1f} %){}, {}, elapsed {}, ETA {}{}", task_,
                      live_ ? " " + bar(done.units, total_.units) : ":", done.units, total_.units, percent, texts,
-                     rate_words(read, rate(done.written, seconds_since_start)), format_duration(seconds_since_start),
+                     describe_rate(read, rate(done.written, seconds_since_start)), format_duration(seconds_since_start),
                      eta, last);
 }
 

@@ -140,7 +140,7 @@ ExitCode TaskRunner::run() {
              context_.results_path);
     return ExitCode::kDone;
   }
-  if (const std::string words = checkpoint_.generation_words(); !words.empty())
+  if (const std::string words = checkpoint_.describe_generation(); !words.empty())
     log_info("{}: generation_config.json: {}", task_.name(), words);
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;

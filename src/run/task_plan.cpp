@@ -136,7 +136,7 @@ PlanReport TaskRunner::plan() {
     report.num_groups = std::max(report.num_groups, row.group_index + 1);
     report.tp_size = std::max(report.tp_size, row.group_size);
   }
-  report.model = model_words({checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
+  report.model = describe_planned_model({checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
   if (data_.stands_in || !job_->inputs_exist()) {
@@ -152,7 +152,7 @@ PlanReport TaskRunner::plan() {
   if (model_stands_in_) {
     for (auto& note : stand_in_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
   }
-  if (const std::string words = checkpoint_.generation_words(); !words.empty())
+  if (const std::string words = checkpoint_.describe_generation(); !words.empty())
     report.notes.emplace_back("generation_config.json", words);
   report.first_prompt = first_prompt();
   const PlanNumbers numbers{.num_samples = report.num_samples,

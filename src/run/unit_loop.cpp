@@ -179,9 +179,9 @@ std::vector<GpuDevice> own_gpus(const UnitLoop& loop) {
 void report_memory(const UnitLoop& loop, const std::vector<GpuDevice>& gpus) {
   const RunContext& context = loop.context;
   const nlohmann::ordered_json peaks = gathered_peaks(context.world, job_rank_of(context), peak_memory(gpus));
-  log_info("{}: at most {}", loop.task, peak_words(peaks));
+  log_info("{}: at most {}", loop.task, describe_peaks(peaks));
   log_local(LogLevel::kInfo, "{}: here at most {}", loop.task,
-            peak_words(nlohmann::ordered_json::array({peaks.at(static_cast<std::size_t>(context.world.rank()))})));
+            describe_peaks(nlohmann::ordered_json::array({peaks.at(static_cast<std::size_t>(context.world.rank()))})));
   context.log.event("memory", {{"task", loop.task}, {"peak_memory", peaks}});
 }
 

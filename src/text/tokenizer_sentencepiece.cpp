@@ -168,8 +168,8 @@ class SentencePieceDecoder final : public DecodeStep {
   bool strip_one_, strip_all_, bytes_;
 };
 
-void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& byte_ids, TokenId unknown,
-                Tokenizer::Model& model) {
+void build_vocabulary(const SentencePieceModel& file, const std::array<TokenId, 256>& byte_ids, TokenId unknown,
+                      Tokenizer::Model& model) {
   // Characters are BPE without anything to merge.
   const bool characters = file.model_type == 4, bpe = file.model_type == 2 || characters;
   std::vector<std::pair<std::string, TokenId>> tokens, frozen;
@@ -302,7 +302,7 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::strin
         model->source, byte);
     byte_ids[byte] = found->second;
   }
-  make_words(file, byte_ids, unknown, *model);
+  build_vocabulary(file, byte_ids, unknown, *model);
   const std::string unknown_text = file.pieces[static_cast<std::size_t>(unknown)].text;
   model->decoder =
       std::make_unique<SentencePieceDecoder>(unknown_text, file.unknown_surface, file.normal.add_dummy_prefix,

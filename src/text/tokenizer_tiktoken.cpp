@@ -80,7 +80,7 @@ const KnownList kKnown[] = {{128000, kLlama3Pattern, add_llama_3},
                             {100256, kCl100kPattern, add_cl100k},
                             {199998, kO200kPattern, add_o200k}};
 
-void make_words(std::vector<RankedToken> tokens, TokenId shift, const char* pattern, Tokenizer::Model& model) {
+void build_vocabulary(std::vector<RankedToken> tokens, TokenId shift, const char* pattern, Tokenizer::Model& model) {
   for (RankedToken& token : tokens) {
     token.id += shift;
     MAGISTER_CHECK(model.vocab.emplace(token.text, token.id).second, ExitCode::kData,
@@ -177,7 +177,7 @@ Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& pat
   std::vector<RankedToken> tokens = read_list(text, model->source);
   for (const KnownList& known : kKnown) {
     if (known.tokens != tokens.size()) continue;
-    make_words(std::move(tokens), 0, known.pattern, *model);
+    build_vocabulary(std::move(tokens), 0, known.pattern, *model);
     known.add(*model);
     take_named_tokens(beside, *model);
     model->sha256 = sha256_hex(text);
@@ -212,7 +212,7 @@ Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path,
       entries[i].at("rank").refuse("is not {} (tokens follow each other); fetch the file again", i);
     tokens.push_back({*bytes, static_cast<TokenId>(i), static_cast<std::uint32_t>(i)});
   }
-  make_words(std::move(tokens), static_cast<TokenId>(special), config.at("pattern").text().c_str(), *model);
+  build_vocabulary(std::move(tokens), static_cast<TokenId>(special), config.at("pattern").text().c_str(), *model);
   add_tekken_special(root, special, *model);
   take_named_tokens(beside, *model);
   model->sha256 = sha256_hex(text);

@@ -501,7 +501,7 @@ TEST(Peers, PeerSumHasEqualBits) {
       kernel.numbers = data<float>(t[0]) + turn * (count + 1);
       kernel.count = count;
       for (std::size_t shard = 0; shard < 3; ++shard) kernel.memory[shard] = data<float>(t[1 + shard]);
-      kernel.words = reinterpret_cast<PeerWords*>(t[4].data_ptr());
+      kernel.flags = reinterpret_cast<PeerFlags*>(t[4].data_ptr());
       kernel.patience = 10'000'000'000;
       kernel.layout = kLayout;
       kernel.own = 1;

@@ -31,7 +31,7 @@ struct ModelRules {
 
   bool empty() const;
   // A line of all of them; two rules with one line let the same texts through.
-  std::string words() const;
+  std::string canonical_text() const;
 };
 
 // Whether the rules may change a row for a text of which so many tokens more are drawn, but not known. Local.

@@ -68,7 +68,7 @@ class Checkpoint {
   // is not computed. ends_count: end tokens end the text, so those that it bars are barred.
   std::shared_ptr<const ModelRules> rules(bool ends_count = true);
   // What of the file was read by rules(): a line for people, and the hash of the rules; empty where there is nothing.
-  std::string generation_words() const { return generation_ ? generation_->words() : ""; }
+  std::string describe_generation() const { return generation_ ? generation_->describe() : ""; }
   std::string rules_sha256() const;
 
   // Begins to hash the model's files beside whatever the rank does until it asks for identity(), which then waits for what is left. Nothing to do for a

@@ -35,7 +35,7 @@ std::vector<TokenId> policy_end_tokens(Checkpoint& checkpoint);
 // template, or where it refuses such a chat. Reads the checkpoint's template and tokenizer.
 std::optional<TurnEnd> unended_turn(Checkpoint& checkpoint, std::span<const TokenId> ends);
 // "2 "</s>"", for messages.
-std::string end_token_words(Checkpoint& checkpoint, std::span<const TokenId> ends);
+std::string describe_end_tokens(Checkpoint& checkpoint, std::span<const TokenId> ends);
 // Warns where that is so and something is written. name: of the task; stops: token ids and texts that end its texts. Local; said once for the world.
 void warn_of_unended_turn(Checkpoint& checkpoint, const std::string& name, std::span<const TokenId> ends,
                           std::span<const std::string> stop_texts = {});

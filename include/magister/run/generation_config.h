@@ -16,7 +16,7 @@ struct GenerationConfig {
   std::vector<std::string> not_taken;     // "temperature 0.6": how to sample, which a task's keys say
   std::vector<std::string> not_computed;  // keys that change texts in transformers, and here do not
   // "obeyed: ...; not taken, for the task's keys say it: ..."; empty where there is nothing to say.
-  std::string words() const;
+  std::string describe() const;
 };
 
 // Of a folder; nothing where it has no such file. What changes nothing in transformers is in none of the lists. Throws Error(kData) naming file

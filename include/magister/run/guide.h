@@ -62,7 +62,7 @@ class ValueModel {
   // Of a device, by part, with a cache for texts of `longest` tokens.
   MemoryParts memory(std::uint64_t longest) const;
   // "llama, 0.1 M parameters, f32: 20 candidates, logit, multiplier 4".
-  std::string words() const;
+  std::string describe() const;
   // What GeneratorShard::guide() takes, for texts of at most `longest` tokens; it keeps a reference to this.
   ShardGuide shard_guide(std::uint64_t longest) const;
 

@@ -48,7 +48,7 @@ struct PlannedModel {
 };
 
 // "llama, 134.5 M parameters, f32".
-std::string model_words(const PlannedModel& model);
+std::string describe_planned_model(const PlannedModel& model);
 
 // A model that stands beside a task's own on the same devices.
 struct SecondModel {

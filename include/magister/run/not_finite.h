@@ -13,7 +13,7 @@
 namespace magister {
 
 // `record 5 (key "abc")` of a sample of the results: its place in the data set, and its key where it has one. Local.
-std::string record_words(const ResultsFile& file, std::uint64_t sample);
+std::string describe_record(const ResultsFile& file, std::uint64_t sample);
 
 // tokens: of the sequence, up to the row at least. Runs them through the model once more to name the layer.
 // Throws Error(kData). Collective over the model's group.

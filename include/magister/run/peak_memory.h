@@ -33,6 +33,6 @@ PeakMemory peak_memory_of_process();
 // [{rank, host, host_bytes, gpus: [{index, uuid, bytes, reserved_bytes}]}] of all ranks, by rank; job_rank: of this one in the job. Collective over world.
 nlohmann::ordered_json gathered_peaks(const Communicator& world, std::uint64_t job_rank, const PeakMemory& own);
 // "2.1 GiB of host memory on rank 3, 71.3 GiB of cuda:2 on rank 2": the largest of them.
-std::string peak_words(const nlohmann::ordered_json& peaks);
+std::string describe_peaks(const nlohmann::ordered_json& peaks);
 
 }  // namespace magister

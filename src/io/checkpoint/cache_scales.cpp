@@ -55,7 +55,7 @@ bool quantizes_cache_alone(const nlohmann::json& quantization_config) {
   return cache.is_object() && (groups.is_null() || (groups.is_object() && groups.empty()));
 }
 
-std::string cache_scales_words(std::size_t count, const std::string& first) {
+std::string describe_cache_scales(std::size_t count, const std::string& first) {
   return fmt::format(
       "{} scale{} of a cache of few bits, {} {}, {} left out (keys and values are kept as they are computed)", count,
       count == 1 ? "" : "s", count == 1 ? "which is" : "the first of them", printable(first),

@@ -123,7 +123,7 @@ class MergedFile final : public TensorFile {
         take(info);
     }
     if (!of_cache.empty())
-      log_info("{}: {}", printable(paths_.back()), cache_scales_words(of_cache.size(), of_cache.front()->name));
+      log_info("{}: {}", printable(paths_.back()), describe_cache_scales(of_cache.size(), of_cache.front()->name));
     MAGISTER_CHECK(
         !config_.fan_in_fan_out || !inputs_first_.empty(), ExitCode::kData,
         "{}: fan_in_fan_out is true (the model's weights do not stand as [in, out]: the adapter is of another "

@@ -114,7 +114,7 @@ void leave_out_cache_scales(ModelDescription& description, const TensorFile& fil
     if (is_cache_scale(info) && !used.contains(info.name)) scales.push_back(info.name);
   }
   if (scales.empty()) return;
-  log_info("{}: {}", printable(path), cache_scales_words(scales.size(), scales.front()));
+  log_info("{}: {}", printable(path), describe_cache_scales(scales.size(), scales.front()));
   description.names.ignored.insert(description.names.ignored.end(), scales.begin(), scales.end());
 }
 

@@ -59,7 +59,7 @@ std::shared_ptr<const GpuWeights> random_gpu_weights(const ModelConfig& config, 
   return made(config, group, dtype, queue, [&](GpuWeights& weights) { weights.randomize(quantization, queue); });
 }
 
-std::string gpu_shard_words(const ProcessGroup& group, const Queue& queue) {
+std::string describe_gpu_shard(const ProcessGroup& group, const Queue& queue) {
   return fmt::format("{} of {} on GPU {} with {}", group.tp_rank(), group.tp_size(), queue.device, group.backend());
 }
 

@@ -21,7 +21,7 @@ std::shared_ptr<const GpuWeights> random_gpu_weights(const ModelConfig& config, 
                                                      at::ScalarType dtype, const QuantScheme& quantization,
                                                      const Queue& queue);
 // What else than the file, its type and the quantisation decides them.
-std::string gpu_shard_words(const ProcessGroup& group, const Queue& queue);
+std::string describe_gpu_shard(const ProcessGroup& group, const Queue& queue);
 
 class GpuBackend final : public ModelBackend {
  public:

@@ -30,7 +30,7 @@ struct PeerMemoryLayout {
 };
 
 // On the host, in memory that the devices of a process see.
-struct PeerWords {
+struct PeerFlags {
   std::uint32_t has_left[kMostPeers];  // of each shard of this process: nothing more comes from it
   std::uint32_t gave_up[kMostPeers];   // it waited in vain, and its numbers are none
 };
@@ -41,7 +41,7 @@ struct PeerSum {
   float* numbers;  // 16-byte aligned; becomes the sum, or NaN where a peer does not come
   std::int64_t count;
   float* memory[kMostPeers];  // of each shard, by its number
-  PeerWords* words;
+  PeerFlags* flags;
   std::uint64_t patience;  // nanoseconds
   PeerMemoryLayout layout;
   int own;  // this shard
@@ -73,7 +73,7 @@ struct PeerSum {
     if (is_peer(t) && !wait_for(t, t.thread(), turn->number)) {
       turn->gave_up = 1;
       t.store_release(word(own, layout.gave_up()), 1);
-      t.store_release(&words->gave_up[own], 1);
+      t.store_release(&flags->gave_up[own], 1);
     }
     t.sync();
     store(first, turn->gave_up != 0 ? nothing() : sum(t, half, mine));
@@ -104,13 +104,13 @@ struct PeerSum {
   // Whether the peer's numbers have come. A peer may be a turn ahead; numbers of turns begin again after 2^32.
   template <typename Thread>
   MAGISTER_DEVICE bool wait_for(Thread& t, int peer, std::uint32_t turn) const {
-    constexpr int kLooks = 64;  // between two of the host's words, which are far away
+    constexpr int kLooks = 64;  // between two of the host's flags, which are far away
     const std::uint32_t* flag = word(own, layout.flag(peer, t.block_x()));
     const std::uint64_t begin = t.nanoseconds();
     for (int looks = 1;; ++looks) {
       if (has_come(t, flag, turn)) return true;
       if (looks % kLooks == 0) {
-        const bool left = t.load_acquire(&words->has_left[peer]) != 0 || t.load_acquire(&words->has_left[own]) != 0;
+        const bool left = t.load_acquire(&flags->has_left[peer]) != 0 || t.load_acquire(&flags->has_left[own]) != 0;
         if (left || t.nanoseconds() - begin > patience)
           return has_come(t, flag, turn);  // its last may have come meanwhile
       }

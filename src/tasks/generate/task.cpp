@@ -39,7 +39,7 @@ class GenerateJob final : public TaskJob {
         {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
                                     packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
         {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens.tokens())}};
-    if (value_) notes.emplace_back("guide", value_->words());
+    if (value_) notes.emplace_back("guide", value_->describe());
     return notes;
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override;

@@ -136,7 +136,7 @@ class Roller final : public GeneratorShard {
   void add_rewards(std::uint64_t source, Record& record) {
     const PhaseTimes::Span span(times_, "reward");
     const std::vector<std::string> needed = needed_of(source);
-    const std::string where = record_words(base_.file, record.unit.samples.begin);
+    const std::string where = describe_record(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
     const auto alive = [this] {
       watch("reward texts");

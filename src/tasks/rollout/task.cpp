@@ -38,7 +38,7 @@ class RolloutJob final : public TaskJob {
   MemoryParts memory(const PlanNumbers& plan) const override;
   Notes notes(const PlanNumbers& plan) const override {
     Notes notes = {{"continuations", std::to_string(plan.num_samples * config_.texts())}};
-    if (value_) notes.emplace_back("guide", value_->words());
+    if (value_) notes.emplace_back("guide", value_->describe());
     return notes;
   }
   bool keeps_widths() const override { return true; }

@@ -112,7 +112,7 @@ class ScoreShard final : public ShardModel {
     const at::Tensor good_S = logits_SL.isfinite().all(1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
-      refuse_not_finite(model_, record_words(base_.file, unit.samples.begin + i),
+      refuse_not_finite(model_, describe_record(base_.file, unit.samples.begin + i),
                         static_cast<std::uint64_t>(classifier_token(sequences[i], model_.config())), sequences[i]);
     }
   }

@@ -319,7 +319,7 @@ class Shard final : public ShardModel {
     const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
     const std::uint64_t sample =
         one.unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
-    refuse_not_finite(model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin),
+    refuse_not_finite(model_, describe_record(base_.file, sample), static_cast<std::uint64_t>(row - begin),
                       {ids + begin, ids + *after});
   }
 

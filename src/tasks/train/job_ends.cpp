@@ -60,14 +60,14 @@ void TrainJob::say_ends() const {
         "{}: {} ends a turn with \"{}\", which is no token of the vocabulary, and what ends a text is {} (the student "
         "writes on behind its turn's end); generate with that text as a stop text, or use a tokenizer in which it is "
         "one token",
-        config_.name, printable(turn->template_name), printable(turn->text, 40), end_token_words(checkpoint_, own));
+        config_.name, printable(turn->template_name), printable(turn->text, 40), describe_end_tokens(checkpoint_, own));
   }
   const std::vector<TokenId> ends = student_ends();
   if (ends.empty()) return;
   const std::string learnt =
       fmt::format("{}: {} token {}, and the model's texts end with {}", config_.name,
                   turn ? printable(turn->template_name) + " ends a turn with" : "a text is learnt to end with",
-                  end_token_words(checkpoint_, std::span(ends).first(1)), end_token_words(checkpoint_, own));
+                  describe_end_tokens(checkpoint_, std::span(ends).first(1)), describe_end_tokens(checkpoint_, own));
   if (lora_) {
     log_warning(
         "{} (PEFT and transformers read the end tokens of the model alone, and would write on); generation_config.json "

@@ -98,7 +98,7 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
                         return std::find(ends.begin(), ends.end(), tokens.back()) != ends.end();
                       });
   generator.on_not_finite([&](std::uint64_t record, std::uint64_t, const std::vector<TokenId>& tokens) {
-    refuse_not_finite(model, record_words(run_.file, record), tokens.size() - 1, tokens);
+    refuse_not_finite(model, describe_record(run_.file, record), tokens.size() - 1, tokens);
   });
   const std::uint64_t n = config_.grpo.num_generations;
   std::map<std::uint64_t, std::uint64_t> first;  // number of a prompt's first text
@@ -138,7 +138,7 @@ bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) 
     while (end < texts.size() && texts[end].prompt == texts[begin].prompt) ++end;
     if (run_.stop_wanted()) return false;
     alive();
-    texts[begin].where = record_words(run_.file, texts[begin].prompt);
+    texts[begin].where = describe_record(run_.file, texts[begin].prompt);
     for (std::size_t i = begin; i < end; ++i) texts[i].text = text_of(texts[i]);
     const TextRewards rewards =
         rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), alive);

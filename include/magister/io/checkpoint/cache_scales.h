@@ -14,7 +14,7 @@ namespace magister {
 bool is_cache_scale(const TensorInfo& info);
 
 // For people: so many of them are left out, `first` first.
-std::string cache_scales_words(std::size_t count, const std::string& first);
+std::string describe_cache_scales(std::size_t count, const std::string& first);
 
 // Whether config.json's quantization_config says only how keys and values are to be kept, and leaves the weights as they are (compressed-tensors).
 bool quantizes_cache_alone(const nlohmann::json& quantization_config);
