@@ -233,7 +233,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
     say(note_line(config.plan));
     std::map<std::string, std::string> planned;  // what was said -> of which task first
     for (const auto& task : experiment.tasks()) {
-      const ModelSection model = task->model_section().stand_in();
+      const ModelSection model = task->model_section().placeholder();
       if (model.none) {
         say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
         continue;

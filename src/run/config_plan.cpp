@@ -145,7 +145,7 @@ struct ConfigPlan {
 };
 
 ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
-  const ModelSection section = task.model_section().stand_in();
+  const ModelSection section = task.model_section().placeholder();
   ConfigPlan plan;
   plan.models.push_back(model_of(section, ""));
   const std::string missing = missing_on_gpus(plan.own().config);
@@ -160,7 +160,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
                  on_gpus ? "beside model.dtype: f32" : "and " + plan.cpus_alone);
   const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
   plan.lengths = task.fit_lengths(positions_of(plan.own().config), [](const ModelSection& other) {
-    const ModelSection found = other.stand_in();
+    const ModelSection found = other.placeholder();
     return std::filesystem::exists(found.path) ? positions_of(model_of(found, "").config) : Positions{};
   });
   MAGISTER_CHECK(
@@ -172,7 +172,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   plan.models.front().pass = task.pass_shape(device);
   plan.models.front().pages = pages_of_one_text(plan.own().pass);
   for (const SecondModel& second : task.second_models(device)) {
-    GroupModel model = model_of(second.section.stand_in(), second.name);
+    GroupModel model = model_of(second.section.placeholder(), second.name);
     if (on_gpus && second.may_stand_on_cpus && !missing_on_gpus(model.config).empty()) continue;
     model.pass = second.pass;
     model.pages = second.pages;
@@ -227,7 +227,7 @@ void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int
                  "{}: no group of 1 to {} devices of {}, of which a model may have {}, holds {} (the "
                  "smallest part is {}); choose a quantization, smaller passes or larger devices",
                  memory_key(), kMostDevices, decimal_bytes(device_bytes), decimal_bytes(plan.usable(device_bytes)),
-                 printable(task.model_section().stand_in().path),
+                 printable(task.model_section().placeholder().path),
                  all_on(group_sizes(plan.models, kMostDevices).back()));
   // Of several sizes the smaller ones are for larger devices.
   const int most = requested.empty() ? 0 : *std::max_element(requested.begin(), requested.end());

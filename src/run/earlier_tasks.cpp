@@ -145,7 +145,7 @@ std::optional<IndexRange> other_records_of(const RunContext& context, const Task
   const TaskData data = earlier.data(context);
   const DatasetConfig& theirs = data.config;
   const bool same_files = are_same_paths(theirs.paths, own.paths) && theirs.config == own.config &&
-                          theirs.split == own.split && !theirs.mix && !own.mix && !data.stands_in;
+                          theirs.split == own.split && !theirs.mix && !own.mix && !data.is_placeholder;
   const bool same_records =
       theirs.limit == own.limit && theirs.slice_index == own.slice_index && theirs.slice_count == own.slice_count;
   if (!same_files || same_records) return std::nullopt;
@@ -164,13 +164,13 @@ void add_results_digests(const RunContext& context, const std::string& of, const
   attributes.emplace_back(of + "_run_sha256" + suffix, run);
 }
 
-ModelSection model_by_now(const ModelSection& section, const RunContext& context, bool& stands_in) {
+ModelSection available_model(const ModelSection& section, const RunContext& context, bool& is_placeholder) {
   const bool no_model = !section.task.empty() && !is_made(context, section.path);
   const bool no_adapter = !section.adapter_task.empty() && !is_made(context, section.adapter);
   const bool no_config = !section.config_task.empty() && !is_made(context, section.path);
   const bool no_tokenizer = !section.tokenizer_task.empty() && !is_made(context, section.random->tokenizer);
-  stands_in = no_model || no_adapter || no_config || no_tokenizer;
-  if (stands_in) return section.stand_in();
+  is_placeholder = no_model || no_adapter || no_config || no_tokenizer;
+  if (is_placeholder) return section.placeholder();
   MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
                  "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "
                  "the folder); put it back, or train again with --fresh",
@@ -179,7 +179,7 @@ ModelSection model_by_now(const ModelSection& section, const RunContext& context
 }
 
 // As many as the task that writes them reads, or fewer where the data set says so; a file may hold any other number.
-TaskData data_by_now(const DatasetConfig& dataset, const RunContext& context) {
+TaskData available_data(const DatasetConfig& dataset, const RunContext& context) {
   for (const std::string& path : dataset.paths) {
     if (is_made(context, path)) continue;
     const TaskPath at(context.experiment.folder(), path);

@@ -71,7 +71,7 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
     : config_(config),
       texts_(texts),
       tp_size_(inputs.tp_size),
-      checkpoint_(model_by_now(config.model, inputs.context, stands_in_)) {
+      checkpoint_(available_model(config.model, inputs.context, is_placeholder_)) {
   check(inputs);
   model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu, inputs.model.gpus);
   model_.is_second = true;

@@ -87,7 +87,7 @@ struct JudgeReward::Loaded {
 
 JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& context)
     : config_(config),
-      checkpoint_(model_by_now(config.model, context, stands_in_)),
+      checkpoint_(available_model(config.model, context, is_placeholder_)),
       model_(open_model(context.world, checkpoint_, std::nullopt, {})),
       tokenizer_((check_head(), checkpoint_.tokenizer())),
       prompts_(config_, checkpoint_),

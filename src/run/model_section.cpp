@@ -28,7 +28,7 @@ void read_random_start(ConfigNode& section, const std::string& config, std::uint
 ModelSection start_of(const ExperimentConfig& experiment, const std::string& task) {
   ModelSection found;
   for (const auto& [name, start] : experiment.trained) {
-    if (name == task) found = start.stand_in();
+    if (name == task) found = start.placeholder();
   }
   return found;
 }
@@ -63,10 +63,10 @@ void find_maker(const ExperimentConfig& experiment, ModelSection& model) {
     return start.random && !start.random->tokenizer.empty() ? start.random->tokenizer : start.path;
   };
   const ModelSection config = start_of(experiment, model.config_task);
-  model.config_by_now = config.path;
-  model.tokenizer_by_now = !model.tokenizer_task.empty()     ? tokenizer_of(start_of(experiment, model.tokenizer_task))
-                           : model.random->tokenizer.empty() ? tokenizer_of(config)
-                                                             : model.random->tokenizer;
+  model.available_config = config.path;
+  model.available_tokenizer = !model.tokenizer_task.empty() ? tokenizer_of(start_of(experiment, model.tokenizer_task))
+                              : model.random->tokenizer.empty() ? tokenizer_of(config)
+                                                                : model.random->tokenizer;
 }
 
 void set_path(ModelSection& model, const std::string& given) {
@@ -191,18 +191,18 @@ std::string ExperimentConfig::task_of(const std::string& name_or_path) const {
   return at.name().empty() || !at.is_output_of(at.name()) ? name_or_path : at.name();
 }
 
-ModelSection ModelSection::stand_in() const {
+ModelSection ModelSection::placeholder() const {
   ModelSection section = *this;
   if (!task.empty()) {
     section.path = begins_as;
     section.random = begins_random;
   }
   if (!adapter_task.empty()) section.adapter.clear();
-  if (!tokenizer_task.empty() || !config_task.empty()) section.random->tokenizer = tokenizer_by_now;
+  if (!tokenizer_task.empty() || !config_task.empty()) section.random->tokenizer = available_tokenizer;
   if (config_task.empty()) return section;
-  section.path = config_by_now;
+  section.path = available_config;
   // A GGUF file or an adapter's folder has no config.json to draw weights for: it is opened itself.
-  if (!std::filesystem::exists(std::filesystem::path(config_by_now) / "config.json")) section.random.reset();
+  if (!std::filesystem::exists(std::filesystem::path(available_config) / "config.json")) section.random.reset();
   return section;
 }
 

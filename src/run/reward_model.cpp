@@ -23,8 +23,8 @@ constexpr const char* kTools = "tools";
 constexpr std::uint64_t kPassTokens = 2048;  // unless one text has more
 
 // As its files have it, in f32; before the task that trains it has run, what that task starts from.
-ModelSection section_of(const ModelSection& model, const RunContext& context, bool& stands_in) {
-  ModelSection section = model_by_now(model, context, stands_in);
+ModelSection section_of(const ModelSection& model, const RunContext& context, bool& is_placeholder) {
+  ModelSection section = available_model(model, context, is_placeholder);
   section.dtype = "f32";
   return section;
 }
@@ -47,7 +47,7 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
     : dataset_(texts.dataset),
       writer_tokenizer_(texts.tokenizer),
       max_length_(texts.max_length),
-      checkpoint_(section_of(section, context, stands_in_)),
+      checkpoint_(section_of(section, context, is_placeholder_)),
       model_(
           // It has no cache, which is all that wants to know the rank's other GPUs.
           open_model(context.world, checkpoint_, missing_on_gpus(checkpoint_.config()).empty() ? gpu : std::nullopt,

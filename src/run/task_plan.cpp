@@ -65,7 +65,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
 namespace {
 
 // What of a model's files an earlier task makes, and what is planned with meanwhile.
-Notes stand_in_notes(const ModelSection& model, const Checkpoint& checkpoint) {
+Notes placeholder_notes(const ModelSection& model, const Checkpoint& checkpoint) {
   Notes notes;
   const auto add = [&](const char* what, const std::string& path, const std::string& task) {
     if (task.empty()) return;
@@ -107,7 +107,7 @@ std::string block_of_lines(std::string text) {
 std::string TaskRunner::first_prompt() {
   const SampleRules rules = job_->rules();
   const IndexRange records = dataset_.records();
-  if (rules.shown_as == nullptr || rules.tokenizer == nullptr || records.size() == 0 || data_.stands_in) return "";
+  if (rules.shown_as == nullptr || rules.tokenizer == nullptr || records.size() == 0 || data_.is_placeholder) return "";
   std::string out;
   dataset_.for_each({records.begin, records.begin + 1}, [&](Record&& record) {
     std::vector<SampleTokens> samples;
@@ -139,7 +139,7 @@ PlanReport TaskRunner::plan() {
   report.model = describe_planned_model({checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
-  if (data_.stands_in || !job_->inputs_exist()) {
+  if (data_.is_placeholder || !job_->inputs_exist()) {
     report.num_samples = dataset_.records().size();
     report.notes = {{"lengths", "unknown until the tasks before this one have run; so are units and bytes"}};
   } else {
@@ -149,8 +149,8 @@ PlanReport TaskRunner::plan() {
     longest = report.longest_sample;
   }
   report.notes.insert(report.notes.end(), lengths_.begin(), lengths_.end());
-  if (model_stands_in_) {
-    for (auto& note : stand_in_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
+  if (model_is_placeholder_) {
+    for (auto& note : placeholder_notes(task_.model_section(), checkpoint_)) report.notes.push_back(std::move(note));
   }
   if (const std::string words = checkpoint_.describe_generation(); !words.empty())
     report.notes.emplace_back("generation_config.json", words);

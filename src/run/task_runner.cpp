@@ -41,9 +41,9 @@ GroupDemand demand_of(const Task& task, const RunContext& context, const Checkpo
   GroupDemand demand{
       .checkpoint = checkpoint, .pass = task.pass_shape(kGpuPassLimits), .others = task.second_models(kGpuPassLimits)};
   for (SecondModel& other : demand.others) {
-    bool stands_in = false;
+    bool is_placeholder = false;
     const std::string dtype = other.section.dtype;
-    other.section = model_by_now(other.section, context, stands_in);
+    other.section = available_model(other.section, context, is_placeholder);
     other.section.dtype = dtype;
   }
   return demand;
@@ -70,7 +70,7 @@ void check_head(const Task& task, const Checkpoint& checkpoint) {
 TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_ranks)
     : task_(task),
       context_(std::move(context)),
-      checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
+      checkpoint_(available_model(task.model_section(), context_, model_is_placeholder_)),
       lengths_(fit_lengths()),
       layout_(layout_beside_hashing(plan_ranks)),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
@@ -105,7 +105,7 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
                                 .dataset = dataset_,
                                 .tp_size = part.size,
                                 .num_ranks = num_ranks_,
-                                .data_stands_in = data_.stands_in}));
+                                .data_is_placeholder = data_.is_placeholder}));
     if (part.size == tp_size_) job_ = jobs_.back().get();
   }
   check_first_record();
@@ -114,8 +114,8 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
 Notes TaskRunner::fit_lengths() {
   if (checkpoint_.section().none) return {};
   Notes notes = task_.fit_lengths(positions_of(checkpoint_.config()), [&](const ModelSection& section) {
-    bool stands_in = false;
-    return positions_of(Checkpoint(model_by_now(section, context_, stands_in)).config());
+    bool is_placeholder = false;
+    return positions_of(Checkpoint(available_model(section, context_, is_placeholder)).config());
   });
   if (context_.resolve) context_.resolve(context_);
   return notes;
@@ -123,7 +123,8 @@ Notes TaskRunner::fit_lengths() {
 
 // Of the task that runs first: to open devices, tokenizer and data takes as long as much of the hashing.
 LayoutConfig TaskRunner::layout_beside_hashing(const std::optional<int>& plan_ranks) {
-  if (!plan_ranks && context_.earlier_tasks.empty() && !model_stands_in_) checkpoint_.begin_hashing(context_.world);
+  if (!plan_ranks && context_.earlier_tasks.empty() && !model_is_placeholder_)
+    checkpoint_.begin_hashing(context_.world);
   LayoutConfig layout = layout_of(task_, context_);
   return sized_layout(context_.world, std::move(layout), demand_of(task_, context_, checkpoint_),
                       plan_ranks.value_or(context_.world.size()), context_.weights);
@@ -158,7 +159,7 @@ int TaskRunner::ranks_a_group() const {
 void TaskRunner::check_first_record() {
   const SampleRules rules = job_->rules();
   const IndexRange records = dataset_.records();
-  if (!rules.encode || records.size() == 0 || data_.stands_in) return;
+  if (!rules.encode || records.size() == 0 || data_.is_placeholder) return;
   dataset_.for_each({records.begin, records.begin + 1}, [&](Record&& record) { rules.encode(record); });
 }
 

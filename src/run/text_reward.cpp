@@ -63,7 +63,9 @@ TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, c
   }
 }
 
-bool TextReward::stands_in() const { return (model_ && model_->stands_in()) || (judge_ && judge_->stands_in()); }
+bool TextReward::is_placeholder() const {
+  return (model_ && model_->is_placeholder()) || (judge_ && judge_->is_placeholder());
+}
 
 Attributes TextReward::identity(const Communicator& world, const StopPoll& poll) const {
   return model_ ? model_->identity(world, poll) : judge_ ? judge_->identity(world, poll) : Attributes();

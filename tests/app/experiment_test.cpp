@@ -161,15 +161,15 @@ TEST(Experiment, PathsOfEarlierTasksNameThem) {
   for (const char* path : {"path: runs/quick/student", "path: ./runs/../runs/quick//student/"}) {
     const ModelSection model = model_of(path);
     EXPECT_EQ(model.task, "student") << path;
-    EXPECT_EQ(model.stand_in().path, "m.gguf") << path;
+    EXPECT_EQ(model.placeholder().path, "m.gguf") << path;
   }
   EXPECT_EQ(model_of("path: runs/quick/other").task, "");
   EXPECT_EQ(model_of("path: runs/quick/student.checkpoints").task, "");
   EXPECT_EQ(model_of("path: runs/quick/teacher").task, "");  // which trains nothing
   const ModelSection adapted = model_of("path: base, adapter: runs/quick/student");
   EXPECT_EQ(adapted.task + "/" + adapted.adapter_task, "/student");
-  EXPECT_EQ(adapted.stand_in().path + "/" + adapted.stand_in().adapter, "base/");
-  EXPECT_EQ(model_of("path: base, adapter: runs/other/student").stand_in().adapter, "runs/other/student");
+  EXPECT_EQ(adapted.placeholder().path + "/" + adapted.placeholder().adapter, "base/");
+  EXPECT_EQ(model_of("path: base, adapter: runs/other/student").placeholder().adapter, "runs/other/student");
   const std::string score = "  - {task: score, name: last, dataset: {path: d}, score: {verifier: exact}, answers: ";
   for (const char* answers : {"texts", "runs/quick/texts.h5"}) {
     const Experiment experiment(
@@ -507,7 +507,7 @@ TEST(Experiment, ModelsOfEarlierTasks) {
   const ModelSection section = model_of(kGood + train + second + uses("task: second, dtype: f32"), 3);
   EXPECT_EQ(section.path, "runs/quick/second");
   EXPECT_EQ(section.begins_as, "m.gguf");
-  EXPECT_EQ(section.stand_in().path, "m.gguf");
+  EXPECT_EQ(section.placeholder().path, "m.gguf");
   EXPECT_EQ(section.dtype, "f32");
   struct Case {
     std::string tasks, what;

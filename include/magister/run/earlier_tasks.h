@@ -38,9 +38,9 @@ std::optional<IndexRange> other_records_of(const RunContext& context, const Task
 void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
                          const std::string& path, Attributes& attributes);
 
-// A model as it can be opened by now: itself, or where an earlier task makes it and has not run what that task starts from (stands_in is true
+// A model as it can be opened by now: itself, or where an earlier task makes it and has not run what that task starts from (is_placeholder is true
 // then). Throws Error(kInputOutput) for a trained model that is not there any more.
-ModelSection model_by_now(const ModelSection& section, const RunContext& context, bool& stands_in);
+ModelSection available_model(const ModelSection& section, const RunContext& context, bool& is_placeholder);
 
 // Whether what an earlier task makes at this path can be opened by now.
 bool is_made(const RunContext& context, const std::string& path);

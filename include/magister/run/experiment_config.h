@@ -31,11 +31,11 @@ struct ModelSection {
   // has the same config and tokenizer; begins_as is empty where no such task comes before.
   std::string task, begins_as;
   std::optional<RandomStart> begins_random;
-  // Of such a model that is a reward or a value model: stand_in() opens what it starts from with a head of so many labels. 0: of another.
+  // Of such a model that is a reward or a value model: placeholder() opens what it starts from with a head of so many labels. 0: of another.
   std::int64_t head_labels = 0;
   // Of a random start whose config or tokenizer is that of a model which an earlier task trains: those tasks, and what has the same by now.
   std::string config_task, tokenizer_task;
-  std::string config_by_now, tokenizer_by_now;
+  std::string available_config, available_tokenizer;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string adapter_task;    // the earlier task that trains it; empty: none does
   std::string dtype = "auto";  // auto | f32 | bf16 | f16, on GPUs also fp8
@@ -53,7 +53,7 @@ struct ModelSection {
   std::string place;  // file:line:column and key of the section
 
   // What can be opened before these tasks have run.
-  ModelSection stand_in() const;
+  ModelSection placeholder() const;
 };
 
 // How a run goes, not what it computes: never part of the results file: it is the same for any of these.

@@ -47,7 +47,7 @@ class ValueModel {
   ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts);
 
   const GuideParams& params() const { return config_.params; }
-  bool stands_in() const { return stands_in_; }
+  bool is_placeholder() const { return is_placeholder_; }
   // Ids from here on have no row in its table: they are nobody's candidates, and no prompt may have them.
   std::int64_t vocab_size() const { return checkpoint_.config().vocab_size; }
   std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
@@ -74,7 +74,7 @@ class ValueModel {
   const GuideConfig& config_;
   GuidedTexts texts_;
   int tp_size_;
-  bool stands_in_ = false;
+  bool is_placeholder_ = false;
   Checkpoint checkpoint_;
   OpenModel model_;
   std::uint64_t beside_reference_ = 0;

@@ -41,7 +41,7 @@ class JudgeReward {
   JudgeReward(const JudgeRewardConfig& config, const RunContext& context);
 
   // Until an earlier task has trained the judge, what that task starts from stands in.
-  bool stands_in() const { return stands_in_; }
+  bool is_placeholder() const { return is_placeholder_; }
   // model_sha256, tokenizer_sha256 and so on, and prompt_sha256, under names that begin with judge_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
   // As TaskJob::keep_weights(), of this model.
@@ -74,7 +74,7 @@ class JudgeReward {
                                                const std::string& where) const;
 
   const JudgeRewardConfig& config_;
-  bool stands_in_ = false;
+  bool is_placeholder_ = false;
   Checkpoint checkpoint_;
   OpenModel model_;
   const Tokenizer& tokenizer_;

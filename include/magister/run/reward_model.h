@@ -49,7 +49,7 @@ class RewardModel {
     names.push_back(model_.keep_weights(store, identity, "reward_"));
   }
   // Whether what the reward model's task starts from was opened in its place.
-  bool stands_in() const { return stands_in_; }
+  bool is_placeholder() const { return is_placeholder_; }
   // Whether all shards of a group compute it together, where they have the policy; else each CPU that asks does, alone.
   bool is_on_gpus() const { return model_.gpu.has_value(); }
   // Of a device where it stands beside the policy, by part.
@@ -67,7 +67,7 @@ class RewardModel {
   const DatasetConfig& dataset_;
   TokenizerIdentity writer_tokenizer_;
   std::uint64_t max_length_;
-  bool stands_in_ = false;
+  bool is_placeholder_ = false;
   Checkpoint checkpoint_;
   OpenModel model_;
   const Tokenizer* tokenizer_ = nullptr;

@@ -41,19 +41,19 @@ struct TaskInputs {
   const Dataset& dataset;
   int tp_size =
       1;  // of this rank's groups; where a job's have several sizes, the task is opened for each on every rank
-  int num_ranks = 1;            // of the job, or that are planned for
-  bool data_stands_in = false;  // see TaskData
+  int num_ranks = 1;                 // of the job, or that are planned for
+  bool data_is_placeholder = false;  // see TaskData
 };
 
-// Where a task's records come from. stands_in: from a task before it that has not run: these are that task's own records, of which only the
+// Where a task's records come from. is_placeholder: from a task before it that has not run: these are that task's own records, of which only the
 // number may mean something.
 struct TaskData {
   DatasetConfig config;
-  bool stands_in = false;
+  bool is_placeholder = false;
 };
 
 // The records of `dataset`, or where an earlier task makes one of its files and has not run, that task's records. Local.
-TaskData data_by_now(const DatasetConfig& dataset, const RunContext& context);
+TaskData available_data(const DatasetConfig& dataset, const RunContext& context);
 
 // The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
 struct PlanNumbers {
@@ -159,7 +159,7 @@ class Task {
                         std::make_move_iterator(names.end()));
   }
   // Throws Error(kConfig) for an earlier task that is not there. Local.
-  virtual TaskData data(const RunContext& context) const { return data_by_now(dataset_, context); }
+  virtual TaskData data(const RunContext& context) const { return available_data(dataset_, context); }
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
   enum class Head { kVocabulary, kLabels, kAny };
   virtual Head head() const { return Head::kVocabulary; }

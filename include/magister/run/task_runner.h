@@ -32,7 +32,7 @@ class TaskRunner {
   ~TaskRunner() = default;
 
   // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
-  bool awaits_earlier() const { return model_stands_in_ || data_.stands_in || job_->awaits_earlier(); }
+  bool awaits_earlier() const { return model_is_placeholder_ || data_.is_placeholder || job_->awaits_earlier(); }
   // The same on every rank; all of them where groups have unlike numbers.
   int ranks_a_group() const;
   int threads_per_shard() const { return group_ ? group_->threads_per_shard() : 0; }
@@ -80,7 +80,7 @@ class TaskRunner {
 
   Task& task_;
   RunContext context_;
-  bool model_stands_in_;
+  bool model_is_placeholder_;
   Checkpoint checkpoint_;
   Notes lengths_;
   LayoutConfig layout_;

@@ -53,7 +53,7 @@ class TextReward {
   std::vector<std::string> needed(const Record& record) const;
   RewardModel* model() const { return model_.get(); }  // null: a verifier or a judge
   // Whether a model that rewards is not there yet, and what its training starts from stands in.
-  bool stands_in() const;
+  bool is_placeholder() const;
   // Of the model that rewards, where there is one: what it adds to the identity, its memory by part, its place in the store. The first is collective
   // over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;

@@ -259,7 +259,7 @@ class Evaluate final : public Task {
         config_.scores_place, printable(first));
     const TaskData data = maker->data(context);
     return {data.config,
-            data.stands_in || !is_made(context, results_path_of(context, first, "score", config_.scores_place))};
+            data.is_placeholder || !is_made(context, results_path_of(context, first, "score", config_.scores_place))};
   }
   PassShape pass_shape(const PassLimits&) const override { return {}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {

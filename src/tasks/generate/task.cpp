@@ -26,7 +26,7 @@ class GenerateJob final : public TaskJob {
     if (value_) value_->keep_weights(store, identity, names);
     return names;
   }
-  bool awaits_earlier() const override { return value_ && value_->stands_in(); }
+  bool awaits_earlier() const override { return value_ && value_->is_placeholder(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {

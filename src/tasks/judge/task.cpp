@@ -107,7 +107,7 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
                    "{} names {}, whose verdicts are {}, and this task's are {} (they cannot be combined); give both "
                    "tasks one mode",
                    config_.panel_place, printable(name), verdicts, verdict_names(classes_));
-    if (inputs.data_stands_in) continue;
+    if (inputs.data_is_placeholder) continue;
     const std::optional<IndexRange> other = other_records_of(inputs.context, *judge, config_.dataset);
     const IndexRange own = inputs.dataset.records();
     MAGISTER_CHECK(!other || *other == own, ExitCode::kConfig,
@@ -115,7 +115,7 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
                    "texts would be counted together); give both tasks the same data, limit and slice",
                    config_.panel_place, printable(name), other->begin, other->end, own.begin, own.end);
   }
-  if (inputs.data_stands_in) return;
+  if (inputs.data_is_placeholder) return;
   if (writer != nullptr)
     check_answered_records(inputs.context, config_.answers_place, *writer, config_.dataset, inputs.dataset);
   prompts_.check_fields(inputs.dataset, !config_.answers.empty());

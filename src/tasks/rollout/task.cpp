@@ -22,7 +22,7 @@ class RolloutJob final : public TaskJob {
 
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
-  bool awaits_earlier() const override { return (value_ && value_->stands_in()) || reward_->stands_in(); }
+  bool awaits_earlier() const override { return (value_ && value_->is_placeholder()) || reward_->is_placeholder(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
@@ -91,7 +91,7 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
                                                        config_.length_place,
                                                        {tokenizer_.sha256(), tokenizer_.rules_sha256()}},
                                          inputs.context, inputs.model.gpu);
-  if (!inputs.data_stands_in) reward_->check_fields(inputs.dataset);
+  if (!inputs.data_is_placeholder) reward_->check_fields(inputs.dataset);
   if (rewards_on_gpus()) reference_.beside_bytes = sum_of(reward_->model()->memory(inputs.tp_size));
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(

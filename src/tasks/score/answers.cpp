@@ -12,7 +12,7 @@ namespace magister {
 
 ScoredAnswers::ScoredAnswers(const ScoreConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
   const Task* const maker = require_results(inputs.context, config.answers_place, config.answers, "generate");
-  if (maker != nullptr && !inputs.data_stands_in)
+  if (maker != nullptr && !inputs.data_is_placeholder)
     check_answered_records(inputs.context, config.answers_place, *maker, config.dataset, inputs.dataset);
 }
 

@@ -37,7 +37,7 @@ class TrainJob final : public TaskJob {
   }
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
-  bool awaits_earlier() const override { return awaits_held_out_ || (prompts_ && prompts_->reward().stands_in()); }
+  bool awaits_earlier() const override { return awaits_held_out_ || (prompts_ && prompts_->reward().is_placeholder()); }
   SampleRules rules() override;
   void check_samples(const SamplePlan& plan) const override;
   TaskResults results(const PlanNumbers& plan) const override;

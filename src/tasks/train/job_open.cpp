@@ -134,7 +134,8 @@ void TrainJob::check_head() const {
 // What is wrong with a record shows here, before a file is made and in `plan`, too.
 void TrainJob::open_held_out() {
   DatasetConfig dataset = config_.evaluate->dataset;
-  awaits_held_out_ = config_.distills ? !open_held_out_teacher(dataset) : data_by_now(dataset, context_).stands_in;
+  awaits_held_out_ =
+      config_.distills ? !open_held_out_teacher(dataset) : available_data(dataset, context_).is_placeholder;
   if (awaits_held_out_) return;
   held_out_.emplace(Dataset::open(context_.world, dataset));
   MAGISTER_CHECK(held_out_->records().size() > 0, ExitCode::kData,
@@ -192,9 +193,9 @@ StudentVocabulary TrainJob::student(bool has_text) {
 
 // Before the teacher's task has run its model tells whether the student fits.
 void TrainJob::open_teacher(const TaskInputs& inputs) {
-  if (inputs.data_stands_in) {
+  if (inputs.data_is_placeholder) {
     const Task& task = *require_results(context_, config_.teacher.place, config_.teacher.task, "teacher_logits");
-    Checkpoint teacher(task.model_section().stand_in());
+    Checkpoint teacher(task.model_section().placeholder());
     const bool has_text = task.dataset().tokens_field.empty();
     require_same_vocabulary(config_.teacher.place + ": " + teacher.path(),
                             static_cast<std::uint64_t>(teacher.config().vocab_size),
@@ -239,14 +240,14 @@ void TrainJob::check_rows(const std::string& place, const std::string& rows, boo
 void TrainJob::open_rollouts(const TaskInputs& inputs) {
   tokenizer_ = &checkpoint_.tokenizer();
   pad_token();  // reads what it reads before the identity is made
-  if (!inputs.data_stands_in) {
+  if (!inputs.data_is_placeholder) {
     values_ = std::make_unique<ValueEncoder>(config_.value, results_of(config_, context_), config_.batches.max_length,
                                              checkpoint_.tokenizer_identity());
     return;
   }
   const Task& task = *require_results(context_, config_.value.rollouts_place, config_.value.task, "rollout");
   check_rollouts(config_.value, task.record_texts(context_));
-  Checkpoint policy(task.model_section().stand_in());
+  Checkpoint policy(task.model_section().placeholder());
   MAGISTER_CHECK(same_tokenizer(policy.tokenizer_identity(), checkpoint_.tokenizer_identity()), ExitCode::kConfig,
                  "{} names {}, whose model has another tokenizer (its tokens mean other texts); name a model with the "
                  "same tokenizer",
