@@ -68,7 +68,7 @@ MUTATIONS = [
     Mutation("candidates-hide-the-reference", "src/engine/sampler.cpp", "(guided[i].offset - top)", "(guided[i].offset - 0 * top)", "test_engine_guide GuidedDistribution.*"),
     Mutation("counts-unknown-before-the-texts", "src/tasks/evaluate/task.cpp", "    check_method(name, scorer->record_texts(inputs.context));\n", "", "tests/end_to_end/needs_bad_input_test.py"),
     Mutation("answers-of-any-records", "src/run/record_answers.cpp", 'held ? faults_by_place(dataset, *held) : "";', 'held ? "" : "";', "tests/end_to_end/needs_bad_input_test.py"),
-    Mutation("last-tokens-are-not-told", "src/run/generator_shard.cpp", "  tell_written(true);\n", "", "tests/end_to_end/history_test.py History.test_written_tokens_are_told_apart_from_prompts"),
+    Mutation("last-tokens-are-not-told", "src/run/generator_shard.cpp", "  report_written(true);\n", "", "tests/end_to_end/history_test.py History.test_written_tokens_are_told_apart_from_prompts"),
     Mutation("config-without-a-stand-in", "src/run/earlier_tasks.cpp", " || no_config", "", "tests/end_to_end/random_start_test.py RandomStart.test_config_and_tokenizer_of_a_model_that_is_trained_before"),
     Mutation("judge-without-a-stand-in", "src/run/judge_reward.cpp", "available_model(config.model, context, is_placeholder_)", "config.model", "tests/end_to_end/rollout_test.py Rollout.test_a_judge_that_an_earlier_task_trains"),
     Mutation("histogram-beside-its-numbers", "src/engine/guide.cpp", "for (double& value : plain) value -= top;", "(void)top;", "test_engine_guide GuideOffset.*"),

@@ -20,9 +20,9 @@ namespace {
 
 ExitCode execute(Invocation& call) {
   const CommandLine& line = call.line;
-  const bool speaks = call.world.rank() == 0;
-  const auto print = [speaks](const std::string& text) {
-    if (speaks) say(text);
+  const bool is_root = call.world.rank() == 0;
+  const auto print = [is_root](const std::string& text) {
+    if (is_root) say(text);
     return ExitCode::kDone;
   };
   if (line.command == "--help") {

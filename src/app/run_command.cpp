@@ -87,7 +87,7 @@ void agree_on_signal(const Communicator& world, StopSign& stop) {
 }
 
 // For who started the job and does not know the run's folder: jobs/run-and-requeue.sh.
-void tell_stop(const std::string& reason) {
+void write_stop_reason(const std::string& reason) {
   const char* const path = std::getenv("MAGISTER_STOP_FILE");
   if (path == nullptr || *path == '\0') return;
   if (std::ofstream file(path); !(file << reason << std::endl))
@@ -149,7 +149,7 @@ ExitCode run_command(Invocation& call) {
   }
   if (code == ExitCode::kStopped) agree_on_signal(world, call.stop);
   if (code == ExitCode::kStopped && call.stop.raised()) log_info("{}: stopped by {}", config.name, call.stop.reason());
-  if (code == ExitCode::kStopped && world.rank() == 0) tell_stop(call.stop.reason());
+  if (code == ExitCode::kStopped && world.rank() == 0) write_stop_reason(call.stop.reason());
   const nlohmann::ordered_json peaks =
       gathered_peaks(world, static_cast<std::uint64_t>(world.rank()), peak_memory_of_process());
   log->event("end", {{"exit_code", static_cast<int>(code)},

@@ -147,8 +147,8 @@ void write_log(LogLevel level, bool once_for_world, const std::string& message) 
     const bool verbose = log.verbosity == Verbosity::kVerbose;
     if (level == LogLevel::kDebug && !verbose) return;
     if (log.rank_log) log.rank_log->log(spdlog_level(level), "{}", text);
-    const bool speaks = once_for_world ? log.world_rank == 0 : verbose || level == LogLevel::kError;
-    if (speaks && (log.verbosity != Verbosity::kQuiet || level >= LogLevel::kWarning))
+    const bool is_shown = once_for_world ? log.world_rank == 0 : verbose || level == LogLevel::kError;
+    if (is_shown && (log.verbosity != Verbosity::kQuiet || level >= LogLevel::kWarning))
       write_stderr(stderr_text(log, level, once_for_world, text));
   } catch (...) {
     // A message that cannot be formatted or stored must not end a run.

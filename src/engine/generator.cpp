@@ -23,7 +23,7 @@ struct Generator::InFlight {
   std::vector<Sequence*> texts;  // null: has ended while the pass was under way, its row is nobody's
   DrawnRows drawn;
   bool is_ahead = false;
-  bool is_nobodys() const {
+  bool all_finished() const {
     return std::all_of(texts.begin(), texts.end(), [](const Sequence* text) { return text == nullptr; });
   }
 };
@@ -279,7 +279,7 @@ void Generator::step() {
   Scheduler& scheduler = parts_->scheduler;
   if (scheduler.idle()) return;
   std::optional<InFlight> now = std::exchange(parts_->ahead, std::nullopt);
-  if (now && now->is_nobodys()) now.reset();
+  if (now && now->all_finished()) now.reset();
   if (now) {
     Scheduler::advance_ahead(now->texts);
     ++counts_.passes;

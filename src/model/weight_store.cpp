@@ -33,7 +33,7 @@ std::uint64_t WeightStore::bytes_on(int device) const {
 
 std::shared_ptr<const void> WeightStore::get(const std::string& checkpoint, const std::string& shard,
                                              const std::function<StoredWeights()>& load,
-                                             const std::function<void()>& alive) {
+                                             const std::function<void()>& heartbeat) {
   constexpr std::chrono::milliseconds kPause{20};
   const std::pair name(checkpoint, shard);
   std::promise<StoredWeights> promise;
@@ -50,7 +50,7 @@ std::shared_ptr<const void> WeightStore::get(const std::string& checkpoint, cons
       const std::shared_future<StoredWeights> another = loading->second;
       lock.unlock();
       while (another.wait_for(kPause) != std::future_status::ready) {
-        if (alive) alive();
+        if (heartbeat) heartbeat();
       }
       return another.get().weights;
     }

@@ -75,7 +75,7 @@ std::optional<TaskDispatcher::Team> TaskDispatcher::next(const std::optional<Tea
   return Team{static_cast<std::size_t>(start.task), world_.subset(ranks)};
 }
 
-void TaskDispatcher::tell(const Start& start) const {
+void TaskDispatcher::send_start(const Start& start) const {
   const std::vector<std::int32_t> groups(start.groups.begin(), start.groups.end());
   const StartMessage message{static_cast<std::int64_t>(start.task), static_cast<std::int64_t>(groups.size())};
   for (const int group : start.groups) {
@@ -110,7 +110,7 @@ void TaskDispatcher::serve() noexcept {
       const Decision decision = decide_(report);
       for (const Start& start : decision.starts) {
         for (const int group : start.groups) free[static_cast<std::size_t>(group)] = false;
-        tell(start);
+        send_start(start);
       }
       if (!decision.over) continue;
       for (int group = 0; group < num_groups_; ++group) {

@@ -76,23 +76,23 @@ void GeneratorShard::run_units() {
       in_flight_.texts_done += done;
     }
     in_flight_.tokens = generator_->counts().computed_tokens;
-    tell_written(false);
-    if (speaks_) base_.work.tell_in_flight(in_flight_);
+    report_written(false);
+    if (is_first_in_rank_) base_.work.report_in_flight(in_flight_);
   }
   if (value_) times_.add("the value model's passes", generator_->counts().guide_seconds);
-  tell_written(true);
+  report_written(true);
   drain();
 }
 
 // To all ranks, ten times a second: a text may take minutes, and passes of small models a tenth of a millisecond.
-void GeneratorShard::tell_written(bool last) {
+void GeneratorShard::report_written(bool last) {
   constexpr std::chrono::milliseconds kPause{100};
   const std::uint64_t written = generator_->counts().written_tokens;
   const auto now = std::chrono::steady_clock::now();
-  if (!writer_ || written == told_written_ || (!last && now < next_told_)) return;
-  base_.work.tickets.report_written(written - told_written_);
-  told_written_ = written;
-  next_told_ = now + kPause;
+  if (!writer_ || written == reported_written_ || (!last && now < next_report_)) return;
+  base_.work.tickets.report_written(written - reported_written_);
+  reported_written_ = written;
+  next_report_ = now + kPause;
 }
 
 // False when nothing is left. Collective over the group.
@@ -130,7 +130,7 @@ GeneratorShard::RecordPrompt GeneratorShard::prompt_of(const Unit& unit) const {
 void GeneratorShard::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   --units_held_;
   writer_->submit(unit, std::move(columns));
-  base_.work.tell();
+  base_.work.report_progress();
 }
 
 }  // namespace magister

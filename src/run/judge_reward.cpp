@@ -152,18 +152,19 @@ std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const std::string& nee
   return prompts;
 }
 
-JudgeReward::Loaded& JudgeReward::loaded(int num_threads, const std::function<void()>& alive) {
+JudgeReward::Loaded& JudgeReward::loaded(int num_threads, const std::function<void()>& heartbeat) {
   if (!loaded_) {
     loaded_ = std::make_shared<Loaded>(model_, num_threads, num_pages(), reader_, rules_,
-                                       alive ? LoadHook(alive) : LoadHook());
+                                       heartbeat ? LoadHook(heartbeat) : LoadHook());
   }
   return *loaded_;
 }
 
 std::vector<double> JudgeReward::grades(const std::string& needed, const std::vector<std::string>& texts,
-                                        const std::string& where, int num_threads, const std::function<void()>& alive) {
+                                        const std::string& where, int num_threads,
+                                        const std::function<void()>& heartbeat) {
   const c10::InferenceMode no_gradients;
-  Loaded& judge = loaded(num_threads, alive);
+  Loaded& judge = loaded(num_threads, heartbeat);
   judge.where = where;
   std::vector<JudgedPrompt> prompts;
   for (std::vector<TokenId>& prompt : prompts_of(needed, texts, where)) {
@@ -171,7 +172,7 @@ std::vector<double> JudgeReward::grades(const std::string& needed, const std::ve
     judge.generator.add(reader_.request(0, prompts.size() - 1, prompts.back()));
   }
   while (!judge.generator.idle()) {
-    if (alive) alive();
+    if (heartbeat) heartbeat();
     judge.generator.step();
     for (const Generation& answer : judge.generator.take_finished()) {
       JudgedPrompt& prompt = prompts[answer.sample];

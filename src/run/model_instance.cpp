@@ -30,11 +30,11 @@ bool ModelInstance::stop_agreed() const {
 
 Transformer ModelInstance::load_together(const char* phase,
                                          const std::function<Transformer(const LoadHook&)>& load) const {
-  hooks_.alive(phase);
+  hooks_.heartbeat(phase);
   std::optional<Transformer> model;
   try {
     model.emplace(load([&] {
-      hooks_.alive(phase);
+      hooks_.heartbeat(phase);
       fail_point("model.load.tensor");
       if (hooks_.stop_wanted()) throw Error(ExitCode::kStopped, "stopped");
     }));

@@ -54,12 +54,12 @@ std::string describe_rate(double read, double written) {
 
 }  // namespace
 
-Progress::Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live)
+Progress::Progress(std::string task, Total total, Total before, RunLog& log, bool is_root, bool live)
     : task_(std::move(task)),
       total_(total),
       before_(before),
       log_(log),
-      speaks_(speaks),
+      is_root_(is_root),
       live_(live),
       begin_(Clock::now()),
       last_line_(begin_),
@@ -98,8 +98,8 @@ std::string Progress::line(Total done, double seconds_since_start, const InFligh
 
 bool Progress::is_due() const {
   const auto since_last = Clock::now() - last_line_;
-  if (live_) return speaks_ && since_last >= kLiveInterval;
-  return speaks_ && since_last >= (verbosity() == Verbosity::kVerbose ? kVerboseInterval : kPlainInterval);
+  if (live_) return is_root_ && since_last >= kLiveInterval;
+  return is_root_ && since_last >= (verbosity() == Verbosity::kVerbose ? kVerboseInterval : kPlainInterval);
 }
 
 void Progress::update(Total done, const InFlight& in_flight, std::optional<SlowestRank> slowest) {
@@ -130,7 +130,7 @@ void Progress::update(Total done, const InFlight& in_flight, std::optional<Slowe
 }
 
 void Progress::end() {
-  if (speaks_ && live_) show_live_line("");
+  if (is_root_ && live_) show_live_line("");
 }
 
 void PhaseTimes::add(const std::string& phase, double seconds) {

@@ -132,7 +132,7 @@ Rewarder::Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& po
 
 // Texts of one prompt share its tokens, and a row has the same bits whatever it is computed with.
 std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vector<WrittenText>& texts,
-                                      const std::string& where, const std::function<void()>& alive) {
+                                      const std::string& where, const std::function<void()>& heartbeat) {
   const c10::InferenceMode no_gradients;
   std::vector<std::vector<TokenId>> sequences;
   std::vector<std::int64_t> lengths;
@@ -142,7 +142,7 @@ std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vect
   }
   std::vector<double> rewards;
   passes_.run(lengths, [&](IndexRange range) {
-    if (alive) alive();
+    if (heartbeat) heartbeat();
     const auto at = [&](std::uint64_t i) { return sequences.begin() + static_cast<std::ptrdiff_t>(i); };
     const at::Tensor logits_S1 = classifier_logits(model_, {at(range.begin), at(range.end)}, true);
     for (std::int64_t s = 0; s < logits_S1.size(0); ++s) rewards.push_back(logits_S1[s][0].item<double>());

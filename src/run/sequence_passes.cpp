@@ -46,7 +46,7 @@ bool SequencePasses::run(const std::vector<std::int64_t>& lengths, IndexRange ra
         "max_length, use larger groups or a quantization",
         tokens, problem);
     most_tokens_ = tokens / 2;
-    if (speaks_)
+    if (is_root_)
       log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", tokens,
                   most_tokens_);
   }

@@ -8,10 +8,10 @@ namespace magister {
 ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
     : base_(run),
       place_(place),
-      speaks_(place.first && place.group == 0),
+      is_first_in_rank_(place.first && place.group == 0),
       instance_(run.model, std::move(group), run.group.threads_per_shard(),
                 {[this](const char* phase) { watch(phase); }, run.stop_wanted}),
-      times_(speaks_ ? run.times : own_times_),
+      times_(is_first_in_rank_ ? run.times : own_times_),
       group_(instance_.group()),
       pool_(instance_.pool()),
       model_(load()) {
@@ -73,7 +73,7 @@ void ShardModel::drain() {
   if (writer_) {
     watch("write the last unit");
     writer_->drain([this] { watch("write the last unit"); });
-    base_.work.tell();
+    base_.work.report_progress();
     times_.add("write", writer_->write_seconds());
     times_.add("wait for write", writer_->wait_seconds());
   }
@@ -97,12 +97,12 @@ void run_units_of_one_thread(const ModelRun& run,
       columns = columns_of(unit);
     }
     writer.submit(unit, std::move(columns));
-    run.work.tell();
+    run.work.report_progress();
   }
-  const auto alive = [&run] { run.work.watchdog.enter("write the last unit"); };
-  alive();
-  writer.drain(alive);
-  run.work.tell();
+  const auto heartbeat = [&run] { run.work.watchdog.enter("write the last unit"); };
+  heartbeat();
+  writer.drain(heartbeat);
+  run.work.report_progress();
   run.times.add("write", writer.write_seconds());
   run.times.add("wait for write", writer.wait_seconds());
   run.work.watchdog.leave();

@@ -159,7 +159,7 @@ ResultsFile TaskRunner::resume(const Attributes& expected) {
 
 namespace {
 
-void tell_of_samples(const std::string& task, const SamplePlan& plan, const SampleRules& rules) {
+void log_samples(const std::string& task, const SamplePlan& plan, const SampleRules& rules) {
   if (plan.num_cut > 0) {
     log_info("{}: {} records are longer than max_length {} and were {}", task, plan.num_cut, rules.max_length,
              rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
@@ -185,7 +185,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   };
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times_, "create the file");
-  tell_of_samples(task_.name(), plan, rules);
+  log_samples(task_.name(), plan, rules);
   // What cannot be done leaves no file behind, which another experiment would find in its way.
   job_->check_samples(plan);
   check_memory(numbers_of(plan));
@@ -239,7 +239,7 @@ void TaskRunner::keep_weights(WeightStore& store, const Attributes& expected, nl
   }
   if (task_.model_section().quantization_loss > 0) store.keep_only(names);
   if (task_.runs_model() && !checkpoint_.section().none) names.push_back(model_.keep_weights(store, expected, ""));
-  log_fields["weights_kept"] = model_.kept.are_there();
+  log_fields["weights_kept"] = model_.kept.is_cached();
   store.keep_only(std::move(names));
 }
 

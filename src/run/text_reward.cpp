@@ -91,19 +91,19 @@ std::vector<std::string> TextReward::needed(const Record& record) const {
 }
 
 TextRewards TextReward::rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
-                                const std::string& where, int num_threads, const std::function<void()>& alive) {
+                                const std::string& where, int num_threads, const std::function<void()>& heartbeat) {
   if (model_) {
     if (!alone_) {
       group_ = make_single_process_group();
       pool_ = std::make_unique<ThreadPool>(num_threads);
       alone_.emplace(*model_, *group_, *pool_);
     }
-    return {alone_->rewards(needed.at(0), texts, where, alive), {}};
+    return {alone_->rewards(needed.at(0), texts, where, heartbeat), {}};
   }
   if (judge_) {
     std::vector<std::string> answers;
     for (const WrittenText& text : texts) answers.push_back(text.text);
-    return {judge_->grades(needed.at(0), answers, where, num_threads, alive), {}};
+    return {judge_->grades(needed.at(0), answers, where, num_threads, heartbeat), {}};
   }
   TextRewards rewards;
   for (const WrittenText& text : texts) {

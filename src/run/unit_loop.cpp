@@ -28,14 +28,14 @@ void make_watchdogs(std::deque<Watchdog>& watchdogs, const RunContext& context, 
 
 // Waits until every rank has ended its work. As long as one of them shows a sign of life nobody is stuck, however long its unit
 // takes; and a stop that only this rank was told of reaches the others.
-void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdog, const std::function<void()>& tell) {
+void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdog, const std::function<void()>& report_progress) {
   constexpr std::chrono::milliseconds kPause{100};
   const PhaseTimes::Span span(loop.times, "wait for other ranks");
   watchdog.enter(kWaiting);
   std::uint64_t seen = 0;
   auto next_look = std::chrono::steady_clock::now();
   loop.context.world.wait_for_all([&] {
-    tell();
+    report_progress();
     const auto now = std::chrono::steady_clock::now();
     if (now < next_look) return;
     next_look = now + kPause;
@@ -196,8 +196,8 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   const auto begin = std::chrono::steady_clock::now();
   RunContext& context = loop.context;
   const std::uint64_t num_pending = loop.file.pending_units().size();
-  const bool speaks = context.world.rank() == 0;
-  const std::uint64_t tokens_left = speaks ? loop.file.pending_rows() : 0;
+  const bool is_root = context.world.rank() == 0;
+  const std::uint64_t tokens_left = is_root ? loop.file.pending_rows() : 0;
   nlohmann::ordered_json fields = {
       {"task", loop.task}, {"ranks", context.world.size()}, {"groups", loop.group.num_groups()}};
   fields.update(size_fields(loop.group));
@@ -213,40 +213,40 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   std::deque<Watchdog> watchdogs;  // they end before the tickets, which they ask
   make_watchdogs(watchdogs, context, loop.group.groups_here());
   Watchdog& watchdog = watchdogs.front();
-  Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
+  Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, is_root, stderr_is_terminal());
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
   const std::vector<int> sizes = sizes_of(loop.group);
   InFlight in_flight;
   StepsDone steps;
-  std::mutex telling, one_group;
-  const std::function<void()> tell = [&] {
-    if (!speaks) return;
-    const std::unique_lock lock(telling, std::try_to_lock);
+  std::mutex reporting, one_group;
+  const std::function<void()> report_progress = [&] {
+    if (!is_root) return;
+    const std::unique_lock lock(reporting, std::try_to_lock);
     if (!lock || !progress.is_due()) return;
     const UnitTickets::Progress done = tickets.progress();
     progress.update({done.units_done, done.tokens_done, done.tokens_written}, in_flight,
                     slowest_rank(tickets, done.units_done, tokens_left, leaders, sizes, loop.group.shares()));
   };
-  const std::function<void(const InFlight&)> tell_in_flight = [&](const InFlight& now) {
+  const std::function<void(const InFlight&)> report_in_flight = [&](const InFlight& now) {
     {
-      const std::lock_guard lock(telling);
+      const std::lock_guard lock(reporting);
       in_flight = now;
       in_flight.groups = static_cast<std::uint64_t>(loop.group.num_groups());
     }
-    tell();
+    report_progress();
   };
   try {
-    work({tickets, watchdog, tell, tell_in_flight, watchdogs, one_group, steps});
+    work({tickets, watchdog, report_progress, report_in_flight, watchdogs, one_group, steps});
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) throw;
     tickets.request_stop();
   }
   const double own_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (Watchdog& one : watchdogs) one.leave();
-  wait_for_the_others(loop, tickets, watchdog, tell);
+  wait_for_the_others(loop, tickets, watchdog, report_progress);
   const UnitTickets::Progress done = tickets.progress();
   Computed computed{done.tokens_done, done.tokens_written, 0, leaders,
-                    speaks ? tickets.tokens_by_group() : std::vector<std::uint64_t>()};
+                    is_root ? tickets.tokens_by_group() : std::vector<std::uint64_t>()};
   tickets.free();
   watchdog.leave();
   progress.end();

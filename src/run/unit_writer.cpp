@@ -108,14 +108,14 @@ void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   changed_.notify_all();
 }
 
-void UnitWriter::drain(const std::function<void()>& alive) {
+void UnitWriter::drain(const std::function<void()>& heartbeat) {
   const auto unfinished = [this] {
     const std::lock_guard lock(mutex_);
     return unfinished_;
   };
   for (std::size_t left = unfinished(); left > 0; left = unfinished()) {
     wait([&] { return unfinished_ < left; });
-    if (alive) alive();
+    if (heartbeat) heartbeat();
   }
   wait([] { return true; });
 }

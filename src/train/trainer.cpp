@@ -129,7 +129,7 @@ Trainer::Losses Trainer::losses_of_objective() const {
   return &Trainer::token_losses;
 }
 
-std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, const std::function<void()>& alive) {
+std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, const std::function<void()>& heartbeat) {
   std::vector<HeldOutSums> all(batches.size());
   send_weights();
   pass_pool().run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
@@ -137,7 +137,7 @@ std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, co
     // Recomputing means that no graph is kept.
     const Outcome outcome = (this->*losses_of_objective())(batches[i], pass_of(batches[i], true), 1.0, nullptr);
     all[i] = {outcome.loss, outcome.rewards};
-    if (alive) alive();
+    if (heartbeat) heartbeat();
   });
   return all;
 }
@@ -266,8 +266,8 @@ Trainer::Outcome Trainer::value_losses(const MicroBatch& batch, const TrunkPass&
 }
 
 std::vector<std::vector<double>> Trainer::sequence_logprobs(std::span<const MicroBatch> batches,
-                                                            const std::function<void()>& alive) {
-  const std::vector<at::Tensor> logprobs = label_logprobs(batches, false, alive);
+                                                            const std::function<void()>& heartbeat) {
+  const std::vector<at::Tensor> logprobs = label_logprobs(batches, false, heartbeat);
   std::vector<std::vector<double>> all(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) {
     for (const SequenceSum& sum : sums_of(batches[i], logprobs[i])) all[i].push_back(sum.logprob);
@@ -299,7 +299,7 @@ std::uint64_t num_pairs(std::span<const MicroBatch> batches) {
 }  // namespace
 
 StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<const MicroBatch> own,
-                                  at::Tensor& gradient, const std::function<void()>& alive) {
+                                  at::Tensor& gradient, const std::function<void()>& heartbeat) {
   const IndexRange range = micro_batches_of(num_micro_batches, world_.rank(), world_.size());
   MAGISTER_ASSERT(own.size() == range.size());
   StepResult result;
@@ -326,7 +326,7 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
     MicroGradient micro_gradient(trained(), tree, range.begin + i, sums_device(), copies);
     outcomes[i] = run_within_memory(own[i], scale, micro_gradient);
     micro_gradient.finish();
-    if (alive) alive();
+    if (heartbeat) heartbeat();
   });
   at::Tensor sum = tree.finish();
   const std::vector<Outcome> all = gathered(world_, outcomes);
@@ -346,9 +346,9 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
 }
 
 StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, double lr,
-                         const std::function<void()>& alive) {
+                         const std::function<void()>& heartbeat) {
   at::Tensor gradient;
-  StepResult result = differentiate(num_micro_batches, own, gradient, alive);
+  StepResult result = differentiate(num_micro_batches, own, gradient, heartbeat);
   result.grad_norm = gradient.defined() ? norm_of(gradient) : std::nan("");
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) return result;

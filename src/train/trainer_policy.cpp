@@ -50,7 +50,7 @@ Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass
 }
 
 std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
-                                                const std::function<void()>& alive) {
+                                                const std::function<void()>& heartbeat) {
   std::vector<at::Tensor> all(batches.size());
   send_weights();
   at::Tensor model = model_weights();
@@ -71,7 +71,7 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
     const at::Tensor head_VD = layout_.view(model, layout_.head());
     all[static_cast<std::size_t>(index)] =
         head_loss(pass.hidden_TD(), head_VD, batch.targets, options, 1.0, none).label_logprob_T;
-    if (alive) alive();
+    if (heartbeat) heartbeat();
   });
   return all;
 }

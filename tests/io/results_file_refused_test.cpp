@@ -21,28 +21,28 @@ namespace results_file_refused_test {
 TEST_F(ResultsFileTest, OtherThingsInThePlaceOfTheFile) {
   for (const char* suffix : {"", ".partial"}) {
     const std::string place = path_ + suffix;
-    if (speaks()) fs::create_directory(place);
+    if (is_root()) fs::create_directory(place);
     world_.barrier();
     expect_refusal(ExitCode::kInputOutput, "is a folder",
                    [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
-    if (speaks()) {
+    if (is_root()) {
       fs::remove(place);
       fs::create_symlink(folder_ / "elsewhere.h5", place);
     }
     world_.barrier();
     expect_refusal(ExitCode::kInputOutput, "symbolic link",
                    [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
-    if (speaks()) {
+    if (is_root()) {
       fs::remove(place);
       ASSERT_EQ(::mkfifo(place.c_str(), 0600), 0);
     }
     world_.barrier();
     expect_refusal(ExitCode::kInputOutput, "no regular file",
                    [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
-    if (speaks()) fs::remove(place);
+    if (is_root()) fs::remove(place);
     world_.barrier();
   }
-  if (speaks()) fs::create_symlink(folder_ / "elsewhere.h5", path_ + ".creating");
+  if (is_root()) fs::create_symlink(folder_ / "elsewhere.h5", path_ + ".creating");
   world_.barrier();
   expect_refusal(ExitCode::kInputOutput, "symbolic link",
                  [&](const Communicator& alone) { ResultsFile::create(alone, path_, small_spec()); });
@@ -52,10 +52,10 @@ TEST_F(ResultsFileTest, OtherThingsInThePlaceOfTheFile) {
 TEST_F(ResultsFileTest, CompleteNeverReplacesAFile) {
   ResultsFile file = create();
   fill_pending(file);
-  if (speaks()) std::ofstream(path_) << "of somebody else";
+  if (is_root()) std::ofstream(path_) << "of somebody else";
   world_.barrier();
   expect_refusal(ExitCode::kInputOutput, "never overwritten", [&](const Communicator& alone) { file.complete(alone); });
-  if (speaks()) {
+  if (is_root()) {
     EXPECT_EQ(bytes_of(path_), "of somebody else");
   }
 }
@@ -78,7 +78,7 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
   std::uint64_t offsets_at = 0, flags_at = 0, layout_at = 0;
   {
     ResultsFile file = create();
-    if (speaks()) {  // where the columns stand, found by their bytes
+    if (is_root()) {  // where the columns stand, found by their bytes
       const std::string bytes = bytes_of(path_ + ".partial");
       const std::uint64_t offsets[] = {0, 3, 3, 5, 9, 9, 10}, begins[] = {0, 2, 4, 6};
       offsets_at = bytes.find(std::string(reinterpret_cast<const char*>(offsets), sizeof offsets));
@@ -88,9 +88,9 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
       ASSERT_NE(layout_at, std::string::npos);
     }
   }
-  const std::string good = speaks() ? bytes_of(path_ + ".partial") : "";
+  const std::string good = is_root() ? bytes_of(path_ + ".partial") : "";
   const auto with = [&](std::uint64_t at, char value, const std::string& words) {
-    if (speaks()) {
+    if (is_root()) {
       std::string bad = good;
       bad[at] = value;
       std::ofstream(path_ + ".partial", std::ios::binary) << bad;
@@ -104,11 +104,11 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
   with(flags_at, 7, "unit 0 has the done flag 7");
   with(layout_at, 'x', "are not those the file was made with (layout_sha256)");
   for (const std::size_t length : {good.size() - 1, good.size() / 2, std::size_t{100}, std::size_t{0}}) {
-    if (speaks()) std::ofstream(path_ + ".partial", std::ios::binary) << good.substr(0, length);
+    if (is_root()) std::ofstream(path_ + ".partial", std::ios::binary) << good.substr(0, length);
     world_.barrier();
     expect_resume_refused(path_ + ".partial");
   }
-  if (speaks()) std::ofstream(path_ + ".partial", std::ios::binary) << good;
+  if (is_root()) std::ofstream(path_ + ".partial", std::ios::binary) << good;
   world_.barrier();
   EXPECT_EQ(ResultsFile::resume(world_, path_, kIdentity).pending_units().size(), 3u);
 }
@@ -136,7 +136,7 @@ TEST_F(ResultsFileTest, LockIsGoneAfterItsLastHolder) {
 }
 
 TEST_F(ResultsFileTest, LockTakesOverFromTheDead) {
-  if (speaks()) {
+  if (is_root()) {
     std::ofstream(path_ + ".lock") << R"({"host": "elsewhere", "pid": 1, "since": "yesterday"})";
   }
   world_.barrier();
@@ -148,7 +148,7 @@ TEST_F(ResultsFileTest, LockTakesOverFromTheDead) {
 
 TEST_F(ResultsFileTest, LockFileWithoutSense) {
   for (const char* text : {"", "{", "[1]", R"({"pid": "x"})", R"({"pid": -1, "launcher": 18446744073709551615})"}) {
-    if (!speaks()) continue;
+    if (!is_root()) continue;
     const int holder = ::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT, 0600);
     ASSERT_EQ(::ftruncate(holder, 0), 0);
     ASSERT_EQ(::pwrite(holder, text, std::strlen(text), 0), static_cast<ssize_t>(std::strlen(text)));

@@ -40,7 +40,7 @@ TEST_F(ResultsFileTest, FromNothingToComplete) {
 
 TEST_F(ResultsFileTest, ChecksumCoversTheUnitsBytesInTheOrderOfTheSpec) {
   ResultsFile file = create();
-  if (speaks()) {
+  if (is_root()) {
     const Unit unit = file.unit(2);  // samples 4 and 5, row 9
     fill(file, unit);
     file.commit(unit);
@@ -62,12 +62,12 @@ TEST_F(ResultsFileTest, ResumeKeepsWhatIsCommittedAndGivesTheSameBytes) {
     fill_pending(file);
     file.complete(world_);
   }
-  const std::string whole = speaks() ? sha256_hex(bytes_of(path_)) : "";
-  if (speaks()) fs::remove(path_);
+  const std::string whole = is_root() ? sha256_hex(bytes_of(path_)) : "";
+  if (is_root()) fs::remove(path_);
   world_.barrier();
   {
     ResultsFile file = create();
-    if (speaks()) {
+    if (is_root()) {
       // Unit 0 is computed but not committed: it is pending again. Unit 2 is committed.
       fill(file, file.unit(0));
       fill(file, file.unit(2));
@@ -80,7 +80,7 @@ TEST_F(ResultsFileTest, ResumeKeepsWhatIsCommittedAndGivesTheSameBytes) {
   EXPECT_EQ(list_of(file.pending_units()), (std::vector<std::uint64_t>{0, 1}));
   fill_pending(file);
   file.complete(world_);
-  if (speaks()) {
+  if (is_root()) {
     EXPECT_EQ(sha256_hex(bytes_of(path_)), whole);
   }
 }
@@ -92,7 +92,7 @@ TEST_F(ResultsFileTest, NothingToDoIsAFileToo) {
   spec.attributes = kIdentity;
   {
     ResultsFile file = ResultsFile::create(world_, path_, spec);
-    if (speaks()) {
+    if (is_root()) {
       put<std::uint64_t>(file, "/samples/offset", 0, {0});
       put<std::uint64_t>(file, "/commit/unit_begin", 0, {0});
     }
@@ -112,7 +112,7 @@ TEST_F(ResultsFileTest, AHoleIsNeverComplete) {
 }
 
 TEST_F(ResultsFileTest, AStaleCreatingFileIsThrownAway) {
-  if (speaks()) std::ofstream(path_ + ".creating") << "of a run that died";
+  if (is_root()) std::ofstream(path_ + ".creating") << "of a run that died";
   world_.barrier();
   EXPECT_EQ(ResultsFile::state_on_disk(path_), ResultsFile::State::kAbsent);
   const ResultsFile file = create();
@@ -129,7 +129,7 @@ TEST_F(ResultsFileTest, ModeIs0640AsFarAsTheUmaskAllows) {
   ASSERT_EQ(::stat((path_ + ".partial").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   world_.barrier();
-  if (speaks()) fs::remove(path_ + ".partial");
+  if (is_root()) fs::remove(path_ + ".partial");
   world_.barrier();
   const mode_t second = ::umask(0);
   {
@@ -186,7 +186,7 @@ TEST_F(ResultsFileTest, ALongExperimentHasRoom) {
     expected.emplace_back("experiment", text);
     EXPECT_EQ(ResultsFile::resume(world_, path_, expected).pending_units().size(), 3u) << length;
     world_.barrier();
-    if (speaks()) fs::remove(path_ + ".partial");
+    if (is_root()) fs::remove(path_ + ".partial");
     world_.barrier();
   }
   // Every other attribute is of this program's making.
@@ -235,7 +235,7 @@ TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
   auto file = std::make_unique<ResultsFile>(create());
   for (int leaver = 0; leaver <= world_.size(); ++leaver) {
     const int expected = leaver == world_.size() ? 0 : EAGAIN;
-    if (speaks()) {
+    if (is_root()) {
       EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), expected) << leaver << " ranks have left";
     }
     world_.barrier();
@@ -247,7 +247,7 @@ TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
   }
   file = std::make_unique<ResultsFile>(ResultsFile::resume(world_, path_, kIdentity));
   world_.barrier();
-  if (speaks()) {
+  if (is_root()) {
     EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), EAGAIN) << "after a restart";
   }
   world_.barrier();

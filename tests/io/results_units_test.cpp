@@ -41,7 +41,7 @@ TEST_F(ResultsFileTest, ChecksumsOfManyUnitsAreThoseOfEach) {
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 2654435761u >> 3);
   {
     ResultsFile file = ResultsFile::create(world_, path_, spec);
-    if (speaks()) {
+    if (is_root()) {
       put(file, "/samples/offset", 0, offset);
       put(file, "/commit/unit_begin", 0, begin);
       put(file, "/tokens/id", 0, ids);
@@ -69,14 +69,14 @@ TEST_F(ResultsFileTest, CommittedUnitsThatChangedAreMadeAgain) {
     fill_pending(file);
     file.complete(world_);
   }
-  const std::string whole = speaks() ? sha256_hex(bytes_of(path_)) : "";
-  if (speaks()) fs::remove(path_);
+  const std::string whole = is_root() ? sha256_hex(bytes_of(path_)) : "";
+  if (is_root()) fs::remove(path_);
   world_.barrier();
   // A row, a checksum, a flag.
   for (const char* changed : {"/values/byte", "/commit/crc32c", "/commit/done"}) {
     {
       ResultsFile file = create(spec);
-      if (speaks()) {
+      if (is_root()) {
         for (const std::uint64_t unit : {0, 2}) {
           fill(file, file.unit(unit));
           file.commit(file.unit(unit));
@@ -94,14 +94,14 @@ TEST_F(ResultsFileTest, CommittedUnitsThatChangedAreMadeAgain) {
       EXPECT_EQ(list_of(file.pending_units()),
                 (flag ? std::vector<std::uint64_t>{1} : std::vector<std::uint64_t>{1, 2}))
           << changed;
-      if (speaks()) {
+      if (is_root()) {
         EXPECT_EQ(ResultsFile::unit_counts(path_ + ".partial").done, flag ? 2u : 1u) << changed;
       }
       world_.barrier();  // the counts were read before any rank commits again
       fill_pending(file);
       file.complete(world_);
     }
-    if (speaks()) {
+    if (is_root()) {
       EXPECT_EQ(sha256_hex(bytes_of(path_)), whole) << changed;
       fs::remove(path_);
     }
@@ -125,7 +125,7 @@ TEST_F(ResultsFileTest, ChangedInputsAreRefusedByTheirUnit) {
   const auto with = [&](const ResultsSpec& spec, std::uint64_t row, const std::function<void()>& expectation) {
     {
       ResultsFile file = create(spec);
-      if (speaks()) {
+      if (is_root()) {
         fill(file, file.unit(2));
         file.commit(file.unit(2));
         put<std::int32_t>(file, "/tokens/id", row, {100});
@@ -133,7 +133,7 @@ TEST_F(ResultsFileTest, ChangedInputsAreRefusedByTheirUnit) {
       world_.barrier();
     }
     expectation();
-    if (speaks()) fs::remove(path_ + ".partial");
+    if (is_root()) fs::remove(path_ + ".partial");
     world_.barrier();
   };
   const ResultsSpec checked = spec_with_input_checksums(), of_an_older_version = small_spec();

@@ -59,19 +59,19 @@ class ResultsFileTest : public testing::Test {
     world_.broadcast(name, 0);
     folder_ = name;
     path_ = (folder_ / "x.h5").string();
-    if (speaks()) fs::create_directories(folder_);
+    if (is_root()) fs::create_directories(folder_);
     world_.barrier();
   }
   void TearDown() override {
     world_.barrier();
-    if (speaks()) fs::remove_all(folder_);
+    if (is_root()) fs::remove_all(folder_);
     world_.barrier();
   }
-  bool speaks() const { return world_.rank() == 0; }
+  bool is_root() const { return world_.rank() == 0; }
 
   ResultsFile create(const ResultsSpec& spec = small_spec()) {
     ResultsFile file = ResultsFile::create(world_, path_, spec);
-    if (speaks()) {
+    if (is_root()) {
       put<std::uint64_t>(file, "/samples/offset", 0, {0, 3, 3, 5, 9, 9, 10});
       put<std::uint64_t>(file, "/commit/unit_begin", 0, {0, 2, 4, 6});
       put<std::int32_t>(file, "/tokens/id", 0, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
@@ -107,7 +107,7 @@ class ResultsFileTest : public testing::Test {
   // On rank 0, where the work of checking is done; a Communicator alone keeps the others out of it.
   void expect_refusal(ExitCode code, const std::string& words,
                       const std::function<void(const Communicator&)>& call) const {
-    if (speaks()) {
+    if (is_root()) {
       const Communicator alone;
       try {
         call(alone);
@@ -120,9 +120,9 @@ class ResultsFileTest : public testing::Test {
     world_.barrier();
   }
   void expect_resume_refused(const std::string& words, ExitCode code = ExitCode::kData) const {
-    const std::string before = speaks() ? bytes_of(path_ + ".partial") : "";
+    const std::string before = is_root() ? bytes_of(path_ + ".partial") : "";
     expect_refusal(code, words, [&](const Communicator& alone) { ResultsFile::resume(alone, path_, kIdentity); });
-    if (speaks()) {
+    if (is_root()) {
       EXPECT_EQ(bytes_of(path_ + ".partial"), before) << "it is never overwritten";
     }
   }

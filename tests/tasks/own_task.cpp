@@ -30,7 +30,7 @@ class NormShard final : public ShardModel {
       if (!writer_) continue;
       const auto* bytes = static_cast<const std::byte*>(norm_T.const_data_ptr());
       writer_->submit(unit, {{"/norm/l2", {bytes, bytes + norm_T.nbytes()}}});
-      base_.work.tell();
+      base_.work.report_progress();
     }
     drain();
   }

@@ -33,10 +33,11 @@ class WeightStore {
 
   // The shard that `load` makes, or made before; of a checkpoint that is not kept it is the caller's alone. checkpoint: what decides the
   // numbers, so the file's content and the type; shard: what else decides the memory. From any thread: several may load different shards
-  // at once, and who asks for one that another loads waits for it, so `load` holds no collective where two groups have one shard. alive:
+  // at once, and who asks for one that another loads waits for it, so `load` holds no collective where two groups have one shard. heartbeat:
   // called every 20 ms of such a wait; may throw. What `load` throws all get that wait for it.
   std::shared_ptr<const void> get(const std::string& checkpoint, const std::string& shard,
-                                  const std::function<StoredWeights()>& load, const std::function<void()>& alive = {});
+                                  const std::function<StoredWeights()>& load,
+                                  const std::function<void()>& heartbeat = {});
 
  private:
   std::uint64_t bytes_on(int device) const;
@@ -53,12 +54,12 @@ struct KeptWeights {
   WeightStore* store = nullptr;
   std::string checkpoint;
 
-  bool are_there() const { return store != nullptr && store->has(checkpoint); }
+  bool is_cached() const { return store != nullptr && store->has(checkpoint); }
   // As WeightStore::get(). Weights: what `shard` says.
   template <typename Weights>
   std::shared_ptr<const Weights> get(const std::string& shard, const std::function<StoredWeights()>& load,
-                                     const std::function<void()>& alive = {}) const {
-    return std::static_pointer_cast<const Weights>(store != nullptr ? store->get(checkpoint, shard, load, alive)
+                                     const std::function<void()>& heartbeat = {}) const {
+    return std::static_pointer_cast<const Weights>(store != nullptr ? store->get(checkpoint, shard, load, heartbeat)
                                                                     : load().weights);
   }
 };

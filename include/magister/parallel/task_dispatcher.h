@@ -52,7 +52,7 @@ class TaskDispatcher {
 
  private:
   void serve() noexcept;
-  void tell(const Start& start) const;
+  void send_start(const Start& start) const;
   int first_rank(int group) const { return group * ranks_a_group_; }
 
   const Communicator& world_;

@@ -76,7 +76,7 @@ class GeneratorShard : public ShardModel {
 
  private:
   bool fill();
-  void tell_written(bool last);
+  void report_written(bool last);
 
   std::uint64_t room_ = 0;
   std::uint64_t under_way_ = 0;   // sequences
@@ -84,8 +84,8 @@ class GeneratorShard : public ShardModel {
   bool holds_its_share_ = false;  // until one of its texts is done
   bool exhausted_ = false;        // no unit is left to draw
   InFlight in_flight_;
-  std::uint64_t told_written_ = 0;  // tokens
-  std::chrono::steady_clock::time_point next_told_{};
+  std::uint64_t reported_written_ = 0;  // tokens
+  std::chrono::steady_clock::time_point next_report_{};
 };
 
 }  // namespace magister

@@ -56,11 +56,11 @@ class JudgeReward {
   std::string needed(const Record& record) const;
   // Of each text, as the field `answer`: the expected score of a rubric, else the probability of the mode's first verdict among all of them; the mean
   // over several prompts. A reply without a verdict has the worst grade. needed: of the record; where: the record, for messages; the
-  // judge is loaded with the first ones; alive: called before every pass. Throws Error(kData) for a prompt that is too long. Local, one thread
+  // judge is loaded with the first ones; heartbeat: called before every pass. Throws Error(kData) for a prompt that is too long. Local, one thread
   // at a time; a grade has the same bits whatever is graded with it. Once, when most of the first prompts leave their verdicts less than low_mass of
   // the probability, a warning says so: such a grade means little, and no summary counts it.
   std::vector<double> grades(const std::string& needed, const std::vector<std::string>& texts, const std::string& where,
-                             int num_threads, const std::function<void()>& alive);
+                             int num_threads, const std::function<void()>& heartbeat);
 
  private:
   // Loaded, and asked; defined with its functions.
@@ -69,7 +69,7 @@ class JudgeReward {
   void check_head() const;
   PassShape pass() const;
   std::int64_t num_pages() const;
-  Loaded& loaded(int num_threads, const std::function<void()>& alive);
+  Loaded& loaded(int num_threads, const std::function<void()>& heartbeat);
   std::vector<std::vector<TokenId>> prompts_of(const std::string& needed, const std::vector<std::string>& texts,
                                                const std::string& where) const;
 

@@ -17,7 +17,7 @@ namespace magister {
 class ModelInstance {
  public:
   struct Hooks {
-    std::function<void(const char* phase)> alive;  // a sign of life, between two tensors
+    std::function<void(const char* phase)> heartbeat;  // a sign of life, between two tensors
     StopPoll stop_wanted;
   };
 
@@ -40,7 +40,7 @@ class ModelInstance {
   // Whether the job should stop, the same on every shard. Collective over the group.
   bool stop_agreed() const;
   // A sign of life.
-  void alive(const char* phase) const { hooks_.alive(phase); }
+  void heartbeat(const char* phase) const { hooks_.heartbeat(phase); }
 
  private:
   Transformer load_together(const char* phase, const std::function<Transformer(const LoadHook&)>& load) const;

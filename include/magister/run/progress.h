@@ -40,8 +40,8 @@ class Progress {
     std::uint64_t written = 0;  // tokens of texts in this run, of units that are not committed yet, too
   };
   // `before`: what an earlier run committed; it counts as done and not into tokens/s. Only one rank makes one that
-  // speaks (world rank 0). live: replace one line on a terminal (stderr_is_terminal()).
-  Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live);
+  // is_root: of world rank 0, which prints. live: replace one line on a terminal (stderr_is_terminal()).
+  Progress(std::string task, Total total, Total before, RunLog& log, bool is_root, bool live);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
@@ -64,7 +64,7 @@ class Progress {
   std::string task_;
   Total total_, before_;
   RunLog& log_;
-  bool speaks_, live_;
+  bool is_root_, live_;
   std::chrono::steady_clock::time_point begin_, last_line_, last_event_;
 };
 

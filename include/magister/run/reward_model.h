@@ -85,9 +85,9 @@ class Rewarder {
   Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {});
 
   // Of each text behind the prompt (RewardModel::prompt_of): what task `score` says of both together. Throws Error(kData) where one is
-  // not finite; where: the record, for messages; alive: called before every pass. Collective over the group.
+  // not finite; where: the record, for messages; heartbeat: called before every pass. Collective over the group.
   std::vector<double> rewards(const std::string& prompt, const std::vector<WrittenText>& texts,
-                              const std::string& where, const std::function<void()>& alive = {});
+                              const std::string& where, const std::function<void()>& heartbeat = {});
 
  private:
   const RewardModel& source_;

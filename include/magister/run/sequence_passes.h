@@ -23,7 +23,7 @@ class SequencePasses {
       : model_(model),
         memory_(model, std::move(without_memory)),
         logit_rows_(logit_rows),
-        speaks_(model.group().tp_rank() == 0) {}
+        is_root_(model.group().tp_rank() == 0) {}
 
   // Tokens of a pass, unless one sequence has more; lowered where a pass finds no memory.
   void limit(std::int64_t most_tokens) { most_tokens_ = most_tokens; }
@@ -50,7 +50,7 @@ class SequencePasses {
   const Transformer& model_;
   PassMemory memory_;
   std::int64_t logit_rows_;
-  bool speaks_;  // for the group
+  bool is_root_;  // for the group
   std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();
 };
 

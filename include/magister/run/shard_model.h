@@ -74,7 +74,7 @@ class ShardModel {
   ShardPlace place_;
 
  protected:
-  bool speaks_;  // for its rank
+  bool is_first_in_rank_;  // the rank's first shard: it reports for the rank
 
  private:
   Transformer& load();

@@ -62,9 +62,9 @@ class TextReward {
   // Throws Error(kConfig) for a field that no record has. Local: reads some records.
   void check_fields(const Dataset& dataset) const;
   // Of texts of one record, finite. needed: of the record; where: the record, for messages; a reward model is loaded with the first ones. Not
-  // of a model on GPUs, which a Rewarder of the group computes; alive as there. Local, one thread at a time.
+  // of a model on GPUs, which a Rewarder of the group computes; heartbeat as there. Local, one thread at a time.
   TextRewards rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
-                      const std::string& where, int num_threads, const std::function<void()>& alive = {});
+                      const std::string& where, int num_threads, const std::function<void()>& heartbeat = {});
   bool tells_unread() const { return verifier_ && verifier_->tells_unread(); }
 
  private:

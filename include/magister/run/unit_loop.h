@@ -34,13 +34,13 @@ struct StepsDone {
   std::uint64_t tokens = 0;         // read by all ranks in this run
 };
 
-// What the work may use. tell(): progress, from a thread that draws.
+// What the work may use. report_progress(): progress, from a thread that draws.
 struct UnitWork {
   UnitTickets& tickets;
   Watchdog& watchdog;  // of the rank's first group
-  const std::function<void()>& tell;
-  const std::function<void(const InFlight&)>& tell_in_flight;  // of the rank's first group, between passes
-  std::deque<Watchdog>& watchdogs;                             // by group of this rank
+  const std::function<void()>& report_progress;
+  const std::function<void(const InFlight&)>& report_in_flight;  // of the rank's first group, between passes
+  std::deque<Watchdog>& watchdogs;                               // by group of this rank
   std::mutex& one_group;  // held while a group uses what the rank has once: a data set, the rewards
   StepsDone& steps;
 

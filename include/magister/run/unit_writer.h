@@ -42,8 +42,8 @@ class UnitWriter {
 
   // Waits until few enough units are in flight (the error of one is thrown here), then leaves this one to the thread.
   void submit(const Unit& unit, std::vector<ColumnBytes> columns);
-  // Waits until everything is committed, and calls alive() after each unit; throws the error of a write.
-  void drain(const std::function<void()>& alive = {});
+  // Waits until everything is committed, and calls heartbeat() after each unit; throws the error of a write.
+  void drain(const std::function<void()>& heartbeat = {});
   // Seconds that submit() and drain() waited, and that the writing itself took.
   double wait_seconds() const { return wait_seconds_; }
   double write_seconds() const { return write_seconds_; }

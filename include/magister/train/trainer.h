@@ -121,27 +121,27 @@ class Trainer {
   Trainer(const ParameterLayout& layout, const TensorFile& file, const TrainerOptions& options,
           const Communicator& world, int num_threads);
 
-  // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); alive: called between them, any
+  // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); heartbeat: called between them, any
   // thread. The sum of the gradients of sum(loss) / tokens (or / pairs) is left in `gradient`, this rank's part of it (shards()), undefined where a
   // loss or a gradient is not finite. Collective over world.
   StepResult differentiate(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, at::Tensor& gradient,
-                           const std::function<void()>& alive = {});
+                           const std::function<void()>& heartbeat = {});
   // differentiate, clip, update. Collective over world.
   StepResult step(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, double lr,
-                  const std::function<void()>& alive = {});
+                  const std::function<void()>& heartbeat = {});
 
   // The sum of the labels' log-probabilities of every sequence of each micro-batch, nats; not finite where a logit is not. Several at once,
   // as steps are; a micro-batch's bits depend on nothing else. Local.
   std::vector<std::vector<double>> sequence_logprobs(std::span<const MicroBatch> batches,
-                                                     const std::function<void()>& alive = {});
+                                                     const std::function<void()>& heartbeat = {});
 
   // What each micro-batch loses with the weights as they are. Several at once, likewise. Not for GRPO. Local.
-  std::vector<HeldOutSums> losses(std::span<const MicroBatch> batches, const std::function<void()>& alive = {});
+  std::vector<HeldOutSums> losses(std::span<const MicroBatch> batches, const std::function<void()>& heartbeat = {});
 
   // The labels' log-probabilities of each micro-batch [T], nats, f32, NaN in rows without a label; with the temperature of the policy. Of the
   // weights as they are, or of GRPO's reference. Several at once, likewise. Local.
   std::vector<at::Tensor> label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
-                                         const std::function<void()>& alive = {});
+                                         const std::function<void()>& heartbeat = {});
   // The model with the weights as they are; refers to this, until the next step. From a GPU they come to the host first. Of GRPO. Local.
   std::unique_ptr<TensorFile> weights_file();
 

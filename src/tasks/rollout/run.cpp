@@ -138,7 +138,7 @@ class Roller final : public GeneratorShard {
     const std::vector<std::string> needed = needed_of(source);
     const std::string where = describe_record(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
-    const auto alive = [this] {
+    const auto heartbeat = [this] {
       watch("reward texts");
       fail_point("rollout.reward");
     };
@@ -147,7 +147,7 @@ class Roller final : public GeneratorShard {
       const std::vector<TokenId> whole = whole_text(all, i, all.continuations[i].tokens);
       texts.push_back({text_of(run_.tokenizer, record.prompt, whole, run_.rules), whole});
     }
-    const TextRewards rewards = rewards_of(needed, texts, where, alive);
+    const TextRewards rewards = rewards_of(needed, texts, where, heartbeat);
     for (std::size_t i = 0; i < rewards.values.size(); ++i)
       all.continuations[i].reward = static_cast<float>(run_.config.scale * rewards.values[i]);
     for (std::size_t i = 0; i < rewards.unread.size(); ++i) all.continuations[i].unread = rewards.unread[i];
@@ -155,12 +155,12 @@ class Roller final : public GeneratorShard {
 
   // All shards of a group compute a reward model on GPUs together, each with its own part: none may wait for another with a lock.
   TextRewards rewards_of(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
-                         const std::string& where, const std::function<void()>& alive) {
-    if (rewarder_) return {rewarder_->rewards(needed.at(0), texts, where, alive), {}};
+                         const std::string& where, const std::function<void()>& heartbeat) {
+    if (rewarder_) return {rewarder_->rewards(needed.at(0), texts, where, heartbeat), {}};
     wait_for_others("wait for another group's rewards");
     const std::lock_guard lock(base_.work.one_group);
-    alive();
-    return run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), alive);
+    heartbeat();
+    return run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), heartbeat);
   }
 
   // Of 2i and 2i + 1 by their rewards (Bradley-Terry): also where both texts are the same, which then is a fair coin.

@@ -127,7 +127,7 @@ class ScoreShard final : public ShardModel {
       for (ColumnBytes& column : more_(unit)) columns.push_back(std::move(column));
     }
     writer_->submit(unit, std::move(columns));
-    base_.work.tell();
+    base_.work.report_progress();
   }
 
   const ScoreConfig& config_;

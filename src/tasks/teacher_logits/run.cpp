@@ -299,7 +299,7 @@ class Shard final : public ShardModel {
       if (writer_) {
         writer_->submit(one.unit, rows_of(own, one.batch, own_scored,
                                           draws_Td.defined() ? draws_Td.narrow(0, first, count) : draws_Td));
-        base_.work.tell();
+        base_.work.report_progress();
       }
       first += count;
     }

@@ -152,10 +152,10 @@ bool HeldOut::for_own(const std::function<bool()>& stop,
   return true;
 }
 
-bool HeldOut::compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& alive) {
+bool HeldOut::compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& heartbeat) {
   std::vector<double> sums;
   const bool all = for_own(stop, [&](std::span<const MicroBatch> batches) {
-    for (const std::vector<double>& of_batch : trainer.sequence_logprobs(batches, alive))
+    for (const std::vector<double>& of_batch : trainer.sequence_logprobs(batches, heartbeat))
       sums.insert(sums.end(), of_batch.begin(), of_batch.end());
   });
   if (all) references_ = gathered(world_, sums);
@@ -163,11 +163,11 @@ bool HeldOut::compare(Trainer& trainer, const std::function<bool()>& stop, const
 }
 
 std::optional<Evaluation> HeldOut::evaluate(Trainer& trainer, const std::function<bool()>& stop,
-                                            const std::function<void()>& alive) const {
+                                            const std::function<void()>& heartbeat) const {
   fail_point("train.evaluate.begin");
   std::vector<HeldOutSums> sums;  // by micro-batch, in order
   const bool all = for_own(stop, [&](std::span<const MicroBatch> batches) {
-    const std::vector<HeldOutSums> some = trainer.losses(batches, alive);
+    const std::vector<HeldOutSums> some = trainer.losses(batches, heartbeat);
     sums.insert(sums.end(), some.begin(), some.end());
   });
   if (!all) return std::nullopt;

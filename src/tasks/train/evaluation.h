@@ -48,10 +48,10 @@ class HeldOut {
 
   // Of DPO, once and with the weights that the training begins with: what those say of every answer. False: the job was asked to stop
   // (agreed by all ranks). Collective over world.
-  bool compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& alive);
-  // nullopt: the job was asked to stop, likewise. alive: any thread. Collective over world.
+  bool compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& heartbeat);
+  // nullopt: the job was asked to stop, likewise. heartbeat: any thread. Collective over world.
   std::optional<Evaluation> evaluate(Trainer& trainer, const std::function<bool()>& stop,
-                                     const std::function<void()>& alive) const;
+                                     const std::function<void()>& heartbeat) const;
   std::uint64_t num_labels() const { return num_labels_; }
   // On every rank.
   std::uint64_t num_bytes() const { return 5 * ids_.size() + 8 * offset_.size(); }

@@ -35,7 +35,7 @@ PolicySteps::PolicySteps(const ModelRun& run, const Communicator& world, const T
       data_(data),
       trainer_(trainer),
       writer_(run, world, config, data, trainer, rules),
-      alive_([&run] { run.work.live_together("compute log-probabilities"); }) {}
+      heartbeat_([&run] { run.work.live_together("compute log-probabilities"); }) {}
 
 bool PolicySteps::prepare(std::uint64_t update, const Samples& prompts) {
   if (update % config_.grpo.num_iterations != 0) return true;
@@ -45,8 +45,8 @@ bool PolicySteps::prepare(std::uint64_t update, const Samples& prompts) {
   texts_ = std::move(*texts);
   make_micro_batches();
   const bool is_compared = config_.trainer.policy.beta > 0, is_repeated = config_.grpo.num_iterations > 1;
-  const auto references = is_compared ? trainer_.label_logprobs(own_, true, alive_) : std::vector<at::Tensor>();
-  const auto old = is_repeated ? trainer_.label_logprobs(own_, false, alive_) : std::vector<at::Tensor>();
+  const auto references = is_compared ? trainer_.label_logprobs(own_, true, heartbeat_) : std::vector<at::Tensor>();
+  const auto old = is_repeated ? trainer_.label_logprobs(own_, false, heartbeat_) : std::vector<at::Tensor>();
   for (std::size_t i = 0; i < own_.size(); ++i) {
     if (is_compared) own_[i].reference_logprob_T = references[i];
     if (is_repeated) own_[i].old_logprob_T = old[i];

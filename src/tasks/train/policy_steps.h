@@ -54,7 +54,7 @@ class PolicySteps {
   const TrainingData& data_;
   Trainer& trainer_;
   RolloutWriter writer_;
-  std::function<void()> alive_;
+  std::function<void()> heartbeat_;
   std::vector<RolloutText> texts_;
   std::vector<Samples> batches_;
   std::vector<MicroBatch> own_;

@@ -37,8 +37,8 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   rules.tokenizer = &checkpoint_.tokenizer();
   rules.end_tokens = ends_;
   rules.rules = checkpoint_.rules();
-  rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive) {
-    return reward_.rewards(texts, num_threads, alive);
+  rules.rewards = [this](std::span<const RolloutText> texts, int num_threads, const std::function<void()>& heartbeat) {
+    return reward_.rewards(texts, num_threads, heartbeat);
   };
   if (config_.grpo.log_completions) rules.log_folder = log_folder;
   return rules;

@@ -82,7 +82,7 @@ std::vector<double> computed(const ReferenceWork& work, const IndexRange& sample
   std::vector<MicroBatch> batches;
   batches.reserve(plan.size());
   for (const Samples& pairs : plan) batches.push_back(work.data.micro_batch(pairs));
-  const auto sums = work.trainer.sequence_logprobs(batches, work.alive);
+  const auto sums = work.trainer.sequence_logprobs(batches, work.heartbeat);
   std::vector<double> values(samples.size(), 0.0);
   for (std::size_t b = 0; b < plan.size(); ++b) {
     for (std::size_t i = 0; i < plan[b].size(); ++i) {
@@ -120,7 +120,7 @@ std::optional<std::vector<double>> reference_logprobs(const ReferenceWork& work)
   for (std::uint64_t i = 0; i < most; ++i) {
     if (work.stop()) return std::nullopt;
     if (i >= own.size()) continue;
-    work.alive();
+    work.heartbeat();
     const IndexRange samples = work.file.unit(own.begin + i).samples;
     std::optional<std::vector<double>> of_unit = stored(work.file, samples);
     if (!of_unit) {

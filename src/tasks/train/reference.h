@@ -20,9 +20,9 @@ struct ReferenceWork {
   const Communicator& world;
   ResultsFile& file;
   const TrainingData& data;
-  Trainer& trainer;             // as it was made
-  std::function<bool()> stop;   // agreed by all ranks
-  std::function<void()> alive;  // any thread
+  Trainer& trainer;                 // as it was made
+  std::function<bool()> stop;       // agreed by all ranks
+  std::function<void()> heartbeat;  // any thread
 };
 
 // By sample, nats, 0 for pairs that take no part: the units of the file are divided among the ranks, and each unit's micro-batches are a

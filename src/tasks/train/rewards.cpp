@@ -43,12 +43,12 @@ void RewardFunction::read_records(const Communicator& world, const Dataset& reco
 }
 
 TextRewards RewardFunction::rewards(std::span<const RolloutText> texts, int num_threads,
-                                    const std::function<void()>& alive) {
+                                    const std::function<void()>& heartbeat) {
   std::vector<WrittenText> written;
   for (const RolloutText& text : texts) written.push_back({text.text, text.tokens});
   const RolloutText& first = texts.front();
   return reward_.rewards(needed_.empty() ? std::vector<std::string>() : needed_.at(first.prompt), written, first.where,
-                         num_threads, alive);
+                         num_threads, heartbeat);
 }
 
 }  // namespace magister

@@ -29,8 +29,8 @@ class RewardFunction {
   TextReward& texts() { return reward_; }
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
-  // Of texts of one prompt, finite; alive as of TextReward. Local.
-  TextRewards rewards(std::span<const RolloutText> texts, int num_threads, const std::function<void()>& alive);
+  // Of texts of one prompt, finite; heartbeat as of TextReward. Local.
+  TextRewards rewards(std::span<const RolloutText> texts, int num_threads, const std::function<void()>& heartbeat);
 
  private:
   const RewardConfig& config_;

@@ -77,15 +77,15 @@ std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step,
 std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samples& prompts, IndexRange texts) {
   if (texts.size() == 0) return {};
   const c10::InferenceMode no_gradients;
-  const auto alive = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
+  const auto heartbeat = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
   const bool on_gpu = run_.model.gpu && !run_.model.gpu->on_host();
   const std::unique_ptr<ProcessGroup> group =
       on_gpu ? make_single_process_group(device_of(*run_.model.gpu)) : make_single_process_group();
   const std::unique_ptr<TensorFile> weights = trainer_.weights_file();
-  alive();
+  heartbeat();
   OpenModel source = source_.model;
   source.file = weights.get();
-  Transformer model = source.load(*group, pool_, alive);
+  Transformer model = source.load(*group, pool_, heartbeat);
   if (!std::exchange(tested_, true)) model.self_test();
   const std::vector<TokenId>& ends = rules_.end_tokens;
   SamplingParams sampling = config_.grpo.sampling;
@@ -112,7 +112,7 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
   std::vector<RolloutText> written(texts.size());
   while (!generator.idle()) {
     if (run_.stop_wanted()) return {};
-    alive();
+    heartbeat();
     run_.work.tickets.beat();
     fail_point("train.rollout.pass");
     generator.step();
@@ -130,18 +130,18 @@ std::string RolloutWriter::text_of(const RolloutText& text) const {
 
 // False: the job was asked to stop.
 bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
-  const auto alive = [&] {
+  const auto heartbeat = [&] {
     run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
     run_.work.tickets.beat();
   };
   for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
     while (end < texts.size() && texts[end].prompt == texts[begin].prompt) ++end;
     if (run_.stop_wanted()) return false;
-    alive();
+    heartbeat();
     texts[begin].where = describe_record(run_.file, texts[begin].prompt);
     for (std::size_t i = begin; i < end; ++i) texts[i].text = text_of(texts[i]);
     const TextRewards rewards =
-        rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), alive);
+        rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), heartbeat);
     for (std::size_t i = begin; i < end; ++i) texts[i].reward = rewards.values[i - begin];
     for (std::size_t i = 0; i < rewards.unread.size(); ++i) texts[begin + i].unread = rewards.unread[i];
   }

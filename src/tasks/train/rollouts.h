@@ -35,8 +35,8 @@ struct TextRules {
   const Tokenizer* tokenizer = nullptr;
   std::vector<TokenId> end_tokens;
   std::shared_ptr<const ModelRules> rules;  // the model's own; null: none
-  // Of texts of one prompt, finite; alive: called between passes. Local, one thread.
-  std::function<TextRewards(std::span<const RolloutText>, int num_threads, const std::function<void()>& alive)> rewards;
+  // Of texts of one prompt, finite; heartbeat: called between passes. Local, one thread.
+  std::function<TextRewards(std::span<const RolloutText>, int num_threads, const std::function<void()>& heartbeat)> rewards;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 

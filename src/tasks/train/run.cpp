@@ -43,13 +43,13 @@ class Training {
         trainer_(load()) {
     check_learns(work.config, plan_.num_samples(), data_.num_items(), numbers.longest_sample,
                  work.teacher != nullptr ? work.teacher->path() : "");
-    if (speaks() && plan_.num_samples() < data_.num_items()) {
+    if (is_root() && plan_.num_samples() < data_.num_items()) {
       log_warning("{}: {} of {} records have {} and take no part", work.config.name,
                   data_.num_items() - plan_.num_samples(), data_.num_items(),
                   work.config.of_pairs() ? "an answer without a token to learn from, or longer than train.max_length"
                                          : "no token to learn from");
     }
-    if (speaks() && work.config.warmup_steps(steps_) >= steps_) {
+    if (is_root() && work.config.warmup_steps(steps_) >= steps_) {
       log_warning("{}: train.optimizer.warmup takes all {} steps, so the learning rate never reaches {}; lower it",
                   work.config.name, steps_, work.config.trainer.optimizer.lr);
     }
@@ -62,7 +62,7 @@ class Training {
     if (work_.read_labels) data_.set_labels(work_.read_labels());
     resume();
     run_.work.steps = {curves_.step, steps_, 0};
-    tell_steps("steps");
+    log_steps("steps");
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
       // Texts are not kept in states: those that several updates learn from are written by the weights before the first of them.
@@ -84,7 +84,7 @@ class Training {
   }
 
  private:
-  bool speaks() const { return world_.rank() == 0; }
+  bool is_root() const { return world_.rank() == 0; }
 
   Trainer load() const {
     const PhaseTimes::Span span(run_.times, "load");
@@ -106,11 +106,11 @@ class Training {
   bool compare_with_reference() {
     if (work_.config.objective() != Objective::kDpo) return true;
     const PhaseTimes::Span span(run_.times, "reference");
-    const auto alive = [this] { run_.work.live_together("compute the reference's log-probabilities"); };
-    auto logprobs = reference_logprobs({world_, run_.file, data_, trainer_, [this] { return stop_agreed(); }, alive});
+    const auto heartbeat = [this] { run_.work.live_together("compute the reference's log-probabilities"); };
+    auto logprobs = reference_logprobs({world_, run_.file, data_, trainer_, [this] { return stop_agreed(); }, heartbeat});
     if (!logprobs) return false;
     data_.set_references(std::move(*logprobs));
-    return work_.held_out == nullptr || work_.held_out->compare(trainer_, [this] { return stop_agreed(); }, alive);
+    return work_.held_out == nullptr || work_.held_out->compare(trainer_, [this] { return stop_agreed(); }, heartbeat);
   }
 
   std::uint64_t iterations() const { return policy_ ? work_.config.grpo.num_iterations : 1; }
@@ -137,12 +137,12 @@ class Training {
         printable(path), num_evaluated(), due, curves_.step);
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
-    if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
+    if (is_root()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
   }
 
   // Nobody's data is removed: what is wrong with them may be looked into.
   void put_damaged_aside(const LoadedState& state) {
-    if (!speaks()) return;
+    if (!is_root()) return;
     for (const LoadedState::Damaged& damaged : state.damaged) {
       log_warning("{}: {} (training cannot go on from it); it is put aside, and the run goes on from {}",
                   printable(damaged.path, 4096), damaged.problem, printable(state.path, 4096));
@@ -151,7 +151,7 @@ class Training {
   }
 
   // Of GRPO the texts are written first. False: the job was asked to stop meanwhile.
-  bool texts_are_there(const std::vector<Samples>& batches) {
+  bool write_texts(const std::vector<Samples>& batches) {
     const PhaseTimes::Span span(run_.times, "rollouts");
     Samples prompts;
     for (const Samples& batch : batches) prompts.insert(prompts.end(), batch.begin(), batch.end());
@@ -174,21 +174,21 @@ class Training {
     if (num_evaluated() == evaluations_due()) return true;
     const PhaseTimes::Span span(run_.times, "evaluate");
     const auto number = static_cast<std::int64_t>(curves_.step);
-    const auto alive = [&] { run_.work.live_together("evaluate", number); };  // in the pool's threads, too
-    alive();
-    const std::optional<Evaluation> found = work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, alive);
+    const auto heartbeat = [&] { run_.work.live_together("evaluate", number); };  // in the pool's threads, too
+    heartbeat();
+    const std::optional<Evaluation> found = work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, heartbeat);
     if (!found) {
       save();
       return false;
     }
     const std::vector<float> numbers = EvaluationRow{curves_.step, *found}.numbers(work_.config.objective());
     curves_.evaluations.insert(curves_.evaluations.end(), numbers.begin(), numbers.end());
-    if (speaks()) tell(*found);
+    if (is_root()) log_evaluation(*found);
     return true;
   }
 
   // TRL's names are eval_rewards/accuracies and eval_rewards/margins, of a reward model eval_accuracy and eval_margin.
-  void tell(const Evaluation& found) {
+  void log_evaluation(const Evaluation& found) {
     std::string more;
     nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", found.loss}};
     if (work_.config.of_pairs()) {
@@ -212,7 +212,7 @@ class Training {
     std::vector<Samples> batches = plan_.micro_batches(curves_.step / iterations());
     std::vector<MicroBatch> planned;
     if (policy_) {
-      if (!texts_are_there(batches)) return false;
+      if (!write_texts(batches)) return false;
       batches = policy_->batches();
     } else {
       const IndexRange own = micro_batches_of(batches.size(), world_.rank(), world_.size());
@@ -241,7 +241,7 @@ class Training {
     all_tokens_ += result.tokens;
     run_.work.steps = {curves_.step, steps_, all_tokens_};
     if (result.skipped) skipped(batches, result);
-    tell(result, lr);
+    log_step(result, lr);
     return true;
   }
 
@@ -259,7 +259,7 @@ class Training {
     const std::string what = records.empty()
                                  ? "the sum of all gradients is not finite"
                                  : fmt::format("loss or gradient is not finite among the records {}", records);
-    if (speaks()) {
+    if (is_root()) {
       log_warning("{}: step {} is skipped: {} (loss {})", work_.config.name, curves_.step, what, result.loss);
       work_.context.log.event("skipped_step",
                               {{"task", work_.config.name}, {"step", curves_.step}, {"records", records}});
@@ -271,10 +271,10 @@ class Training {
         work_.config.name, kMostSkipped, curves_.step, what, result.loss);
   }
 
-  void tell(const StepResult& result, double lr) {
+  void log_step(const StepResult& result, double lr) {
     const double seconds = std::chrono::duration<double>(Clock::now() - last_line_).count();
     const bool is_due = seconds >= kSecondsOfALine || verbosity() == Verbosity::kVerbose;
-    if (!speaks() || (!is_due && curves_.step != steps_)) return;
+    if (!is_root() || (!is_due && curves_.step != steps_)) return;
     const double rate = static_cast<double>(tokens_) / seconds;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
              steps_, result.loss, result.grad_norm, lr, rate);
@@ -308,12 +308,12 @@ class Training {
     world_.wait_for_all();
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
-    tell_steps("state");
+    log_steps("state");
   }
 
   // What stands there to go on from.
-  void tell_steps(const char* event) {
-    if (!speaks()) return;
+  void log_steps(const char* event) {
+    if (!is_root()) return;
     nlohmann::ordered_json fields = {{"task", work_.config.name}, {"step", curves_.step}, {"steps", steps_}};
     if (!curves_.loss.empty()) fields["loss"] = curves_.loss.back();
     const double seconds = std::chrono::duration<double>(Clock::now() - first_line_).count();
