@@ -18,7 +18,7 @@ using namespace magister;
 
 namespace {
 
-class NormShard final : public ShardModel {
+class NormWorker final : public ShardModel {
  public:
   using ShardModel::ShardModel;
   void run_units() {
@@ -59,7 +59,7 @@ class NormJob final : public TaskJob {
   }
   void work(const ModelRun& run, const PlanNumbers&) override {
     run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-      NormShard(run, std::move(group), place).run_units();
+      NormWorker(run, std::move(group), place).run_units();
     });
   }
 

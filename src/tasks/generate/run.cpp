@@ -32,9 +32,9 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t co
   return texts;
 }
 
-class Writer final : public GeneratorShard {
+class GenerateWorker final : public GeneratorShard {
  public:
-  Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+  GenerateWorker(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : GeneratorShard(run.base, std::move(group), place), run_(run) {
     const GenerateConfig& config = run_.config;
     const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(config.max_sequences),
@@ -103,7 +103,7 @@ std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const Generate
 
 void run_generate_units(const GenerateRun& run) {
   run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    Writer(run, std::move(group), place).run_units();
+    GenerateWorker(run, std::move(group), place).run_units();
   });
 }
 

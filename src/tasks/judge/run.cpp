@@ -69,9 +69,9 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
   return rows;
 }
 
-class JudgeShard final : public GeneratorShard {
+class JudgeWorker final : public GeneratorShard {
  public:
-  JudgeShard(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+  JudgeWorker(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : GeneratorShard(run.base, std::move(group), place),
         run_(run),
         reader_({run.config, run.classes, run.tokens, run.tokenizer, run.ends}) {
@@ -198,7 +198,7 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
 
 void run_judge_units(const JudgeRun& run) {
   run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    JudgeShard(run, std::move(group), place).run_units();
+    JudgeWorker(run, std::move(group), place).run_units();
   });
 }
 

@@ -24,9 +24,9 @@ constexpr std::uint64_t kReadAtOnce = 512;  // records
 
 std::uint64_t stream(std::uint64_t seed, std::uint64_t name) { return splitmix64(seed ^ name); }
 
-class Roller final : public GeneratorShard {
+class RolloutWorker final : public GeneratorShard {
  public:
-  Roller(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+  RolloutWorker(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : GeneratorShard(run.base, std::move(group), place), run_(run) {
     const RolloutConfig& config = run_.config;
     const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(config.max_sequences),
@@ -196,7 +196,7 @@ class Roller final : public GeneratorShard {
 
 void run_rollout_units(const RolloutRun& run) {
   run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    Roller(run, std::move(group), place).run_units();
+    RolloutWorker(run, std::move(group), place).run_units();
   });
 }
 

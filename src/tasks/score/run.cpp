@@ -33,10 +33,10 @@ at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
   return logits_SL;
 }
 
-class ScoreShard final : public ShardModel {
+class ScoreWorker final : public ShardModel {
  public:
-  ScoreShard(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place, const ScoreConfig& config,
-             const MoreColumns& more)
+  ScoreWorker(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place, const ScoreConfig& config,
+              const MoreColumns& more)
       : ShardModel(run, std::move(group), place),
         config_(config),
         more_(more),
@@ -141,7 +141,7 @@ class ScoreShard final : public ShardModel {
 
 void run_score_units(const ModelRun& run, const ScoreConfig& config, const MoreColumns& more) {
   run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    ScoreShard(run, std::move(group), place, config, more).run_units();
+    ScoreWorker(run, std::move(group), place, config, more).run_units();
   });
 }
 

@@ -144,9 +144,9 @@ struct Started {
   std::int64_t num_tokens = 0;
 };
 
-class Shard final : public ShardModel {
+class TeacherWorker final : public ShardModel {
  public:
-  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+  TeacherWorker(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : ShardModel(run.base, std::move(group), place),
         run_(run),
         passes_(model_, [] { return fail_point("teacher.pass.memory"); }, kLogitRows) {
@@ -336,7 +336,7 @@ class Shard final : public ShardModel {
 
 void run_teacher_units(const TeacherRun& run) {
   run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    Shard(run, std::move(group), place).run_units();
+    TeacherWorker(run, std::move(group), place).run_units();
   });
 }
 
