@@ -49,8 +49,8 @@ std::unique_ptr<ConfigDocument> Experiment::rules(TaskKinds kinds) {
 namespace {
 
 bool trains(const Task& task, TaskKinds kinds) {
-  return std::any_of(kinds.begin(), kinds.end(),
-                     [&](const TaskKind& kind) { return kind.trains && task.kind() == kind.name; });
+  const TaskKind* const kind = find_kind(kinds, task.kind());
+  return kind != nullptr && kind->trains;
 }
 
 // Why `model: {task: ...}` of tasks[index] names no task that trains a model before it.
@@ -202,27 +202,8 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   }
 }
 
-bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_index) const {
-  if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
-  if (key_path.ends_with("model.quantization_loss"))
-    return false;  // measures beside the results, which stay as they are
-  if (key_path == fmt::format("tasks.{}.needs", task_index)) return false;  // says when, not what
-  // Where the optimizer stands, and what memory is spent on: the same bits whatever they are.
-  for (const char* const key : {"zero", "gradient_checkpointing", "memory_fraction"}) {
-    if (key_path == fmt::format("tasks.{}.train.{}", task_index, key)) return false;
-  }
-  // A limit that is met or ends the run: who has raised it goes on.
-  for (const char* const section : {"grpo.reward", "reward"}) {
-    if (key_path == fmt::format("tasks.{}.{}.judge.max_prompt_length", task_index, section)) return false;
-  }
-  if (key_path == fmt::format("tasks.{}.label", task_index)) return false;  // for the summary, which can be made again
-  // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
-  const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;
-  return !is_entry || key_path == fmt::format("tasks.{}", task_index);
-}
-
 std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
-  return document_->resolved_yaml([&](const std::string& path) { return belongs_to_task(path, task_index); });
+  return document_->identity_yaml("tasks", task_index);
 }
 
 std::string Experiment::results_path(std::size_t task_index) const {

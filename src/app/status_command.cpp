@@ -57,7 +57,9 @@ void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState&
 }
 
 // From the files where there are some: what was committed counts, not what was told.
-TaskState state_of(const Past& past, const TaskRecord& task) {
+TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
+  const TaskKind* const kind = find_kind(kinds, task.kind);
+  const bool counts_steps = kind != nullptr && kind->counts_steps;
   const bool at_work = past.state == "running" || past.state == "no end";
   const std::string told = told_of(past, task, at_work);
   TaskState out{told.empty() ? "waiting" : told, task.units, task.done, task.loss};
@@ -67,12 +69,12 @@ TaskState state_of(const Past& past, const TaskRecord& task) {
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
   if (on_disk == ResultsFile::State::kComplete && told.empty()) {
     // The log's first, for packed files have units of their own, and a training's are no steps.
-    if (out.units == 0 || (task.kind == "train" && !task.counts_steps)) out.units = units_in(path);
+    if (out.units == 0 || (counts_steps && !task.counts_steps)) out.units = units_in(path);
     return {"done", out.units, out.units, out.loss, false};
   }
   const bool packs_later = ResultsFile::state_on_disk(packed_later_path(path)) == ResultsFile::State::kPartial;
   const bool begun = packs_later || on_disk == ResultsFile::State::kPartial;
-  if (begun && task.kind == "train") {
+  if (begun && counts_steps) {
     add_saved_steps(path, task, out);
   } else if (begun) {
     const UnitCounts counts = ResultsFile::unit_counts((packs_later ? packed_later_path(path) : path) + ".partial");
@@ -160,7 +162,8 @@ struct Told {
 };
 
 // Of start i, but for tasks that others have told; they are told from then on.
-std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed, Told& told) {
+std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed, TaskKinds kinds,
+                         Told& told) {
   std::vector<Row> rows;
   for (TaskRecord task : starts[i].start.tasks) {
     if (told.tasks.contains(task.name)) continue;
@@ -170,7 +173,7 @@ std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const C
       task.counts_steps = other->second.counts_steps;
       task.loss = other->second.loss;
     }
-    Row row{task, state_of(starts[i], task), results_in(starts[i].folder, task), i + 1};
+    Row row{task, state_of(starts[i], task, kinds), results_in(starts[i].folder, task), i + 1};
     const bool ended_before = told.ends.contains(task.name);
     if (row.now.of_the_start) {
       told.ends.insert(task.name);
@@ -239,7 +242,7 @@ std::string run_folder(const std::string& path) {
              : path;
 }
 
-RunStatus status_of(const std::string& folder) {
+RunStatus status_of(const std::string& folder, TaskKinds kinds) {
   RunStatus status{starts_of(folder), {}, {}};
   const std::vector<Past>& starts = status.starts;
   MAGISTER_CHECK(!starts.empty(), ExitCode::kData,
@@ -249,10 +252,10 @@ RunStatus status_of(const std::string& folder) {
   Told told;
   for (std::size_t i = starts.size(); i-- > 0;) {
     if (i + 1 == starts.size() || starts[i].state == "running")
-      status.shown.insert(status.shown.begin(), {i, rows_of(starts, i, computed, told)});
+      status.shown.insert(status.shown.begin(), {i, rows_of(starts, i, computed, kinds, told)});
   }
   for (std::size_t i = starts.size(); i-- > 0;) {
-    std::vector<Row> rows = rows_of(starts, i, computed, told);
+    std::vector<Row> rows = rows_of(starts, i, computed, kinds, told);
     status.earlier.insert(status.earlier.begin(), rows.begin(), rows.end());
   }
   for (Row& row : rows_without_a_log(folder, told)) status.earlier.push_back(std::move(row));

@@ -1,4 +1,4 @@
-// summarize: summaries of judge tasks made again from their complete results files, on rank 0.
+// summarize: summaries of tasks made again from their complete results files, on rank 0.
 #include <fmt/ranges.h>
 
 #include "app/commands.h"
@@ -9,21 +9,32 @@
 namespace magister {
 namespace {
 
-// The tasks that are meant: the one of that name, else all judges. At least one.
-std::vector<std::size_t> chosen_tasks(const Experiment& experiment, const std::string& name) {
+// "judge", or "judge or exam": the kinds of tasks that have a summary.
+std::string kinds_with_summary(TaskKinds kinds) {
+  std::vector<std::string> names;
+  for (const TaskKind& kind : kinds) {
+    if (kind.has_summary) names.emplace_back(kind.name);
+  }
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+// The tasks that are meant: the one of that name, else all that have a summary. At least one.
+std::vector<std::size_t> chosen_tasks(const Experiment& experiment, TaskKinds kinds, const std::string& name) {
   std::vector<std::size_t> chosen;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     const Task& task = *experiment.tasks()[i];
-    if (task.kind() != "judge") continue;
+    if (const TaskKind* const kind = find_kind(kinds, task.kind()); kind == nullptr || !kind->has_summary) continue;
     names.push_back(task.name());
     if (name.empty() || name == task.name()) chosen.push_back(i);
   }
+  const std::string summarized = kinds_with_summary(kinds);
   MAGISTER_CHECK(!names.empty(), ExitCode::kUsage,
-                 "no task of the experiment is a judge (only a judge has a summary); name another experiment");
+                 "no task of the experiment is a {} (only a {} has a summary); name another experiment", summarized,
+                 summarized);
   MAGISTER_CHECK(!chosen.empty(), ExitCode::kUsage,
-                 "--task {}: no judge of the experiment has this name (it has {}); {}name one of them",
-                 printable(name, 60), printable(fmt::format("{}", fmt::join(names, ", ")), 200),
+                 "--task {}: no {} of the experiment has this name (it has {}); {}name one of them",
+                 printable(name, 60), summarized, printable(fmt::format("{}", fmt::join(names, ", ")), 200),
                  nearest_name(name, names).empty() ? "" : "did you mean " + nearest_name(name, names) + "? else ");
   return chosen;
 }
@@ -36,7 +47,7 @@ ExitCode summarize_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const Communicator alone;
     RunLog log(experiment.config().folder() + "/run.jsonl");
-    for (const std::size_t i : chosen_tasks(experiment, call.line.option("--task"))) {
+    for (const std::size_t i : chosen_tasks(experiment, call.kinds, call.line.option("--task"))) {
       RunContext context{.world = alone,
                          .experiment = experiment.config(),
                          .results_path = experiment.results_path(i),

@@ -101,7 +101,7 @@ std::string ConfigNode::text(std::string_view key) {
 std::string ConfigNode::text(std::string_view key, std::string_view fallback) {
   declare(key, {.type = Type::kText}, json_text(fallback));
   const std::optional<std::string> value = read_text(key);
-  if (!value) resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(fallback), {}, {}, {}};
+  if (!value) resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = yaml_text(fallback)};
   return value.value_or(std::string(fallback));
 }
 
@@ -123,7 +123,7 @@ std::optional<std::string> ConfigNode::read_text(std::string_view key) {
     add_fault(key, std::move(problem));
     return std::nullopt;
   }
-  resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(scalar->scalar), {}, {}, {}};
+  resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = yaml_text(scalar->scalar)};
   return scalar->scalar;
 }
 
@@ -145,7 +145,7 @@ std::vector<std::string> ConfigNode::optional_texts(std::string_view key) {
   Value* const value = find_known(key);
   if (value == nullptr) return {};
   std::vector<std::string> texts;
-  Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
+  Resolved list{.kind = Resolved::Kind::kFlowList};
   if (value->items.empty()) add_fault(key, "the list is empty (at least one text is needed); write one");
   for (std::size_t i = 0; i < value->items.size(); ++i) {
     Value& item = *value->items[i];
@@ -175,7 +175,7 @@ std::optional<std::int64_t> ConfigNode::optional_integer(std::string_view key, s
     const auto result = read_integer(scalar->scalar, scalar->quoted);
     if (const auto* number = std::get_if<std::int64_t>(&result)) {
       if (*number >= least && *number <= most) {
-        resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", *number), {}, {}, {}};
+        resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = fmt::format("{}", *number)};
         return *number;
       }
       problem = range_text(*number, least, most);
@@ -190,7 +190,7 @@ std::optional<std::int64_t> ConfigNode::optional_integer(std::string_view key, s
 std::int64_t ConfigNode::integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
   declare(key, integer_rule(least, most), fmt::format("{}", fallback));
   const auto value = optional_integer(key, least, most);
-  if (!value) resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", fallback), {}, {}, {}};
+  if (!value) resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = fmt::format("{}", fallback)};
   return value.value_or(fallback);
 }
 
@@ -200,7 +200,7 @@ std::optional<std::int64_t> ConfigNode::integer_or_auto(std::string_view key, st
   Value* const value = find(key);
   if (value == nullptr || (value->kind == Kind::kScalar && value->scalar == "auto")) {
     find_known(key);
-    resolved_->member(key) = {Resolved::Kind::kScalar, "auto", {}, {}, {}};
+    resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = "auto"};
     return std::nullopt;
   }
   return optional_integer(key, least, most);
@@ -212,7 +212,7 @@ std::optional<std::int64_t> ConfigNode::integer_or_auto_among(std::string_view k
   declare(key, {.type = Type::kInteger, .numbers = numbers});
   Value* const value = find_known(key);
   if (value == nullptr || (value->kind == Kind::kScalar && value->scalar == "auto")) {
-    resolved_->member(key) = {Resolved::Kind::kScalar, "auto", {}, {}, {}};
+    resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = "auto"};
     return std::nullopt;
   }
   std::string problem;
@@ -220,7 +220,7 @@ std::optional<std::int64_t> ConfigNode::integer_or_auto_among(std::string_view k
     const auto result = read_integer(scalar->scalar, scalar->quoted);
     const auto* const number = std::get_if<std::int64_t>(&result);
     if (number != nullptr && std::find(numbers.begin(), numbers.end(), *number) != numbers.end()) {
-      resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", *number), {}, {}, {}};
+      resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = fmt::format("{}", *number)};
       return *number;
     }
     problem = number == nullptr ? std::get<std::string>(result)
@@ -260,7 +260,7 @@ double ConfigNode::read_number_or(std::string_view key, double fallback, double 
     }
     if (!problem.empty()) add_fault(key, std::move(problem));
   }
-  resolved_->member(key) = {Resolved::Kind::kScalar, yaml_number(number), {}, {}, {}};
+  resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = yaml_number(number)};
   return number;
 }
 
@@ -273,7 +273,7 @@ bool ConfigNode::boolean(std::string_view key, bool fallback) {
     truth = truth_of(*value, "true or false", problem).value_or(fallback);
     if (!problem.empty()) add_fault(key, std::move(problem));
   }
-  resolved_->member(key) = {Resolved::Kind::kScalar, truth ? "true" : "false", {}, {}, {}};
+  resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = truth ? "true" : "false"};
   return truth;
 }
 
@@ -287,7 +287,7 @@ std::optional<bool> ConfigNode::boolean_or_auto(std::string_view key) {
     truth = truth_of(*value, "auto, true or false", problem);
     if (!problem.empty()) add_fault(key, std::move(problem));
   }
-  resolved_->member(key) = {Resolved::Kind::kScalar, !truth ? "auto" : *truth ? "true" : "false", {}, {}, {}};
+  resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = !truth ? "auto" : *truth ? "true" : "false"};
   return truth;
 }
 
@@ -307,7 +307,7 @@ std::string ConfigNode::later_choice(std::string_view key, const std::vector<std
   const std::string& before = names.front();
   declare(key, {.type = Type::kChoice, .names = names}, json_text(before));
   const std::string chosen = chosen_name(key, names, before, {});
-  if (chosen != before) resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(chosen), {}, {}, {}};
+  if (chosen != before) resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = yaml_text(chosen)};
   return chosen;
 }
 
@@ -337,13 +337,13 @@ std::vector<std::int64_t> ConfigNode::integers_or_auto(std::string_view key, std
 }
 
 void ConfigNode::resolve_as(std::string_view key, const std::vector<std::int64_t>& numbers) {
-  Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
+  Resolved list{.kind = Resolved::Kind::kFlowList};
   for (const std::int64_t number : numbers) list.flow.push_back(fmt::format("{}", number));
   resolved_->member(key) = std::move(list);
 }
 
 void ConfigNode::resolve_as(std::string_view key, std::int64_t number) {
-  resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", number), {}, {}, {}};
+  resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = fmt::format("{}", number)};
 }
 
 std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, std::int64_t least, std::int64_t most) {
@@ -359,7 +359,7 @@ std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, st
 std::string ConfigNode::read_choice(std::string_view key, const std::vector<std::string>& names,
                                     std::string_view fallback, std::string_view also) {
   std::string chosen = chosen_name(key, names, fallback, also);
-  resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(chosen), {}, {}, {}};
+  resolved_->member(key) = {.kind = Resolved::Kind::kScalar, .scalar = yaml_text(chosen)};
   return chosen;
 }
 
@@ -403,7 +403,7 @@ std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_
   declare(key, std::move(rule));
   Value* value = find_known(key);
   std::vector<std::int64_t> numbers;
-  Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
+  Resolved list{.kind = Resolved::Kind::kFlowList};
   if (value != nullptr && value->kind != Kind::kList) {
     add_fault(key, fmt::format("{} stands here (a list of whole numbers is expected); write it as [0, 1]",
                                name_of(value->kind)));

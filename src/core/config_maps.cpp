@@ -88,6 +88,8 @@ void ConfigNode::also_called(std::string_view key, const std::vector<std::string
   names.insert(names.end(), other_names.begin(), other_names.end());
 }
 
+void ConfigNode::outside_identity(std::string_view key) { resolved_->outside_identity.emplace_back(key); }
+
 void ConfigNode::text_form(std::string_view key, std::string_view pattern) {
   for (ConfigRule& rule : rules_->key(key).rules) {
     if (rule.type == ConfigRule::Type::kText) rule.pattern = pattern;
@@ -173,7 +175,7 @@ std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::strin
   std::vector<std::pair<std::string, std::string>> entries;
   for_entries(key, [&](const std::string& name, const Value& value, Resolved& resolved) {
     entries.emplace_back(name, value.scalar);
-    resolved = {Resolved::Kind::kScalar, yaml_text(value.scalar), {}, {}, {}};
+    resolved = {.kind = Resolved::Kind::kScalar, .scalar = yaml_text(value.scalar)};
   });
   return entries;
 }
@@ -184,7 +186,7 @@ std::vector<std::pair<std::string, ConfigValue>> ConfigNode::value_map(std::stri
   for_entries(key, [&](const std::string& name, const Value& value, Resolved& resolved) {
     const auto add = [&](ConfigValue typed, std::string yaml) {
       entries.emplace_back(name, std::move(typed));
-      resolved = {Resolved::Kind::kScalar, std::move(yaml), {}, {}, {}};
+      resolved = {.kind = Resolved::Kind::kScalar, .scalar = std::move(yaml)};
     };
     const auto truth = read_boolean(value.scalar, value.quoted);
     const auto integer = read_integer(value.scalar, value.quoted);

@@ -1,5 +1,7 @@
 // The resolved experiment as YAML: block maps and lists, scalars in one fixed spelling, so that equal experiments are
 // equal texts (their sha256 goes into every results file). Two spaces a level; lists of scalars on one line.
+#include <algorithm>
+
 #include "core/config_state.h"
 
 namespace magister {
@@ -7,7 +9,19 @@ namespace magister {
 namespace {
 
 using Resolved = ConfigNode::Resolved;
-using Keep = std::function<bool(const std::string&)>;
+
+// The part of the experiment that is written.
+struct Part {
+  bool of_identity = false;  // without the keys outside of it
+  std::string list{};        // of this list of maps
+  std::size_t entry = 0;     // this entry alone
+
+  bool has_entry(const std::string& path, std::size_t i) const { return path != list || i == entry; }
+  bool has_member(const Resolved& map, const std::string& name) const {
+    return !of_identity ||
+           std::find(map.outside_identity.begin(), map.outside_identity.end(), name) == map.outside_identity.end();
+  }
+};
 
 std::string flow_list(const std::vector<std::string>& scalars) {
   std::string out = "[";
@@ -17,9 +31,9 @@ std::string flow_list(const std::vector<std::string>& scalars) {
 
 // A map's lines; the first is not indented when it follows "- ".
 void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash,
-               const Keep& keep, std::string& out);
+               const Part& part, std::string& out);
 
-void write_member(const Resolved& value, const std::string& path, const std::string& indent, const Keep& keep,
+void write_member(const Resolved& value, const std::string& path, const std::string& indent, const Part& part,
                   std::string& out) {
   switch (value.kind) {
     case Resolved::Kind::kScalar:
@@ -30,28 +44,26 @@ void write_member(const Resolved& value, const std::string& path, const std::str
       return;
     case Resolved::Kind::kMap:
       out += '\n';
-      write_map(value, path, indent + "  ", false, keep, out);
+      write_map(value, path, indent + "  ", false, part, out);
       return;
     case Resolved::Kind::kList:
       out += '\n';
       for (std::size_t i = 0; i < value.items.size(); ++i) {
-        const std::string item_path = path + "." + std::to_string(i);
-        if (keep && !keep(item_path)) continue;
+        if (!part.has_entry(path, i)) continue;
         out += indent + "  - ";
-        write_map(*value.items[i], item_path, indent + "    ", true, keep, out);
+        write_map(*value.items[i], path + "." + std::to_string(i), indent + "    ", true, part, out);
       }
   }
 }
 
 void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash,
-               const Keep& keep, std::string& out) {
+               const Part& part, std::string& out) {
   for (const auto& [name, value] : map.members) {
-    const std::string member_path = path.empty() ? name : path + "." + name;
     // A section of which nothing was read has no lines; "key:" alone would read as an empty value.
-    if ((keep && !keep(member_path)) || (value->kind == Resolved::Kind::kMap && value->members.empty())) continue;
+    if (!part.has_member(map, name) || (value->kind == Resolved::Kind::kMap && value->members.empty())) continue;
     out += (after_dash ? "" : indent) + name + ":";
     after_dash = false;
-    write_member(*value, member_path, indent, keep, out);
+    write_member(*value, path.empty() ? name : path + "." + name, indent, part, out);
   }
 }
 
@@ -65,9 +77,16 @@ ConfigNode::Resolved& ConfigNode::Resolved::member(std::string_view key) {
   return *members.back().second;
 }
 
-std::string ConfigDocument::resolved_yaml(const std::function<bool(const std::string&)>& keep) const {
+std::string ConfigDocument::resolved_yaml() const {
   std::string out;
-  write_map(shared_->resolved, "", "", false, keep, out);
+  write_map(shared_->resolved, "", "", false, {}, out);
+  return out;
+}
+
+std::string ConfigDocument::identity_yaml(std::string_view list, std::size_t entry) const {
+  std::string out;
+  const Part part{.of_identity = true, .list = std::string(list), .entry = entry};
+  write_map(shared_->resolved, "", "", false, part, out);
   return out;
 }
 

@@ -16,10 +16,11 @@ namespace magister {
 struct ConfigNode::Resolved {
   enum class Kind { kScalar, kFlowList, kList, kMap };
   Kind kind = Kind::kMap;
-  std::string scalar;
-  std::vector<std::string> flow;  // kFlowList: scalars of one line
-  std::vector<std::pair<std::string, std::unique_ptr<Resolved>>> members;
-  std::vector<std::unique_ptr<Resolved>> items;
+  std::string scalar{};
+  std::vector<std::string> flow{};  // kFlowList: scalars of one line
+  std::vector<std::pair<std::string, std::unique_ptr<Resolved>>> members{};
+  std::vector<std::unique_ptr<Resolved>> items{};
+  std::vector<std::string> outside_identity{};  // members that do not decide results
 
   // The member's place; reading a key twice gives the first place again.
   Resolved& member(std::string_view key);

@@ -52,11 +52,13 @@ RunSection read_run(ConfigNode& root) {
       node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
   run.at_once = static_cast<int>(node.integer("at_once", 0, 0, 4096));
   run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
+  root.outside_identity("run");
   return run;
 }
 
 void read_output(ConfigNode& root, ExperimentConfig& experiment) {
   ConfigNode node = root.section("output");
+  root.outside_identity("output");
   experiment.output_directory = node.text("directory", "runs");
   ResultsAccess& access = experiment.results_access;
   const bool mpio = node.choice("driver", {"pwrite", "mpio"}, "pwrite") == "mpio";

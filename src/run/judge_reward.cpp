@@ -35,6 +35,7 @@ JudgeRewardConfig read_judge_reward(ConfigNode& section, const ExperimentConfig&
   read_judge_fields(section, config);
   read_judge_classes(section, config);
   read_judge_length(section, config);
+  section.outside_identity("max_prompt_length");  // a limit that is met or ends the run: who has raised it goes on
   section.also_called("prompt", {"system", "user", "prompt_template", "template"});
   section.also_called("max_prompt_length", {"max_model_len", "max_length", "max_input_length", "max_seq_length"});
   if (config.model.quantization_loss > 0) {

@@ -148,6 +148,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
               "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
               "or remove it")
           .integer("quantization_loss", 0, 0, 1 << 20);
+  section.outside_identity("quantization_loss");  // measured beside the results, which stay as they are
   if (!judges) {
     model.throughput_decoding = section.later_choice("decoding", {"latency", "throughput"}) == "throughput";
     if (model.throughput_decoding && quantized)

@@ -162,6 +162,7 @@ std::string old_card_note(const GpuDevice& gpu) {
 
 PlanSection read_plan(ConfigNode& root, const LayoutConfig& layout) {
   ConfigNode node = root.section("plan");
+  root.outside_identity("plan");
   PlanSection plan;
   if (const auto text = node.optional_text("device_memory")) {
     const std::optional<GpuDevice> device = read_device(*text);

@@ -1,7 +1,14 @@
 // The key `task` of an entry, and what a list of kinds knows together.
 #include "magister/run/task_kinds.h"
 
+#include <algorithm>
+
 namespace magister {
+
+const TaskKind* find_kind(TaskKinds kinds, std::string_view name) {
+  const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const TaskKind& kind) { return kind.name == name; });
+  return found == kinds.end() ? nullptr : &*found;
+}
 
 std::vector<std::string> names_of(TaskKinds kinds) {
   std::vector<std::string> names;
@@ -27,6 +34,7 @@ std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentCon
     std::unique_ptr<Task> task = kind.read(node, experiment);
     experiment.seed = shared;
     task->also_needs(node.optional_texts("needs"));
+    node.outside_identity("needs");  // says when, not what
     node.also_called("needs", {"depends_on", "after", "dependencies"});
     return task;
   }

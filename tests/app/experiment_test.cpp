@@ -107,6 +107,32 @@ TEST(Experiment, ResultsNameTheirTaskAlone) {
             Experiment(kGood, "f.yaml", {}, built_in_tasks()).resolved_yaml());  // an experiment by itself
 }
 
+// Keys of which the reader says so (ConfigNode::outside_identity) change nothing of what results are known by; others do.
+TEST(Experiment, KeysOutsideTheIdentityAreLeftOut) {
+  const std::string more = kGood +
+                           "    model: {path: m.gguf, quantization: int8}\n"
+                           "  - {task: judge, name: verdicts, mode: pairwise, dataset: {path: x.jsonl}}\n"
+                           "  - {task: train, name: student, dataset: {path: x.jsonl}, train: {epochs: 2}}\n";
+  const auto identity = [&](std::size_t task, const std::vector<std::string>& overrides) {
+    return Experiment(more, "e.yaml", overrides, built_in_tasks()).resolved_yaml_of_task(task);
+  };
+  const auto same = [&](std::size_t task, const std::string& override) {
+    return identity(task, {override}) == identity(task, {});
+  };
+  EXPECT_TRUE(same(0, "run.watchdog_seconds=60"));
+  EXPECT_TRUE(same(0, "plan.device_memory=80GB"));
+  EXPECT_TRUE(same(0, "output.directory=/scratch"));
+  EXPECT_TRUE(same(0, "tasks.0.model.quantization_loss=1000"));
+  EXPECT_FALSE(same(0, "tasks.0.model.quantization=int4"));
+  EXPECT_TRUE(same(1, "tasks.1.needs=[teacher]"));
+  EXPECT_TRUE(same(1, "tasks.1.label=right"));
+  EXPECT_FALSE(same(1, "tasks.1.max_prompt_length=64"));
+  EXPECT_TRUE(same(2, "tasks.2.train.zero=0"));
+  EXPECT_TRUE(same(2, "tasks.2.train.gradient_checkpointing=true"));
+  EXPECT_TRUE(same(2, "tasks.2.train.memory_fraction=0.5"));
+  EXPECT_FALSE(same(2, "tasks.2.train.epochs=3"));
+}
+
 // jobs/submit-array.sh gives each slice a name of its own; merge must still see one experiment.
 TEST(Experiment, PartsOfAJobArrayShareTheirConfig) {
   const Experiment whole(kGood, "e.yaml", {}, built_in_tasks());

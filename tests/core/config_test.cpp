@@ -177,10 +177,17 @@ TEST(Config, PartsCanBeLeftOut) {
   ConfigNode root = document.root();
   root.text("name");
   root.section("run").integer("x", 0, 0);
-  for (ConfigNode& task : root.sections("tasks")) task.integer("n", 0, 0);
+  root.outside_identity("run");
+  for (ConfigNode& task : root.sections("tasks")) {
+    task.integer("n", 0, 0);
+    task.integer("m", 0, 0);
+    task.outside_identity("m");
+    task.resolve_as("m", 7);
+  }
   document.finish();
-  const auto keep = [](const std::string& path) { return path != "run" && path != "tasks.0" && path != "tasks.2"; };
-  EXPECT_EQ(document.resolved_yaml(keep), "name: a\ntasks:\n  - n: 2\n");
+  EXPECT_EQ(document.identity_yaml("tasks", 1), "name: a\ntasks:\n  - n: 2\n");
+  EXPECT_NE(document.resolved_yaml().find("run:\n  x: 1\n"), std::string::npos);
+  EXPECT_NE(document.resolved_yaml().find("  - n: 3\n    m: 7\n"), std::string::npos);
 }
 
 TEST(Config, AbandonedMapsAreNotSearched) {

@@ -31,7 +31,7 @@ class Experiment {
 
   // Everything, as --print-config shows it.
   std::string resolved_yaml() const { return document_->resolved_yaml(); }
-  // What decides the task's results and nothing else: this task alone, without `output` and `run`. For the results file.
+  // What decides the task's results and nothing else: this task alone, without the keys outside of its identity. For the results file.
   std::string resolved_yaml_of_task(std::size_t task_index) const;
   // <output.directory>/<name>/<task name>.h5
   std::string results_path(std::size_t task_index) const;
@@ -39,7 +39,6 @@ class Experiment {
  private:
   Experiment(std::unique_ptr<ConfigDocument> document, TaskKinds kinds);  // for its rules
   void read(ConfigNode& root, TaskKinds kinds);
-  bool belongs_to_task(const std::string& key_path, std::size_t task_index) const;
   std::unique_ptr<ConfigDocument> document_;
   ExperimentConfig config_;
   std::vector<std::unique_ptr<Task>> tasks_;

@@ -110,6 +110,8 @@ class ConfigNode {
   // What other programs call a key ("max_tokens" for max_new_tokens), for "did you mean". The key may stand elsewhere
   // ("layout.gpus_per_group").
   void also_called(std::string_view key, const std::vector<std::string>& other_names);
+  // The key, read before, does not decide results: it is left out of ConfigDocument::identity_yaml().
+  void outside_identity(std::string_view key);
   // The form of a text that was read before, as a regular expression (ECMA 262), for the schema.
   void text_form(std::string_view key, std::string_view pattern);
 
@@ -196,8 +198,11 @@ class ConfigDocument {
   void finish() const;
 
   // The resolved experiment as YAML, deterministic: every default filled in, keys in the order of the reads. Reading it
-  // again gives the same text. keep(key path) == false leaves a part out.
-  std::string resolved_yaml(const std::function<bool(const std::string& key_path)>& keep = {}) const;
+  // again gives the same text.
+  std::string resolved_yaml() const;
+  // The part of it that decides the results of one entry of the list of maps `list`: without the other entries, and without
+  // the keys that are outside_identity().
+  std::string identity_yaml(std::string_view list, std::size_t entry) const;
 
  private:
   std::unique_ptr<ConfigNode::Shared> shared_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "magister/core/config.h"
@@ -23,8 +24,15 @@ struct TaskKind {
   bool trains = false;
   // What it writes depends on the seed: a task may have its own.
   bool draws = false;
+  // Task::summarize() makes something beside its results.
+  bool has_summary = false;
+  // Its progress is steps, which states beside the results keep, and not units.
+  bool counts_steps = false;
 };
 using TaskKinds = std::span<const TaskKind>;
+
+// Null where there is none of this name.
+const TaskKind* find_kind(TaskKinds kinds, std::string_view name);
 
 // In the order of the list.
 std::vector<std::string> names_of(TaskKinds kinds);

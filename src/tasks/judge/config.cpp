@@ -22,6 +22,7 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
   config.panel_place = node.place("panel");
   read_judge_fields(node, config);
   config.label_field = node.optional_text("label").value_or("");
+  node.outside_identity("label");  // for the summary, which can be made again
   read_judge_classes(node, config);
   config.low_mass = node.number("low_mass", 0.5, 0.0, 1.0);
   read_judge_length(node, config);

@@ -319,7 +319,8 @@ TaskKind judge_task() {
           .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Judge>(read_judge_config(node, experiment));
           },
-          .schema = &kJudgeSchema};
+          .schema = &kJudgeSchema,
+          .has_summary = true};
 }
 
 }  // namespace magister

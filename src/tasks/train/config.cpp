@@ -346,6 +346,8 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   read_what_is_divided(section, config);
   config.recompute = section.boolean_or_auto("gradient_checkpointing");
   config.memory_fraction = section.number("memory_fraction", 0.9, 0, 1);
+  // Where the optimizer stands, and what memory is spent on: the same bits whatever they are.
+  for (const char* const key : {"zero", "gradient_checkpointing", "memory_fraction"}) section.outside_identity(key);
   if (config.memory_fraction == 0)
     section.reject("memory_fraction", "0 (nothing could be computed); choose for example 0.9");
   config.save_every = section.count("save_every", 500, 1, 1 << 28);

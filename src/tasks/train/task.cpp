@@ -97,7 +97,8 @@ TaskKind train_task() {
           },
           .schema = &kTrainSchema,
           .trains = true,
-          .draws = true};
+          .draws = true,
+          .counts_steps = true};
 }
 
 }  // namespace magister
