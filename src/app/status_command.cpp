@@ -56,7 +56,7 @@ void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState&
   out.loss = saved->loss;
 }
 
-// From the files where there are some: what was committed counts, not what was told.
+// From the files where there are some: committed units count before the log's numbers.
 TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const TaskKind* const kind = find_kind(kinds, task.kind);
   const bool counts_steps = kind != nullptr && kind->counts_steps;

@@ -317,7 +317,7 @@ class Expansion {
     return false;
   }
 
-  // What begins as a variable does and is none would stand in every copy as it is.
+  // Refuses text that looks like a variable: it would be copied verbatim.
   bool has_known_names(const Value& value, const std::string& path, const Variables& variables) {
     bool good = true;
     for (const auto& [name, member] : value.members)

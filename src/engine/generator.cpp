@@ -20,7 +20,7 @@ namespace magister {
 
 // A pass that is queued, and whose tokens the host has not got yet.
 struct Generator::InFlight {
-  std::vector<Sequence*> texts;  // null: has ended while the pass was under way, its row is nobody's
+  std::vector<Sequence*> texts;  // null: ended while the pass was under way; its row is ignored
   DrawnRows drawn;
   bool is_ahead = false;
   bool all_finished() const {
@@ -265,7 +265,7 @@ std::optional<Generator::InFlight> Generator::begin_ahead(const InFlight& now) {
   return InFlight{std::move(texts), std::move(drawn), true};
 }
 
-// Waits for the tokens. Texts that end with them are nobody's in the pass behind.
+// Waits for the tokens. Sequences that end with them are cleared from the pass that is already queued.
 void Generator::finish(const InFlight& now) {
   write(now.texts, Rows{parts_->sampler.finish_drawing(now.drawn)});
   if (!parts_->ahead) return;

@@ -49,7 +49,7 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
       max_length_(texts.max_length),
       checkpoint_(section_of(section, context, is_placeholder_)),
       model_(
-          // It has no cache, which is all that wants to know the rank's other GPUs.
+          // No cache of keys and values, so the rank's other GPUs are not needed.
           open_model(context.world, checkpoint_, missing_on_gpus(checkpoint_.config()).empty() ? gpu : std::nullopt,
                      {})) {
   model_.is_second = true;

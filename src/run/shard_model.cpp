@@ -1,4 +1,4 @@
-// Between a model instance and the files of a task.
+// One shard's model and the writer of its results; see shard_model.h.
 #include "magister/run/shard_model.h"
 
 #include "magister/run/device_group.h"

@@ -1,4 +1,4 @@
-// A run of a task in the order in which it is lived: lock, identity, resume or create, the loop over units, the finish; see task_runner.h.
+// Runs one task: lock, identity, resume or create the file, compute units, finish; see task_runner.h.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Experiment: the YAML file as tasks. World rank 0 reads the file, every rank parses the same text, so that all agree on
-// every fault without a word between them.
+// Experiment: the YAML file as tasks. World rank 0 reads the file and every rank parses the same text, so all ranks report
+// the same errors without communicating.
 #pragma once
 
 #include <memory>

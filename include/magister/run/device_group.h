@@ -36,8 +36,8 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank);
 // CUDA indices of a rank's devices; empty on CPUs and where the host plays the GPUs.
 std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank);
-// The least that is free on any of these GPUs now, or that earlier tasks left there in the store (null: none): it is taken over or given back
-// before another model comes. Local.
+// The smallest free memory of these GPUs. Weights that earlier tasks left in the store (null: none) count as free: they are reused or freed
+// before another model is loaded. Local.
 std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus, const WeightStore* store);
 
 // Shards that share a host's memory, of the host that has most. Collective over world.
@@ -45,9 +45,9 @@ int shards_on_host(const Communicator& world, const GpuGroup& group);
 // The same before there is a group, for `plan`.
 int shards_on_host(const std::vector<DeviceRow>& devices);
 
-// Throws Error(kConfig), the same on every rank, when a host's shards of a model on CPUs together do not fit into what is free of its memory:
-// the system would end the job in its middle, without a word. beside: what each needs of its host even where the model is on a GPU. Collective over
-// world. together: of groups of several sizes, what the shards of the host with most need together in place of as many times `parts`; 0: of one.
+// Throws Error(kConfig), the same on every rank, when the shards on a host do not fit into its free memory; otherwise the kernel's OOM killer
+// would end the job. parts: of a shard whose model is on CPUs. beside: what each shard needs of its host even where the model is on a GPU.
+// together: for groups of several sizes, what the shards of the fullest host need in all; 0: groups have one size. Collective over world.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
                        const MemoryParts& beside = {}, std::uint64_t together = 0);
 

@@ -26,7 +26,7 @@ std::string results_name(const std::string& named);
 const Task* require_results(const RunContext& context, const std::string& place, const std::string& named,
                             const std::string& kind);
 
-// Of what an earlier task announces; empty: nothing of that name.
+// The text of this name among what an earlier task announces; empty: there is none.
 std::string announced_text(const Task& task, const std::string& name);
 
 // The records of an earlier task that reads the files of `own` with another limit or slice; nothing where it reads the same records, or other files,
@@ -38,11 +38,11 @@ std::optional<IndexRange> other_records_of(const RunContext& context, const Task
 void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
                          const std::string& path, Attributes& attributes);
 
-// A model as it can be opened by now: itself, or where an earlier task makes it and has not run what that task starts from (is_placeholder is true
-// then). Throws Error(kInputOutput) for a trained model that is not there any more.
+// The model as it can be opened now: itself, or, where an earlier task makes it and has not run, what that task starts from (is_placeholder is
+// then true). Throws Error(kInputOutput) for a trained model whose folder is gone.
 ModelSection available_model(const ModelSection& section, const RunContext& context, bool& is_placeholder);
 
-// Whether what an earlier task makes at this path can be opened by now.
+// Whether what an earlier task makes at this path can be opened now.
 bool is_made(const RunContext& context, const std::string& path);
 
 }  // namespace magister

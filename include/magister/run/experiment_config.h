@@ -31,9 +31,11 @@ struct ModelSection {
   // has the same config and tokenizer; begins_as is empty where no such task comes before.
   std::string task, begins_as;
   std::optional<RandomStart> begins_random;
-  // Of such a model that is a reward or a value model: placeholder() opens what it starts from with a head of so many labels. 0: of another.
+  // Labels of the head of such a model that is a reward or a value model: placeholder() opens what it starts from with a head like it. 0: it
+  // is another model.
   std::int64_t head_labels = 0;
-  // Of a random start whose config or tokenizer is that of a model which an earlier task trains: those tasks, and what has the same by now.
+  // For a random start whose config or tokenizer comes from a model that an earlier task trains: those tasks, and the models that have the
+  // same config and tokenizer already.
   std::string config_task, tokenizer_task;
   std::string available_config, available_tokenizer;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
@@ -52,7 +54,7 @@ struct ModelSection {
   std::string chat_template_kwargs_place;
   std::string place;  // file:line:column and key of the section
 
-  // What can be opened before these tasks have run.
+  // What can be opened in its place before these tasks have run.
   ModelSection placeholder() const;
 };
 

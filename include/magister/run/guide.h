@@ -27,7 +27,7 @@ struct GuideConfig {
 // The section `guide` of a task, absent without one.
 std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& experiment);
 
-// Sizes of the texts that are guided, equal on every rank.
+// Sizes of the guided texts, equal on every rank.
 struct GuidedTexts {
   std::uint64_t longest = 0;        // tokens, prompt and text
   std::uint64_t max_sequences = 0;  // at once
@@ -40,7 +40,7 @@ struct GuidedTexts {
 std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts);
 
 // The value model's files, opened and held against the reference: the same tokenizer, a decoder with a head of labels that
-// the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from stands in.
+// the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from is its placeholder.
 class ValueModel {
  public:
   // config is kept by reference. Throws Error(kConfig) naming the key. Collective over the world.
@@ -48,7 +48,7 @@ class ValueModel {
 
   const GuideParams& params() const { return config_.params; }
   bool is_placeholder() const { return is_placeholder_; }
-  // Ids from here on have no row in its table: they are nobody's candidates, and no prompt may have them.
+  // Ids from here on have no row in its table: they are never candidates, and no prompt may have them.
   std::int64_t vocab_size() const { return checkpoint_.config().vocab_size; }
   std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.

@@ -40,7 +40,7 @@ class JudgeReward {
   // over the context's world.
   JudgeReward(const JudgeRewardConfig& config, const RunContext& context);
 
-  // Until an earlier task has trained the judge, what that task starts from stands in.
+  // Whether an earlier task has not trained the judge yet: what that task starts from is open as a placeholder.
   bool is_placeholder() const { return is_placeholder_; }
   // model_sha256, tokenizer_sha256 and so on, and prompt_sha256, under names that begin with judge_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;

@@ -42,11 +42,12 @@ struct JudgeRules {
 };
 
 // Keys, each as task `judge` has it, in its order. The last of them are read one by one, for the task has others in between.
-void read_judge_mode(ConfigNode& node, JudgeRules& rules, bool of_one_text);  // which: a text by itself
-void read_judge_prompts(ConfigNode& node, JudgeRules& rules);                 // prompts, prompt; after the mode
-void read_judge_method(ConfigNode& node, JudgeRules& rules);                  // method, max_new_tokens, read
-void read_judge_fields(ConfigNode& node, JudgeRules& rules);                  // fields
-void read_judge_classes(ConfigNode& node, JudgeRules& rules);                 // classes
-void read_judge_length(ConfigNode& node, JudgeRules& rules);                  // chat_template, max_prompt_length
+void read_judge_mode(ConfigNode& node, JudgeRules& rules,
+                     bool of_one_text);                        // of_one_text: only modes that judge one answer
+void read_judge_prompts(ConfigNode& node, JudgeRules& rules);  // prompts, prompt; after the mode
+void read_judge_method(ConfigNode& node, JudgeRules& rules);   // method, max_new_tokens, read
+void read_judge_fields(ConfigNode& node, JudgeRules& rules);   // fields
+void read_judge_classes(ConfigNode& node, JudgeRules& rules);  // classes
+void read_judge_length(ConfigNode& node, JudgeRules& rules);   // chat_template, max_prompt_length
 
 }  // namespace magister

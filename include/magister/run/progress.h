@@ -1,6 +1,6 @@
 // Progress of a run for people, and its timing by phase. On a terminal one live line with a bar, replaced twice a second; else a full line
 // every 30 s (5 s when verbose); both "done/total units, tokens/s, elapsed, ETA, slowest rank". At the end a table by phase over the ranks.
-// Of a task that writes texts the tokens of its units are those of the prompts: the tokens that it wrote are told apart, and first.
+// The units of a task that writes texts hold the tokens of the prompts; generated tokens are reported separately, and first.
 #pragma once
 
 #include <chrono>
@@ -39,16 +39,16 @@ class Progress {
     std::uint64_t tokens = 0;
     std::uint64_t written = 0;  // tokens of texts in this run, of units that are not committed yet, too
   };
-  // `before`: what an earlier run committed; it counts as done and not into tokens/s. Only one rank makes one that
-  // is_root: of world rank 0, which prints. live: replace one line on a terminal (stderr_is_terminal()).
+  // `before`: what an earlier run committed; it counts as done and not into tokens/s. is_root: this rank prints, which
+  // world rank 0 alone does. live: replace one line on a terminal (stderr_is_terminal()).
   Progress(std::string task, Total total, Total before, RunLog& log, bool is_root, bool live);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
-  // Cheap: says something only when its time has come. done counts `before` too.
+  // Cheap: prints only when it is due. done counts `before` too.
   void update(Total done, const InFlight& in_flight = {}, std::optional<SlowestRank> slowest = {});
-  // Whether update() would say something now: what costs messages need not be asked for before.
+  // Whether update() would print now, so that callers skip collecting what is expensive.
   bool is_due() const;
   // Ends the live line.
   void end();

@@ -55,7 +55,7 @@ struct LossQuestion {
 std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGroup& group, LossQuestion question);
 
 // The step that measures: loads the model without quantisation, runs it and frees it, then loads the one that the run uses into `instance`
-// and compares; shard 0 prints, logs and writes. So both never stand in memory. Returns the loaded model. Throws Error(kStopped) on every
+// and compares; shard 0 prints, logs and writes. The two models are never in memory together. Returns the loaded model. Throws Error(kStopped) on every
 // shard when one was asked to stop meanwhile. Collective over the instance's group.
 Transformer& load_and_measure_loss(const LossPlan& plan, ModelInstance& instance, PhaseTimes& times);
 

@@ -48,7 +48,7 @@ class RewardModel {
   void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
     names.push_back(model_.keep_weights(store, identity, "reward_"));
   }
-  // Whether what the reward model's task starts from was opened in its place.
+  // Whether its task has not trained it yet: what that task starts from is open as a placeholder.
   bool is_placeholder() const { return is_placeholder_; }
   // Whether all shards of a group compute it together, where they have the policy; else each CPU that asks does, alone.
   bool is_on_gpus() const { return model_.gpu.has_value(); }

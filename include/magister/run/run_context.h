@@ -35,13 +35,13 @@ struct RunContext {
   const StopSign& stop;
   RunLog& log;
   std::vector<const Task*> earlier_tasks{};  // of this experiment, in order
-  // What they make: on disk as it stands (`plan`); awaited, for a run opens every task before the first one computes, and what stands there
-  // may be made anew; made by now.
+  // Whether their results can be opened: as they are on disk (`plan`); not yet, because a run opens every task before the first one computes
+  // and may make them anew (kAwaited); or they are made.
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
   std::optional<PartOfJob> part{};  // `world` is not the whole job
   WeightStore* weights = nullptr;   // of this process; null: every task reads its model's file
   bool held = false;                // rank 0 of the job holds the results' lock, as long as the task runs
-  // experiment_yaml again, once it is known what lengths are that were left to the models; null: they stay.
+  // Writes experiment_yaml again when the lengths are known that the config leaves to the models; null: it stays.
   std::function<void(RunContext&)> resolve{};
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };

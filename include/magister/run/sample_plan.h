@@ -45,7 +45,7 @@ struct SampleRules {
   bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
   bool cuts_begins = false;      // a text that is truncated loses its begin instead of its end,
   std::uint32_t kept_head = 0;   // behind so many tokens, which the tokenizer adds
-  // Whether there is anything to do with a sample, and how many samples of a record stand or fall together. Empty: with all.
+  // Predicate: is the sample used? Empty: all are. item_samples consecutive ones are kept or dropped together.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
   std::uint64_t item_samples = 1;
   // What `plan` calls the first sample when it prints its text: "prompt", "chat"; null: it prints none.

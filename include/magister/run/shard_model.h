@@ -42,8 +42,8 @@ void run_units_of_one_thread(const ModelRun& run,
 
 class ShardModel {
  public:
-  // Loads the model, and before that measures the quantisation's loss where it is asked for. The first shard of a group in its rank speaks
-  // for it (watchdog), and for the rank where the group is its first (times, progress). run is kept by reference. Collective over the group.
+  // Loads the model, and before that measures the loss of quantisation where the config asks for it. The first local shard of each group feeds
+  // the group's watchdog; the first shard of the rank also reports times and progress. run is kept by reference. Collective over the group.
   ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place);
   ShardModel(const ShardModel&) = delete;
   ShardModel& operator=(const ShardModel&) = delete;
@@ -52,9 +52,9 @@ class ShardModel {
  protected:
   // A sign of life: the watchdog's clock restarts, and ranks that wait see it.
   void watch(const char* phase, std::int64_t unit = -1) const;
-  // This shard waits for others, who show signs of life of their own. Local.
+  // Tells the watchdog that this shard waits for others, which show signs of life of their own. Local.
   void wait_for_others(const char* phase) const;
-  // Behind work of the group's leader alone, however long it takes. Collective over the group.
+  // A barrier after work that the leader alone does, however long it takes. Collective over the group.
   void wait_for_leader(const char* phase) const;
   // Whether the job should stop, the same on every shard. Collective over the group.
   bool stop_agreed() const { return instance_.stop_agreed(); }
@@ -79,7 +79,7 @@ class ShardModel {
  private:
   Transformer& load();
 
-  PhaseTimes own_times_;  // of the other shards: nobody reads them
+  PhaseTimes own_times_;  // of the other shards: not reported
   ModelInstance instance_;
 
  protected:

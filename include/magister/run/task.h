@@ -33,7 +33,7 @@ namespace magister {
 struct ModelRun;
 struct OpenModel;
 
-// What a task works with: opened by the runner, equal on every rank, and there as long as the job is.
+// What a task works with. The runner opens it; it is equal on every rank and outlives the job.
 struct TaskInputs {
   const RunContext& context;
   Checkpoint& checkpoint;
@@ -45,14 +45,13 @@ struct TaskInputs {
   bool data_is_placeholder = false;  // see TaskData
 };
 
-// Where a task's records come from. is_placeholder: from a task before it that has not run: these are that task's own records, of which only the
-// number may mean something.
+// Where a task's records come from. is_placeholder: the task that makes them has not run; only the number of these records means something.
 struct TaskData {
   DatasetConfig config;
   bool is_placeholder = false;
 };
 
-// The records of `dataset`, or where an earlier task makes one of its files and has not run, that task's records. Local.
+// The records of `dataset`; where an earlier task makes one of its files and has not run, that task's records as a placeholder. Local.
 TaskData available_data(const DatasetConfig& dataset, const RunContext& context);
 
 // The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
@@ -71,44 +70,43 @@ struct TaskResults {
   std::string made_smaller_by;      // the keys that do it, in words behind "lower": "top_k"; empty: none
 };
 
-// A task's job of one run. Local unless it says otherwise.
+// What a task does in one run, once model and data are open. Every function is local unless its comment says otherwise.
 class TaskJob {
  public:
   virtual ~TaskJob() = default;
 
-  // What must be there before work begins and is made by earlier tasks: other tasks' results. Called when they have run.
+  // Opens the results of earlier tasks that this one reads. Called when those tasks have run.
   virtual void open_results() {}
-  // The weights of models beside the task's own may be in the store already, and stay there: under the names that this returns. Before
-  // work(); identity: the whole one.
+  // Registers second models in the store of weights and returns their names there. Called before work(). identity: that of the results.
   virtual std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) { return {}; }
   // What decides the content besides config, checkpoint, data set, dtype, device and sizes of groups. After open_results().
   // Collective over the world.
   virtual Attributes identity() { return {}; }
   // How records become samples and units. Throws Error(kConfig) for what the model cannot do. What it refers to is the job's.
   virtual SampleRules rules() = 0;
-  // Whether open_results() would find them.
+  // Whether open_results() would find what it opens.
   virtual bool inputs_exist() const { return true; }
-  // Whether it has opened something in place of what an earlier task makes; when that has run, the job is made anew.
+  // Whether the job has opened a placeholder; when the earlier task has run, the job is made anew.
   virtual bool awaits_earlier() const { return false; }
   virtual TaskResults results(const PlanNumbers& plan) const = 0;
-  // Pages of keys and values that the work takes of each shard; 0: it keeps none.
+  // Pages of keys and values that each shard keeps during the work; 0: none.
   virtual std::uint64_t cache_pages(std::uint64_t longest_sample) const { return 0; }
-  // What is read from the row after a prompt, where `model.quantization_loss` is to count how often quantisation changes it.
+  // What is decided from the row after a prompt: `model.quantization_loss` counts how often quantisation changes it.
   virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
-  // Memory of a device by part, where it is not that of forward passes; empty: it is.
+  // Memory of a device, itemised. Empty: it is that of forward passes.
   virtual MemoryParts memory(const PlanNumbers& plan) const { return {}; }
-  // What a rank whose model is on a GPU needs of its host beside that, by part; empty: little.
+  // Extra memory of the host of a rank whose model is on a GPU, itemised. Empty: negligible.
   virtual MemoryParts host_memory(const PlanNumbers& plan) const { return {}; }
-  // With --fresh: what earlier runs left beside the results. Collective over the world.
+  // With --fresh: puts aside what earlier runs left beside the results. Collective over the world.
   virtual void put_aside() {}
-  // Throws where something that belongs to complete results is not there any more. Local; the answer is the same on every rank.
+  // Throws where a file that belongs to complete results is missing. The answer is the same on every rank.
   virtual void check_complete() const {}
-  // Before a file is made for the plan, and in `plan`. Throws Error(kData) where nothing of it could be computed. Local; the answer is the same
+  // Throws Error(kData) where no sample of the plan could be computed. Called before a file is made, and in `plan`. The answer is the same
   // on every rank.
   virtual void check_samples(const SamplePlan& plan) const {}
   // Throws Error(kConfig), the same on every rank, where the work needs more memory than the task may take. Collective over the world.
   virtual void check_memory(const PlanNumbers& plan) const {}
-  // Lines of `plan` about that.
+  // Lines of `plan` about memory.
   virtual Notes memory_notes(const PlanNumbers& plan) const { return {}; }
   // More lines of `plan`.
   virtual Notes notes(const PlanNumbers& plan) const { return {}; }
@@ -116,13 +114,13 @@ class TaskJob {
   // Computes units until none is left or the job stops. Collective over the group.
   virtual void work(const ModelRun& run, const PlanNumbers& plan) = 0;
 
-  // When every unit is committed, on rank 0 alone and as often as a kill makes necessary: what stands beside the results, before
-  // they are called complete. False: the job was asked to stop meanwhile.
+  // Writes the files that stand beside the results. Called on rank 0 alone when every unit is committed, before the results are marked
+  // complete; a killed run calls it again. False: the job was asked to stop meanwhile.
   virtual bool report(const ResultsFile& file, const PlanNumbers& plan) { return true; }
-  // A job that packs works in <name>.running.h5 and makes the final file of it at the end, on rank 0 alone, whole or not at all.
-  // root: its attributes in order but for num_samples and num_tokens. False: asked to stop.
+  // A job that packs works in <name>.running.h5; pack() makes the final file from it on rank 0 alone, whole or not at all. root: its
+  // attributes in order, without num_samples and num_tokens. False: the job was asked to stop meanwhile.
   virtual bool packs() const { return false; }
-  // Whether a restart needs PlanNumbers' key_bytes and longest_sample: they are attributes of the file then.
+  // Whether a restart needs key_bytes and longest_sample of PlanNumbers, which the file then keeps as attributes.
   virtual bool keeps_widths() const { return packs(); }
   virtual bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
                     const Attributes& root) {
@@ -140,9 +138,9 @@ class Task {
   const std::string& name() const { return name_; }  // names the results file
 
   const ModelSection& model_section() const { return model_; }
-  const DatasetConfig& dataset() const { return dataset_; }  // of its own keys
-  // Names of the tasks before this one whose results or model it takes: of this experiment, or their results stand on disk; and those that
-  // the experiment names (`needs`), each once.
+  const DatasetConfig& dataset() const { return dataset_; }  // as its own keys say
+  // Names, each once, of the tasks whose results or model it takes, and of those that its key `needs` names. A name may be that of a task of
+  // another experiment, whose results are on disk.
   std::vector<std::string> needs() const {
     std::vector<std::string> names = {model_.task}, unique;
     const std::vector<std::string> others = other_needs();
@@ -158,44 +156,44 @@ class Task {
     also_needed_.insert(also_needed_.end(), std::make_move_iterator(names.begin()),
                         std::make_move_iterator(names.end()));
   }
-  // Throws Error(kConfig) for an earlier task that is not there. Local.
+  // The records that it reads now. Throws Error(kConfig) for an earlier task that does not exist. Local.
   virtual TaskData data(const RunContext& context) const { return available_data(dataset_, context); }
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
   enum class Head { kVocabulary, kLabels, kAny };
   virtual Head head() const { return Head::kVocabulary; }
-  // Of a task that writes texts, or says of texts what they are worth: what its results hold of a record, as far as the keys say.
+  // For tasks that write or score texts: how many the results hold per record, and of what kind, as far as the config tells.
   struct RecordTexts {
     std::uint64_t texts = 0;   // 0: not known before another task has run
-    bool of_model = false;     // numbers that no threshold stands for
-    bool has_classes = false;  // which texts give the same answer is known
-    // Of rollouts: texts behind one cut, which are compared; and what a text is worth at least and at most, where a rule says it.
+    bool of_model = false;     // a model's scores, for which no threshold is known
+    bool has_classes = false;  // the results say which texts give the same answer
+    // For rollouts: the texts behind one cut, which are compared, and the least and greatest reward, where a rule gives them.
     std::uint64_t behind_a_cut = 0;
     std::optional<std::pair<double, double>> rewards{};
   };
   virtual RecordTexts record_texts(const RunContext& context) const { return {}; }
-  // Of TaskJob::identity() what the keys alone tell: tasks that read its results must fit it before there are any.
+  // The part of TaskJob::identity() that is known from the config alone: later tasks check it before the results exist.
   virtual Attributes announced() const { return {}; }
-  // What its model computes, as far as the keys say; 0 tokens of samples: they are not known yet.
+  // How much its model computes, as far as the config tells. tokens 0: the lengths are not known yet.
   virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
-  // Whether it runs its model as it stands in the file; a training has weights of its own.
+  // Whether it runs the model of the file. A training has weights of its own.
   virtual bool runs_model() const { return true; }
-  // Whether its ranks share its records out; a training's share its batches.
+  // Whether the ranks divide its records. Those of a training divide its batches.
   virtual bool divides_records() const { return true; }
-  // Without it `layout.devices: auto` means the ranks' CPUs.
+  // False: `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
-  // The models beside its own on the same devices; device: as of pass_shape().
+  // The second models on the same devices. device: as for pass_shape().
   virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
-  // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.
+  // For tasks that train a reward or a value model: the number of labels of its head. 0: it trains another model, or none.
   virtual std::int64_t head_labels() const { return 0; }
-  // Lengths that the keys leave to the models become what these allow; what is not as usual is noted. Whenever the task is opened, before anything
-  // that depends on a length. own: of its model. Local, the same on every rank.
+  // Sets the lengths that the config leaves to the models to what these allow, and returns a note about each unusual one. Called whenever the
+  // task is opened, before anything that depends on a length. own: the positions of its model. Local, the same on every rank.
   virtual Notes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
-  // device: what `auto` stands for where it says something.
+  // The size of its forward passes. device: the values of keys that are `auto`, where the device has a preference.
   virtual PassShape pass_shape(const PassLimits& device) const = 0;
-  // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.
+  // Opens and checks everything that is the task's own, so that faults show before any task computes. Throws what opening throws.
   // Collective over the world.
   virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const = 0;
-  // Makes what stands beside complete results again (a judge's summary). One rank: context.world is alone.
+  // Makes the files beside complete results again (a judge's summary). On one rank: context.world is alone.
   virtual void summarize(const RunContext& context) const {
     fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (only a judge has); name another task", name_, kind_);
   }
@@ -205,7 +203,7 @@ class Task {
       : kind_(std::move(kind)), name_(std::move(name)), model_(std::move(model)), dataset_(std::move(dataset)) {}
 
  private:
-  // Besides the task that trains its model; "" is none.
+  // The tasks that it needs besides the one that trains its model; "" is none.
   virtual std::vector<std::string> other_needs() const { return {}; }
 
   std::string kind_;

@@ -31,7 +31,7 @@ class TaskRunner {
   TaskRunner& operator=(const TaskRunner&) = delete;
   ~TaskRunner() = default;
 
-  // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
+  // A placeholder is open for what an earlier task makes: when that has run, make and run another TaskRunner.
   bool awaits_earlier() const { return model_is_placeholder_ || data_.is_placeholder || job_->awaits_earlier(); }
   // The same on every rank; all of them where groups have unlike numbers.
   int ranks_a_group() const;

@@ -52,7 +52,7 @@ class TextReward {
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const;
   RewardModel* model() const { return model_.get(); }  // null: a verifier or a judge
-  // Whether a model that rewards is not there yet, and what its training starts from stands in.
+  // Whether the model that rewards is not trained yet, and a placeholder is open.
   bool is_placeholder() const;
   // Of the model that rewards, where there is one: what it adds to the identity, its memory by part, its place in the store. The first is collective
   // over world.

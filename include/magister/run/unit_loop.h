@@ -34,7 +34,7 @@ struct StepsDone {
   std::uint64_t tokens = 0;         // read by all ranks in this run
 };
 
-// What the work may use. report_progress(): progress, from a thread that draws.
+// What the work may use. report_progress() is called by a thread that claims units.
 struct UnitWork {
   UnitTickets& tickets;
   Watchdog& watchdog;  // of the rank's first group
@@ -44,7 +44,7 @@ struct UnitWork {
   std::mutex& one_group;  // held while a group uses what the rank has once: a data set, the rewards
   StepsDone& steps;
 
-  // A sign of life in a phase in which ranks wait for each other, as those of a training do: nobody is stuck as long as one of them shows any.
+  // A sign of life in a phase in which ranks wait for each other, as in a training: no rank counts as stuck while any rank reports progress.
   // From any thread.
   void live_together(const std::string& phase, std::int64_t number = -1) const;
 };

@@ -67,7 +67,7 @@ struct ResultsAccess {
 // Bytes of all datasets of the file that create() would make, without HDF5's own few thousand.
 std::uint64_t results_bytes(const ResultsSpec& spec);
 
-// The lock that refuses a second run on the same results within a second and waits out the orphans of a killed one.
+// The lock that refuses a second run on the same results within a second, and waits until leftover processes of a killed run have exited.
 class ResultsLock {
  public:
   // Every rank holds it shared for its life; rank 0 first takes it exclusively, unless another lock of this run keeps all others out for as
@@ -81,8 +81,8 @@ class ResultsLock {
   FileDescriptor file_;
 };
 
-// Who wrote itself into the lock file of these results; none without a lock file. The lock itself is not touched, so that a look at a
-// run never gets in its way. Local.
+// The process named in the lock file of these results; none without a lock file. The lock itself is not touched, so that looking at a run
+// never disturbs it. Local.
 struct LockHolder {
   std::string text;           // "process 4711 on node3 since 2026-11-22T09:01:02Z, job 17"
   std::optional<bool> alive;  // where it is a process of this host
