@@ -19,11 +19,13 @@ MODULES = {
     "parallel": {"core", "device"},
     "io": {"core", "parallel"},
     "model": {"core", "device", "parallel", "io"},
+    "experiment": {"core", "device", "parallel", "io"},
     "engine": {"core", "device", "parallel", "model"},
     "train": {"core", "device", "parallel", "io", "model"},
-    "run": {"core", "text", "device", "parallel", "io", "model", "engine", "train"},
-    "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "run"},
-    "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "run", "tasks"},
+    "runtime": {"core", "text", "device", "parallel", "io", "model", "engine", "experiment"},
+    "run": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime"},
+    "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
+    "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks"},
 }
 # Header -> the modules that own its library. First match wins.
 OWNERS = [
@@ -40,9 +42,9 @@ OWNERS = [
     (re.compile(r"(gmp(xx)?|mpfr|mpc)\.h"), {"text"}),
     (re.compile(r"CLI/.*"), {"app"}),
     (re.compile(r"(xgrammar|dlpack)/.*"), {"engine"}),
-    (re.compile(r"nlohmann/.*"), {"text", "io", "model", "run", "tasks", "app"}),
+    (re.compile(r"nlohmann/.*"), {"text", "io", "model", "runtime", "run", "tasks", "app"}),
     (re.compile(r"torch/csrc/autograd/.*"), {"train"}),
-    (re.compile(r"(ATen|c10|torch)/.*"), {"device", "parallel", "io", "model", "engine", "train", "run", "tasks", "app"}),
+    (re.compile(r"(ATen|c10|torch)/.*"), {"device", "parallel", "io", "model", "engine", "train", "runtime", "run", "tasks", "app"}),
     (re.compile(r"(gtest|gmock|benchmark)/.*"), set()),
 ]
 # Owned by parallel alone although device and model know CUDA.
@@ -179,6 +181,7 @@ CASES = [
     ("src/text/a.cpp", '#include "magister/parallel/layout.h"\n', "text may not know parallel"),
     ("src/engine/a.cpp", '#include "magister/io/dataset.h"\n', "engine may not know io"),
     ("src/run/a.cpp", '#include "magister/tasks/registry.h"\n', "run may not know tasks"),
+    ("src/runtime/a.cpp", '#include "magister/run/task.h"\n', "runtime may not know run"),
     ("include/magister/model/a.h", '#pragma once\n#include "magister/engine/plan.h"\n', "model may not know engine"),
     ("src/io/a.cpp", "#include <mpi.h>\n", "mpi.h is owned by parallel"),
     ("src/model/a.cpp", "#  include <hdf5.h>\n", "hdf5.h is owned by io"),
@@ -217,7 +220,7 @@ def self_test():
             root = pathlib.Path(folder)
             sound = {"include/magister/io/dataset.h": "#pragma once\n", "include/magister/parallel/layout.h": "#pragma once\n",
                      "include/magister/model/model.h": "#pragma once\n", "include/magister/engine/plan.h": "#pragma once\n",
-                     "include/magister/app/main.h": "#pragma once\n", "include/magister/tasks/registry.h": "#pragma once\n", "src/io/private.h": "#pragma once\n"}
+                     "include/magister/app/main.h": "#pragma once\n", "include/magister/tasks/registry.h": "#pragma once\n", "include/magister/run/task.h": "#pragma once\n", "src/io/private.h": "#pragma once\n"}
             for name, content in {**sound, path: text}.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(content, encoding="utf-8")

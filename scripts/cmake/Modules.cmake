@@ -105,6 +105,7 @@ function(magister_module NAME)
   compiled_together(directing ${NAME}_directing ${directing})
   list(TRANSFORM MODULE_KNOWS PREPEND magister_)
   add_library(magister_${NAME} STATIC ${alone} ${computing})
+  set_target_properties(magister_${NAME} PROPERTIES LINKER_LANGUAGE CXX)  # also where all its files are objects of the other part
   magister_sees(magister_${NAME} ${MODULE_KNOWS} ${MODULE_LINKS})
   if(MODULE_ATEN)
     target_precompile_headers(magister_${NAME} REUSE_FROM magister_aten_pch)

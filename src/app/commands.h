@@ -8,8 +8,8 @@
 #include "magister/app/command_line.h"
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/stop.h"
 #include "magister/run/task_kinds.h"
+#include "magister/runtime/stop.h"
 
 namespace magister {
 

@@ -10,7 +10,7 @@
 
 #include "app/on_rank_zero.h"
 #include "magister/core/error.h"
-#include "magister/run/task_paths.h"
+#include "magister/experiment/task_paths.h"
 
 namespace magister {
 

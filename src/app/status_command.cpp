@@ -295,7 +295,7 @@ nlohmann::ordered_json status_json(const RunStatus& status) {
 
 ExitCode status_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
-    const RunStatus status = status_of(run_folder(call.line.positional("RUN")));
+    const RunStatus status = status_of(run_folder(call.line.positional("RUN")), call.kinds);
     say(call.line.has("--json")
             ? status_json(status).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
             : status_text(status));

@@ -12,7 +12,7 @@
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/io/checkpoint/model_path.h"
-#include "magister/run/model_source.h"
+#include "magister/runtime/tokenizer_files.h"
 
 namespace magister {
 

@@ -16,8 +16,8 @@
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu_cards.h"
 #include "magister/run/device_lines.h"
-#include "magister/run/open_model.h"
 #include "magister/run/task.h"
+#include "magister/runtime/open_model.h"
 
 namespace magister {
 namespace {

@@ -9,11 +9,11 @@
 #include <variant>
 
 #include "magister/core/error.h"
+#include "magister/experiment/task_paths.h"
 #include "magister/io/results/reader.h"
 #include "magister/io/results/tools.h"
-#include "magister/run/model_hash.h"
 #include "magister/run/task.h"
-#include "magister/run/task_paths.h"
+#include "magister/runtime/model_hash.h"
 
 namespace magister {
 

@@ -7,9 +7,9 @@
 #include <span>
 
 #include "magister/core/error.h"
-#include "magister/run/length_key.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
+#include "magister/runtime/length_key.h"
 
 namespace magister {
 

@@ -10,8 +10,8 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/run/earlier_tasks.h"
-#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
+#include "magister/runtime/end_tokens.h"
 
 namespace magister {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "magister/core/log.h"
 #include "magister/device/gpu.h"
-#include "magister/run/device_group.h"
+#include "magister/runtime/device_group.h"
 
 namespace magister {
 namespace {

@@ -17,12 +17,12 @@
 #include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/host_memory.h"
-#include "magister/run/device_group.h"
-#include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/unit_samples.h"
+#include "magister/runtime/device_group.h"
+#include "magister/runtime/memory_plan.h"
 
 namespace magister {
 namespace {

@@ -1,7 +1,7 @@
 // One shard's model and the writer of its results; see shard_model.h.
 #include "magister/run/shard_model.h"
 
-#include "magister/run/device_group.h"
+#include "magister/runtime/device_group.h"
 
 namespace magister {
 

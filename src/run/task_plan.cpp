@@ -6,10 +6,10 @@
 
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
-#include "magister/run/device_group.h"
-#include "magister/run/memory_plan.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/task_runner.h"
+#include "magister/runtime/device_group.h"
+#include "magister/runtime/memory_plan.h"
 #include "run/task_files.h"
 
 namespace magister {

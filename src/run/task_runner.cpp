@@ -9,9 +9,9 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/model/partition.h"
-#include "magister/run/device_group.h"
 #include "magister/run/earlier_tasks.h"
-#include "magister/run/memory_plan.h"
+#include "magister/runtime/device_group.h"
+#include "magister/runtime/memory_plan.h"
 
 namespace magister {
 namespace {

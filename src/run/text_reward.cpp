@@ -2,7 +2,7 @@
 #include "magister/run/text_reward.h"
 
 #include "magister/core/error.h"
-#include "magister/run/chat_prompts.h"
+#include "magister/runtime/chat_prompts.h"
 
 namespace magister {
 namespace {

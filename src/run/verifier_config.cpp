@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
-#include "magister/run/chat_prompts.h"
+#include "magister/runtime/chat_prompts.h"
 
 namespace magister {
 namespace {

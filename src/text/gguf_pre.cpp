@@ -1,7 +1,7 @@
 // Expressions by which texts are cut, and the names that stand for them.
 // Source: llama.cpp's table of pre-tokenizers (src/llama-vocab.cpp, the version in llama-cpp-python 0.3.36). Where it writes a
 // simpler expression than the families' own tokenizer.json because its engine lacks a class, theirs stands here.
-// tests/run/gguf_vocab_test.py compares ids with llama.cpp's.
+// tests/runtime/gguf_vocab_test.py compares ids with llama.cpp's.
 #include "text/gguf_pre.h"
 
 #include "magister/core/error.h"

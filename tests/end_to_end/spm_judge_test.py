@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 import tiny_world
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "run"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "runtime"))
 import checkpoint_tokenizers_test as files  # noqa: E402
 import gguf_reading  # noqa: E402
 

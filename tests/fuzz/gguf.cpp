@@ -6,7 +6,7 @@
 #include "fuzz/fuzz_target.h"
 #include "fuzz/tensors.h"
 #include "magister/model/model_config.h"
-#include "magister/run/model_source.h"
+#include "magister/runtime/tokenizer_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace magister;

@@ -6,7 +6,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/pass_shape.h"
+#include "magister/runtime/pass_shape.h"
 
 namespace magister {
 namespace pass_budget_test {

@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "magister/core/error.h"
-#include "magister/run/model_source.h"
+#include "magister/runtime/tokenizer_files.h"
 #include "tasks/generate/schema_keywords.h"
 
 namespace magister {

@@ -28,7 +28,7 @@ SEPARATOR = "\n__ggml_vocab_test__\n"
 
 
 def probe(path, lines, what):
-    done = run_case([BUILD / "tests/run/vocabulary_probe", path, what], input="".join(json.dumps(line) + "\n" for line in lines), text=True)
+    done = run_case([BUILD / "tests/runtime/vocabulary_probe", path, what], input="".join(json.dumps(line) + "\n" for line in lines), text=True)
     if done.returncode: sys.exit(f"FAILS {path}: {done.stderr}")
     return [json.loads(line) for line in done.stdout.split("\n") if line]
 
@@ -97,7 +97,7 @@ def tiktoken_lists(lines):
     for o200k as many as there are of all."""
     import tiktoken
     import tiktoken_ext.openai_public as openai
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "run"))
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "runtime"))
     os.environ.setdefault("MAGISTER_SOURCE_DIR", str(pathlib.Path(__file__).resolve().parents[2]))
     from checkpoint_tokenizers_test import BYTE_OF, LLAMA_3, fields, token_bytes, tiktoken as written
     plain = lambda name: [bytes(BYTE_OF[c] for c in text) for text in fields(name)("tokens") if all(c in BYTE_OF for c in text)]

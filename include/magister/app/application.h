@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "magister/parallel/communicator.h"
-#include "magister/run/stop.h"
 #include "magister/run/task_kinds.h"
+#include "magister/runtime/stop.h"
 
 namespace magister {
 

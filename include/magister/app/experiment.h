@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "magister/core/config.h"
+#include "magister/experiment/config.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/task.h"
 #include "magister/run/task_kinds.h"
 

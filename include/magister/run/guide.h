@@ -8,13 +8,13 @@
 
 #include "magister/core/config.h"
 #include "magister/engine/guide.h"
+#include "magister/experiment/config.h"
 #include "magister/model/transformer.h"
-#include "magister/run/checkpoint.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/memory_plan.h"
-#include "magister/run/open_model.h"
 #include "magister/run/task.h"
+#include "magister/runtime/checkpoint.h"
+#include "magister/runtime/memory_plan.h"
+#include "magister/runtime/open_model.h"
 
 namespace magister {
 

@@ -10,20 +10,20 @@
 
 #include "magister/core/config.h"
 #include "magister/engine/generator.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/run/checkpoint.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/judge_prompts.h"
 #include "magister/run/judge_reader.h"
 #include "magister/run/judge_rules.h"
-#include "magister/run/memory_plan.h"
-#include "magister/run/open_model.h"
-#include "magister/run/pass_shape.h"
 #include "magister/run/run_context.h"
-#include "magister/run/stop.h"
+#include "magister/runtime/checkpoint.h"
+#include "magister/runtime/memory_plan.h"
+#include "magister/runtime/open_model.h"
+#include "magister/runtime/pass_shape.h"
+#include "magister/runtime/stop.h"
 
 namespace magister {
 

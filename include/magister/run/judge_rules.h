@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "magister/core/config.h"
-#include "magister/run/length_key.h"
+#include "magister/runtime/length_key.h"
 
 namespace magister {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "magister/io/results/results_file.h"
-#include "magister/run/stop.h"
+#include "magister/runtime/stop.h"
 
 namespace magister {
 

@@ -7,7 +7,7 @@
 
 #include "magister/core/memory_parts.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/notes.h"
+#include "magister/runtime/notes.h"
 
 namespace magister {
 

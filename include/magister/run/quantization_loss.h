@@ -16,10 +16,10 @@
 #include "magister/io/results/results_file.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/model_instance.h"
-#include "magister/run/open_model.h"
 #include "magister/run/progress.h"
 #include "magister/run/run_context.h"
+#include "magister/runtime/model_instance.h"
+#include "magister/runtime/open_model.h"
 
 namespace magister {
 

@@ -13,14 +13,14 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/run/chat_prompts.h"
-#include "magister/run/checkpoint.h"
-#include "magister/run/memory_plan.h"
-#include "magister/run/open_model.h"
 #include "magister/run/run_context.h"
-#include "magister/run/sequence_passes.h"
-#include "magister/run/stop.h"
-#include "magister/run/written_text.h"
+#include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/checkpoint.h"
+#include "magister/runtime/memory_plan.h"
+#include "magister/runtime/open_model.h"
+#include "magister/runtime/sequence_passes.h"
+#include "magister/runtime/stop.h"
+#include "magister/runtime/written_text.h"
 
 namespace magister {
 

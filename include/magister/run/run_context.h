@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "magister/experiment/config.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/experiment_config.h"
-#include "magister/run/stop.h"
+#include "magister/runtime/stop.h"
 
 namespace magister {
 

@@ -14,10 +14,10 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/added_ends.h"
-#include "magister/run/sample_tokens.h"
 #include "magister/run/spool.h"
-#include "magister/run/stop.h"
+#include "magister/runtime/added_ends.h"
+#include "magister/runtime/sample_tokens.h"
+#include "magister/runtime/stop.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

@@ -11,13 +11,13 @@
 #include "magister/parallel/layout.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/run/model_instance.h"
-#include "magister/run/open_model.h"
 #include "magister/run/progress.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_loop.h"
 #include "magister/run/unit_writer.h"
+#include "magister/runtime/model_instance.h"
+#include "magister/runtime/open_model.h"
 
 namespace magister {
 

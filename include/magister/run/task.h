@@ -18,15 +18,15 @@
 #include "magister/core/memory_parts.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
-#include "magister/run/checkpoint.h"
-#include "magister/run/length_key.h"
-#include "magister/run/memory_plan.h"
-#include "magister/run/notes.h"
-#include "magister/run/pass_shape.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sample_plan.h"
 #include "magister/run/time_estimate.h"
+#include "magister/runtime/checkpoint.h"
+#include "magister/runtime/length_key.h"
+#include "magister/runtime/memory_plan.h"
+#include "magister/runtime/notes.h"
+#include "magister/runtime/pass_shape.h"
 
 namespace magister {
 

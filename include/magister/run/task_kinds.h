@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "magister/core/config.h"
+#include "magister/experiment/config.h"
 #include "magister/io/results/schema.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/task.h"
 
 namespace magister {

@@ -11,12 +11,12 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/checkpoint.h"
-#include "magister/run/open_model.h"
 #include "magister/run/plan_report.h"
 #include "magister/run/progress.h"
 #include "magister/run/run_context.h"
 #include "magister/run/task.h"
+#include "magister/runtime/checkpoint.h"
+#include "magister/runtime/open_model.h"
 
 namespace magister {
 

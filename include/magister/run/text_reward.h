@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "magister/core/config.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/judge_reward.h"
-#include "magister/run/length_key.h"
 #include "magister/run/reward_model.h"
 #include "magister/run/run_context.h"
-#include "magister/run/stop.h"
 #include "magister/run/verifier_config.h"
+#include "magister/runtime/length_key.h"
+#include "magister/runtime/stop.h"
 #include "magister/text/verifier.h"
 
 namespace magister {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "magister/core/config.h"
-#include "magister/run/experiment_config.h"
+#include "magister/experiment/config.h"
 #include "magister/run/task_kinds.h"
 #include "tasks/evaluate/estimators.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "magister/run/stop.h"
+#include "magister/runtime/stop.h"
 #include "tasks/evaluate/config.h"
 #include "tasks/evaluate/scores.h"
 

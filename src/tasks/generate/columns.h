@@ -11,9 +11,9 @@
 #include "magister/engine/generator.h"
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
-#include "magister/run/stop.h"
-#include "magister/run/stop_rules.h"
 #include "magister/run/unit_writer.h"
+#include "magister/runtime/stop.h"
+#include "magister/runtime/stop_rules.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

@@ -3,7 +3,7 @@
 #include "tasks/generate/config.h"
 
 #include "magister/core/error.h"
-#include "magister/run/sampling_config.h"
+#include "magister/runtime/sampling_config.h"
 
 namespace magister {
 namespace {

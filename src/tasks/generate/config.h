@@ -10,11 +10,11 @@
 #include "magister/core/config.h"
 #include "magister/core/types.h"
 #include "magister/engine/sampler.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/guide.h"
-#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
+#include "magister/runtime/length_key.h"
 #include "tasks/generate/constraint_config.h"
 
 namespace magister {

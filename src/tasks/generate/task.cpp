@@ -4,12 +4,12 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
-#include "magister/run/chat_prompts.h"
-#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/packed_results.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
+#include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/end_tokens.h"
 #include "tasks/generate/config.h"
 #include "tasks/generate/run.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "magister/core/config.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/judge_rules.h"
 #include "magister/run/task_kinds.h"
 

@@ -8,7 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/dataset/record_json.h"
-#include "magister/run/chat_prompts.h"
+#include "magister/runtime/chat_prompts.h"
 
 namespace magister {
 namespace {

@@ -9,7 +9,7 @@
 #include "magister/io/results/results_file.h"
 #include "magister/run/judge_prompts.h"
 #include "magister/run/record_answers.h"
-#include "magister/run/stop.h"
+#include "magister/runtime/stop.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge/run.h"
 

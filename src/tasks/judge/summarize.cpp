@@ -5,12 +5,12 @@
 #include <variant>
 
 #include "magister/io/results/identity.h"
-#include "magister/run/checkpoint.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/judge_prompts.h"
-#include "magister/run/model_hash.h"
 #include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
+#include "magister/runtime/checkpoint.h"
+#include "magister/runtime/model_hash.h"
 #include "tasks/judge/report.h"
 #include "tasks/judge/verdicts_file.h"
 

@@ -2,7 +2,7 @@
 #include "tasks/rollout/config.h"
 
 #include "magister/core/error.h"
-#include "magister/run/sampling_config.h"
+#include "magister/runtime/sampling_config.h"
 
 namespace magister {
 namespace {

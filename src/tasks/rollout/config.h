@@ -8,12 +8,12 @@
 
 #include "magister/core/config.h"
 #include "magister/engine/sampler.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/guide.h"
-#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 #include "magister/run/text_reward.h"
+#include "magister/runtime/length_key.h"
 
 namespace magister {
 

@@ -8,8 +8,8 @@
 #include "magister/run/generator_shard.h"
 #include "magister/run/rollouts_file.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/stop_rules.h"
 #include "magister/run/text_reward.h"
+#include "magister/runtime/stop_rules.h"
 #include "tasks/rollout/config.h"
 
 namespace magister {

@@ -6,10 +6,10 @@
 #include <mutex>
 
 #include "magister/core/error.h"
-#include "magister/run/chat_prompts.h"
-#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/unread_counts.h"
+#include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/end_tokens.h"
 #include "tasks/rollout/config.h"
 #include "tasks/rollout/run.h"
 

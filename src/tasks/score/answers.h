@@ -10,7 +10,7 @@
 #include "magister/run/record_answers.h"
 #include "magister/run/task.h"
 #include "magister/run/unit_writer.h"
-#include "magister/run/written_text.h"
+#include "magister/runtime/written_text.h"
 #include "tasks/score/config.h"
 
 namespace magister {

@@ -7,11 +7,11 @@
 
 #include "magister/core/config.h"
 #include "magister/engine/unit_plan.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
-#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
 #include "magister/run/verifier_config.h"
+#include "magister/runtime/length_key.h"
 
 namespace magister {
 

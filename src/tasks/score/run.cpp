@@ -12,9 +12,9 @@
 #include "magister/core/fail_point.h"
 #include "magister/run/classifier_logits.h"
 #include "magister/run/not_finite.h"
-#include "magister/run/sequence_passes.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_samples.h"
+#include "magister/runtime/sequence_passes.h"
 
 namespace magister {
 namespace {

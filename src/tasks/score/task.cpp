@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
-#include "magister/run/chat_prompts.h"
 #include "magister/run/shard_model.h"
+#include "magister/runtime/chat_prompts.h"
 #include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 #include "tasks/score/config.h"

@@ -9,9 +9,9 @@
 #include <span>
 
 #include "magister/core/error.h"
-#include "magister/run/added_ends.h"
-#include "magister/run/chat_prompts.h"
 #include "magister/run/shard_model.h"
+#include "magister/runtime/added_ends.h"
+#include "magister/runtime/chat_prompts.h"
 #include "tasks/teacher_logits/columns.h"
 #include "tasks/teacher_logits/config.h"
 #include "tasks/teacher_logits/run.h"

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "magister/core/config.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
-#include "magister/run/length_key.h"
 #include "magister/run/task_kinds.h"
+#include "magister/runtime/length_key.h"
 #include "magister/train/batch_plan.h"
 #include "magister/train/trainer.h"
 #include "tasks/train/grpo_config.h"

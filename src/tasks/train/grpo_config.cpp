@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "magister/core/error.h"
-#include "magister/run/sampling_config.h"
+#include "magister/runtime/sampling_config.h"
 
 namespace magister {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "magister/core/config.h"
 #include "magister/engine/sampler.h"
-#include "magister/run/experiment_config.h"
-#include "magister/run/length_key.h"
+#include "magister/experiment/config.h"
 #include "magister/run/text_reward.h"
+#include "magister/runtime/length_key.h"
 #include "magister/train/policy_loss.h"
 
 namespace magister {

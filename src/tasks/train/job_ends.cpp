@@ -5,7 +5,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/io/results/reader.h"
-#include "magister/run/end_tokens.h"
+#include "magister/runtime/end_tokens.h"
 #include "tasks/train/job.h"
 
 namespace magister {

@@ -15,8 +15,8 @@
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/whole_file.h"
-#include "magister/run/model_source.h"
 #include "magister/run/results_on_disk.h"
+#include "magister/runtime/tokenizer_files.h"
 
 namespace magister {
 namespace {

@@ -8,7 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/io/dataset/field_path.h"
 #include "magister/io/dataset/record_json.h"
-#include "magister/run/end_tokens.h"
+#include "magister/runtime/end_tokens.h"
 
 namespace magister {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/chat_prompts.h"
 #include "magister/run/sample_plan.h"
+#include "magister/runtime/chat_prompts.h"
 #include "magister/train/preference_loss.h"
 
 namespace magister {

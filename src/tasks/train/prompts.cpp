@@ -2,8 +2,8 @@
 #include "tasks/train/prompts.h"
 
 #include "magister/core/error.h"
-#include "magister/run/end_tokens.h"
 #include "magister/run/generator_shard.h"
+#include "magister/runtime/end_tokens.h"
 
 namespace magister {
 PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context,

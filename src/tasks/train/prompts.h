@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/chat_prompts.h"
-#include "magister/run/checkpoint.h"
+#include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/checkpoint.h"
 #include "tasks/train/config.h"
 #include "tasks/train/rewards.h"
 #include "tasks/train/rollouts.h"

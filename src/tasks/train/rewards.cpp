@@ -3,7 +3,7 @@
 
 #include "magister/core/error.h"
 #include "magister/parallel/gathered.h"
-#include "magister/run/chat_prompts.h"
+#include "magister/runtime/chat_prompts.h"
 #include "magister/train/gradient_tree.h"
 
 namespace magister {

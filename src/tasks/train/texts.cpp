@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
-#include "magister/run/end_tokens.h"
+#include "magister/runtime/end_tokens.h"
 
 namespace magister {
 

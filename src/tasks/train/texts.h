@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/chat_prompts.h"
-#include "magister/run/checkpoint.h"
 #include "magister/run/sample_plan.h"
+#include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/checkpoint.h"
 #include "tasks/train/config.h"
 
 namespace magister {

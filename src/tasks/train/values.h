@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "magister/core/config.h"
+#include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/experiment_config.h"
 #include "magister/run/rollouts_file.h"
 #include "magister/run/sample_plan.h"
 #include "magister/run/task.h"

@@ -1,0 +1,208 @@
+// Opening a model for a task; see open_model.h.
+#include "magister/runtime/open_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "magister/core/error.h"
+#include "magister/device/gpu.h"
+#include "magister/io/results/reader.h"
+#include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/gpu_cards.h"
+#include "magister/parallel/host_memory.h"
+#include "magister/runtime/device_group.h"
+
+namespace magister {
+
+namespace {
+
+// The type of 16 bits that loses least of embeddings and head: bf16 where the file has bf16, else f16 with its three more bits.
+at::ScalarType table_dtype(const OpenModel& model) {
+  const TensorInfo* embeddings = model.file->find(model.description.names.embed_tokens);
+  return embeddings != nullptr && embeddings->type == StorageType::kBF16 ? at::kBFloat16 : at::kHalf;
+}
+
+// Refuses what an encoder's weights are not kept in.
+void check_encoder(const Checkpoint& checkpoint) {
+  const ModelSection& section = checkpoint.section();
+  if (!checkpoint.config().encoder) return;
+  MAGISTER_CHECK(section.dtype == "auto" || section.dtype == "f32", ExitCode::kConfig,
+                 "model.dtype is {}, and {} is an encoder (its weights are kept in f32 whatever the file has, and no "
+                 "other type is computed); choose auto or f32",
+                 section.dtype, printable(checkpoint.path()));
+  MAGISTER_CHECK(section.quantization == "none", ExitCode::kConfig,
+                 "model.quantization is {}, and {} is an encoder (its weights are kept in f32, and no codes are "
+                 "computed); choose none",
+                 section.quantization, printable(checkpoint.path()));
+}
+
+void check_fp8(const std::vector<int>& gpus) {
+  for (const std::vector<GpuDevice>& host : planned_hosts()) {
+    for (const GpuDevice& gpu : host) {
+      MAGISTER_CHECK(gpu.compute_capability >= 89, ExitCode::kConfig,
+                     "model.dtype: fp8 on a planned {} of compute capability {}.{} (8-bit products come with 8.9); "
+                     "choose bf16, or quantization: int8",
+                     gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
+    }
+  }
+  for (const int gpu : gpus) {
+    const int capability = gpu_compute_capability(gpu);
+    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,
+                   "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
+                   "products come with 8.9); choose bf16, or quantization: int8",
+                   gpu, capability / 10, capability % 10);
+  }
+}
+
+// AVX512-BF16 and AMX add in different orders, and f32 products in a third: ranks that differ all multiply bf16 weights in f32.
+void agree_on_products(const Communicator& world) {
+  const CpuKernels& mine = cpu_kernels();
+  const std::uint64_t kind = mine.multiply_bf16 == nullptr ? 0 : std::string_view(mine.name) == "amx" ? 2 : 1;
+  const bool agree = world.min(kind) == world.max(kind);
+  if (agree || kind == 0) return;
+  const CpuKernels* wide = cpu_kernels_avx512();
+  use_cpu_kernels(wide != nullptr ? *wide : cpu_kernels_avx2());
+}
+
+}  // namespace
+
+QuantScheme quant_scheme_of(const ModelSection& section) {
+  QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
+  scheme.group_given = section.quantization_group.has_value();
+  return scheme;
+}
+
+OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu,
+                     const std::vector<int>& gpus) {
+  const ModelSection& section = checkpoint.section();
+  OpenModel model;
+  if (section.none) return model;
+  model.gpu = gpu;
+  model.gpus = gpus;
+  model.planned_gpu = gpu && !planned_hosts().empty();
+  model.file = &checkpoint.file();
+  model.description = checkpoint.description();
+  if (gpu) check_gpu_computes(model.description.config);
+  check_encoder(checkpoint);
+  model.plain_dtype = gpu                                ? resolve_gpu_dtype(section.dtype)
+                      : model.description.config.encoder ? at::kFloat
+                                                         : resolve_cpu_dtype(section.dtype);
+  if (model.plain_dtype == at::kFloat8_e4m3fn) check_fp8(gpus);
+  MAGISTER_CHECK(gpu || !section.cudnn_attention, ExitCode::kConfig,
+                 "model.attention: cudnn on CPUs (cuDNN computes on GPUs alone); remove the key, or run on GPUs");
+  MAGISTER_CHECK(!section.cudnn_attention || activation_dtype(model.plain_dtype) == at::kBFloat16, ExitCode::kConfig,
+                 "model.attention: cudnn beside model.dtype: {} (it computes in bf16 alone); choose bf16, remove the "
+                 "key, or give tasks of another type a `model` of their own",
+                 section.dtype);
+  model.cudnn_attention = section.cudnn_attention;
+  MAGISTER_CHECK(gpu || !section.throughput_decoding, ExitCode::kConfig,
+                 "model.decoding: throughput on CPUs (it chooses among products of GPUs); remove the key, or run on "
+                 "GPUs");
+  MAGISTER_CHECK(
+      !section.throughput_decoding || model.plain_dtype == at::kBFloat16, ExitCode::kConfig,
+      "model.decoding: throughput beside model.dtype: {} (it is for plain bf16 weights); choose bf16, remove "
+      "the key, or give tasks of another type a `model` of their own",
+      section.dtype);
+  model.throughput_decoding = section.throughput_decoding;
+  // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
+  const auto type = static_cast<std::uint64_t>(model.plain_dtype);
+  if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
+  agree_on_products(world);
+  model.quantization = quant_scheme_of(section);
+  model.dtype = model.quantization.on() && section.dtype == "auto" && !gpu ? table_dtype(model) : model.plain_dtype;
+  model.products = quantized_products(model.description, *model.file, model.quantization);
+  return model;
+}
+
+namespace {
+
+Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization,
+                       ProcessGroup& group, ThreadPool& pool, const LoadHook& hook, const KeptWeights& kept) {
+  if (model.gpu) {
+    const gpu::Queue queue = model.gpu->on_host() ? *model.gpu : gpu::Queue{group.device().index(), nullptr};
+    Transformer loaded(model.description, *model.file, group, pool, dtype, quantization, queue, hook, kept);
+    if (model.cudnn_attention) loaded.use_cudnn_attention();
+    if (model.throughput_decoding) loaded.use_throughput_decoding();
+    return loaded;
+  }
+  return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};
+}
+
+}  // namespace
+
+Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
+  return load_model(*this, dtype, quantization, group, pool, hook, kept);
+}
+Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
+  return load_model(*this, plain_dtype, {}, group, pool, hook, {});
+}
+
+std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
+  return
+      [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
+}
+
+MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
+  const GpuDemand demand{plain_dtype, quantization.on()};
+  MemoryParts parts = magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
+                                              gpu ? std::optional(demand) : std::nullopt);
+  return is_second ? without_shared(std::move(parts)) : parts;
+}
+
+std::uint64_t OpenModel::page_bytes(int tp_size) const {
+  const std::uint64_t in_f32 = kv_page_bytes(description.config, partition_for(description.config, 0, tp_size));
+  return std::max<std::uint64_t>(
+      gpu ? in_f32 / sizeof(float) * c10::elementSize(activation_dtype(plain_dtype)) : in_f32, 1);
+}
+
+std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
+  if (!gpu || (gpu->on_host() && !planned_gpu))
+    return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
+  // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
+  const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) *
+                                                 static_cast<double>(least_free_gpu_bytes(gpus, kept.store)));
+  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + beside_bytes);
+}
+
+// With the type: two of one checkpoint would both need memory.
+const std::string& OpenModel::keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix) {
+  const AttributeValue* const sha256 = find_attribute(identity, prefix + "model_sha256");
+  MAGISTER_ASSERT(sha256 != nullptr);
+  kept = {&store,
+          fmt::format("{} {} {} {}", std::get<std::string>(*sha256), device_kind(), dtype_name(dtype), layers())};
+  return kept.checkpoint;
+}
+
+std::string OpenModel::layers() const {
+  if (!quantization.on()) return "";
+  const char* type = quantization.type == QuantType::kInt8 ? "int8" : "int4";
+  std::string text = fmt::format("layers {}:", type);
+  if (products.kept > 0) text += fmt::format(" {} products with the file's own codes", products.kept);
+  if (products.made > 0)
+    text += fmt::format("{} {} made in groups of {}", products.kept > 0 ? "," : "", products.made, quantization.group);
+  return text;
+}
+
+std::string OpenModel::bf16_products() const {
+  if (gpu || dtype != at::kBFloat16) return "";
+  return cpu_kernels().multiply_bf16 != nullptr ? cpu_kernels().name : "f32";
+}
+
+nlohmann::ordered_json OpenModel::log_fields() const {
+  const char* type = !quantization.on() ? "none" : quantization.type == QuantType::kInt8 ? "int8" : "int4";
+  nlohmann::ordered_json fields = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
+  if (!gpu) fields["cpu_kernels"] = cpu_kernels().name;
+  if (quantization.on())
+    fields.update(
+        {{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});
+  return fields;
+}
+
+std::string dtype_name(at::ScalarType dtype) {
+  return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : dtype == at::kFloat8_e4m3fn ? "fp8" : "f16";
+}
+
+}  // namespace magister
