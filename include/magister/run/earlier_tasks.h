@@ -14,7 +14,7 @@ namespace magister {
 // the key, for messages. Throws Error(kConfig) where such a folder holds none, or several. Local.
 std::string results_at(const std::string& path, const std::string& kind, const std::string& place);
 
-// Of a task's name <folder>/<name>.h5 of this experiment, of a path results_at(). `kind` and `place` as there.
+// The results file that a key names: <folder>/<name>.h5 for a task of this experiment, results_at() for a path. `kind` and `place` as there.
 std::string results_path_of(const RunContext& context, const std::string& named, const std::string& kind,
                             const std::string& place);
 

@@ -59,7 +59,7 @@ class GeneratorShard : public ShardModel {
   virtual void before_pass() = 0;
   // The sample of the results file that a request belongs to, for messages.
   virtual std::uint64_t sample_of(std::uint64_t record, std::uint64_t sample) const = 0;
-  // Of a unit of one record: the record's number in the data set, and its ids.
+  // The record of a unit of one record: its number in the data set, and its ids.
   struct RecordPrompt {
     std::uint64_t record = 0;
     std::vector<TokenId> tokens;

@@ -59,7 +59,7 @@ class ValueModel {
   std::uint64_t bytes_beside_reference() const { return beside_reference_; }
   // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.
   std::int64_t num_pages(std::uint64_t longest) const;
-  // Of a device, by part, with a cache for texts of `longest` tokens.
+  // Memory of a device, itemised, with a cache for texts of `longest` tokens.
   MemoryParts memory(std::uint64_t longest) const;
   // "llama, 0.1 M parameters, f32: 20 candidates, logit, multiplier 4".
   std::string describe() const;

@@ -48,7 +48,7 @@ class JudgeReward {
   void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
     names.push_back(model_.keep_weights(store, identity, "judge_"));
   }
-  // Of a rank, by part.
+  // Memory of a rank, itemised.
   MemoryParts memory() const;
   // Every name that a prompt reads is a field of the records, as JudgePrompts::check_fields().
   void check_fields(const Dataset& dataset) const { prompts_.check_fields(dataset, true); }

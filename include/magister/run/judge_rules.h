@@ -37,7 +37,7 @@ struct JudgeRules {
   LengthKey max_prompt_length;
   std::string length_place;  // its file:line:column and key
 
-  // Of prompt and text together.
+  // Tokens of prompt and text together.
   std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 

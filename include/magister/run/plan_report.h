@@ -15,7 +15,7 @@ struct PlanReport {
   std::vector<DeviceRow> devices;
   int num_groups = 0;
   int tp_size = 0;  // the largest
-  // Of a job whose groups have several sizes, largest first: what a device of each needs, and the units that they compute.
+  // Filled where groups have several sizes, largest first: what a device of each needs, and the units that they compute.
   struct OfSize {
     int size = 1, groups = 0;
     std::uint64_t units = 0;

@@ -56,7 +56,7 @@ class Progress {
   // "teacher: 120/400 units (30.0 %), 1234 tokens/s, elapsed 0:00:52, ETA 0:02:05, slowest rank 3: 280 tokens/s": the line of update() at
   // this time, for tests. live: "teacher [######--------------] 120/400 ...".
   // As long as no unit is committed in this run, the rate and the time left are those of the texts in flight.
-  // Of a task that writes: "1234 tokens/s written, 56 tokens/s of prompts".
+  // For a task that writes texts: "1234 tokens/s written, 56 tokens/s of prompts".
   std::string line(Total done, double seconds_since_start, const InFlight& in_flight = {},
                    std::optional<SlowestRank> slowest = {}) const;
 

@@ -52,7 +52,7 @@ class RewardModel {
   bool is_placeholder() const { return is_placeholder_; }
   // Whether all shards of a group compute it together, where they have the policy; else each CPU that asks does, alone.
   bool is_on_gpus() const { return model_.gpu.has_value(); }
-  // Of a device where it stands beside the policy, by part.
+  // Memory of a device that also holds the policy, itemised.
   MemoryParts memory(int tp_size) const;
   // What Rewarder asks for: the record's text, or its chat. Throws Error(kData) with its place.
   std::string prompt_of(const Record& record) const;

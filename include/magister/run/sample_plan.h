@@ -50,7 +50,7 @@ struct SampleRules {
   std::uint64_t item_samples = 1;
   // What `plan` calls the first sample when it prints its text: "prompt", "chat"; null: it prints none.
   const char* shown_as = nullptr;
-  // Of small data sets too, so that several groups have work: no unit holds a larger part of the samples.
+  // At least so many units, even of a small data set, so that several groups have work.
   std::uint64_t least_units = 16;
 };
 

@@ -21,7 +21,7 @@
 
 namespace magister {
 
-// What every task's loop is given. All by reference but the function: they outlive the loop.
+// What the loop of a task is given. References outlive the loop.
 struct ModelRun {
   const GpuGroup& group;
   ResultsFile& file;

@@ -63,13 +63,13 @@ class TaskRunner {
   ExitCode finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   bool finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   void check_first_record();
-  // Of a device of a group of the job's size.
+  // Memory of a device of a group of `size`, itemised.
   MemoryParts memory(const TaskJob& job, int size, const PlanNumbers& numbers, std::uint64_t pages) const;
-  // What the shards of the host with most need together; 0: all need as much. bytes_of: a device's, by place in shares_.parts().
+  // Memory of the shards on the fullest host; 0: all shards need as much. bytes_of: of a device, by place in shares_.parts().
   std::uint64_t host_bytes(const std::function<std::uint64_t(std::size_t part)>& bytes_of) const;
   std::uint64_t host_bytes(const PlanNumbers& numbers, std::uint64_t pages) const;
   void plan_sizes(PlanReport& report, const PlanNumbers& numbers) const;
-  // Of a device, by part; refuses what does not fit. Collective over the world.
+  // Memory of a device, itemised; refuses what does not fit. Collective over the world.
   MemoryParts check_memory(const PlanNumbers& numbers) const;
   void plan_samples(PlanReport& report);
   std::optional<std::string> time_note(const PlanReport& report) const;

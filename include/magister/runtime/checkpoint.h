@@ -31,7 +31,7 @@ struct ChatSource {
       tokens;                                 // variables of the template: bos_token, pad_token, ... and their texts
   std::string token(const char* name) const;  // its text, empty where there is none
   std::string tool_text;  // the template of chats with tools, where the model has one of its own; empty: text
-  // Of all that decides a rendered chat: the texts, BOS and EOS, and the other tokens that they name.
+  // Hash of all that decides a rendered chat: the texts, BOS and EOS, and the other tokens that they name.
   std::string sha256() const;
 };
 
@@ -74,7 +74,7 @@ class Checkpoint {
   // Begins to hash the model's files beside whatever the rank does until it asks for identity(), which then waits for what is left. Nothing to do for a
   // model without files. Collective over world.
   void begin_hashing(const Communicator& world);
-  // Of the tokenizer, which is read where it was not yet.
+  // Reads the tokenizer where it was not read yet.
   TokenizerIdentity tokenizer_identity() { return {tokenizer().sha256(), tokenizer().rules_sha256()}; }
   // The attribute that results hold beside their identity: what the tokenizer that was read does; nothing where none was.
   Attributes tokenizer_rules() const;

@@ -20,7 +20,7 @@ struct Positions {
   std::uint64_t cached = 0;  // of one whose keys and values are kept from pass to pass
 };
 Positions positions_of(const ModelConfig& model);
-// Of a model that is named beside a task's own.
+// The positions of a second model.
 using PositionsOf = std::function<Positions(const ModelSection&)>;
 // The fewer of two; 0 is none.
 std::uint64_t fewer(std::uint64_t one, std::uint64_t other);

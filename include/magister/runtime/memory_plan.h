@@ -25,7 +25,7 @@ struct GpuDemand {
   bool quantized = false;
 };
 
-// Of a GPU's free memory for the model: the rest is for the CUDA context's growth, cuBLAS's work place and fragments.
+// The share of a GPU's free memory that a model may use: the rest is for the CUDA context's growth, cuBLAS's workspace and fragmentation.
 constexpr double kUsableGpuShare = 0.92;
 
 // Pages of the smallest cache that a task runs with: the longest text, and a page that a text in flight copies. 0 without a cache.
@@ -70,7 +70,7 @@ struct GroupModel {
   std::uint64_t pages = 0;
   std::optional<GpuDemand> gpu{};
 };
-// What they take of each device of a group together, by part: the largest shard of each, and what they share once.
+// Memory of each device of a group that holds them all, itemised: the largest shard of each model, and what they share once.
 MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size);
 // The sizes of groups, up to `most`, that divide all of them.
 std::vector<int> group_sizes(const std::vector<GroupModel>& models, int most);

@@ -57,7 +57,7 @@ ModelHash model_sha256(const Communicator& world, const std::string& model_path,
                        const std::vector<std::string>& adapter, const StopPoll& poll = {},
                        FilesHashing* begun = nullptr);
 
-// Of the lines of these files in the order of their names. Equal on every rank. Ends early likewise. Collective over world.
+// Hash of the lines of these files in the order of their names. Equal on every rank. Ends early likewise. Collective over world.
 std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll = {});
 
 // files_sha256 of these small files on rank 0, which may have written them just now: other hosts may not see them yet. Equal on every rank; ends

@@ -62,16 +62,16 @@ struct OpenModel {
   std::string layers() const;
   // Weights of a shard; keeps a reference to this.
   std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
-  // Of each device of a group, by part.
+  // Memory of each device of a group, itemised.
   MemoryParts device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
-  // Of a page of keys and values on a shard, and what the cache may have in all: an eighth of the host's memory, divided by the shards on
+  // Bytes of a page of keys and values on a shard, and of the whole cache at most: an eighth of the host's memory, divided by the shards on
   // it, or on a GPU what weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
   // From now on load() looks for its weights in the store and leaves them there, under the name that this returns. identity: of the task,
   // with the model's hash as `prefix`model_sha256.
   const std::string& keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix);
-  // Of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
+  // Fields of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
   nlohmann::ordered_json log_fields() const;
 };
 

@@ -22,7 +22,7 @@ struct PassLimits {
     return {.sequences = sequences != 0 ? sequences : other.sequences, .tokens = tokens != 0 ? tokens : other.tokens};
   }
 };
-// Of a GPU: 8,192 tokens are several times what hides the reading of the weights and the start of the kernels, and 256 texts read them
+// For a GPU: 8,192 tokens are several times what hides the reading of the weights and the start of the kernels, and 256 texts read them
 // once for all. A CPU computes as fast as it reads with a few rows, so it leaves both to the task.
 inline constexpr PassLimits kGpuPassLimits{.sequences = 256, .tokens = 8192};
 
