@@ -2,7 +2,8 @@
 """Reads the includes of include/ and src/ and refuses what breaks the repository's layers.
 
 Rules: a module includes only modules below it (MODULES); a library's headers stand only in the module that owns it (OWNERS);
-torch/torch.h nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp mirror each other.
+torch/torch.h nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp mirror each other; app (but its bench) asks
+for no task by its name.
 usage: check_layers.py [ROOT] [--self-test]. One line a fault, file:line; exit status 1 when there is one.
 """
 import argparse
@@ -157,6 +158,17 @@ def faults_of_mirror(root):
             yield f"{header.relative_to(root)}: no #pragma once"
 
 
+def faults_of_names(root):
+    """Comparisons with a task's name in app: what the program must know of a kind of tasks stands in its TaskKind."""
+    tasks = [path.name for path in sorted((root / "src/tasks").iterdir()) if path.is_dir()] if (root / "src/tasks").is_dir() else []
+    compared = re.compile(r'[!=]=\s*"(' + "|".join(tasks or ["-"]) + r')"')
+    for path in sorted((root / "src/app").rglob("*.cpp")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found = compared.search(line)
+            if found and "bench" not in path.relative_to(root).parts:
+                yield f"{path.relative_to(root)}:{number}: app asks for the task {found.group(1)} by its name; let its TaskKind say what is asked"
+
+
 def check(root):
     """-> the list of faults, one line each."""
     faults = []
@@ -172,7 +184,7 @@ def check(root):
                 fault = fault_of_include(module, quote, header, root)
                 if fault:
                     faults.append(f"{path.relative_to(root)}:{number}: {fault}")
-    return faults + list(faults_of_mirror(root))
+    return faults + list(faults_of_mirror(root)) + list(faults_of_names(root))
 
 
 # Self-test: (file, text, a part of the fault that must be named; None = must be accepted).
@@ -208,6 +220,7 @@ CASES = [
     ("src/model/a.cpp", '/*\n#include <mpi.h>\n*/\n#include "magister/io/dataset.h"\n#include <vector>\n', None),
     ("src/io/a.cpp", '#include "io/private.h"\n#include <hdf5.h>\n', None),
     ("src/main.cpp", '#include "magister/app/main.h"\n', None),
+    ("src/app/a.cpp", 'bool judges(const Task& task) { return task.kind() == "judge"; }\n', "asks for the task judge"),
     ("src/main.cpp", '#include "engine/private.h"\n', "private to engine"),
 ]
 
@@ -220,7 +233,9 @@ def self_test():
             root = pathlib.Path(folder)
             sound = {"include/magister/io/dataset.h": "#pragma once\n", "include/magister/parallel/layout.h": "#pragma once\n",
                      "include/magister/model/model.h": "#pragma once\n", "include/magister/engine/plan.h": "#pragma once\n",
-                     "include/magister/app/main.h": "#pragma once\n", "include/magister/tasks/registry.h": "#pragma once\n", "include/magister/run/task.h": "#pragma once\n", "src/io/private.h": "#pragma once\n"}
+                     "include/magister/app/main.h": "#pragma once\n", "include/magister/tasks/registry.h": "#pragma once\n", "include/magister/run/task.h": "#pragma once\n",
+                     "src/io/private.h": "#pragma once\n",
+                     "src/tasks/judge/config.h": "#pragma once\n"}
             for name, content in {**sound, path: text}.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(content, encoding="utf-8")
