@@ -2,8 +2,8 @@
 """Reads the includes of include/ and src/ and refuses what breaks the repository's layers.
 
 Rules: a module includes only modules below it (MODULES); a library's headers stand only in the module that owns it (OWNERS);
-torch/torch.h nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp mirror each other; app (but its bench) asks
-for no task by its name.
+torch/torch.h nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp mirror each other; a task includes the public
+headers of the tasks that TASKS names for it; app (but its bench) asks for no task by its name.
 usage: check_layers.py [ROOT] [--self-test]. One line a fault, file:line; exit status 1 when there is one.
 """
 import argparse
@@ -27,6 +27,16 @@ MODULES = {
     "run": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime"},
     "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
     "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks"},
+}
+# Task -> the tasks whose public face (include/magister/tasks/<task>/) it may include: one direction, no circle.
+TASKS = {
+    "teacher_logits": set(),
+    "generate": set(),
+    "score": {"generate"},
+    "judge": {"generate"},
+    "rollout": {"generate", "score", "judge"},
+    "evaluate": {"score"},
+    "train": {"score", "rollout"},
 }
 # Header -> the modules that own its library. First match wins.
 OWNERS = [
@@ -75,6 +85,25 @@ def module_of(path, root):
     if len(parts) == 2:
         return "app" if parts[1] == "main.cpp" else "?"
     return parts[1]
+
+
+def task_of(path):
+    """The task of a file or a header below tasks/<task>/, or None."""
+    parts = pathlib.PurePath(path).parts
+    at = parts.index("tasks") if "tasks" in parts else len(parts)
+    return parts[at + 1] if len(parts) > at + 2 else None
+
+
+def fault_of_task(task, header):
+    """An include of a file of tasks/<task>/ -> what is wrong with it, or None."""
+    other = task_of(header)
+    if not other or other == task or not re.match(r"(magister/)?tasks/", header):
+        return None
+    if not header.startswith("magister/"):
+        return f'"{header}" is private to the task {other}; another task includes only magister/tasks/{other}/'
+    if other not in TASKS.get(task, set()):
+        return f"the task {task} may not know the task {other} (TASKS in scripts/check_layers.py)"
+    return None
 
 
 def fault_of_include(module, quote, header, root):
@@ -182,6 +211,9 @@ def check(root):
                 continue
             for number, quote, header in includes(path):
                 fault = fault_of_include(module, quote, header, root)
+                task = task_of(path.relative_to(root))
+                if not fault and task and quote == '"':
+                    fault = fault_of_task(task, header)
                 if fault:
                     faults.append(f"{path.relative_to(root)}:{number}: {fault}")
     return faults + list(faults_of_mirror(root)) + list(faults_of_names(root))
@@ -190,6 +222,9 @@ def check(root):
 # Self-test: (file, text, a part of the fault that must be named; None = must be accepted).
 CASES = [
     ("src/core/a.cpp", '#include "magister/io/dataset.h"\n', "core may not know io"),
+    ("src/tasks/generate/a.cpp", '#include "magister/tasks/judge/rules.h"\n', "generate may not know the task judge"),
+    ("src/tasks/rollout/a.cpp", '#include "tasks/judge/config.h"\n', "is private to the task judge"),
+    ("src/tasks/judge/a.cpp", '#include "magister/tasks/generate/texts.h"\n', None),
     ("src/text/a.cpp", '#include "magister/parallel/layout.h"\n', "text may not know parallel"),
     ("src/engine/a.cpp", '#include "magister/io/dataset.h"\n', "engine may not know io"),
     ("src/run/a.cpp", '#include "magister/tasks/registry.h"\n', "run may not know tasks"),
@@ -235,7 +270,8 @@ def self_test():
                      "include/magister/model/model.h": "#pragma once\n", "include/magister/engine/plan.h": "#pragma once\n",
                      "include/magister/app/main.h": "#pragma once\n", "include/magister/tasks/registry.h": "#pragma once\n", "include/magister/run/task.h": "#pragma once\n",
                      "src/io/private.h": "#pragma once\n",
-                     "src/tasks/judge/config.h": "#pragma once\n"}
+                     "src/tasks/judge/config.h": "#pragma once\n", "include/magister/tasks/judge/rules.h": "#pragma once\n",
+                     "include/magister/tasks/generate/texts.h": "#pragma once\n"}
             for name, content in {**sound, path: text}.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(content, encoding="utf-8")

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "magister/core/wilson.h"
-#include "magister/run/judge_scoring.h"
+#include "magister/tasks/judge/scoring.h"
 #include "tasks/judge/summary.h"
 
 int main() {

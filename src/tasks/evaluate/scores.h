@@ -8,7 +8,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/reader.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/unread_counts.h"
+#include "magister/tasks/score/unread_counts.h"
 
 namespace magister {
 

@@ -12,9 +12,9 @@
 #include "magister/engine/sampler.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/guide.h"
 #include "magister/run/task_kinds.h"
 #include "magister/runtime/length_key.h"
+#include "magister/tasks/generate/guide.h"
 #include "tasks/generate/constraint_config.h"
 
 namespace magister {

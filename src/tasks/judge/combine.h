@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "magister/io/results/results_file.h"
-#include "magister/run/judge_scoring.h"
+#include "magister/tasks/judge/scoring.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/verdicts_file.h"
 

@@ -9,8 +9,8 @@
 #include "magister/core/config.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/judge_rules.h"
 #include "magister/run/task_kinds.h"
+#include "magister/tasks/judge/rules.h"
 
 namespace magister {
 

@@ -8,7 +8,7 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/judge_scoring.h"
+#include "magister/tasks/judge/scoring.h"
 #include "tasks/judge/config.h"
 
 namespace magister {

@@ -7,9 +7,9 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
-#include "magister/run/judge_prompts.h"
-#include "magister/run/record_answers.h"
 #include "magister/runtime/stop.h"
+#include "magister/tasks/generate/record_answers.h"
+#include "magister/tasks/judge/prompts.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge/run.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/judge_prompts.h"
-#include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
+#include "magister/tasks/generate/record_answers.h"
+#include "magister/tasks/judge/prompts.h"
 #include "tasks/judge/config.h"
 
 namespace magister {

@@ -1,4 +1,4 @@
-// Prompts on their way to verdicts (run/judge_reader.h). They share the pages of their common beginning, and a row after a reply the pages of the
+// Prompts on their way to verdicts (tasks/judge/reader.h). They share the pages of their common beginning, and a row after a reply the pages of the
 // reply's prompt.
 #include "tasks/judge/run.h"
 
@@ -11,9 +11,9 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/judge_reader.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_samples.h"
+#include "magister/tasks/judge/reader.h"
 
 namespace magister {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "magister/io/results/schema.h"
-#include "magister/run/judge_scoring.h"
 #include "magister/run/shard_model.h"
+#include "magister/tasks/judge/scoring.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge/combine.h"
 #include "tasks/judge/config.h"

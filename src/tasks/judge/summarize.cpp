@@ -6,11 +6,11 @@
 
 #include "magister/io/results/identity.h"
 #include "magister/run/earlier_tasks.h"
-#include "magister/run/judge_prompts.h"
-#include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
 #include "magister/runtime/checkpoint.h"
 #include "magister/runtime/model_hash.h"
+#include "magister/tasks/generate/record_answers.h"
+#include "magister/tasks/judge/prompts.h"
 #include "tasks/judge/report.h"
 #include "tasks/judge/verdicts_file.h"
 

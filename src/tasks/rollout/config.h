@@ -10,10 +10,10 @@
 #include "magister/engine/sampler.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/guide.h"
 #include "magister/run/task_kinds.h"
-#include "magister/run/text_reward.h"
 #include "magister/runtime/length_key.h"
+#include "magister/tasks/generate/guide.h"
+#include "magister/tasks/rollout/text_reward.h"
 
 namespace magister {
 

@@ -6,10 +6,10 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/rollouts_file.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/text_reward.h"
 #include "magister/runtime/stop_rules.h"
+#include "magister/tasks/rollout/rollouts_file.h"
+#include "magister/tasks/rollout/text_reward.h"
 #include "tasks/rollout/config.h"
 
 namespace magister {

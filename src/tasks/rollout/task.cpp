@@ -7,9 +7,9 @@
 
 #include "magister/core/error.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/unread_counts.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
+#include "magister/tasks/score/unread_counts.h"
 #include "tasks/rollout/config.h"
 #include "tasks/rollout/run.h"
 

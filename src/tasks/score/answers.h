@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "magister/run/record_answers.h"
 #include "magister/run/task.h"
 #include "magister/run/unit_writer.h"
 #include "magister/runtime/written_text.h"
+#include "magister/tasks/generate/record_answers.h"
 #include "tasks/score/config.h"
 
 namespace magister {

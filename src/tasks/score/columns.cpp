@@ -7,7 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/unit_samples.h"
-#include "magister/run/unread_counts.h"
+#include "magister/tasks/score/unread_counts.h"
 
 namespace magister {
 

@@ -10,8 +10,8 @@
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/task_kinds.h"
-#include "magister/run/verifier_config.h"
 #include "magister/runtime/length_key.h"
+#include "magister/tasks/score/verifier_config.h"
 
 namespace magister {
 

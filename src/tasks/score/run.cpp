@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "magister/core/fail_point.h"
-#include "magister/run/classifier_logits.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_samples.h"
 #include "magister/runtime/sequence_passes.h"
+#include "magister/tasks/score/classifier_logits.h"
 
 namespace magister {
 namespace {

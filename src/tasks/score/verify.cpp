@@ -8,10 +8,10 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "magister/run/record_answers.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/unread_counts.h"
 #include "magister/runtime/chat_prompts.h"
+#include "magister/tasks/generate/record_answers.h"
+#include "magister/tasks/score/unread_counts.h"
 #include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 

@@ -18,10 +18,10 @@
 #include "magister/engine/sampler.h"
 #include "magister/engine/tail_sampler.h"
 #include "magister/run/not_finite.h"
-#include "magister/run/pass_budget.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_samples.h"
 #include "magister/runtime/sequence_passes.h"
+#include "magister/tasks/teacher_logits/pass_budget.h"
 #include "tasks/teacher_logits/columns.h"
 
 namespace magister {

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "magister/core/error.h"
-#include "magister/run/classified_token.h"
+#include "magister/tasks/score/classified_token.h"
 
 namespace magister {
 namespace {

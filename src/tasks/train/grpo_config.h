@@ -8,8 +8,8 @@
 #include "magister/core/config.h"
 #include "magister/engine/sampler.h"
 #include "magister/experiment/config.h"
-#include "magister/run/text_reward.h"
 #include "magister/runtime/length_key.h"
+#include "magister/tasks/rollout/text_reward.h"
 #include "magister/train/policy_loss.h"
 
 namespace magister {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "magister/run/unread_counts.h"
+#include "magister/tasks/score/unread_counts.h"
 #include "magister/train/batch_plan.h"
 #include "magister/train/trainer.h"
 #include "tasks/train/rollouts.h"

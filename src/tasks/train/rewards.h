@@ -11,7 +11,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
-#include "magister/run/text_reward.h"
+#include "magister/tasks/rollout/text_reward.h"
 #include "tasks/train/config.h"
 #include "tasks/train/rollouts.h"
 

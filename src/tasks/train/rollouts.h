@@ -13,7 +13,7 @@
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/text_reward.h"
+#include "magister/tasks/rollout/text_reward.h"
 #include "magister/text/tokenizer.h"
 #include "magister/train/trainer.h"
 #include "tasks/train/config.h"
@@ -36,7 +36,8 @@ struct TextRules {
   std::vector<TokenId> end_tokens;
   std::shared_ptr<const ModelRules> rules;  // the model's own; null: none
   // Of texts of one prompt, finite; heartbeat: called between passes. Local, one thread.
-  std::function<TextRewards(std::span<const RolloutText>, int num_threads, const std::function<void()>& heartbeat)> rewards;
+  std::function<TextRewards(std::span<const RolloutText>, int num_threads, const std::function<void()>& heartbeat)>
+      rewards;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 

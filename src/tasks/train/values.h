@@ -9,9 +9,9 @@
 #include "magister/core/config.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/rollouts_file.h"
 #include "magister/run/sample_plan.h"
 #include "magister/run/task.h"
+#include "magister/tasks/rollout/rollouts_file.h"
 #include "magister/train/value_loss.h"
 
 namespace magister {

@@ -1,5 +1,5 @@
 // Keys are looked up by hash and compared as they stand in the file, so a collision costs time and never a wrong text.
-#include "magister/run/record_answers.h"
+#include "magister/tasks/generate/record_answers.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // A prompt's verdict is a row of logits: after the prompt itself, or after the reply that the judge wrote; see judge_reader.h.
-#include "magister/run/judge_reader.h"
+#include "magister/tasks/judge/reader.h"
 
 #include <algorithm>
 #include <span>

@@ -1,5 +1,5 @@
 // See text_reward.h.
-#include "magister/run/text_reward.h"
+#include "magister/tasks/rollout/text_reward.h"
 
 #include "magister/core/error.h"
 #include "magister/runtime/chat_prompts.h"

@@ -1,5 +1,5 @@
 // The line through two peaks of memory; and the positions that a model has.
-#include "magister/run/pass_budget.h"
+#include "magister/tasks/teacher_logits/pass_budget.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The tokens with which verdicts begin where they stand: behind a prompt, whose own tokens stay as they are. The union of the ways in which the
 // vocabulary goes on, with a blank and without, for a model writes "Yes" behind a line end and " Yes" behind "[/INST]".
-#include "run/verdict_tokens.h"
+#include "tasks/judge/verdict_tokens.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
-#include "magister/run/judge_scoring.h"
+#include "magister/tasks/judge/scoring.h"
 
 namespace magister {
 namespace {

@@ -1,5 +1,5 @@
 // Texts by number, from the columns that a generate task writes.
-#include "magister/run/generated_texts.h"
+#include "magister/tasks/generate/generated_texts.h"
 
 #include <algorithm>
 #include <mutex>

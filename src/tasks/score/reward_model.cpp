@@ -1,5 +1,5 @@
 // See reward_model.h.
-#include "magister/run/reward_model.h"
+#include "magister/tasks/score/reward_model.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -12,8 +12,8 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/io/dataset/record_json.h"
-#include "magister/run/classifier_logits.h"
 #include "magister/run/earlier_tasks.h"
+#include "magister/tasks/score/classifier_logits.h"
 
 namespace magister {
 namespace {

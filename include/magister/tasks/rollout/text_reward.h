@@ -9,12 +9,12 @@
 #include "magister/core/config.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/judge_reward.h"
-#include "magister/run/reward_model.h"
 #include "magister/run/run_context.h"
-#include "magister/run/verifier_config.h"
 #include "magister/runtime/length_key.h"
 #include "magister/runtime/stop.h"
+#include "magister/tasks/judge/reward.h"
+#include "magister/tasks/score/reward_model.h"
+#include "magister/tasks/score/verifier_config.h"
 #include "magister/text/verifier.h"
 
 namespace magister {

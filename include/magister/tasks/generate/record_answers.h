@@ -9,8 +9,8 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/generated_texts.h"
 #include "magister/run/run_context.h"
+#include "magister/tasks/generate/generated_texts.h"
 
 namespace magister {
 

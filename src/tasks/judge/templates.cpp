@@ -1,5 +1,5 @@
 // Texts only. Fields: question, references (a list), answer, answer_a, answer_b, options, rubric, classes, reply_rule.
-#include "run/judge_templates.h"
+#include "tasks/judge/templates.h"
 
 #include <fmt/ranges.h>
 

@@ -1,12 +1,12 @@
 // See judge_rules.h.
-#include "magister/run/judge_rules.h"
+#include "magister/tasks/judge/rules.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "magister/core/error.h"
-#include "run/judge_templates.h"
+#include "tasks/judge/templates.h"
 
 namespace magister {
 namespace {

@@ -1,5 +1,5 @@
 // See unread_counts.h.
-#include "magister/run/unread_counts.h"
+#include "magister/tasks/score/unread_counts.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Every length comes from the file, so it is held against its column's width before anything is cut by it.
-#include "magister/run/rollouts_file.h"
+#include "magister/tasks/rollout/rollouts_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/unit_samples.h"
-#include "magister/run/unread_counts.h"
+#include "magister/tasks/score/unread_counts.h"
 
 namespace magister {
 namespace {

@@ -1,5 +1,5 @@
 // See judge_reward.h.
-#include "magister/run/judge_reward.h"
+#include "magister/tasks/judge/reward.h"
 
 #include <c10/core/InferenceMode.h>
 

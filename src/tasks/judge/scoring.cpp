@@ -1,5 +1,5 @@
 // Sums in double over ids in ascending order, so that every shard and machine gives the same bits from the same logits.
-#include "magister/run/judge_scoring.h"
+#include "magister/tasks/judge/scoring.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log_sum_exp.h"
 #include "magister/text/words.h"
-#include "run/verdict_tokens.h"
+#include "tasks/judge/verdict_tokens.h"
 
 namespace magister {
 namespace {

@@ -1,6 +1,6 @@
 // Peaks of two passes of the layers, which are what tokens cost: 119 KB each of an 8B model. A tile of logits is as large as thousands of
 // tokens' work and is there once, so the head is counted by its sizes: measured with it, tokens would seem to cost next to nothing.
-#include "magister/run/pass_budget.h"
+#include "magister/tasks/teacher_logits/pass_budget.h"
 
 #include <ATen/ATen.h>
 

@@ -1,5 +1,5 @@
 // In the order in which the resolved experiment shows the keys; see verifier_config.h.
-#include "magister/run/verifier_config.h"
+#include "magister/tasks/score/verifier_config.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // See classifier_logits.h.
-#include "magister/run/classifier_logits.h"
+#include "magister/tasks/score/classifier_logits.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/rope.h"
 #include "magister/model/shared_prefixes.h"
-#include "magister/run/classified_token.h"
+#include "magister/tasks/score/classified_token.h"
 
 namespace magister {
 

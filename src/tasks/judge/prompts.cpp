@@ -1,5 +1,5 @@
 // Prompts of a record in the order of its samples: text after text, prompt after prompt, and of a pair both orders.
-#include "magister/run/judge_prompts.h"
+#include "magister/tasks/judge/prompts.h"
 
 #include <fmt/ranges.h>
 
@@ -9,7 +9,7 @@
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/io/dataset/record_json.h"
-#include "run/judge_templates.h"
+#include "tasks/judge/templates.h"
 
 namespace magister {
 namespace {

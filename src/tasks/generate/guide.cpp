@@ -1,5 +1,5 @@
 // See guide.h.
-#include "magister/run/guide.h"
+#include "magister/tasks/generate/guide.h"
 
 #include <algorithm>
 

@@ -8,8 +8,8 @@
 
 #include "magister/core/types.h"
 #include "magister/engine/generator.h"
-#include "magister/run/judge_rules.h"
-#include "magister/run/judge_scoring.h"
+#include "magister/tasks/judge/rules.h"
+#include "magister/tasks/judge/scoring.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

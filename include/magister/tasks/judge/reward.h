@@ -15,15 +15,15 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/run/judge_prompts.h"
-#include "magister/run/judge_reader.h"
-#include "magister/run/judge_rules.h"
 #include "magister/run/run_context.h"
 #include "magister/runtime/checkpoint.h"
 #include "magister/runtime/memory_plan.h"
 #include "magister/runtime/open_model.h"
 #include "magister/runtime/pass_shape.h"
 #include "magister/runtime/stop.h"
+#include "magister/tasks/judge/prompts.h"
+#include "magister/tasks/judge/reader.h"
+#include "magister/tasks/judge/rules.h"
 
 namespace magister {
 

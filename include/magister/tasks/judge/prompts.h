@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/run/judge_rules.h"
-#include "magister/run/judge_scoring.h"
 #include "magister/runtime/chat_prompts.h"
+#include "magister/tasks/judge/rules.h"
+#include "magister/tasks/judge/scoring.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/run/judge_rules.h"
+#include "magister/tasks/judge/rules.h"
 
 namespace magister {
 
