@@ -58,7 +58,7 @@ class RolloutJob final : public TaskJob {
             .cuts = config_.cuts,
             .n = config_.n,
             .slots = config_.max_new_tokens.tokens(),
-            .tells_unread = reward_->tells_unread()};
+            .unread = reward_->tells_unread()};
   }
 
   const RolloutConfig config_;  // with limits where it says auto
