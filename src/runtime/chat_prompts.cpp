@@ -92,9 +92,9 @@ void ChatPrompts::add_variables(const ModelSection& section) {
 }
 
 ChatPrompts::Chat ChatPrompts::chat_of(const Record& record, const DatasetConfig& dataset) {
-  Chat chat{record_field(record.text, dataset.messages_field, record.where)};
+  Chat chat{record_field(record, dataset.messages_field)};
   if (dataset.tools_field.empty()) return chat;
-  chat.tools = record_field(record.text, dataset.tools_field, record.where);
+  chat.tools = record_field(record, dataset.tools_field);
   // Data sets store tools as JSON in a text, too: columns of one type are easier for them.
   if (chat.tools.is_string()) chat.tools = parse_record(chat.tools.get<std::string>());
   const bool good = chat.tools.is_null() ||
@@ -224,26 +224,25 @@ SampleTokens ChatPrompts::encode_marked(const Chat& given, const std::string& wh
   }
 }
 
-ordered_json record_field(const std::string& line, const std::string& field, const std::string& where) {
-  ordered_json record = parse_record(line);  // checked by the data set already
+const ordered_json& record_field(const Record& record, const std::string& field) {
   std::string missing;
-  if (const ordered_json* const found = find_field(record, field, missing)) return *found;
+  if (const ordered_json* const found = find_field(*record.fields, field, missing)) return *found;
   MAGISTER_CHECK(!parse_field_path(field), ExitCode::kData,
                  "{}: there is no field \"{}\" (the experiment asks for it; {}); fix this line or the experiment",
-                 where, printable(field), missing);
+                 record.where, printable(field), missing);
   std::vector<std::string> names;
-  for (const auto& [name, value] : record.items()) names.push_back(name);
+  for (const auto& [name, value] : record.fields->items()) names.push_back(name);
   const std::string nearest = nearest_name(field, names);
   fail(ExitCode::kData,
        "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this line or the "
        "experiment",
-       where, printable(field), printable(fmt::format("{}", fmt::join(names, ", ")), 200),
+       record.where, printable(field), printable(fmt::format("{}", fmt::join(names, ", ")), 200),
        nearest.empty() ? "" : "did you mean \"" + printable(nearest) + "\"? else ");
 }
 
 std::string prompt_text(const Record& record, const DatasetConfig& dataset) {
   if (!dataset.whole_record) return record.text;
-  const nlohmann::ordered_json value = record_field(record.text, dataset.text_field, record.where);
+  const ordered_json& value = record_field(record, dataset.text_field);
   MAGISTER_CHECK(value.is_string(), ExitCode::kData,
                  "{}: \"{}\" is no text (the model writes on after one); fix this record", record.where,
                  printable(dataset.text_field));

@@ -65,8 +65,8 @@ class ChatPrompts {
   nlohmann::ordered_json variables_;  // of every chat: bos_token, eos_token, model.chat_template_kwargs
 };
 
-// The field of a JSONL line (an object) as JSON; throws Error(kData) naming the fields that are there.
-nlohmann::ordered_json record_field(const std::string& line, const std::string& field, const std::string& where);
+// A field (a name or a path) of a record that was read whole. Throws Error(kData) naming the fields that are there.
+const nlohmann::ordered_json& record_field(const Record& record, const std::string& field);
 
 // The text of a record, of the data set's field `text`. Throws Error(kData) with its place.
 std::string prompt_text(const Record& record, const DatasetConfig& dataset);

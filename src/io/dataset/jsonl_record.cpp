@@ -32,8 +32,11 @@ class JsonlParser::Events final : public StrictJson {
     record_ = &record;
     found_ = found_key_ = false;
     look_through(line, where);
+    if (whole_record_) {
+      record.text = line;
+      record.fields = std::make_shared<const nlohmann::ordered_json>(parse_record(line));
+    }
     if (const std::string inner = inner_fields(line, where); !inner.empty()) look_through(inner, where);
-    if (whole_record_) record.text = line;
     require(found_ || whole_record_, wanted_);
     require(found_key_ || key_field_.empty(), key_field_);
   }
@@ -57,11 +60,12 @@ class JsonlParser::Events final : public StrictJson {
   // Fields that are paths ("a.b[0].c") as an object of their own, each under its whole path, so that the same events take
   // and check them; empty where no path is asked for. Costs a document of this one line.
   std::string inner_fields(std::string_view line, const std::string& where) const {
-    nlohmann::ordered_json record, inner = nlohmann::ordered_json::object();
+    std::shared_ptr<const nlohmann::ordered_json> record = record_->fields;
+    nlohmann::ordered_json inner = nlohmann::ordered_json::object();
     const auto fetch = [&](const std::string& field) {
-      if (record.is_null()) record = parse_record(line);
+      if (!record) record = std::make_shared<const nlohmann::ordered_json>(parse_record(line));
       std::string missing;
-      const nlohmann::ordered_json* const value = find_field(record, field, missing);
+      const nlohmann::ordered_json* const value = find_field(*record, field, missing);
       MAGISTER_CHECK(
           value != nullptr, ExitCode::kData,
           "{}: there is no field \"{}\" (the experiment asks for it; {}); fix this {} or the dataset section", where,

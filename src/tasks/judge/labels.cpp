@@ -48,7 +48,7 @@ JudgeLabels::JudgeLabels(const JudgeConfig& config, const std::vector<VerdictCla
 }
 
 std::optional<std::int32_t> JudgeLabels::of(const Record& record) const {
-  const ordered_json value = record_field(record.text, field_, record.where);
+  const ordered_json& value = record_field(record, field_);
   if (value.is_null()) return std::nullopt;
   const std::string label = spelling_of(value);
   const auto found = std::find_if(spellings_.begin(), spellings_.end(), [&](const std::vector<std::string>& known) {

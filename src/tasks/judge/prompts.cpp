@@ -26,9 +26,8 @@ bool is_nothing(const ordered_json& value) {
 
 // What a ready prompt asks for and the record has not, under whatever name.
 [[noreturn]] void refuse_without(const std::string& name, const Record& record) {
-  const ordered_json fields = parse_record(record.text);
   std::vector<std::string> names;
-  for (const auto& [field, value] : fields.items()) names.push_back(field);
+  for (const auto& [field, value] : record.fields->items()) names.push_back(field);
   const std::string nearest = nearest_name(name, names);
   fail(ExitCode::kData,
        "{}: there is no field \"{}\" (the ready prompt asks for it; the record has {}); {}name the field that is meant "
@@ -153,8 +152,7 @@ void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
   if (answers) known.insert("answer");
   for (const auto& [name, other] : config_.fields) known.insert(name);
   dataset.for_each({records.begin, std::min(records.end, records.begin + kLookedAt)}, [&](Record&& record) {
-    const ordered_json fields = parse_record(record.text);
-    for (const auto& [name, value] : fields.items()) known.insert(name);
+    for (const auto& [name, value] : record.fields->items()) known.insert(name);
   });
   const std::vector<std::string> names(known.begin(), known.end());
   for (const Prompt& prompt : prompts_) {
@@ -166,8 +164,8 @@ void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
 }
 
 ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std::string>& answers) const {
-  ordered_json fields = parse_record(record.text);  // checked by the data set already
-  for (const auto& [name, other] : config_.fields) fields[name] = record_field(record.text, other, record.where);
+  ordered_json fields = *record.fields;
+  for (const auto& [name, other] : config_.fields) fields[name] = record_field(record, other);
   fields["classes"] = config_.num_classes;
   fields["reply_rule"] = reply_rule_;
   if (!fields.contains("rubric")) fields["rubric"] = nullptr;

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/io/dataset/record_json.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
 #include "magister/runtime/end_tokens.h"
@@ -132,7 +133,7 @@ MemoryParts JudgeReward::memory() const {
 }
 
 std::string JudgeReward::needed(const Record& record) const {
-  prompts_of(record.text, {"an answer"}, record.where);
+  prompts_of(record, {"an answer"});
   return record.text;
 }
 
@@ -140,15 +141,20 @@ std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const std::string& nee
                                                           const std::vector<std::string>& texts,
                                                           const std::string& where) const {
   Record record;
-  record.text = needed;
+  record.fields = std::make_shared<const nlohmann::ordered_json>(parse_record(needed));
   record.where = where;
+  return prompts_of(record, texts);
+}
+
+std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const Record& record,
+                                                          const std::vector<std::string>& texts) const {
   std::vector<std::vector<TokenId>> prompts = prompts_.encode(record, texts);
   for (const std::vector<TokenId>& prompt : prompts) {
     MAGISTER_CHECK(
         !prompt.empty() && prompt.size() <= config_.max_prompt_length.tokens(), ExitCode::kData,
         "{}: the judge's prompt with a text has {} tokens, and {}.max_prompt_length is {} (a prompt is never "
         "cut); raise it, with which the run goes on, or shorten the record",
-        where, prompt.size(), config_.name, config_.max_prompt_length.tokens());
+        record.where, prompt.size(), config_.name, config_.max_prompt_length.tokens());
   }
   return prompts;
 }

@@ -5,9 +5,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/io/dataset/record_json.h"
 #include "magister/runtime/chat_prompts.h"
 
 namespace magister {
@@ -121,7 +123,11 @@ VerifierConfig read_verifier_config(ConfigNode& section, const std::string& kind
 
 std::vector<std::string> right_answers(const Record& record, const std::string& field) {
   if (field.empty()) return {};
-  const ordered_json value = record_field(with_numbers_as_texts(record.text), field, record.where);
+  if (const ordered_json& value = record_field(record, field); value.is_string())
+    return {answer_text(value, field, record)};
+  Record spelled = record;  // numbers with every digit of the line, which a double does not keep
+  spelled.fields = std::make_shared<const ordered_json>(parse_record(with_numbers_as_texts(record.text)));
+  const ordered_json& value = record_field(spelled, field);
   if (!value.is_array()) return {answer_text(value, field, record)};
   MAGISTER_CHECK(!value.empty(), ExitCode::kData,
                  "{}: {} is an empty list (no completion could be right); give an answer, or leave the record out",

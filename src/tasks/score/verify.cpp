@@ -77,7 +77,7 @@ TaskResults VerifierJob::results(const PlanNumbers& plan) const {
 std::vector<std::string> VerifierJob::completions_of(const Record& record) const {
   if (answers_) return answers_->of(record);
   const std::string& field = config_.verifier->completion_field;
-  const ordered_json value = record_field(record.text, field, record.where);
+  const ordered_json& value = record_field(record, field);
   MAGISTER_CHECK(value.is_string(), ExitCode::kData,
                  "{}: {} is {} (a text is verified); fix this line or name another field", record.where,
                  printable(field), value.type_name());

@@ -66,7 +66,7 @@ PairEncoder::PairEncoder(Checkpoint& checkpoint, const PairRules& rules) : check
 double PairEncoder::margin(const Record& record) const {
   const std::string& field = rules_.dataset.margin_field;
   if (field.empty()) return 0;
-  const ordered_json value = record_field(record.text, field, record.where);
+  const ordered_json& value = record_field(record, field);
   MAGISTER_CHECK(value.is_number() && std::isfinite(value.get<double>()), ExitCode::kData,
                  "{}: \"{}\" is {} (the margin of a pair is a number); fix this record, or remove dataset.margin",
                  record.where, printable(field), printable(record_text(value), 60));
@@ -75,8 +75,7 @@ double PairEncoder::margin(const Record& record) const {
 
 PairEncoder::Answers PairEncoder::answers(const Record& record) const {
   const DatasetConfig& names = rules_.dataset;
-  Answers found{nullptr, record_field(record.text, names.chosen_field, record.where),
-                record_field(record.text, names.rejected_field, record.where)};
+  Answers found{nullptr, record_field(record, names.chosen_field), record_field(record, names.rejected_field)};
   for (const auto& [name, value] :
        {std::pair(&names.chosen_field, &found.chosen), std::pair(&names.rejected_field, &found.rejected)}) {
     MAGISTER_CHECK(value->is_string() || value->is_array(), ExitCode::kData,
@@ -89,10 +88,9 @@ PairEncoder::Answers PairEncoder::answers(const Record& record) const {
   MAGISTER_CHECK(found.chosen != found.rejected, ExitCode::kData,
                  "{}: \"{}\" and \"{}\" are the same (none of them is preferred); remove this record", record.where,
                  printable(names.chosen_field), printable(names.rejected_field));
-  const ordered_json whole = parse_record(record.text);
   const std::string field = names.prompt_field.empty() ? "prompt" : names.prompt_field;
-  if (!names.prompt_field.empty() || whole.contains(field)) {
-    found.prompt = record_field(record.text, field, record.where);
+  if (!names.prompt_field.empty() || record.fields->contains(field)) {
+    found.prompt = record_field(record, field);
     MAGISTER_CHECK(found.prompt.is_string() || found.prompt.is_array(), ExitCode::kData,
                    "{}: \"{}\" is {} (a prompt is a text or a list of messages); fix this record", record.where,
                    printable(field), kind_of(found.prompt));

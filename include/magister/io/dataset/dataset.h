@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,6 +62,7 @@ struct Record {
   std::uint64_t source_index = 0;  // position in the whole data set (before the slice), of a mix in what is mixed
   std::string key;
   std::string text;  // valid UTF-8, unless tokens are given; the whole line with whole_record
+  std::shared_ptr<const nlohmann::ordered_json> fields;  // with whole_record: that line, parsed once (record_json.h)
   std::vector<TokenId> tokens;
   std::string where;  // "file:line" or "file: row group 0, row 17" for messages
 };
