@@ -17,7 +17,7 @@
 #include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/host_memory.h"
-#include "magister/run/progress.h"
+#include "magister/run/phase_times.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/unit_samples.h"

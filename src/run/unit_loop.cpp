@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,7 +29,8 @@ void make_watchdogs(std::deque<Watchdog>& watchdogs, const RunContext& context, 
 
 // Waits until every rank has ended its work. As long as one of them shows a sign of life nobody is stuck, however long its unit
 // takes; and a stop that only this rank was told of reaches the others.
-void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdog, const std::function<void()>& report_progress) {
+void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdog,
+                         const std::function<void()>& report_progress) {
   constexpr std::chrono::milliseconds kPause{100};
   const PhaseTimes::Span span(loop.times, "wait for other ranks");
   watchdog.enter(kWaiting);
@@ -213,7 +215,9 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   std::deque<Watchdog> watchdogs;  // they end before the tickets, which they ask
   make_watchdogs(watchdogs, context, loop.group.groups_here());
   Watchdog& watchdog = watchdogs.front();
-  Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, is_root, stderr_is_terminal());
+  std::vector<std::unique_ptr<ProgressReader>> readers;
+  if (is_root) readers = default_progress_readers(context.log, stderr_is_terminal());
+  Progress progress(loop.task, {num_pending, tokens_left}, {}, std::move(readers));
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
   const std::vector<int> sizes = sizes_of(loop.group);
   InFlight in_flight;

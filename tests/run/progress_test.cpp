@@ -14,58 +14,62 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/phase_times.h"
 #include "magister/run/run_log.h"
 
 namespace magister {
 namespace progress_test {
 
+std::string line(const Progress& progress, Progress::Total done, double seconds, const InFlight& in_flight = {},
+                 std::optional<SlowestRank> slowest = {}) {
+  return progress_line(progress.measure(done, seconds, in_flight, slowest), false);
+}
+
 TEST(Progress, SaysDoneRateAndTimeLeft) {
-  RunLog log;
-  const Progress fresh("teacher", {400, 10'000}, {}, log, false, false);
-  EXPECT_EQ(fresh.line({100, 2500}, 10), "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:30");
-  EXPECT_EQ(fresh.line({0, 0}, 10), "teacher: 0/400 units (0.0 %), 0 tokens/s, elapsed 0:00:10, ETA unknown");
-  EXPECT_EQ(fresh.line({400, 10'000}, 40),
+  const Progress fresh("teacher", {400, 10'000}, {}, {});
+  EXPECT_EQ(line(fresh, {100, 2500}, 10),
+            "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:30");
+  EXPECT_EQ(line(fresh, {0, 0}, 10), "teacher: 0/400 units (0.0 %), 0 tokens/s, elapsed 0:00:10, ETA unknown");
+  EXPECT_EQ(line(fresh, {400, 10'000}, 40),
             "teacher: 400/400 units (100.0 %), 250 tokens/s, elapsed 0:00:40, ETA 0:00:00");
   // What an earlier run did is done, but its speed is not this run's.
-  const Progress resumed("teacher", {400, 10'000}, {200, 5000}, log, false, false);
-  EXPECT_EQ(resumed.line({300, 7500}, 10),
+  const Progress resumed("teacher", {400, 10'000}, {200, 5000}, {});
+  EXPECT_EQ(line(resumed, {300, 7500}, 10),
             "teacher: 300/400 units (75.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:10");
   // Groups of one size have most of what is left to do.
-  EXPECT_EQ(fresh.line({100, 2500}, 10, {}, SlowestRank{3, 400, 1.5}),
+  EXPECT_EQ(line(fresh, {100, 2500}, 10, {}, SlowestRank{3, 400, 1.5}),
             "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:45, slowest rank 3: 40 tokens/s");
-  EXPECT_EQ(fresh.line({100, 2500}, 10, {}, SlowestRank{3, 400}),
+  EXPECT_EQ(line(fresh, {100, 2500}, 10, {}, SlowestRank{3, 400}),
             "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:30, slowest rank 3: 40 tokens/s");
-  const Progress live("teacher", {400, 10'000}, {}, log, false, true);
-  EXPECT_EQ(live.line({120, 3000}, 10),
+  const Progress live("teacher", {400, 10'000}, {}, {});
+  EXPECT_EQ(progress_line(live.measure({120, 3000}, 10), true),
             "teacher [######--------------] 120/400 units (30.0 %), 300 tokens/s, elapsed 0:00:10, ETA 0:00:23");
-  const Progress nothing("teacher", {0, 0}, {}, log, false, false);
-  EXPECT_EQ(nothing.line({0, 0}, 0), "teacher: 0/0 units (100.0 %), 0 tokens/s, elapsed 0:00:00, ETA 0:00:00");
+  const Progress nothing("teacher", {0, 0}, {}, {});
+  EXPECT_EQ(line(nothing, {0, 0}, 0), "teacher: 0/0 units (100.0 %), 0 tokens/s, elapsed 0:00:00, ETA 0:00:00");
 }
 
 // A record of 400 texts is one unit: until it is committed the line speaks of its texts.
 TEST(Progress, TextsInFlightHaveARateAndATimeLeft) {
-  RunLog log;
-  const Progress progress("generate", {2, 96}, {}, log, false, false);
-  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 0, 48, 1}),
+  const Progress progress("generate", {2, 96}, {}, {});
+  EXPECT_EQ(line(progress, {0, 0}, 10, {1, 400, 0, 48, 1}),
             "generate: 0/2 units (0.0 %), 0 of 400 texts in flight written, 5 tokens/s, elapsed 0:00:10, ETA unknown");
   EXPECT_EQ(
-      progress.line({0, 0}, 10, {1, 400, 100, 5000, 1}),
+      line(progress, {0, 0}, 10, {1, 400, 100, 5000, 1}),
       "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, elapsed 0:00:10, ETA 0:01:10");
   EXPECT_EQ(
-      progress.line({0, 0}, 10, {1, 400, 100, 5000, 2}),
+      line(progress, {0, 0}, 10, {1, 400, 100, 5000, 2}),
       "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, elapsed 0:00:10, ETA 0:00:30");
-  EXPECT_EQ(progress.line({1, 48}, 12, {2, 800, 500, 9000, 1}),
+  EXPECT_EQ(line(progress, {1, 48}, 12, {2, 800, 500, 9000, 1}),
             "generate: 1/2 units (50.0 %), 4 tokens/s, elapsed 0:00:12, ETA 0:00:12");
 }
 
 // The tokens of a unit are its prompt's: what was written is told apart, whether or not its unit is committed.
 TEST(Progress, WrittenTokensAreToldApart) {
-  RunLog log;
-  const Progress progress("generate", {2, 96}, {}, log, false, false);
-  EXPECT_EQ(progress.line({0, 0, 3000}, 10, {1, 400, 100, 3048, 1}),
+  const Progress progress("generate", {2, 96}, {}, {});
+  EXPECT_EQ(line(progress, {0, 0, 3000}, 10, {1, 400, 100, 3048, 1}),
             "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 300 tokens/s written, elapsed 0:00:10, "
             "ETA 0:01:10");
-  EXPECT_EQ(progress.line({1, 48, 9000}, 12, {2, 800, 500, 9096, 1}, SlowestRank{1, 24}),
+  EXPECT_EQ(line(progress, {1, 48, 9000}, 12, {2, 800, 500, 9096, 1}, SlowestRank{1, 24}),
             "generate: 1/2 units (50.0 %), 750 tokens/s written, 4 tokens/s of prompts, elapsed 0:00:12, ETA 0:00:12, "
             "slowest rank 1: 2 tokens/s of prompts");
 }
@@ -74,7 +78,7 @@ TEST(Progress, LiveLineIsReplacedAndCleared) {
   RunLog log;
   testing::internal::CaptureStderr();
   {
-    Progress progress("t", {2, 20}, {}, log, true, true);
+    Progress progress("t", {2, 20}, {}, default_progress_readers(log, true));
     progress.update({1, 10});  // too early to say anything
     std::this_thread::sleep_for(std::chrono::milliseconds(550));
     progress.update({1, 10});

@@ -16,7 +16,7 @@
 #include "magister/io/results/results_file.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/progress.h"
+#include "magister/run/phase_times.h"
 #include "magister/run/run_context.h"
 #include "magister/runtime/model_instance.h"
 #include "magister/runtime/open_model.h"

@@ -11,7 +11,7 @@
 #include "magister/parallel/layout.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/run/progress.h"
+#include "magister/run/phase_times.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_loop.h"

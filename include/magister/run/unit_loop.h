@@ -13,6 +13,7 @@
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 #include "magister/parallel/watchdog.h"
+#include "magister/run/phase_times.h"
 #include "magister/run/progress.h"
 #include "magister/run/run_context.h"
 
