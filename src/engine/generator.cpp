@@ -29,16 +29,18 @@ struct Generator::InFlight {
 };
 
 struct Generator::Parts {
-  Parts(Transformer& the_model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed)
+  Parts(Transformer& the_model, const GeneratorLimits& limits, std::shared_ptr<const Decoding> usual_decoding)
       : model(the_model),
         config(model.config()),
+        usual(std::move(usual_decoding)),
         token_budget(limits.token_budget),
         schedules_ahead(limits.schedules_ahead),
-        sampler(model, limits, sampling, seed),
+        sampler(model, limits),
         scheduler(limits, model.separates_prefill()),
         runner(model, limits.num_pages) {}
   Transformer& model;
   const ModelConfig& config;
+  std::shared_ptr<const Decoding> usual;
   std::int64_t token_budget;
   bool schedules_ahead;
   RowSampler sampler;
@@ -52,12 +54,15 @@ struct Generator::Rows : RowSampler::Rows {};
 
 Generator::Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling,
                      std::uint64_t seed, Stop stop)
-    : stop_(std::move(stop)) {
+    : Generator(model, limits, std::make_shared<const Decoding>(sampling, seed, std::move(stop))) {}
+
+Generator::Generator(Transformer& model, const GeneratorLimits& limits, std::shared_ptr<const Decoding> usual) {
   MAGISTER_CHECK(
       limits.num_pages >= 2 && limits.max_sequences >= 1 && limits.token_budget >= 1, ExitCode::kConfig,
       "the generator has {} pages, {} sequences and {} tokens per pass (nothing could be written); give it more",
       limits.num_pages, limits.max_sequences, limits.token_budget);
-  parts_ = std::make_unique<Parts>(model, limits, sampling, seed);
+  usual->check_vocabulary(model.config().vocab_size);
+  parts_ = std::make_unique<Parts>(model, limits, std::move(usual));
 }
 Generator::~Generator() = default;
 
@@ -71,12 +76,24 @@ void Generator::guide(const GuideSetup& setup) {
 void Generator::add(GenerationRequest request, std::uint64_t count) {
   MAGISTER_CHECK(!request.prompt.empty(), ExitCode::kData,
                  "record {}: the prompt has no token (nothing can follow it); give it text", request.record);
+  if (request.decoding) request.decoding->check_vocabulary(parts_->config.vocab_size);
+  if (!request.decoding) request.decoding = parts_->usual;
   MAGISTER_ASSERT(request.wanted.empty() || (request.max_new_tokens == 0 && count == 1));
   if (parts_->guide && request.guided) {
     parts_->guide->check_fits(request.record,
                               static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens);
   }
   parts_->scheduler.add(std::move(request), count);
+}
+
+bool Generator::cancel(std::uint64_t record, std::uint64_t sample) {
+  const std::unique_ptr<Sequence> sequence = parts_->scheduler.take_out(record, sample);
+  if (!sequence) return false;
+  if (parts_->guide) parts_->guide->release(*sequence);
+  if (parts_->ahead)
+    std::replace(parts_->ahead->texts.begin(), parts_->ahead->texts.end(), sequence.get(),
+                 static_cast<Sequence*>(nullptr));
+  return true;
 }
 
 bool Generator::idle() const { return parts_->scheduler.idle(); }
@@ -92,11 +109,13 @@ void Generator::refuse_not_finite(const Sequence& sequence) const {
 }
 
 // The sequence goes on by one token, or has ended.
-void Generator::extend(Sequence& sequence) {
+void Generator::extend(Sequence& sequence, const SampledToken& token) {
   const GenerationRequest& request = sequence.request;
+  const Decoding& decoding = *request.decoding;
+  decoding.report_token(request.record, request.sample, token);
   const std::vector<TokenId> written(sequence.tokens.begin() + sequence.num_prompt_tokens(), sequence.tokens.end());
   const bool complete = sequence.constraint && sequence.constraint->finished();
-  const bool stops = complete || (stop_ && stop_(request.record, request.sample, written));
+  const bool stops = complete || decoding.stops(request.record, request.sample, written);
   if (!stops && static_cast<std::int64_t>(written.size()) < request.max_new_tokens) return;
   Generation done;
   done.record = request.record;
@@ -144,8 +163,7 @@ void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
       guided.push_back(i);
       continue;
     }
-    parts_->sampler.sample(*asked[i], row);
-    extend(*asked[i]);
+    extend(*asked[i], parts_->sampler.sample(*asked[i], row));
   }
   if (!guided.empty()) write_guided(asked, rows, guided);
 }
@@ -175,9 +193,9 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
       const double kl =
           known ? guide_kl(known->logits, known->logsumexp, all[j].tokens) : guide_kl(references[j], all[j].tokens);
       sequence.guide_kl.push_back(static_cast<float>(kl));
-      sampler.sample(sequence, rows.rows[which[j]], all[j].tokens);
+      const SampledToken token = sampler.sample(sequence, rows.rows[which[j]], all[j].tokens);
       guide.keep(all[j]);
-      extend(sequence);
+      extend(sequence, token);
       if (sequence.pages.empty()) guide.release(sequence);  // it has ended
     }
     first += count;

@@ -22,8 +22,8 @@ namespace magister {
 
 class RowSampler {
  public:
-  // model is kept by reference. Throws Error(kConfig) for a bias or a number of kept tokens that the vocabulary does not have.
-  RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params, std::uint64_t seed);
+  // model is kept by reference. Throws Error(kConfig) for a number of kept tokens that the vocabulary does not have.
+  RowSampler(const Transformer& model, const GeneratorLimits& limits);
 
   // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates. Tokens that the guide's
   // model has no row for come next in no text, guided or not, for a text may be guided further on.
@@ -46,7 +46,7 @@ class RowSampler {
   };
   Rows read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const;
 
-  // The same in two steps where the device draws all of them, so that another pass is queued before the host has the tokens. later: tokens that
+  // The same in two steps where the device draws all of them with one decoding, so that another pass is queued before the host has the tokens. later: tokens that
   // are drawn of each sequence and not yet appended.
   bool draws_all_on_device(const std::vector<Sequence*>& sequences, int later = 0) const;
   DrawnRows begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, int later) const;
@@ -55,7 +55,7 @@ class RowSampler {
 
   // The sequence's next token, appended with what is kept of its row. guided: empty, or of its candidates. Throws Error(kData) where no
   // token continues its constraint.
-  void sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
+  SampledToken sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
 
   // The row as bias, penalty and constraint make it: what a guide reads, and its reference. Throws likewise.
   std::vector<float> processed(Sequence& sequence, std::span<const float> logits_V) const;
@@ -64,23 +64,19 @@ class RowSampler {
   // By the constraint, the model's rules and the guide's vocabulary; empty: all tokens are. Valid until the sequence's next call.
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
   static DecodingState state_of(const Sequence& sequence);
-  void append(Sequence& sequence, const SampledToken& token) const;
+  SampledToken append(Sequence& sequence, const SampledToken& token) const;
   bool allows_all_rows() const { return allowed_vocab_size_ == model_.config().vocab_size; }
   bool draws_on_device(const Sequence& sequence, int later = 0) const;
   bool finds_candidates_on_device(const Sequence& sequence) const;
-  const SamplingParams& params_of(const Sequence& sequence) const {
-    return sequence.request.greedy ? greedy_ : params_;
-  }
-  DrawKey key_of(const Sequence& sequence, int later = 0) const;
+  struct Alike;  // the rows of a pass with one decoding
+  void read_on_device(const Alike& alike, const at::Tensor& logits_RV, Rows& result) const;
+  static DrawKey key_of(const Sequence& sequence, int later = 0);
 
   const Transformer& model_;
   std::int64_t top_logprobs_;
   bool reads_guided_rows_ = false;
   std::int64_t candidates_ = 0;
   std::int64_t allowed_vocab_size_;  // tokens below it may come next
-  SamplingParams params_, greedy_;   // of requests that are greedy, whatever the temperature
-  LogitsChain chain_;
-  std::uint64_t seed_;
 };
 
 }  // namespace magister

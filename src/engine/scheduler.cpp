@@ -43,6 +43,23 @@ void Scheduler::add(GenerationRequest request, std::uint64_t count) {
   }
 }
 
+std::unique_ptr<Sequence> Scheduler::take_out(std::uint64_t record, std::uint64_t sample) {
+  const auto is_it = [&](const SequencePtr& one) {
+    return one->request.record == record && one->request.sample == sample;
+  };
+  SequencePtr taken;
+  if (const auto waits = std::find_if(waiting_.begin(), waiting_.end(), is_it); waits != waiting_.end()) {
+    taken = std::move(*waits);
+    waiting_.erase(waits);
+  } else if (const auto runs = std::find_if(running_.begin(), running_.end(), is_it); runs != running_.end()) {
+    taken = std::move(*runs);
+    running_.erase(runs);
+    release(*taken);
+  }
+  if (taken && taken->prompt && --taken->prompt->waiting == 0) drop(*taken->prompt);
+  return taken;
+}
+
 // Full pages of the same beginning that others have computed; the last token is always computed, its row is asked for.
 void Scheduler::find_shared_pages(Sequence& sequence) {
   if (!limits_.share_prefixes) return;

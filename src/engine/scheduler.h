@@ -23,6 +23,8 @@ class Scheduler {
   // count texts of one prompt: samples request.sample and so on. Throws Error(kData) naming the record when prompt and text would not
   // fit into the cache.
   void add(GenerationRequest request, std::uint64_t count);
+  // A text that waits or runs, with its pages given back; null: there is none. The texts of the same prompt go on.
+  std::unique_ptr<Sequence> take_out(std::uint64_t record, std::uint64_t sample);
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
   struct Pass {

@@ -16,6 +16,7 @@
 
 #include "magister/core/types.h"
 #include "magister/engine/constraint.h"
+#include "magister/engine/decoding.h"
 #include "magister/engine/guide.h"
 #include "magister/engine/sampler.h"
 #include "magister/model/transformer.h"
@@ -34,6 +35,7 @@ struct GenerationRequest {
   std::span<const TokenId> wanted{};
   // So many of the prompt's last tokens belong to the text already: the model's rules (model_rules.h) count from where it begins.
   std::uint64_t begun = 0;
+  std::shared_ptr<const Decoding> decoding{};  // null: the generator's usual one
 };
 
 enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };
@@ -73,10 +75,11 @@ struct WantedRow;  // src/engine/wanted_rows.h
 
 class Generator {
  public:
-  // stop(tokens written): true ends the sequence with kStop; asked after every token, on every shard alike.
-  using Stop = std::function<bool(std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens)>;
+  using Stop = Decoding::Stop;
 
-  // model is kept by reference. Throws Error(kConfig) when num_pages cannot hold a page for each of two sequences.
+  // usual: the decoding of requests that bring none. model is kept by reference. Throws Error(kConfig) when num_pages cannot hold a page for
+  // each of two sequences, and for what the vocabulary does not have.
+  Generator(Transformer& model, const GeneratorLimits& limits, std::shared_ptr<const Decoding> usual);
   Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
             Stop stop);
   ~Generator();
@@ -89,6 +92,9 @@ class Generator {
   // count texts of one prompt: samples request.sample and so on. The first of them computes the prompt, the others begin with its last
   // row and a copy of its last page. Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
   void add(GenerationRequest request, std::uint64_t count = 1);
+  // Ends a text that waits or is being written, without a Generation; the texts of the same prompt go on. Between steps, on every shard
+  // alike. False: no such text is left. Local.
+  bool cancel(std::uint64_t record, std::uint64_t sample);
   bool idle() const;
   // Ends the work at a row of logits that is not finite: called on every shard, may be collective, must throw. tokens: of the sequence, the
   // row is that of the last. Without one the generator's own error names record and text.
@@ -118,13 +124,12 @@ class Generator {
   void refuse_not_finite(const Sequence& sequence) const;
   void write(const std::vector<Sequence*>& asked, const Rows& rows);
   void write_guided(const std::vector<Sequence*>& asked, const Rows& rows, const std::vector<std::size_t>& which);
-  void extend(Sequence& sequence);
+  void extend(Sequence& sequence, const SampledToken& token);
   void answer_wanted(std::vector<Sequence*>& asked, std::vector<WantedRow> rows);
   Generation row_of(const Sequence& sequence) const;
   void answer(Sequence& sequence, Generation row);
 
   std::unique_ptr<Parts> parts_;  // scheduler, model runner, row sampler
-  Stop stop_;
   NotFinite not_finite_;
   std::vector<Generation> finished_;
   Counts counts_;
