@@ -36,7 +36,8 @@ TEST_F(CandidatesOnAGpu, ConstrainedRowsAreReducedWhereTheyAre) {
   sampling_.logit_bias = {{40, 2.5f}, {26, -1.0f}};
   GeneratorLimits limits{32, 512, 100, true};
   limits.top_logprobs = 3;
-  RowSampler sampler(model, limits, sampling_, 77);
+  RowSampler sampler(model, limits);
+  const auto decoding = std::make_shared<const Decoding>(sampling_, 77);
   sampler.read_guided_rows(kCandidates, model.config().vocab_size);
   std::vector<Sequence> sequences(4);
   const Constraint* const constraints[] = {&many, nullptr, &few, &many};
@@ -47,6 +48,7 @@ TEST_F(CandidatesOnAGpu, ConstrainedRowsAreReducedWhereTheyAre) {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Sequence& one = sequences[i];
       one.request = {i, 0, {}, 8, constraints[i]};
+      one.request.decoding = decoding;
       one.tokens = {26, 40, 41, static_cast<TokenId>(7 * i)};
       one.constraint.reset();
       if (constraints[i] != nullptr) one.constraint.emplace(*constraints[i]);
