@@ -1,5 +1,6 @@
-// Reads of single values. A read declares its key (config_rules.h) and marks the value as known; ConfigDocument::finish()
-// walks the tree for what nobody asked for. Until then faults are only kept. Maps are in config_maps.cpp.
+// Reads of single values. A read declares its key (config_rules.h) and marks the value as known.
+// ConfigDocument::finish() then finds the keys that no read asked for. Until then faults are only collected. Maps are
+// in config_maps.cpp.
 #include "magister/core/config.h"
 
 #include <algorithm>
@@ -18,10 +19,10 @@ using Value = ConfigNode::Value;
 using Kind = Value::Kind;
 using Type = ConfigRule::Type;
 
-// A default of ours as JSON; none of them needs an escape.
+// A default value as JSON text; no default needs an escape.
 std::string json_text(std::string_view text) { return fmt::format("\"{}\"", text); }
 
-// "0,1" or "cuda:0, cuda:1" as the list that is meant: "[0, 1]"; empty: it is none.
+// Rewrites "0,1" or "cuda:0, cuda:1" as the list that was probably meant, "[0, 1]"; empty: the text is no such list.
 std::string list_of_numbers(std::string_view text) {
   std::string list;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -67,7 +68,7 @@ std::string range_text(std::int64_t value, std::int64_t least, std::int64_t most
 
 namespace {
 
-// A scalar where one is expected; null after a fault. `expected` reads like "a text".
+// Returns the scalar of `value`; null after a fault. `expected` reads like "a text".
 const Value* scalar_of(Value& value, std::string_view expected, std::string& problem) {
   if (value.kind == Kind::kScalar) return &value;
   if (value.kind == Kind::kEmpty) {
@@ -80,7 +81,7 @@ const Value* scalar_of(Value& value, std::string_view expected, std::string& pro
   return nullptr;
 }
 
-// Nothing after a fault.
+// Returns std::nullopt after a fault.
 std::optional<bool> truth_of(Value& value, std::string_view expected, std::string& problem) {
   const Value* const scalar = scalar_of(value, expected, problem);
   if (scalar == nullptr) return std::nullopt;
@@ -365,7 +366,7 @@ std::string ConfigNode::read_choice(std::string_view key, const std::vector<std:
 
 namespace {
 
-// may_be_list: numbers are taken, too, in brackets.
+// may_be_list: the key also takes a list of numbers in brackets.
 std::string advice_for_value(std::string_view key, const std::string& value, const std::vector<std::string>& names,
                              bool may_be_list) {
   if (const std::string foreign = foreign_value(key, value); !foreign.empty()) return foreign;

@@ -1,5 +1,5 @@
-// The document around the nodes: reading the file, the overrides, and finish(), which tells every fault at once.
-// Nothing throws before finish() but a text that is not a map at all.
+// ConfigDocument: reads the file, applies the overrides and expands the groups; finish() reports all faults together.
+// Before finish(), only a text that is not a map, groups that cannot be expanded and a file that cannot be read throw.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -95,7 +95,7 @@ ConfigDocument::ConfigDocument(std::string_view text, const std::string& source,
 
 void ConfigDocument::expand_groups(const std::string& list) {
   if (magister::expand_groups(*shared_, list)) return;
-  shared_->tree->abandoned = true;  // nothing of it will be read
+  shared_->tree->abandoned = true;  // no part of it will be read
   finish();
 }
 
@@ -121,13 +121,13 @@ std::string ConfigNode::Shared::where(const ConfigPosition& at) const {
 
 namespace {
 
-// "tasks.3.name" as "tasks..name": what all copies of an entry have.
+// Turns "tasks.3.name" into "tasks..name", which is the same for all copies of an entry.
 std::string without_numbers(std::string path) {
   std::erase_if(path, [](char c) { return c >= '0' && c <= '9'; });
   return path;
 }
 
-// "tasks.3.top_k" as ".top_k".
+// Turns "tasks.3.top_k" into ".top_k".
 std::string inside_entry(const std::string& path) {
   const std::size_t number = path.find_first_of("0123456789");
   return number == std::string::npos ? path : path.substr(std::min(path.find('.', number), path.size()));
@@ -140,7 +140,8 @@ void ConfigDocument::finish() const {
   if (shared_->tree != nullptr) find_unknown_keys(*shared_->tree, shared_->rules, faults);
   if (faults.empty()) return;
   std::stable_sort(faults.begin(), faults.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
-  // A fault of a repeated entry is each copy's: the first stands for all. All that one argument sets has one position.
+  // A fault of a repeated entry occurs in each copy, so only the first is shown. All faults of one argument have the
+  // same position.
   const auto same = [](const ConfigFault& a, const ConfigFault& b) {
     const bool both = a.position == b.position && a.message == b.message;
     return both && (a.position.argument == 0 ? without_numbers(a.path) == without_numbers(b.path)

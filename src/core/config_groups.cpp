@@ -1,4 +1,5 @@
-// See config_groups.h. A group is a map with `rounds` or `matrix`; everything is settled here, so no reader knows of groups.
+// See config_groups.h. A group is a map with `rounds` or `matrix`. Groups are expanded here, so no reader needs to know
+// them.
 #include "core/config_groups.h"
 
 #include <algorithm>
@@ -13,17 +14,18 @@ using Value = ConfigNode::Value;
 using Kind = Value::Kind;
 
 constexpr std::size_t kMostEntries =
-    10'000;  // of the list when all is repeated: each opens its data before the first begins
+    10'000;  // entries of the expanded list: each opens its data before the first begins
 
 struct Variable {
-  std::string of;          // what is repeated: the matrix's name of it, or "round"
-  std::string name, text;  // name: `of`, or of.KEY where the matrix has maps
+  std::string of;          // the name in the matrix, or "round"
+  std::string name, text;  // name: `of`, or `of`.KEY if the matrix has maps
   bool quoted = false;
-  std::int64_t round = 0;  // 0: it is none
+  std::int64_t round = 0;  // number of the round, from 1; 0: not the variable of a round
 };
 using Variables = std::vector<Variable>;
 
-// The variable that "{...}" at text[begin] stands for, as text, and where it ends; nothing: it is no variable's.
+// The variable that "{...}" at text[begin] names, its text, and the position after the brace. std::nullopt: no known
+// variable.
 struct Found {
   const Variable* variable;
   std::string text;
@@ -53,7 +55,7 @@ void replace(Value& scalar, const Variables& variables) {
     const std::size_t begin = std::min(scalar.scalar.find('{', at), scalar.scalar.size());
     out.append(scalar.scalar, at, begin - at);
     if (begin == scalar.scalar.size()) break;
-    if (scalar.scalar.compare(begin, 2, "{{") == 0) {  // a template's
+    if (scalar.scalar.compare(begin, 2, "{{") == 0) {  // written for a template
       out += "{{";
       at = begin + 2;
       continue;
@@ -81,7 +83,7 @@ std::unique_ptr<Value> copy_of(const Value& from, const Variables& variables) {
 
 constexpr const char* kFirstRound = "first_round";
 
-// Of an entry that is repeated by rounds: what it has in the first of them in place of its own keys; nothing (~) takes one away.
+// Copies an entry. In round 1 the keys of its `first_round` replace its own keys; an empty value (~) removes a key.
 std::unique_ptr<Value> copy_of_entry(const Value& entry, const Variables& variables) {
   std::unique_ptr<Value> copy = copy_of(entry, variables);
   const auto round = std::find_if(variables.begin(), variables.end(), [](const Variable& v) { return v.round > 0; });
@@ -114,7 +116,8 @@ class Expansion {
  public:
   Expansion(ConfigNode::Shared& shared, std::string list) : shared_(shared), list_(std::move(list)) {}
 
-  // Appends the entries of `items`, repeated where they are groups. variables: of the groups around. False: there are too many.
+  // Appends the entries of `items`, expanding groups. variables: those of the enclosing groups. Returns false if there
+  // are too many entries.
   bool add(const std::vector<std::unique_ptr<Value>>& items, const std::string& path, const Variables& variables,
            std::vector<std::unique_ptr<Value>>& out) {
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -139,7 +142,7 @@ class Expansion {
   }
 
  private:
-  // A fault of the file is told once, however often it is repeated.
+  // Reports a fault of the file once, however often the entry is repeated.
   void fault(const Value& at, const std::string& path, std::string message) {
     const auto same = [&](const ConfigFault& other) { return other.position == at.key_position && other.path == path; };
     if (std::none_of(shared_.faults.begin(), shared_.faults.end(), same))
@@ -169,7 +172,7 @@ class Expansion {
     for (Variables& own : all) {
       own.insert(own.begin(), variables.begin(), variables.end());
       if (!add(entries->items, path + "." + list_, own, out)) return false;
-      if (shared_.faults.size() > num_faults) return true;  // the next copies have the same
+      if (shared_.faults.size() > num_faults) return true;  // further copies have the same fault
     }
     return true;
   }
@@ -217,7 +220,7 @@ class Expansion {
     return all;
   }
 
-  // One value of each variable, the last variable fastest.
+  // All combinations with one value per variable; the last variable changes fastest.
   std::vector<Variables> of_matrix(const Value& matrix, const std::string& path, const Variables& variables) {
     std::vector<Variables> all = {{}};
     if (matrix.kind != Kind::kMap || matrix.members.empty()) {
@@ -262,7 +265,7 @@ class Expansion {
     }
   }
 
-  // One value or a map of such; in maps the keys of the first.
+  // Accepts a single value or a map of single values; all maps must have the keys of the first.
   static bool is_value(const Value& value, const Value& first) {
     if (value.kind != Kind::kMap) return value.kind == Kind::kScalar && first.kind == Kind::kScalar;
     return !value.members.empty() && value.members.size() == first.members.size() &&
@@ -289,9 +292,9 @@ class Expansion {
     return plain && listed && is_free(name, variables, values, path);
   }
 
-  // Each copy writes a file of its name.
+  // Requires that the name contains every variable, because each copy writes a file with its name.
   bool has_own_name(const Value& entry, const std::string& path, const Variables& variables) {
-    if (entry.kind != Kind::kMap) return true;  // which the reader tells
+    if (entry.kind != Kind::kMap) return true;  // the reader reports it
     const Value* const name = entry.find("name");
     const std::string text = name != nullptr && name->kind == Kind::kScalar ? name->scalar : "";
     for (const Variable& variable : variables) {
@@ -336,7 +339,7 @@ class Expansion {
     return false;
   }
 
-  // "{m.pth}" where m is known and m.pth is not; "" where there is none.
+  // Finds for example "{m.pth}" where m is known and m.pth is not; "" if there is none.
   static std::string unknown_in(const std::string& text, const Variables& variables) {
     for (std::size_t begin = text.find('{'); begin != std::string::npos; begin = text.find('{', begin + 1)) {
       if (text.compare(begin, 2, "{{") == 0) {
@@ -354,7 +357,7 @@ class Expansion {
     return "";
   }
 
-  // Copies that differ in their names alone would compute the same.
+  // Refuses copies that differ only in their names, because they would compute the same.
   bool differs(const Value& entry, const std::string& path, const Variables& variables) {
     for (const Variable& variable : variables) {
       const bool stands = std::any_of(entry.members.begin(), entry.members.end(), [&](const auto& member) {

@@ -1,16 +1,17 @@
-// Lists of an experiment whose entries are repeated: {rounds: 3, tasks: [...]} and {matrix: {seed: [0, 1]}, tasks: [...]} become the entries
-// themselves, once a round or a combination, before anything is read.
+// Expands groups in a list of the experiment: {rounds: 3, tasks: [...]} and {matrix: {seed: [0, 1]}, tasks: [...]} are
+// replaced by one copy of their entries per round or combination, before anything is read.
 #pragma once
 
 #include "core/config_state.h"
 
 namespace magister {
 
-// In every value of a repeated entry "{seed}" is replaced by the matrix's value, with its type where the whole value is "{seed}"; where the
-// matrix lists maps, {model.path} and so on by theirs; and {round}, {round-1} and {round+1} by a whole number; rounds count from 1. An entry's `first_round`
-// holds what it has in round 1 in place of its own keys; an empty value takes a key away. Other braces stay. Groups may stand in groups. `list` is the key at the top
-// of the file and of the groups' own lists. Copies keep the positions of what they are made from. False: what cannot be repeated was appended to
-// the faults.
+// Expands the groups of `list`, the key at the top of the file and of the groups' own lists. In every value of a
+// repeated entry, "{seed}" is replaced by the matrix's value (with its type if "{seed}" is the whole value). If the
+// matrix lists maps, "{model.path}" is replaced by the map's value. {round}, {round-1} and {round+1} are replaced by
+// whole numbers; rounds count from 1. The keys of an entry's `first_round` replace its own keys in round 1; an empty
+// value removes a key. Other braces stay. Groups may be nested. Copies keep the positions of their originals. Returns
+// false if a group cannot be expanded; the faults were then appended to shared.faults.
 bool expand_groups(ConfigNode::Shared& shared, const std::string& list);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Maps of the experiment: their places, their keys as declared, and lists of them.
+// Reads of maps and lists of maps, their places in messages, and the declaration of keys.
 #include <algorithm>
 
 #include "core/config_state.h"
@@ -83,7 +83,8 @@ void ConfigNode::one_of(const std::vector<std::string>& keys) {
 }
 
 void ConfigNode::also_called(std::string_view key, const std::vector<std::string>& other_names) {
-  // A key of another map is no key of this one: its other names are kept beside the keys.
+  // A key of another map ("layout.gpus_per_group") is stored among the keys of this map, with other names but without
+  // rules.
   std::vector<std::string>& names = rules_->key(key).other_names;
   names.insert(names.end(), other_names.begin(), other_names.end());
 }
@@ -225,7 +226,7 @@ ConfigNode ConfigNode::section(std::string_view key) {
   Value* value = find_known(key);
   Resolved& resolved = resolved_->member(key);
   resolved.kind = Resolved::Kind::kMap;
-  bool broken = broken_ || !refusal_.empty();  // of what does not belong here nothing is missing
+  bool broken = broken_ || !refusal_.empty();  // a map that does not apply here misses no keys
   if (value != nullptr && value->kind != Kind::kMap) {
     if (value->kind == Kind::kEmpty) {
       add_fault(key,

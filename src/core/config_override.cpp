@@ -1,5 +1,5 @@
-// key.path=value arguments: the value is YAML (a scalar or a [list] on one line) and replaces what the file says.
-// A path may name a key that the file leaves out; a key that nobody reads is found by the same check as in the file.
+// key.path=value arguments: the value is YAML (a scalar or a [list] on one line) and replaces the value of the file. A
+// path may name a key that the file leaves out. A key that no read asks for is found by the same check as in the file.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -38,7 +38,7 @@ std::unique_ptr<Value> empty_map(ConfigPosition position) {
   return map;
 }
 
-// The place that `step` names inside `container`, made if a map lacks it. Null after a fault.
+// Returns the place that `step` names inside `container`; a map gets it if it is missing. Null after a fault.
 std::unique_ptr<Value>* enter(Value& container, const std::string& step, const std::string& path_so_far,
                               ConfigPosition position, std::string& problem) {
   if (container.kind == Kind::kEmpty) container.kind = Kind::kMap;
@@ -92,7 +92,7 @@ void apply_override(ConfigNode::Shared& shared, const std::string& text, int arg
   };
   if (const std::size_t begin = text.find_first_not_of(' ', equals + 1);
       begin != std::string::npos && text[begin] == '{')
-    return is_map();  // {{ x }} of a template would be told as YAML that is broken
+    return is_map();  // as YAML, {{ x }} of a template would be reported as broken
   const std::size_t faults_before = shared.faults.size();
   std::unique_ptr<Value> value =
       parse_yaml(std::string_view(text).substr(equals + 1), argument, printable(path), shared.faults);

@@ -1,5 +1,6 @@
 // The resolved experiment as YAML: block maps and lists, scalars in one fixed spelling, so that equal experiments are
-// equal texts (their sha256 goes into every results file). Two spaces a level; lists of scalars on one line.
+// equal texts (their sha256 goes into every results file). Indentation is two spaces per level; lists of scalars are on
+// one line.
 #include <algorithm>
 
 #include "core/config_state.h"
@@ -10,11 +11,11 @@ namespace {
 
 using Resolved = ConfigNode::Resolved;
 
-// The part of the experiment that is written.
+// The part of the experiment that is written: all of it, or the identity of one entry of a list.
 struct Part {
-  bool of_identity = false;  // without the keys outside of it
-  std::string list{};        // of this list of maps
-  std::size_t entry = 0;     // this entry alone
+  bool of_identity = false;  // leave out keys outside the identity
+  std::string list{};        // the list of maps
+  std::size_t entry = 0;     // of this list, write only this entry
 
   bool has_entry(const std::string& path, std::size_t i) const { return path != list || i == entry; }
   bool has_member(const Resolved& map, const std::string& name) const {
@@ -29,7 +30,7 @@ std::string flow_list(const std::vector<std::string>& scalars) {
   return out + "]";
 }
 
-// A map's lines; the first is not indented when it follows "- ".
+// Writes the lines of a map; the first line is not indented if it follows "- ".
 void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash,
                const Part& part, std::string& out);
 
@@ -59,7 +60,7 @@ void write_member(const Resolved& value, const std::string& path, const std::str
 void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash,
                const Part& part, std::string& out) {
   for (const auto& [name, value] : map.members) {
-    // A section of which nothing was read has no lines; "key:" alone would read as an empty value.
+    // A section without any read has no lines; "key:" alone would read as an empty value.
     if (!part.has_member(map, name) || (value->kind == Resolved::Kind::kMap && value->members.empty())) continue;
     out += (after_dash ? "" : indent) + name + ":";
     after_dash = false;

@@ -1,4 +1,4 @@
-// Keys by name; a map has some dozens, so they are searched one by one.
+// Lookup of keys by name. A map has at most a few dozen keys, so the search is linear.
 #include "magister/core/config_rules.h"
 
 #include <algorithm>

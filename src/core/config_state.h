@@ -1,4 +1,4 @@
-// What the nodes of one ConfigDocument share: the parsed tree, the faults so far and the resolved experiment.
+// State that the nodes of one ConfigDocument share: the parsed tree, the faults so far and the resolved experiment.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ struct ConfigNode::Resolved {
   enum class Kind { kScalar, kFlowList, kList, kMap };
   Kind kind = Kind::kMap;
   std::string scalar{};
-  std::vector<std::string> flow{};  // kFlowList: scalars of one line
+  std::vector<std::string> flow{};  // kFlowList: scalars on one line
   std::vector<std::pair<std::string, std::unique_ptr<Resolved>>> members{};
   std::vector<std::unique_ptr<Resolved>> items{};
   std::vector<std::string> outside_identity{};  // members that do not decide results
 
-  // The member's place; reading a key twice gives the first place again.
+  // Returns the place of a member; reading a key twice gives the same place.
   Resolved& member(std::string_view key);
 };
 
@@ -31,7 +31,7 @@ struct ConfigNode::Shared {
   std::vector<std::string> arguments;
   std::unique_ptr<Value> tree;
   Resolved resolved;
-  Resolved dropped;  // what is read and not part of the resolved experiment
+  Resolved dropped;  // values that are read but not part of the resolved experiment
   ConfigRules rules;
   bool for_rules = false;
   std::vector<ConfigFault> faults;
@@ -40,12 +40,12 @@ struct ConfigNode::Shared {
   std::string where(const ConfigPosition& at) const;
 };
 
-// "a list", "a single value" ... for messages.
+// Name of a kind for messages: "a list", "a single value" ...
 std::string_view name_of(ConfigNode::Value::Kind kind);
 // "a, b, c"
 std::string join_names(const std::vector<std::string>& names);
 
-// Puts the value of one "key.path=value" into the tree; its number counts from 1. Faults are appended.
+// Puts the value of one "key.path=value" into the tree. `argument` counts from 1. Faults are appended.
 void apply_override(ConfigNode::Shared& shared, const std::string& text, int argument);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// printable(): foreign text made safe for one line. nearest_name(): edit distance for "did you mean" hints.
-// UTF-8 is checked after RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+// printable() and terminal_safe() escape what a terminal could obey; nearest_name() finds the candidate for "did you
+// mean". UTF-8 is checked by utf8.cpp (RFC 3629).
 #include "magister/core/error.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace magister {
 
 namespace {
 
-// Damerau's distance with adjacent swaps (optimal string alignment): the slips of a hand at a keyboard.
+// Optimal string alignment distance (Damerau): insertions, deletions, substitutions and swaps of neighbours, the usual
+// typing errors.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -29,7 +30,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-// C1 controls (U+0080..U+009F) drive terminals as escape sequences do.
+// C1 controls (U+0080..U+009F) control terminals as escape sequences do.
 bool is_control(std::string_view code_point) {
   const auto first = static_cast<unsigned char>(code_point[0]);
   if (code_point.size() == 1) return first < 0x20 || first == 0x7F;
@@ -75,10 +76,10 @@ std::string terminal_safe(std::string_view text) {
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   std::string nearest;
-  if (word.size() > 200) return nearest;  // no name is that long; the distance would cost its square
+  if (word.size() > 200) return nearest;  // no name is that long, and the cost of the distance is quadratic
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
-    // A word of which nothing is left over is no near miss ("a" is not meant to be "id").
+    // A candidate that shares no character with the word is no near miss ("a" does not mean "id").
     if (distance < best && distance < std::max(word.size(), candidate.size())) {
       best = distance;
       nearest = candidate;

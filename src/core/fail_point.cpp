@@ -1,5 +1,5 @@
-// Parses MAGISTER_FAIL_POINT once: "name[@nth][/rank]:action", several separated by commas. What cannot be parsed is an
-// error: a test with a slip in it must not pass because nothing happened.
+// Parses MAGISTER_FAIL_POINT once: "name[@nth][/rank]:action", several entries separated by commas. An entry that
+// cannot be parsed is an error: otherwise a test with a typing error would pass because nothing happened.
 #include "magister/core/fail_point.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Point {
   std::atomic<int> reached{0};
 };
 
-// Cuts "<mark>number" off the end of the entry, when it is there.
+// Removes "<mark>number" from the end of the entry, if it is there, and stores the number.
 void take_number(std::string_view& entry, char mark, int least, int& value, std::string_view whole) {
   const std::size_t at = entry.rfind(mark);
   if (at == std::string_view::npos) return;
@@ -71,7 +71,7 @@ std::vector<std::unique_ptr<Point>> parse(const char* text) {
   return points;
 }
 
-// True: behave as if the disk were full.
+// Returns true if the caller has to behave as if the disk were full.
 bool act(const Point& point) {
   if (point.action == "kill") std::raise(SIGKILL);
   if (point.action == "stop") std::raise(SIGSTOP);  // until the test sends SIGCONT

@@ -1,4 +1,4 @@
-// pread(2) until nothing is left; see file_descriptor.h.
+// read_block() by pread(2); see file_descriptor.h.
 #include "magister/core/file_descriptor.h"
 
 namespace magister {

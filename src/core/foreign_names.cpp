@@ -1,4 +1,4 @@
-// Rows are sorted by what they are about. A word stands here once; its letters are compared without case.
+// Tables are sorted by subject. A name is in one row only; letters are compared without case.
 #include "magister/core/foreign_names.h"
 
 #include <fmt/format.h>
@@ -11,12 +11,12 @@ namespace magister {
 namespace {
 
 struct Row {
-  std::string_view words;  // divided by blanks
+  std::string_view words;  // separated by spaces
   std::string_view advice;
 };
 
 constexpr Row kKeys[] = {
-    // Who computes where.
+    // Devices, ranks and the division of work.
     {"gpu_ids gpu_list gpus device_ids cuda_devices cuda_visible_devices visible_devices gpu_id",
      "here that is layout.devices, a list such as [0, 1]; how many of them hold one copy is layout.gpus_per_group"},
     {"gpus_per_model gpus_per_worker num_gpus_per_model gpus_per_replica model_parallel_size devices_per_model "
@@ -135,7 +135,7 @@ constexpr Row kKeys[] = {
     {"push_to_hub hub_model_id hub_strategy",
      "remove it: nothing is sent anywhere; the student is a folder that `hf "
      "upload` takes"},
-    // Texts.
+    // Generation of texts.
     {"num_beams beam_search beam_width use_beam_search length_penalty",
      "there is no search by beams; best_of keeps the "
      "most probable of several texts"},
@@ -156,7 +156,7 @@ constexpr Row kKeys[] = {
      "remove it: no task leaves out texts by their verdict, or writes them anew; `magister export --to jsonl` makes "
      "records to choose from (configs/guides/exams.md)"},
     {"answers source_task from_task previous", "only judge and score read the texts of an earlier task (answers)"},
-    // A service.
+    // Services.
     {"ollama ollama_url ollama_host openai_base_url api_base api_url",
      "remove it: there is no server to ask; a run loads model.path itself"},
     {"alert alerts alerting webhook webhooks notify notifications email slack slack_url callback_url",
@@ -262,7 +262,7 @@ constexpr Row kModels[] = {
 
 struct ValueRow {
   std::string_view keys;    // the last part of a key's path
-  std::string_view values;  // divided by blanks
+  std::string_view values;  // separated by spaces
   std::string_view advice;
 };
 

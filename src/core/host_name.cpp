@@ -1,4 +1,4 @@
-// The kernel's name for this machine; "unknown" where it tells none.
+// The host name from gethostname(2); "unknown" if the call fails.
 #include "magister/core/host_name.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// madvise(2) on the whole large pages of a range; see huge_pages.h.
+// Calls madvise(2) for the whole 2 MiB pages inside a range; see huge_pages.h.
 #include "magister/core/huge_pages.h"
 
 #include <sys/mman.h>

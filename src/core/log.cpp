@@ -1,5 +1,5 @@
-// One spdlog logger for standard error and one for the rank's own file; a mutex keeps the live line and messages apart.
-// Standard error carries no time stamps (a person reads it now); the rank's file does (a person reads it later).
+// One writer for standard error and one spdlog logger for the rank's own file; a mutex keeps the live line and messages
+// apart. Standard error has no time stamps (it is read now); the rank's file has them (it is read later).
 #include "magister/core/log.h"
 
 #include <spdlog/sinks/basic_file_sink.h>
@@ -29,7 +29,7 @@ struct LogState {
   std::string live_line;
 };
 
-// Leaked on purpose: threads may still write while statics are destroyed.
+// Never destroyed: threads may still write while statics are destroyed.
 LogState& state() {
   static auto* const state = new LogState;
   return *state;
@@ -49,11 +49,11 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::info;
 }
 
-// One write(2) a message: lines of several ranks on one terminal do not mix inside a line.
+// Writes a message with one write(2), so that messages of several ranks on one terminal do not mix inside a line.
 void write_stderr(std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written <= 0) return;  // nobody can be told that standard error is gone
+    if (written <= 0) return;  // standard error is gone: there is no place to report it
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
@@ -66,7 +66,7 @@ std::string stderr_text(const LogState& log, LogLevel level, bool once_for_world
   if (!once_for_world && log.world_size > 1) head += fmt::format("rank {} of {}: ", log.world_rank, log.world_size);
   std::string lines;
   if (!log.live_line.empty()) lines = "\r\x1b[K";
-  // The faults of an experiment are one message of several lines; a table's lines stay as they are (no head).
+  // A message may have several lines (the faults of an experiment); each line gets the head. A table (info) has none.
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     lines += head + text.substr(begin, end - begin) + "\n";
@@ -107,9 +107,9 @@ void open_rank_log(const std::string& directory) {
     auto logger = std::make_shared<spdlog::logger>("rank", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
     logger->set_level(spdlog::level::debug);
-    logger->flush_on(spdlog::level::info);  // what a rank said last is what is asked for after a crash
-    // A full disk is told once and not, as by spdlog itself, at every line. It is called under the mutex, while a message is
-    // written, so it speaks to standard error directly.
+    logger->flush_on(spdlog::level::info);  // the last messages before a crash must be in the file
+    // Reports a full disk once (spdlog itself would repeat the report). The handler is called while a message is
+    // written and the mutex is held, so it writes to standard error directly.
     logger->set_error_handler([path, told = false](const std::string& reason) mutable {
       if (std::exchange(told, true)) return;
       const std::string text =
@@ -138,7 +138,7 @@ bool stderr_is_terminal() noexcept { return ::isatty(STDERR_FILENO) == 1; }
 
 namespace detail {
 
-// The last place before a terminal or a file: whatever foreign text got into a message, no control character leaves here.
+// The last step before a terminal or a file: no control character of foreign text passes it.
 void write_log(LogLevel level, bool once_for_world, const std::string& message) noexcept {
   try {
     const std::string text = terminal_safe(message);

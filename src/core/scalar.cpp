@@ -1,5 +1,5 @@
-// Numbers are decimal as in JSON (RFC 8259): no sign +, no leading zero, no 0x, no _, no .5. Booleans are true and false.
-// YAML 1.1 would read 010 as 8, yes as true, 1:30 as 90 and 1_0 as 10; that is why none of them is let through.
+// Numbers are decimal as in JSON (RFC 8259): no sign +, no leading zero, no 0x, no _, no .5. Booleans are true and
+// false. YAML 1.1 would read 010 as 8, yes as true, 1:30 as 90 and 1_0 as 10, so these are refused.
 #include "core/scalar.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ bool is_decimal(std::string_view text) {
   return all_digits(text) && (text.size() == 1 || text[0] != '0');
 }
 
-// JSON's number.
+// Matches a number of JSON.
 bool is_json_number(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   const std::size_t exponent = text.find_first_of("eE");
@@ -56,7 +56,7 @@ std::string strip_zeros(std::string_view digits) {
   return first == std::string_view::npos ? std::string("0") : std::string(digits.substr(first));
 }
 
-// What an unfit number probably was meant to be; empty: no idea.
+// Explains the refused number and says what was probably meant; empty: no guess.
 std::string number_hint(std::string_view scalar) {
   const bool negative = scalar.starts_with('-');
   const std::string_view digits = negative ? scalar.substr(1) : scalar;
@@ -137,7 +137,8 @@ std::string text_surprise(std::string_view scalar, bool quoted) {
   if (quoted) return {};
   static constexpr std::array kWords = {"true", "false", "yes", "no", "on", "off", ".inf", "-.inf", ".nan"};
   const bool word = std::find(kWords.begin(), kWords.end(), lower(scalar)) != kWords.end();
-  // A time such as 01:30:00 is what its key asks for; all else that number_hint() knows reads differently elsewhere.
+  // A time such as 01:30:00 is a valid text of its key. Any other text that number_hint() knows is a number for other
+  // readers.
   if (!word && (scalar.find(':') != std::string_view::npos || number_hint(scalar).empty())) return {};
   return fmt::format("{} as a text (some readers of YAML take it for {}); write it in quotes: '{}'", shown(scalar),
                      word ? "a truth value or a number" : "another number", shown(scalar));
@@ -150,7 +151,8 @@ std::string yaml_text(std::string_view text) {
            c == '-';
   };
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/'; };
-  // First a letter, or ".d" as in .deps/models: nothing that any reader takes for a number, a list or a document mark.
+  // The first character is a letter, or a point before a letter or path (.deps/models, ../a): no reader takes such a
+  // text for a number, a list or a document mark.
   const bool plain_start =
       !text.empty() && (letter(text[0]) || (text.size() > 1 && text[0] == '.' && letter(text[1])) ||
                         text.starts_with("../") || text.starts_with("./"));
@@ -178,7 +180,7 @@ std::string yaml_text(std::string_view text) {
 std::string yaml_number(double value) {
   std::string text = fmt::format("{}", value);
   const std::size_t exponent = text.find('e');
-  // YAML 1.1 takes 1e-05 for a text; it wants the point.
+  // YAML 1.1 takes 1e-05 for a text, because it requires the point.
   if (text.find('.') == std::string::npos) text.insert(exponent == std::string::npos ? text.size() : exponent, ".0");
   return text;
 }

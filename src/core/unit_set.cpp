@@ -1,4 +1,4 @@
-// Bits of mixed blocks are found by popcount and count of trailing zeros.
+// Finds members of mixed blocks by popcount and by counting trailing zeros.
 #include "magister/core/unit_set.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ std::uint64_t UnitSet::operator[](std::uint64_t i) const {
   }
 }
 
-// The lowest member, or where `absent` the lowest that is none, from `unit` on; num_units() when there is none.
+// The lowest member from `unit` on (with `absent` the lowest non-member); num_units() if there is none.
 std::uint64_t UnitSet::search(std::uint64_t unit, bool absent) const {
   while (unit < num_units_) {
     const std::uint64_t block = unit / kBlock, begin = block * kBlock, end = begin + size_of_block(block);

@@ -1,4 +1,4 @@
-// Binary prefixes of IEC 80000-13.
+// Binary prefixes by IEC 80000-13.
 #include "magister/core/units_of_measure.h"
 
 #include <fmt/format.h>

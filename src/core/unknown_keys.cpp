@@ -1,5 +1,5 @@
-// The nearest meaning wins: the same map under another program's name, the map around, a task of this file, a name that is close, a map below.
-// A whole section of another program is answered key by key.
+// Order of the search for the intended key: another program's name in the same map, the enclosing map, a task of this
+// file, a similar name, a map below. A whole section of another program is answered key by key.
 #include "core/unknown_keys.h"
 
 #include <algorithm>
@@ -13,23 +13,23 @@ namespace {
 
 using Value = ConfigNode::Value;
 
-constexpr std::size_t kEntriesLookedAt = 64;  // of a list of maps: most tasks are copies of a few
+constexpr std::size_t kEntriesLookedAt = 64;  // of a list of maps; most tasks are copies of a few
 
 bool has_other_name(const ConfigKey& key, const std::string& name) {
   return std::find(key.other_names.begin(), key.other_names.end(), name) != key.other_names.end();
 }
 
-// A key of another map stands here by the other names that it has.
+// False for a key of another map that is stored in this map only for its other names.
 bool is_read_here(const ConfigKey& key) { return !key.rules.empty() || !key.maps.empty(); }
 
-// What was written can stand under the key: a map never under one that has a single value.
+// Returns whether the key can hold the written value: a map does not fit a key with a single value.
 bool fits(const ConfigKey& key, const Value& written) {
   const auto has_entries = [](const ConfigRule& rule) { return rule.type == ConfigRule::Type::kTextMap; };
   return written.kind != Value::Kind::kMap || !key.maps.empty() ||
          std::any_of(key.rules.begin(), key.rules.end(), has_entries);
 }
 
-// A key that nothing reads, as it was written.
+// A key that no read asked for, as written.
 struct UnknownKey {
   const std::string& name;
   const Value& value;
@@ -39,8 +39,8 @@ struct UnknownKey {
   }
 };
 
-// The path of the key that is called so, by us or by other programs, in the maps below these keys; empty: there is none. Lists
-// of maps are left out: what another task knows is of no help for this one.
+// Path of the key with this name (ours or another program's) in the maps below; empty: there is none. Lists of maps are
+// left out, because keys of another task do not help for this one.
 std::string find_below(const ConfigRules& rules, const std::string& prefix, const UnknownKey& unknown) {
   for (const auto& key : rules.keys) {
     if (key->maps.empty() || key->is_list) continue;
@@ -53,7 +53,8 @@ std::string find_below(const ConfigRules& rules, const std::string& prefix, cons
   return {};
 }
 
-// The same in the maps of lists that stand in the document, the tasks: a key of any task itself, else one below. -> "tasks.0.train.epochs"
+// The same in the lists of maps of the document, which are the tasks: first a key of a task itself, then a key below it
+// -> "tasks.0.train.epochs".
 std::string find_in_lists(const Value& tree, const UnknownKey& unknown) {
   std::string below;
   for (const auto& [list, entries] : tree.members) {
@@ -70,7 +71,7 @@ std::string find_in_lists(const Value& tree, const UnknownKey& unknown) {
   return below;
 }
 
-// "{path: VALUE}": the map that a single value in its place was probably meant to be; empty: it has no such key.
+// "{path: VALUE}": the map that was probably meant by a single value in its place; empty: the map has no such key.
 std::string map_of_value(const ConfigRules& rules, const std::string& value) {
   for (const char* const name : {"path", "user", "results"}) {
     const ConfigKey* const key = rules.find(name);
@@ -81,7 +82,7 @@ std::string map_of_value(const ConfigRules& rules, const std::string& value) {
   return fmt::format("{{model: {{path: {}}}}}", value);
 }
 
-// A map of keys as the reader knows it, and what its keys' paths begin with ("tasks.0.").
+// The known keys of a map, and the prefix of their paths ("tasks.0.").
 struct KnownMap {
   const ConfigRules& rules;
   std::string prefix;
@@ -110,7 +111,7 @@ class UnknownKeys {
   }
 
  private:
-  // What it was probably meant to be; empty: nobody knows.
+  // The key that was probably meant; empty: unknown.
   std::string meant_by(const UnknownKey& unknown, const KnownMap& at, const KnownMap& around) const {
     const auto& [here, prefix] = at;
     for (const auto& key : here.keys) {
@@ -126,7 +127,7 @@ class UnknownKeys {
       if (key == nullptr || !is_read_here(*key) || fits(*key, unknown.value)) return nearest;
     }
     if (const std::string below = find_below(here, prefix, unknown); !below.empty()) return below;
-    // `name` is a key of the experiment, of every task and, elsewhere, of models: deeper it means another thing.
+    // `name` is a key of the experiment, of every task and of some models; in deeper maps it has another meaning.
     if (unknown.name == "name") return {};
     if (const std::string elsewhere = find_below(all_, "", unknown); !elsewhere.empty()) return elsewhere;
     if (prefix.empty()) return {};
@@ -141,7 +142,8 @@ class UnknownKeys {
     return is_in_entry ? "" : find_in_lists(tree_, unknown);
   }
 
-  // A key that other programs call so in this very map comes first, then what the table of their words says. Empty: no advice.
+  // Advice for an unknown key: first a key of this map that other programs call by this name, then the table of foreign
+  // names. Empty: no advice.
   std::string advice_for(const UnknownKey& unknown, const KnownMap& at, const KnownMap& around) const {
     const bool called_so_here = std::any_of(at.rules.keys.begin(), at.rules.keys.end(), [&](const auto& key) {
       return has_other_name(*key, unknown.name) && fits(*key, unknown.value);
@@ -174,8 +176,8 @@ class UnknownKeys {
                                    map.empty() ? "indent them below the key" : "write " + given.name + ": " + map)});
   }
 
-  // Where a whole map of another program stands ("training: {micro_batch_size: 4}") that means nothing itself, its keys say more: each is
-  // answered as if it stood where the map stands. False: none of them means anything.
+  // For a whole map of another program ("training: {micro_batch_size: 4}") whose name means nothing here: each of its
+  // keys is answered as if it were in the enclosing map. Returns false if none of the keys means anything.
   bool tell_of_section(const Value& section, const std::string& path, const KnownMap& at, const KnownMap& around) {
     const std::string name = path.substr(at.prefix.size());
     if (section.kind != Value::Kind::kMap) return false;

@@ -1,5 +1,6 @@
-// Keys that no read asked for, and what each was probably meant to be: a key of this map, of the map around it, of a task, or another
-// program's word. And single values where a map is expected: by now it is known which keys that map has.
+// Reports keys that no read asked for, with the key that was probably meant: a key of this map, of the enclosing map,
+// of a task, or another program's name. Also reports single values where a map is expected; only after the reads it is
+// known which keys that map has.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace magister {
 
-// Appends a fault for each. all: the rules of the whole document, whose tree this is.
+// Appends a fault for each unknown key of `tree`. all: the rules of the whole document.
 void find_unknown_keys(const ConfigNode::Value& tree, const ConfigRules& all, std::vector<ConfigFault>& faults);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// The table of well-formed byte sequences of RFC 3629 section 4, as comparisons.
-// Only the second byte has ranges that depend on the first; the rest are 80..BF.
+// The table of well-formed byte sequences of RFC 3629, section 4, as comparisons. Only the range of the second byte
+// depends on the first byte; all further bytes are 80..BF.
 #include "magister/core/utf8.h"
 
 namespace magister {

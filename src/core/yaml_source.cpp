@@ -1,4 +1,4 @@
-// Pairs of escapes; see yaml_source.h. RFC 8259, section 7.
+// Joins pairs of surrogate escapes; see yaml_source.h. Source: RFC 8259, section 7.
 #include "core/yaml_source.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,7 @@ std::optional<std::uint32_t> surrogate(std::string_view text, std::size_t at) {
 
 bool join_surrogates(std::string& text, std::size_t stop, std::vector<std::size_t>& shortened) {
   if (stop == 0) return false;
-  std::size_t at =
-      text.rfind("\\u", std::min(stop, text.size()) - 1);  // the escape before the place, not the one that begins there
+  std::size_t at = text.rfind("\\u", std::min(stop, text.size()) - 1);  // the last escape that begins before `stop`
   if (at == std::string::npos || stop - at > 8) return false;
   bool joined = false;
   for (; at < text.size() && text[at] != '"'; ++at) {

@@ -1,4 +1,5 @@
-// The text that yaml-cpp reads: its marks as places of the file, in code points, and the one thing that is changed in it before.
+// The text that yaml-cpp reads. Converts yaml-cpp's marks into positions in the file, in code points, and joins
+// surrogate escapes, the only change that is made to the text.
 #pragma once
 
 #include <yaml-cpp/mark.h>
@@ -15,7 +16,7 @@ namespace magister {
 
 class SourceText {
  public:
-  // shortened: behind these bytes the file has two characters more (join_surrogates).
+  // shortened: byte positions after which the file has two more characters (join_surrogates).
   SourceText(std::string_view text, int argument, std::vector<std::size_t> shortened = {})
       : text_(text), argument_(argument), shortened_(std::move(shortened)) {
     line_begins_.push_back(0);
@@ -49,7 +50,7 @@ class SourceText {
   ConfigPosition position(std::size_t line, std::size_t byte_column) const {
     if (argument_ != 0) return {argument_, 0, 0};
     line = std::min(line, line_begins_.size() - 1);
-    // Counting goes on from the place asked for last: a line of a million values is walked once.
+    // Counting continues from the last position, so a line of a million values is walked once.
     if (line != last_line_ || byte_column < last_byte_) {
       last_line_ = line;
       last_byte_ = last_column_ = 0;
@@ -70,9 +71,10 @@ class SourceText {
   mutable std::size_t last_line_ = 0, last_byte_ = 0, last_column_ = 0;
 };
 
-// JSON writes a character beyond U+FFFF as two escapes, "\\ud83d\\ude00"; YAML has one, "\\U0001F600", and yaml-cpp stops behind the
-// first of two. Joins those of the text in double quotes in which it stopped, `stop` being its place: nothing else has escapes.
-// shortened: where two characters are gone from now on. False: there was no pair.
+// JSON writes a character beyond U+FFFF as two escapes, "\\ud83d\\ude00"; YAML has one escape, "\\U0001F600", and
+// yaml-cpp stops after the first of two. Joins such pairs in the double-quoted text in which yaml-cpp stopped, at byte
+// `stop`; other texts have no escapes. Appends to `shortened` the positions at which the text is now two characters
+// shorter. Returns false if there was no pair.
 bool join_surrogates(std::string& text, std::size_t stop, std::vector<std::size_t>& shortened);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
 // yaml-cpp 0.7 by itself accepts repeated keys (the first wins), expands alias bombs, takes U+0004 for the end of the
-// text and counts columns in bytes: all of that is settled here. Source: YAML 1.2 specification, chapters 5 to 8.
+// text and counts columns in bytes. This file corrects all four. Source: YAML 1.2 specification, chapters 5 to 8.
 #include "core/yaml_tree.h"
 
 #include <yaml-cpp/anchor.h>
@@ -35,10 +35,10 @@ std::string too_deep() {
       ConfigDocument::kMaxDepth);
 }
 
-// Thrown inside one parse to leave yaml-cpp; the fault is already kept.
+// Thrown to leave yaml-cpp during a parse; the fault was already stored.
 struct StopParsing {};
 
-// Grows the tree. One open container a level; a map alternates between a key and a value.
+// Builds the tree. open_ has one open container per level; a map expects a key and a value in turn.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const SourceText& source, std::string root_path, std::vector<ConfigFault>& faults)
@@ -104,9 +104,9 @@ class TreeBuilder : public YAML::EventHandler {
     std::string path;
     std::optional<std::string> key;
     ConfigPosition key_position;
-    bool repeated = false;  // the value under this key goes nowhere
+    bool repeated = false;  // the value under this key is dropped
     std::unique_ptr<Value> nowhere;
-    std::unordered_map<std::string, ConfigPosition> seen;  // a map's keys so far
+    std::unordered_map<std::string, ConfigPosition> seen;  // keys of a map so far
   };
 
   bool expects_key() const { return !open_.empty() && open_.back().container->kind == Kind::kMap && !open_.back().key; }
@@ -128,7 +128,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (anchor != YAML::NullAnchor) OnAnchor(mark, "name");
   }
 
-  // "?" is what yaml-cpp says for a plain value without a tag, "!" for a quoted one.
+  // yaml-cpp reports "?" as the tag of a plain value without a tag, and "!" for a quoted one.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.empty() || tag == "?" || tag == "!") return;
     stop(mark,
@@ -136,7 +136,7 @@ class TreeBuilder : public YAML::EventHandler {
                      printable(tag, 60)));
   }
 
-  // Escapes in quoted text can spell what the file itself may not hold.
+  // Escapes in quoted text can produce characters that the file itself may not contain.
   void check_characters(const YAML::Mark& mark, const std::string& value) {
     for (const char c : value) {
       const auto byte = static_cast<unsigned char>(c);
@@ -174,7 +174,7 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
     if (expects_key()) {
-      // {{ name }} begins two maps, of which the second stands where the first one's key is expected.
+      // {{ name }} begins two maps, and the second is where the key of the first is expected.
       stop(mark,
            fmt::format("a list or a map where a key is expected (keys are plain words); {}",
                        kind == Kind::kMap ? "write a value that begins with {{ in quotes, as any template; else "
@@ -210,13 +210,13 @@ class TreeBuilder : public YAML::EventHandler {
       return added;
     }
     value->key_position = open.key_position;
-    if (kind == Kind::kEmpty) value->position = open.key_position;  // yaml-cpp's mark is at whatever follows
+    if (kind == Kind::kEmpty) value->position = open.key_position;  // yaml-cpp's mark is at the next token
     if (open.repeated) {
       open.nowhere = std::move(value);  // parsed for its own faults, then dropped
     } else {
       open.container->members.emplace_back(*open.key, std::move(value));
     }
-    // A container's own path was taken before; a scalar closes the pair at once, a container by its key being used.
+    // The path of a container was taken before. A scalar completes the pair; a container has consumed its key.
     open.key.reset();
     return added;
   }
@@ -228,7 +228,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::size_t num_nodes_ = 0;
 };
 
-// What no line of an experiment may hold, before yaml-cpp sees it. True when the text is fit to be parsed.
+// Checks the characters of the text before yaml-cpp reads it. Returns true if it can be parsed.
 bool check_text(std::string_view text, const SourceText& source, const std::string& root_path,
                 std::vector<ConfigFault>& faults) {
   const std::size_t before = faults.size();
@@ -243,7 +243,7 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
     return false;
   }
   bool in_indentation = true;
-  int brackets = 0;  // open ones in a row: yaml-cpp reads a million of them (230 MB) before it tells us of the first
+  int brackets = 0;  // open brackets in a row: yaml-cpp reads a million of them (230 MB) before it reports the first
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (in_indentation && byte == '\t') {
@@ -269,11 +269,12 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
   return faults.size() == before;
 }
 
-// One pass of yaml-cpp, whose exceptions go to the caller.
+// Parses once with yaml-cpp; its exceptions pass to the caller.
 std::unique_ptr<Value> read_events(const std::string& text, const SourceText& source, const std::string& root_path,
                                    std::vector<ConfigFault>& faults) {
   TreeBuilder builder(source, root_path, faults);
-  // yaml-cpp takes an open quote for closed when a line break is the last it sees; a comment as last line prevents it.
+  // yaml-cpp takes an open quote for closed if the text ends with a line break; a comment as the last line prevents
+  // this.
   std::istringstream stream{text + (text.ends_with('\n') || text.empty() ? "#" : "\n#")};
   YAML::Parser parser(stream);
   if (!parser.HandleNextDocument(builder)) return nullptr;
@@ -302,7 +303,7 @@ std::unique_ptr<Value> read_events(const std::string& text, const SourceText& so
 
 std::unique_ptr<Value> parse_yaml(std::string_view text, int argument, const std::string& root_path,
                                   std::vector<ConfigFault>& faults) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark says nothing here
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark has no meaning here
   const SourceText whole(text, argument);
   if (text.size() > ConfigDocument::kMaxBytes) {
     faults.push_back({whole.at_byte(0), root_path,
@@ -312,7 +313,7 @@ std::unique_ptr<Value> parse_yaml(std::string_view text, int argument, const std
     return nullptr;
   }
   if (!check_text(text, whole, root_path, faults)) return nullptr;
-  constexpr int kMostJoined = 200;  // texts with pairs of escapes, each of which costs another pass
+  constexpr int kMostJoined = 200;  // texts with pairs of escapes: each of them takes another pass
   std::string joined(text);
   std::vector<std::size_t> shortened;
   for (int pass = 0;; ++pass) {

@@ -1,4 +1,4 @@
-// A walk over the tree of one text; yaml_tree.cpp bounds its depth and size.
+// Walks over the tree of one text; yaml_tree.cpp limits its depth and size.
 #include "magister/core/yaml_values.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Sizes that come from files: every product, sum and conversion is checked before it becomes a size.
+// Checked arithmetic for sizes that come from files: every product and sum is checked for overflow of 64 bits before it
+// is used as a size.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace magister {
 
-// a * b, or Error(kData) naming what the product stands for.
+// Returns a * b. Throws Error(kData) on overflow; `what` names the product in the message.
 inline std::uint64_t checked_multiply(std::uint64_t a, std::uint64_t b, std::string_view what) {
   std::uint64_t product = 0;
   MAGISTER_CHECK(!__builtin_mul_overflow(a, b, &product), ExitCode::kData,

@@ -1,6 +1,9 @@
-// Typed reading of an experiment file (YAML). A read names its key, default and range; every fault is kept and all are
-// reported at once. What was never asked for is an unknown key; what was read, in the order of the reads, is the resolved
-// experiment. YAML 1.2 without its surprises: no anchors, tags, merge or repeated keys, 010, yes, or several documents.
+// Typed reading of an experiment file (YAML). A read names its key, default and range. Faults are collected and
+// reported together.
+// A key that no read asks for is an unknown key. The values that were read, in the order of the reads, are the resolved
+// experiment.
+// The format is YAML 1.2 without anchors, tags, merge keys, repeated keys, several documents, or values such as 010 and
+// yes.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,30 +25,31 @@ namespace magister {
 
 using ConfigValue = std::variant<bool, std::int64_t, double, std::string>;
 
-// A map of the experiment, or a place where one could stand (then every read gives its default). Cheap to copy; valid as
-// long as its ConfigDocument. Each read declares the key (config_rules.h) and adds it to the resolved experiment once, so a
-// reader asks for every key of its map whatever the others say: what belongs there only sometimes through only_if().
+// A map of the experiment, or the place of an absent map (then every read gives its default). Cheap to copy; valid as
+// long as its ConfigDocument. Each read declares its key (config_rules.h) and adds it to the resolved experiment once.
+// A reader therefore reads every key of its map, whatever the other values are; keys that apply under a condition are
+// read through only_if().
 class ConfigNode {
  public:
   static constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
   struct Value;     // a node of the parsed file
   struct Resolved;  // a node of the resolved experiment
-  struct Shared;    // the document's list of faults
+  struct Shared;    // state that all nodes of a document share
   // A value as it stands in the file, and its key ("tasks.0.dataset.path").
   struct Written {
     std::string text, path;
     const Value* value;
   };
 
-  // Required: absent is a fault (the returned value is then empty or 0 and must not be used before finish()).
+  // Required: an absent key is a fault. The returned value is then empty or 0 and must not be used before finish().
   std::string text(std::string_view key);
-  // A text or a list of texts, at least one: [] is a fault.
+  // A text or a list of at least one text; [] is a fault.
   std::vector<std::string> texts(std::string_view key);
   // With a default.
   std::string text(std::string_view key, std::string_view fallback);
   std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least,
                        std::int64_t most = kMaxInteger);
-  // integer() of what is never negative.
+  // integer() for a value that is never negative.
   std::uint64_t count(std::string_view key, std::int64_t fallback, std::int64_t least,
                       std::int64_t most = kMaxInteger) {
     return static_cast<std::uint64_t>(integer(key, fallback, least, most));
@@ -53,90 +57,94 @@ class ConfigNode {
   double number(std::string_view key, double fallback, double least, double most);
   double number(std::string_view key, double least, double most);  // required
   bool boolean(std::string_view key, bool fallback);
-  // `auto` (the default) gives nothing.
+  // `auto` (the default) gives std::nullopt.
   std::optional<bool> boolean_or_auto(std::string_view key);
-  // `also`: what else the caller takes under this key, for the message ("a list such as [0, 1]").
+  // `also` describes other forms that the caller accepts for this key ("a list such as [0, 1]"); it is used in the
+  // message.
   std::string choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                      std::string_view also = {});
   // Required.
   std::string choice(std::string_view key, const std::vector<std::string>& names);
-  // Of a key that came later: the first name, the default, is what was done before, and is left out of the resolved experiment even where it is
-  // given, so that files of before are still the same experiment's.
+  // For a key that was added in a later version. The first name is the default and means the earlier behaviour. It is
+  // left out of the resolved experiment, even if the file gives it, so that older files keep their identity.
   std::string later_choice(std::string_view key, const std::vector<std::string>& names);
-  // Absent stays absent, here and in the resolved experiment.
+  // An absent key stays absent, in the result and in the resolved experiment.
   std::optional<std::string> optional_text(std::string_view key);
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least,
                                                std::int64_t most = kMaxInteger);
-  // `auto` (the default) gives nothing.
+  // `auto` (the default) gives std::nullopt.
   std::optional<std::int64_t> integer_or_auto(std::string_view key, std::int64_t least,
                                               std::int64_t most = kMaxInteger);
-  // The same for one of these numbers.
+  // The same for a value that must be one of `numbers`.
   std::optional<std::int64_t> integer_or_auto_among(std::string_view key, const std::vector<std::int64_t>& numbers);
-  // A list of whole numbers, at least one: [] is a fault. Only where is_list(key).
+  // A list of at least one whole number; [] is a fault. Call it only if is_list(key).
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
-  // One whole number or a list of them; `auto` (the default) gives none.
+  // One whole number or a list of them; `auto` (the default) gives an empty list.
   std::vector<std::int64_t> integers_or_auto(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
-  // What stands for a list in the resolved experiment, where several spellings of such a list mean the same, or none does.
+  // Sets the list that the resolved experiment shows for a key, where several spellings mean the same list or none
+  // does.
   void resolve_as(std::string_view key, const std::vector<std::int64_t>& numbers);
-  // What stands for a key of integer_or_auto() that is `auto` once it is known what that is: as if the number were written.
+  // Sets the number that the resolved experiment shows for a key of integer_or_auto() whose value is `auto`, once the
+  // number is known.
   void resolve_as(std::string_view key, std::int64_t number);
-  // One whole number or a list of them; absent: none.
+  // One whole number or a list of them; an absent key gives an empty list.
   std::vector<std::int64_t> optional_integers(std::string_view key, std::int64_t least,
                                               std::int64_t most = kMaxInteger);
-  // A word, or a list of whole numbers (then the word is empty).
+  // One of `names`, or a list of whole numbers (the returned name is then empty).
   std::string choice_or_integers(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                                  std::string_view also, std::vector<std::int64_t>& numbers, std::int64_t least,
                                  std::int64_t most = kMaxInteger);
-  // A text or a list of texts, at least one; absent: none.
+  // A text or a list of at least one text; an absent key gives an empty list.
   std::vector<std::string> optional_texts(std::string_view key);
 
-  // A map under this key; absent: every read in it gives its default.
+  // A map under this key. If it is absent, every read in it gives its default.
   ConfigNode section(std::string_view key);
   std::optional<ConfigNode> optional_section(std::string_view key);
-  // A map of free names with one value each, as written ("8", "true"); absent: empty, here and in the resolved experiment.
+  // A map of free names with one value each, as written ("8", "true"). An absent key is empty, here and in the resolved
+  // experiment.
   std::vector<std::pair<std::string, std::string>> text_map(std::string_view key);
-  // The same with each value's type as YAML has it: true, 8, 0.5, or a text ("8" in quotes is one).
+  // The same, with each value's type as YAML has it: true, 8, 0.5, or a text ("8" in quotes is a text).
   std::vector<std::pair<std::string, ConfigValue>> value_map(std::string_view key);
-  // A list of maps, at least one; the second is empty where the key is absent.
+  // A list of at least one map. For optional_sections() an absent key gives an empty list.
   std::vector<ConfigNode> sections(std::string_view key);
   std::vector<ConfigNode> optional_sections(std::string_view key);
 
-  // The same map for keys that belong there under a condition alone. Where it does not hold, a key that is given is a fault
-  // with this text, reads give their defaults, and nothing of it is resolved.
+  // The same map, for keys that apply only under a condition. If it does not hold, a given key is a fault with the text
+  // `refusal`, reads give their defaults, and none of these keys is in the resolved experiment.
   ConfigNode only_if(bool applies, std::string refusal) const;
-  // Exactly one of these keys, read before, must be there: for the schema, which then demands none of them alone. What is missing or one too
-  // many the reader itself tells.
+  // Exactly one of these keys, which were read before, must be given. This is for the schema, which then requires none
+  // of them alone. The reader itself reports a missing or a second key.
   void one_of(const std::vector<std::string>& keys);
-  // What other programs call a key ("max_tokens" for max_new_tokens), for "did you mean". The key may stand elsewhere
+  // Other programs' names of a key ("max_tokens" for max_new_tokens), for "did you mean". The key may be in another map
   // ("layout.gpus_per_group").
   void also_called(std::string_view key, const std::vector<std::string>& other_names);
-  // The key, read before, does not decide results: it is left out of ConfigDocument::identity_yaml().
+  // This key, which was read before, does not decide results: ConfigDocument::identity_yaml() leaves it out.
   void outside_identity(std::string_view key);
-  // The form of a text that was read before, as a regular expression (ECMA 262), for the schema.
+  // Sets the form of a text that was read before, as a regular expression (ECMA 262), for the schema.
   void text_form(std::string_view key, std::string_view pattern);
 
-  // Neither marks the key as known.
+  // has() and is_list() do not mark the key as known.
   bool has(std::string_view key) const;
   bool is_list(std::string_view key) const;
-  // Every value below this map, whatever its key.
+  // Returns every scalar below this map, whatever its key.
   std::vector<Written> all_values() const;
   // "tasks.0.dataset"; empty for the whole experiment.
   const std::string& path() const { return path_; }
-  // "experiment.yaml:7:5: tasks.0.top_k", or the argument that set the key: for faults that show later, when the model or the
-  // data are known. An absent key stands where its map does.
+  // Returns "experiment.yaml:7:5: tasks.0.top_k", or names the argument that set the key. It is for faults that are
+  // found later, when the model or the data are known. The place of an absent key is that of its map.
   std::string place(std::string_view key = {}) const;
 
-  // A fault at this key (at this map when the key is absent or empty): "<problem> (<why>); <what to do>".
+  // Adds a fault at this key (at this map if the key is absent or empty): "<problem> (<why>); <what to do>".
   template <typename... Args>
   void reject(std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
     add_fault(key, fmt::format(format, std::forward<Args>(args)...));
   }
-  // A fault at one of all_values().
+  // Adds a fault at one of all_values().
   template <typename... Args>
   void reject(const Written& written, fmt::format_string<Args...> format, Args&&... args) {
     add_fault(written, fmt::format(format, std::forward<Args>(args)...));
   }
-  // Keys below this map are not looked at any more and not called unknown (its kind is unknown, say).
+  // Stops the check for unknown keys below this map, for example because the kind of the task is unknown.
   void abandon();
 
  private:
@@ -154,7 +162,7 @@ class ConfigNode {
   ConfigNode child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules, bool broken) const;
   std::optional<std::string> read_text(std::string_view key);
   double read_number_or(std::string_view key, double fallback, double least, double most);
-  // Calls entry(name, value, its place in the resolved experiment) for every scalar of a map of free names.
+  // Calls entry(name, value, place in the resolved experiment) for every scalar of a map of free names.
   void for_entries(std::string_view key, const std::function<void(const std::string&, const Value&, Resolved&)>& entry);
   std::string read_choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                           std::string_view also);
@@ -164,12 +172,12 @@ class ConfigNode {
 
   Shared* shared_;
   Value* value_;  // null: absent
-  Value* place_;  // value_, or the nearest map around that is there: where a missing key is reported
+  Value* place_;  // value_, or the nearest map around it that exists: missing keys are reported there
   Resolved* resolved_;
   ConfigRules* rules_;
   std::string path_;
-  std::string refusal_;  // not empty: keys do not belong here, and this is why
-  bool broken_;          // a fault was already reported for this place: follow-on errors are suppressed
+  std::string refusal_;  // not empty: keys do not apply here; the reason
+  bool broken_;          // a fault was already reported here: further faults are suppressed
 };
 
 class ConfigDocument {
@@ -180,28 +188,31 @@ class ConfigDocument {
 
   // The file's text, at most kMaxBytes. Throws Error(kConfig) for a folder, a FIFO, an absent or too large file.
   static std::string read_file(const std::string& path);
-  // text of the file `source` and the command line's "key.path=value" arguments, in order, last wins. What is no YAML
-  // at all is Error(kConfig) here; every other fault waits for finish().
+  // Parses the text of the file `source` and the command line's "key.path=value" arguments, in order; the last one
+  // wins. Throws Error(kConfig) if the text is not a YAML map; every other fault is reported by finish().
   ConfigDocument(std::string_view text, const std::string& source, const std::vector<std::string>& overrides = {});
   ~ConfigDocument();
-  // An experiment that is read for its rules alone: maps and lists of maps that are absent are read as if they were there,
-  // once each, and nobody asks for its faults.
+  // A document that is read for its rules alone: absent maps and lists of maps are read as if they were present once,
+  // and its faults are ignored.
   static std::unique_ptr<ConfigDocument> for_rules(std::string_view text);
 
-  // Before root(): repeats the entries of this list that are groups, {rounds: 3, tasks: [...]} or {matrix: {seed: [0, 1]}, tasks: [...]}, with
-  // {round} and {seed} replaced in their values (core/config_groups.h). Throws Error(kConfig) for groups that cannot be repeated.
+  // Call before root(). Replaces the groups in this list by copies of their entries. A group is
+  //   {rounds: 3, tasks: [...]} or {matrix: {seed: [0, 1]}, tasks: [...]},
+  // and {round} and {seed} are replaced in the values of its entries (core/config_groups.h). Throws Error(kConfig) for
+  // groups that cannot be expanded.
   void expand_groups(const std::string& list);
   ConfigNode root();
   const ConfigRules& rules() const;
-  // After all reads: throws Error(kConfig) with every fault, one a line, in the order of the file, then of the arguments:
+  // After all reads: throws Error(kConfig) with all faults (at most 50 are shown), one per line, in the order of the
+  // file, then of the arguments:
   //   file:line:column: key.path: <problem> (<why>); <what to do>
   void finish() const;
 
-  // The resolved experiment as YAML, deterministic: every default filled in, keys in the order of the reads. Reading it
-  // again gives the same text.
+  // The resolved experiment as YAML. It is deterministic: every default is filled in, and keys are in the order of the
+  // reads. Reading it again gives the same text.
   std::string resolved_yaml() const;
-  // The part of it that decides the results of one entry of the list of maps `list`: without the other entries, and without
-  // the keys that are outside_identity().
+  // The part of the resolved experiment that decides the results of one entry of the list of maps `list`: the other
+  // entries of the list and the keys of outside_identity() are left out.
   std::string identity_yaml(std::string_view list, std::size_t entry) const;
 
  private:

@@ -1,5 +1,6 @@
-// Errors and checks. One message grammar everywhere: "<problem> (<why it matters>); <what to do>".
-// MAGISTER_CHECK guards against users and files (always on, throws); MAGISTER_ASSERT guards against us (debug builds).
+// Errors and checks. All messages have one form: "<problem> (<why it matters>); <what to do>".
+// MAGISTER_CHECK checks input from users and files (always on, throws). MAGISTER_ASSERT checks the program itself
+// (debug builds only).
 // Exit codes follow sysexits.h: 64 usage, 65 data, 70 internal, 74 input/output, 75 stopped cleanly, 78 configuration.
 #pragma once
 
@@ -23,8 +24,8 @@ enum class ExitCode : int {
   kConfig = 78,
 };
 
-// The only exception type that the program throws by itself. what() is the whole message, ready for a terminal:
-// one line, control characters of foreign text already escaped by the thrower (see printable()).
+// The only exception type that the program throws itself. what() is the whole message, ready for a terminal: one line,
+// in which the thrower has escaped control characters of foreign text (see printable()).
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -41,15 +42,16 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Text from files or users made safe for one line of a terminal or log: control characters and invalid UTF-8 become
-// \xNN, longer than max_bytes is cut with "...".
+// Makes text from files or users safe for one line of a terminal or log: control characters and invalid UTF-8 become
+// \xNN; text longer than max_bytes is cut and ends with "...".
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
-// A whole message or result made safe for a terminal: as printable(), but lines and tabs stay, and nothing is cut.
+// Makes a whole message or result safe for a terminal: like printable(), but line breaks and tabs stay, and nothing is
+// cut.
 std::string terminal_safe(std::string_view text);
 
-// "did you mean" for keys, commands and names: the candidate with the smallest edit distance, empty if none is within
-// a third of the word's length (at least 2).
+// "did you mean" for keys, commands and names: returns the candidate with the smallest edit distance. The result is
+// empty if no candidate is within a third of the word's length (at least 2).
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
 
 namespace detail {
@@ -58,7 +60,7 @@ namespace detail {
 
 }  // namespace magister
 
-// Always on. MAGISTER_CHECK(condition, ExitCode::kData, "format", args...)
+// Always on, in release builds, too. Example: MAGISTER_CHECK(condition, ExitCode::kData, "format", args...)
 #define MAGISTER_CHECK(condition, code, ...) \
   do {                                       \
     if (!(condition)) [[unlikely]] {         \

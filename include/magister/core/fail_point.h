@@ -1,12 +1,13 @@
-// Named places where a test can make the program die, stall or fail: MAGISTER_FAIL_POINT=name[@nth][/rank]:action with
-// action kill | hang | stop | slow | throw | enospc, several separated by commas. Unset (always, outside tests) it costs one load.
+// Named places where a test can make the program die, stall or fail: MAGISTER_FAIL_POINT=name[@nth][/rank]:action. The
+// action is kill, hang, stop, slow, throw or enospc; several entries are separated by commas. An unset variable
+// (always, outside tests) costs one load.
 #pragma once
 
 namespace magister {
 
-// Reached at the named place. `kill` raises SIGKILL, `hang` sleeps for ever, `stop` raises SIGSTOP, `slow` sleeps a tenth of a
-// second every time from the nth on, `throw` throws Error(kInternal),
-// `enospc` returns true and the caller behaves as if the file system had said ENOSPC.
+// Performs the action that is set for this name. `kill` raises SIGKILL, `hang` sleeps for ever, `stop` raises SIGSTOP,
+// `slow` sleeps 0.1 s every time from the nth on, `throw` throws Error(kInternal). `enospc` returns true: the caller
+// then behaves as if the file system had returned ENOSPC.
 bool fail_point(const char* name);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// FileDescriptor: the one owner of a file descriptor. Move-only; the last owner closes it. Calls with it (pread, flock ...) and their
-// errors are its user's. Source: POSIX.1-2017 close.
+// FileDescriptor owns one file descriptor. It is move-only, and its destructor closes it. The user calls the system
+// (pread, flock ...) and handles the errors. Source: POSIX.1-2017 close.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace magister {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  // What open() and its like return; below 0: none.
+  // Takes the result of open() or a similar call; below 0: none.
   explicit FileDescriptor(int number) noexcept : number_(number) {}
   ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
@@ -26,7 +26,8 @@ class FileDescriptor {
 
   int number() const noexcept { return number_; }
   bool is_open() const noexcept { return number_ >= 0; }
-  // Closes it, and owns another or none from here on. errno stays what it was: who failed still has to say why.
+  // Closes the descriptor and takes `number` instead. Keeps errno, because the caller may still have to report an
+  // earlier error.
   void reset(int number = -1) noexcept {
     const int error = errno;
     if (number_ >= 0) ::close(number_);
@@ -38,12 +39,12 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-// What pread gave of a block: fewer bytes than asked for at the file's end, or where an error ended it.
+// Result of reading a block with pread: fewer bytes than asked for at the end of the file, or after an error.
 struct BytesRead {
   std::size_t count = 0;
-  int error = 0;  // errno; 0: none
+  int error = 0;  // errno; 0: no error
 };
-// Until the block is full, whatever pread gives at once and whatever signals come between.
+// Reads until the block is full; repeats after short reads and signals.
 BytesRead read_block(const FileDescriptor& file, std::uint64_t offset, std::span<std::byte> block) noexcept;
 
 }  // namespace magister

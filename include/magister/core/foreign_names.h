@@ -1,5 +1,5 @@
-// What users of other programs type, and what does it here: the one table of words whose meaning is not that of another key in the same place
-// (those are ConfigNode::also_called()).
+// Names that users of other programs type, and the equivalent here. Names that other programs give to a key of the same
+// map are in ConfigNode::also_called() instead.
 #pragma once
 
 #include <string>
@@ -7,14 +7,16 @@
 
 namespace magister {
 
-// What to do instead, for the end of a message ("here that is layout.devices: [0, 1]"); empty: the word is not in the table.
+// Returns what to do instead, for the end of a message ("here that is layout.devices: [0, 1]"); empty: the name is not
+// in the table.
 std::string foreign_key(std::string_view key);
 std::string foreign_command(std::string_view command);
-// "--resume"; an option that is a key's word ("--gpus") is answered as the key is.
+// For an option such as "--resume". An option that has the name of a key ("--gpus") gets the advice for that key.
 std::string foreign_option(std::string_view option);
-// Of a value that a key cannot have: `key` is the last part of its path.
+// For a value that a key cannot have; `key` is the last part of the key's path.
 std::string foreign_value(std::string_view key, std::string_view value);
-// Of a model's path where nothing stands: a short name that other programs resolve, or an end that asks for a quantisation.
+// For a model path that does not exist: a short name that other programs resolve, or a suffix that asks for
+// quantisation.
 std::string foreign_model(std::string_view path);
 
 }  // namespace magister

@@ -1,6 +1,6 @@
-// Messages for people. log_info / log_warning: said once for the world (rank 0, standard error). log_local: said by this
-// rank into its own file logs/rank-NNNN.log once open_rank_log() ran; before that, dropped unless it is an error.
-// Standard output is never used here: it belongs to the result of the command.
+// Messages for people. log_info, log_warning and log_error write once for the world (rank 0, standard error). log_local
+// writes into this rank's own file logs/rank-NNNN.log after open_rank_log(); errors, and with kVerbose all messages,
+// also go to standard error. Standard output is never used here: it belongs to the result of the command.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,10 +12,10 @@ namespace magister {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Called once at start-up by main. world_rank decides who speaks for the world.
+// Called once at start-up by main. Rank 0 of the world writes the messages of log_info, log_warning and log_error.
 void set_log_identity(int world_rank, int world_size);
-// What standard error shows. kQuiet: warnings and errors. kVerbose: also details (log_local at kDebug), and what every rank says for itself.
-// Rank logs have all of it but details, which they have when verbose.
+// Messages that standard error shows. kQuiet: warnings and errors. kVerbose: also details (log_local at kDebug) and the
+// log_local messages of every rank. Rank logs have all messages; details (kDebug) only with kVerbose.
 enum class Verbosity { kQuiet, kNormal, kVerbose };
 void set_verbosity(Verbosity verbosity) noexcept;
 Verbosity verbosity() noexcept;
@@ -24,7 +24,8 @@ int log_world_rank() noexcept;
 // Opens <directory>/rank-NNNN.log for appending; every later message of this rank also goes there with a time stamp.
 void open_rank_log(const std::string& directory);
 
-// The line that a terminal shows and replaces ("" ends it); messages are written above it. Rank 0 on a terminal only, never when quiet.
+// Shows a line that a terminal keeps at the bottom and replaces ("" removes it); messages are written above it. Call it
+// only on rank 0 with a terminal. kQuiet ignores it.
 void show_live_line(const std::string& text);
 bool stderr_is_terminal() noexcept;
 
@@ -40,7 +41,7 @@ template <typename... Args>
 void log_warning(fmt::format_string<Args...> format, Args&&... args) {
   detail::write_log(LogLevel::kWarning, true, fmt::format(format, std::forward<Args>(args)...));
 }
-// Said once for the world with the prefix of an error; what ends a run is thrown, not logged.
+// Written once for the world with the prefix of an error. An error that ends the run is thrown, not logged.
 template <typename... Args>
 void log_error(fmt::format_string<Args...> format, Args&&... args) {
   detail::write_log(LogLevel::kError, true, fmt::format(format, std::forward<Args>(args)...));

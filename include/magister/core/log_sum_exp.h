@@ -1,4 +1,4 @@
-// log(sum of exp(x)) in double, of logits or log-probabilities in nats; -infinity of none.
+// log(sum of exp(x)) in double, for logits or log-probabilities in nats; -infinity for an empty span.
 #pragma once
 
 #include <algorithm>

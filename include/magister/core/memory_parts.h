@@ -1,4 +1,4 @@
-// MemoryParts: what something needs of a memory, by part.
+// MemoryParts: an itemised memory demand.
 #pragma once
 
 #include <cstdint>

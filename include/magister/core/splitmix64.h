@@ -1,5 +1,6 @@
-// One step of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014): from a key to a number whose bits
-// are as good as random; and numbers drawn with it. Draws are keyed by what they are for, never by who makes them.
+// One step of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014): a hash from a
+// key to pseudorandom bits; and random numbers made with it. A key names the purpose of a number, never the rank that
+// draws it.
 #pragma once
 
 #include <cmath>
@@ -18,7 +19,7 @@ inline std::uint64_t splitmix64(std::uint64_t x) {
 // Uniform in (0, 1].
 inline double uniform_number(std::uint64_t key) { return static_cast<double>((splitmix64(key) >> 11) + 1) * 0x1p-53; }
 
-// Of mean 0 and deviation 1, by Box and Muller's transformation of two uniform numbers, in double.
+// Normal distribution with mean 0 and deviation 1: the Box-Muller transformation of two uniform numbers, in double.
 inline double normal_number(std::uint64_t key) {
   const std::uint64_t own = splitmix64(key);
   return std::sqrt(-2 * std::log(uniform_number(own))) * std::cos(2 * std::numbers::pi * uniform_number(~own));

@@ -1,5 +1,5 @@
-// Plain words that every module shares: identities, half-open ranges and the sequences that a unit holds.
-// No behaviour lives here; a struct that two sibling modules need moves down to this file.
+// Plain types that every module shares: token ids, half-open ranges and units. A struct that two sibling modules need
+// moves down to this file.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct IndexRange {
   bool operator==(const IndexRange&) const = default;
 };
 
-// The piece of work that is computed and committed as a whole: consecutive samples of the plan.
+// A unit of work that is computed and committed as a whole: consecutive samples of the plan.
 // Example: unit 3 = samples [40, 57) = rows [8012, 10050) of the results file.
 struct Unit {
   std::uint64_t index = 0;

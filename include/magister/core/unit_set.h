@@ -1,7 +1,8 @@
-// UnitSet: which of the units 0 .. n - 1 are still to do, in memory that does not grow with what is done in order: a unit of
-// a generate task is one record, so a list of numbers would be 800 MB per rank at 10^8 records. Blocks of 4096 units are all in,
-// all out (16 bytes each: 390 kB at 10^8), or hold their bits (512 bytes more); after a stop only the blocks around the place
-// where the ranks were working do. At worst (a static schedule of unequal groups) it is 1.03 bits a unit.
+// UnitSet: the units of 0 .. n - 1 that are still to do. Its memory does not grow with units that are done in order. (A
+// unit of a generate task is one record, so a list of numbers would need 800 MB per rank at 10^8 records.) A block of
+// 4096 units is full, empty (16 bytes each: 390 kB at 10^8), or mixed: then it has a bitmap (512 bytes more). After a
+// stop only the blocks at which ranks were working are mixed. The worst case (a static schedule of unequal groups)
+// takes 1.03 bits per unit.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,11 @@ class UnitSet {
  public:
   UnitSet() = default;
   static UnitSet all(std::uint64_t num_units);
-  // read_flags(first, flags) fills flags[i] for unit first + i, called in order for parts of a million; 0: it is in the set.
+  // read_flags(first, flags) fills flags[i] for unit first + i; 0: the unit is in the set. It is called in order, for
+  // 2^20 units at a time.
   UnitSet(std::uint64_t num_units,
           const std::function<void(std::uint64_t first, std::span<std::uint8_t> flags)>& read_flags);
-  // For messages between ranks.
+  // Serialised form for messages between ranks.
   std::string to_bytes() const;
   static UnitSet from_bytes(std::string_view bytes);
 
@@ -34,7 +36,7 @@ class UnitSet {
   std::uint64_t operator[](std::uint64_t i) const;
   // The lowest member that is not below `unit`, or num_units().
   std::uint64_t next(std::uint64_t unit) const { return search(unit, false); }
-  // visit(range) for every run of consecutive members, in order.
+  // Calls visit(range) for every run of consecutive members, in order.
   template <typename Visit>
   void for_each_run(const Visit& visit) const {
     for (std::uint64_t begin = next(0); begin < num_units_;) {
@@ -71,8 +73,8 @@ class UnitSet {
   static constexpr std::uint64_t kBlock = 4096;
   struct Block {
     std::uint64_t before = 0;    // members in the blocks before
-    std::uint32_t count = 0;     // members in this one
-    std::uint32_t words_at = 0;  // number of its 64 words of bits, when some units are in and some out
+    std::uint32_t count = 0;     // members in this block
+    std::uint32_t words_at = 0;  // index of its 64 bitmap words, in units of 64 words, if the block is mixed
   };
   std::uint64_t size_of_block(std::uint64_t block) const;
   bool is_mixed(std::uint64_t block) const;

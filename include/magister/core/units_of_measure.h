@@ -1,4 +1,4 @@
-// Sizes and times for people, spelled alike in every message: bytes in powers of 1024, times as h:mm:ss.
+// Formats sizes and times the same way in every message: bytes in powers of 1024, times as h:mm:ss.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace magister {
 
 // "1.5 GiB", "1023 B"
 std::string format_bytes(std::uint64_t bytes);
-// Both of two amounts that are compared, with as many digits as it takes to tell them apart: "22.08 GiB", "22.12 GiB".
+// Two amounts that are compared, with enough digits to show the difference: "22.08 GiB", "22.12 GiB".
 std::pair<std::string, std::string> format_bytes_apart(std::uint64_t first, std::uint64_t second);
 // The same in powers of 1000: "22.08 GB", "22.12 GB".
 std::pair<std::string, std::string> decimal_bytes_apart(std::uint64_t first, std::uint64_t second);

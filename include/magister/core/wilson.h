@@ -1,4 +1,4 @@
-// Interval of a proportion. Source: Wilson (1927).
+// Confidence interval of a proportion. Source: Wilson (1927).
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace magister {
 
-// Two-sided 95 % interval of hits in trials. hits may be a sum of shares in [0, 1]: their mean varies no more than that of zeros and ones with
-// the same mean, so the interval is then at least as wide as it has to be.
+// Two-sided 95 % interval for `hits` of `trials`. hits may be a sum of values in [0, 1]: their mean varies no more than
+// the mean of zeros and ones with the same expectation, so the interval is then at least as wide as needed.
 inline std::pair<double, double> wilson_interval(double hits, double trials) {
-  constexpr double kZ = 1.959963984540054;  // of the normal distribution, 97.5 %
+  constexpr double kZ = 1.959963984540054;  // 97.5 % quantile of the normal distribution
   if (trials == 0) return {0.0, 1.0};
   const double p = hits / trials, z2 = kZ * kZ;
   const double centre = (p + z2 / (2 * trials)) / (1 + z2 / trials);
