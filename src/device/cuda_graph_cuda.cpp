@@ -17,8 +17,9 @@ void check(cudaError_t code, const char* call) {
                  call, cudaGetErrorString(code));
 }
 
-// The stream of this thread's recordings, ATen's current one as long as this lives; the default stream cannot be captured. It is one of ATen's, for
-// ATen takes no other, the same for all recordings.
+// The stream of this thread's recordings; it is ATen's current stream during the lifetime of this object. The default
+// stream cannot be captured. ATen accepts only streams of its own pool, so one of them is used for all recordings of a
+// device.
 class RecordingStream {
  public:
   explicit RecordingStream(int device) : before_(guard_.exchangeStream(stream_of(device))) {}
@@ -54,7 +55,7 @@ CudaGraph CudaGraph::capture_on(const Queue& queue, const std::function<void(con
     queue_all(recorded_queue);
   } catch (...) {
     cudaStreamEndCapture(stream.get(), &recorded);
-    cudaGetLastError();  // else ATen finds it after its next kernel
+    cudaGetLastError();  // otherwise ATen finds the error after its next kernel
     if (recorded != nullptr) cudaGraphDestroy(recorded);
     throw;
   }
@@ -69,7 +70,7 @@ CudaGraph CudaGraph::capture_on(const Queue& queue, const std::function<void(con
 }
 
 void CudaGraph::call_before_on(int device, const std::function<void()>& call) {
-  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // what the call reads is made
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // data that the call reads must be complete
   const RecordingStream stream(device);
   call();
   check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");

@@ -1,4 +1,4 @@
-// CUDA graphs in a build without CUDA: nobody captures one, because there is no device.
+// CUDA graphs in a build without CUDA: there is no device, so none is captured.
 #include "magister/core/error.h"
 #include "magister/device/cuda_graph.h"
 

@@ -1,5 +1,5 @@
-// The CUDA side of a rank's GPU. libtorch's GPU libraries come by dlopen: linked, they would cost every run on a CPU seconds and
-// hundreds of megabytes.
+// A rank's GPU by the CUDA runtime. libtorch's GPU libraries are loaded by dlopen; linking them would cost every run on
+// a CPU seconds and hundreds of megabytes.
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <cuda_runtime_api.h>
@@ -20,7 +20,7 @@
 namespace magister {
 namespace {
 
-// nullptr before libtorch's GPU libraries are there, or before anything was asked of them.
+// nullptr before libtorch's GPU libraries are loaded, or before the allocator is used.
 c10::DeviceAllocator* used_allocator() {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::DeviceType::CUDA));
   return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
@@ -31,7 +31,7 @@ c10::DeviceAllocator* used_allocator() {
 void load_gpu_libraries() {
   static std::once_flag once;
   std::call_once(once, [] {
-    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // cuBLAS's own condition for equal bits in every run
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // cuBLAS requires this setting for reproducible bits
     void* handle = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
     const char* problem = handle == nullptr ? dlerror() : nullptr;
     MAGISTER_CHECK(handle != nullptr, ExitCode::kConfig,
@@ -78,7 +78,7 @@ std::uint64_t idle_gpu_bytes(int device_index) noexcept {
     if (used_allocator() == nullptr) return 0;
     const GpuAllocated allocated = gpu_allocated(device_index);
     return allocated.reserved_bytes - std::min(allocated.reserved_bytes, allocated.bytes);
-  } catch (const std::exception&) {  // a device that this process has not used
+  } catch (const std::exception&) {  // the process has not used this device
     return 0;
   }
 }
@@ -95,7 +95,7 @@ void release_idle_gpu_memory() noexcept {
 GpuAllocated gpu_allocated(int device_index) {
   const c10::CachingDeviceAllocator::DeviceStats stats =
       c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device_index));
-  const auto& allocated = stats.allocated_bytes[0];  // the aggregate of all pools
+  const auto& allocated = stats.allocated_bytes[0];  // the sum over all pools
   return {static_cast<std::uint64_t>(allocated.current), static_cast<std::uint64_t>(allocated.peak),
           static_cast<std::uint64_t>(stats.reserved_bytes[0].current),
           static_cast<std::uint64_t>(stats.reserved_bytes[0].peak)};
@@ -122,7 +122,7 @@ bool GpuEvent::done() const {
   if (event_ == nullptr) return true;
   const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event_));
   if (state == cudaErrorNotReady) {
-    cudaGetLastError();  // else ATen finds it after its next kernel and takes it for a failure
+    cudaGetLastError();  // otherwise ATen finds it after its next kernel and takes it for a failure
     return false;
   }
   check_cuda(state, "work on the GPU");

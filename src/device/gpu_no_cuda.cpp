@@ -1,4 +1,4 @@
-// A rank's GPU in a build without CUDA: there is none.
+// A rank's GPU in a build without CUDA: there is none, and functions that need one throw.
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
 

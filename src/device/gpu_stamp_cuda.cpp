@@ -1,4 +1,4 @@
-// Stamps are CUDA events with times, on the legacy default stream as everything here.
+// Stamps are CUDA events with timing, on the legacy default stream, which all GPU code here uses.
 #include <cuda_runtime_api.h>
 
 #include "magister/device/check_cuda.cuh"

@@ -1,4 +1,4 @@
-// Stamps in a build without CUDA: there is no stream.
+// Stamps in a build without CUDA: record() throws, because there is no stream.
 #include "magister/core/error.h"
 #include "magister/device/gpu_stamp.h"
 

@@ -1,5 +1,6 @@
-// Fibers: one stack a thread of the block, resumed in turn until all have returned. Not by swapcontext(), whose two system calls a
-// switch made a small model's pass take minutes. Source: System V ABI for x86-64 (registers that a call preserves).
+// Fibers: one stack per thread of the block; they are resumed in turn until all have returned. swapcontext() is not
+// used: with its two system calls per switch, a pass of a small model took minutes. Source: System V ABI for x86-64
+// (callee-saved registers).
 #include "magister/device/host_block.h"
 
 #include <atomic>
@@ -22,7 +23,7 @@ constexpr std::size_t kStackBytes = 64 << 10;
 constexpr std::size_t kGuardBytes = 64;
 constexpr unsigned char kFill = 0xff;  // NaN as f32 and as bf16, -1 as a whole number
 
-// Saves what a call preserves on this stack and its pointer in *from, and goes on where `to` was saved.
+// Saves the callee-saved registers on this stack and the stack pointer in *from, and continues where `to` was saved.
 extern "C" void magister_switch_fiber(void** from, void* to);
 asm(R"(
 .text
@@ -110,7 +111,7 @@ class HostBlock {
     check_guard();
   }
 
-  // at_last: what the last one to come does for all before anybody goes on.
+  // at_last runs in the last thread that arrives, before any thread continues.
   template <typename AtLast>
   void wait(Barrier& barrier, const AtLast& at_last) {
     const std::uint64_t generation = barrier.generation;
@@ -133,8 +134,8 @@ class HostBlock {
   const LaunchShape& shape_;
   const std::function<void(HostThread&)>& kernel_;
   std::vector<Words4> shared_;
-  std::vector<unsigned char> slots_;  // [warps, 2, 32 lanes, kSlotBytes]: what a warp exchanges, in turn
-  std::vector<float*> accumulators_;  // [threads], each of 4: what the warp's product adds to
+  std::vector<unsigned char> slots_;  // [warps, 2, 32 lanes, kSlotBytes]: values that lanes exchange, in halves
+  std::vector<float*> accumulators_;  // [threads]: pointers to the 4 sums of each lane in mma_bf16()
   Barrier block_barrier_;
   std::vector<Barrier> warp_barriers_;
   std::int64_t x_ = 0, y_ = 0, z_ = 0;
@@ -145,7 +146,7 @@ class HostBlock {
     bool done = false;
   };
 
-  // Where to go on: the next thread of this round that has not returned, or after the last one run().
+  // Where to continue: at the next thread of this round that has not returned, or in run() after the last one.
   void* next_in_round() {
     while (turn_ < fibers_.size()) {
       current_ = is_ascending_ ? turn_ : fibers_.size() - 1 - turn_;
@@ -158,7 +159,7 @@ class HostBlock {
   void prepare(std::size_t index) {
     Fiber& fiber = fibers_[index];
     fiber.done = false;
-    // What begin() left here, which never returns, is out of scope for the address sanitizer.
+    // Clears the address sanitizer's marks that an earlier run left on this stack, because begin() never returned.
     ASAN_UNPOISON_MEMORY_REGION(stacks_.get() + index * kStackBytes, kStackBytes);
     // The first switch pops six registers and returns into begin(), whose frame starts 8 bytes off a multiple of 16.
     unsigned char* end = stacks_.get() + (index + 1) * kStackBytes;
@@ -169,14 +170,14 @@ class HostBlock {
     fiber.stack_pointer = static_cast<void*>(top);
   }
 
-  // A fiber's first frame. Never returns: the scheduler does not resume it any more.
+  // The first frame of a fiber. It never returns, because the scheduler does not resume it after its last switch.
   static void begin() {
     HostBlock* block = being_run;
     const std::size_t index = block->current_;
     {
       HostThread thread(
           *block,
-          static_cast<int>(index));  // gone before the last switch: nothing of this frame is ever destroyed behind it
+          static_cast<int>(index));  // destroyed before the last switch, after which no destructor of this frame runs
       block->kernel_(thread);
     }
     block->fibers_[index].done = true;
@@ -212,7 +213,7 @@ std::int64_t HostThread::block_y() const { return block_.y_; }
 std::int64_t HostThread::block_z() const { return block_.z_; }
 void HostThread::sync() { block_.wait(block_.block_barrier_); }
 void HostThread::sync_warp() { block_.wait(block_.warp_barriers_[static_cast<std::size_t>(warp())]); }
-// A sleep: threads that play other devices may have this core.
+// Sleeps, because threads that emulate other devices may need this core.
 void HostThread::pause() { std::this_thread::sleep_for(std::chrono::microseconds(1)); }
 std::uint64_t HostThread::nanoseconds() {
   return static_cast<std::uint64_t>(
@@ -225,7 +226,7 @@ unsigned char* HostThread::slot(int lane) {
 
 namespace {
 
-// One product of a warp, [16, 16] x [16, 8], from the registers of its 32 lanes: sums over k in ascending order.
+// One product of a warp, [16, 16] x [16, 8], from the registers of its 32 lanes. Sums over k in ascending order.
 void multiply_fragments(const unsigned char* slots, std::size_t slot_bytes, float* const* accumulators) {
   float a[16][16], b[16][8], d[16][8];
   const auto row_of = [](int lane, int i) { return lane / 4 + (i >= 2 ? 8 : 0); };
@@ -254,7 +255,8 @@ void multiply_fragments(const unsigned char* slots, std::size_t slot_bytes, floa
 
 }  // namespace
 
-// Every lane shows its fragments and its four sums to the warp; the last one computes for all.
+// Each lane publishes its fragments and the address of its four sums; the last lane that arrives computes the product
+// for all.
 void HostThread::mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   static_assert(sizeof a + sizeof b <= kSlotBytes);
   half_ ^= 1;

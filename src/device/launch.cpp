@@ -1,4 +1,5 @@
-// Whether kernels may begin early; see launch.h. Source: CUDA C++ programming guide, "Programmatic Dependent Launch and Synchronization".
+// early_launch_works(); see launch.h. Source: CUDA C++ programming guide, "Programmatic Dependent Launch and
+// Synchronization".
 #include "magister/device/launch.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What launch.h needs of the CUDA runtime besides the kernels themselves.
+// Functions of launch.h that call the CUDA runtime, except the kernels' launch_cuda().
 #include <cuda_runtime_api.h>
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace magister::gpu {
 namespace {
 
-// Filled while the program starts.
+// Filled by static initialisers.
 std::vector<const void*>& known_kernels() {
   static std::vector<const void*> kernels;
   return kernels;
@@ -24,7 +24,7 @@ bool know_kernel(const void* function) {
 void load_kernels() {
   for (const void* const function : known_kernels()) {
     cudaFuncAttributes attributes{};
-    // One that cannot be loaded says so when it is started.
+    // A kernel that cannot be loaded reports its error when it is started.
     if (cudaFuncGetAttributes(&attributes, function) != cudaSuccess) cudaGetLastError();
   }
 }

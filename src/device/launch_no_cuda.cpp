@@ -1,4 +1,4 @@
-// Kernels in a build without CUDA: they run on the host only.
+// Kernels in a build without CUDA run on the host only.
 #include "magister/device/launch.h"
 
 namespace magister::gpu {

@@ -1,4 +1,4 @@
-// Blocks in a row; see staged_upload.h.
+// A ring of blocks; see staged_upload.h.
 #include "magister/device/staged_upload.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ namespace magister {
 
 namespace {
 
-constexpr int kMostBlocks = 26;  // 208 MiB: pinning takes about a millisecond for four
+constexpr int kMostBlocks = 26;  // 208 MiB; pinning four blocks takes about a millisecond
 
 }  // namespace
 

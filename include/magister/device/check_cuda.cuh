@@ -1,4 +1,4 @@
-// Checks of CUDA calls: the exception carries the call's text, CUDA's own words, rank and host.
+// Checks CUDA calls: the exception carries the text of the call, CUDA's error text, rank and host.
 #pragma once
 
 #include <cuda_runtime_api.h>

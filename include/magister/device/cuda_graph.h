@@ -1,5 +1,6 @@
-// CudaGraph: kernels that were queued once and are started together from then on: one launch instead of some hundred. On a host queue a
-// list of the same kernels with the same arguments, so that what a graph remembers is tested without a GPU, too.
+// CudaGraph: kernels that are queued once and then started together, with one launch instead of some hundred. On a host
+// queue it is a list of the same kernels with the same arguments, so that the state of a graph is tested without a GPU,
+// too.
 #pragma once
 
 #include <functional>
@@ -13,13 +14,15 @@ namespace magister::gpu {
 class CudaGraph {
  public:
   CudaGraph() = default;
-  // Records what `queue_all` puts into the queue that it is given; nothing of it runs. It may start kernels and call libraries (call_library())
-  // and nothing else: memory that it uses must stay. The thread's device is that of `queue`, and ATen's stream meanwhile the recorded one.
+  // Records the work that `queue_all` puts into the queue it is given; none of it runs. queue_all may start kernels and
+  // call libraries (call_library()), nothing else. Memory that the work uses must stay allocated. The thread's device
+  // must be that of `queue`; ATen's current stream is the recorded stream during the call.
   static CudaGraph capture(const Queue& queue, const std::function<void(const Queue&)>& queue_all) {
     return queue.on_host() ? CudaGraph(record_on_host([&] { queue_all(queue); })) : capture_on(queue, queue_all);
   }
-  // Calls a library as capture() does, but for good, and waits for it: what it makes at its first call for a stream and keeps, as cuBLAS does its
-  // work place, is there then. A thread records all its graphs on one stream.
+  // Calls a library on the stream that capture() records, but really runs the work, and waits for it. State that a
+  // library allocates at its first call on a stream, such as the workspace of cuBLAS, then exists before the capture. A
+  // thread records all its graphs on one stream.
   static void call_before(const Queue& queue, const std::function<void()>& call) {
     queue.on_host() ? call() : call_before_on(queue.device, call);
   }
@@ -31,7 +34,7 @@ class CudaGraph {
     std::swap(on_host_, other.on_host_);
     return *this;
   }
-  // Starts it in the device's default stream; on the host it is done when this returns.
+  // Starts the graph on the device's default stream; on the host the work is done on return.
   void launch() const {
     if (on_host_ == nullptr) return launch_on_device();
     for (const std::function<void()>& kernel : *on_host_) kernel();

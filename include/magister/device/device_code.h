@@ -1,7 +1,8 @@
-// The language in which GPU kernels are written here: a kernel is a struct with its arguments and a template
+// The language in which GPU kernels are written: a kernel is a struct with its arguments and a template
 // operator()(Thread&), where Thread gives indices, barriers, shuffles, shared memory and the tensor-core product. nvcc
-// instantiates it with CudaThread (below), g++ with HostThread (host_block.h), which runs the threads of a block as fibers:
-// so the very text that runs on a GPU is compared with plain code where there is none. No ATen here: nvcc reads this file.
+// instantiates it with CudaThread (below), g++ with HostThread (host_block.h), which runs the threads of a block as
+// fibers. The same source that runs on a GPU is therefore compared with plain code on machines without a GPU. This file
+// must not include ATen, because nvcc compiles it.
 // Sources: CUDA C++ programming guide; PTX ISA ("Matrix Fragments for mma.m16n8k16").
 #pragma once
 
@@ -12,7 +13,7 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #define MAGISTER_DEVICE __device__ __forceinline__
-#define MAGISTER_UNROLL _Pragma("unroll")  // before a loop whose registers are indexed by its counter
+#define MAGISTER_UNROLL _Pragma("unroll")  // for loops that index registers by their counter
 #else
 #include <bit>
 #define MAGISTER_DEVICE inline
@@ -21,7 +22,7 @@
 
 namespace magister::gpu {
 
-// The upper half of an f32. Conversions round to the nearest even, as ATen's do.
+// The upper half of an f32. Conversions round to nearest even, as ATen's do.
 struct Bf16 {
   std::uint16_t bits;
 };
@@ -43,10 +44,10 @@ MAGISTER_DEVICE Bf16 to_bf16(float value) {
 #endif
 MAGISTER_DEVICE float to_float(Bf16 value) { return bits_as_float(static_cast<std::uint32_t>(value.bits) << 16); }
 MAGISTER_DEVICE float to_float(float value) { return value; }
-// Two bf16 in a register, the first in the lower half: what the tensor cores take.
+// Two bf16 in a register, the first in the lower half, as the tensor cores take them.
 MAGISTER_DEVICE std::uint32_t pack_bf16(float low, float high) {
 #if defined(__CUDACC__)
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one conversion
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one instruction
   return static_cast<std::uint32_t>(__bfloat16_as_ushort(both.x)) |
          static_cast<std::uint32_t>(__bfloat16_as_ushort(both.y)) << 16;
 #else
@@ -54,7 +55,7 @@ MAGISTER_DEVICE std::uint32_t pack_bf16(float low, float high) {
 #endif
 }
 
-// A number stored as T, of the type of the activations: Bf16 or float.
+// Converts a number to T, the type of the activations in memory: Bf16 or float.
 template <typename T>
 MAGISTER_DEVICE T stored(float value) {
   if constexpr (sizeof(T) == sizeof(Bf16)) {
@@ -64,13 +65,13 @@ MAGISTER_DEVICE T stored(float value) {
   }
 }
 
-// 16 bytes: what a thread moves at once.
+// 16 bytes, the largest access of a thread.
 struct alignas(16) Words4 {
   std::uint32_t word[4];
 };
 
 MAGISTER_DEVICE Words4 load_16(const void* global) { return *static_cast<const Words4*>(global); }
-// Of numbers that the launch reads once: they push nothing out of the first cache.
+// For numbers that the launch reads only once: they are not kept in the L1 cache.
 MAGISTER_DEVICE Words4 load_16_once(const void* global) {
 #if defined(__CUDACC__)
   Words4 x;
@@ -83,7 +84,7 @@ MAGISTER_DEVICE Words4 load_16_once(const void* global) {
 #endif
 }
 
-// To global memory, in one piece: behind branches the compiler makes four of it.
+// Stores to global memory in one access; after branches the compiler would split it into four.
 MAGISTER_DEVICE void store_16(void* to, const Words4& x) {
 #if defined(__CUDACC__)
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};\n" ::"l"(to), "r"(x.word[0]), "r"(x.word[1]), "r"(x.word[2]),
@@ -94,7 +95,7 @@ MAGISTER_DEVICE void store_16(void* to, const Words4& x) {
 #endif
 }
 
-// To about 2^-22 of the quotient; 0 where the divisor is beyond 2^126.
+// Relative error about 2^-22; the result is 0 if the divisor is beyond 2^126.
 MAGISTER_DEVICE float divide_roughly(float x, float divisor) {
 #if defined(__CUDACC__)
   return __fdividef(x, divisor);
@@ -105,7 +106,7 @@ MAGISTER_DEVICE float divide_roughly(float x, float divisor) {
 
 constexpr int kWarp = 32;
 
-// Blocks and threads of a launch; threads is a multiple of 32, shared_bytes the dynamic shared memory of a block.
+// Blocks and threads of a launch. threads is a multiple of 32; shared_bytes is the dynamic shared memory per block.
 struct LaunchShape {
   unsigned blocks_x = 1, blocks_y = 1, blocks_z = 1;
   unsigned threads = 256;
@@ -113,7 +114,8 @@ struct LaunchShape {
 };
 
 #if defined(__CUDACC__)
-// What a kernel may ask of its thread. Every thread of a block (sync) or of a warp (sync_warp, shuffles, mma) takes part.
+// Operations that a kernel can use. Every thread of a block (sync) or of a warp (sync_warp, shuffles, mma) must take
+// part.
 struct CudaThread {
   MAGISTER_DEVICE int thread() const { return static_cast<int>(threadIdx.x); }
   MAGISTER_DEVICE int num_threads() const { return static_cast<int>(blockDim.x); }
@@ -141,22 +143,24 @@ struct CudaThread {
     return magister_shared;
   }
 
-  // 16 bytes of global memory -> shared memory, zeros where not `there`, without passing through registers: queued, and the block sees
-  // them after wait_for_copies() of the thread that asked and a sync(). end_copies() ends a group of them.
+  // Queues a copy of 16 bytes of global memory to shared memory without registers; zeros if not `there`. The block sees
+  // the bytes after wait_for_copies() of the thread that queued the copy and a sync(). end_copies() closes a group of
+  // copies.
   MAGISTER_DEVICE void copy_16(void* to_shared, const void* global, bool there) {
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(to_shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(global), "r"(there ? 16 : 0)
                  : "memory");
   }
   MAGISTER_DEVICE void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-  // Of all groups but the last kLeft.
+  // Waits for all groups of this thread except the last kLeft.
   template <int kLeft>
   MAGISTER_DEVICE void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
   }
-  // Of a kernel that may begin before the one before it has ended (launch.h). wait_for_earlier(): all of that is done and seen. Nothing that an
-  // earlier kernel writes is read before, and nothing written. let_next_begin(): what follows may have its blocks here as soon as all of this
-  // kernel's have begun. Both are nothing where the GPU or the launch knows no such thing.
+  // For kernels that may begin before the previous one has ended (launch.h). wait_for_earlier() returns when all
+  // earlier kernels are done and their writes are visible; before it, the kernel must not read what they write, and
+  // must not write. let_next_begin() allows the next kernel to place its blocks as soon as all blocks of this kernel
+  // have begun. Both do nothing if the GPU or the launch does not support this.
   MAGISTER_DEVICE void wait_for_earlier() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;\n" ::: "memory");
@@ -167,8 +171,9 @@ struct CudaThread {
     asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
   }
-  // Of memory that other devices or the host read and write while the kernel runs. What the block wrote before a sync() and a store_release() after it
-  // is there for whoever has read that word by load_acquire(), on any device; load_16_now() reads what is there now, past the first cache.
+  // For memory that other devices or the host access while the kernel runs. A thread on any device that reads the word
+  // by load_acquire() sees everything that the block wrote before the sync() that precedes store_release().
+  // load_16_now() reads the current value and bypasses the L1 cache.
   MAGISTER_DEVICE void store_release(std::uint32_t* word, std::uint32_t value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;\n" ::"l"(word), "r"(value) : "memory");
   }
@@ -185,22 +190,22 @@ struct CudaThread {
                  : "memory");
     return x;
   }
-  // Between two looks at a word; and a clock that all blocks share.
+  // pause() waits between two reads of a word; nanoseconds() is a clock that all blocks share.
   MAGISTER_DEVICE void pause() { __nanosleep(20); }
   MAGISTER_DEVICE std::uint64_t nanoseconds() {
     std::uint64_t now;
     asm volatile("mov.u64 %0, %globaltimer;\n" : "=l"(now));
     return now;
   }
-  // Both return the value before.
+  // Both functions return the previous value.
   MAGISTER_DEVICE int add_shared(int* counter, int value) { return atomicAdd(counter, value); }
   MAGISTER_DEVICE std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) {
     return atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(value));
   }
 
-  // d += a * b with a [16, 16], b [16, 8] bf16 and d [16, 8] f32 spread over the warp. With g = lane / 4, t = lane % 4:
-  // a0 = A[g][2t..], a1 = A[g+8][2t..], a2 = A[g][2t+8..], a3 = A[g+8][2t+8..] (pairs along k); b0 = B[2t..][g],
-  // b1 = B[2t+8..][g]; d0, d1 = D[g][2t], D[g][2t+1]; d2, d3 = D[g+8][2t], D[g+8][2t+1].
+  // d += a * b with a [16, 16], b [16, 8] bf16 and d [16, 8] f32, distributed over the warp. With g = lane / 4, t =
+  // lane % 4: a0 = A[g][2t..], a1 = A[g+8][2t..], a2 = A[g][2t+8..], a3 = A[g+8][2t+8..] (pairs along k); b0 =
+  // B[2t..][g], b1 = B[2t+8..][g]; d0, d1 = D[g][2t], D[g][2t+1]; d2, d3 = D[g+8][2t], D[g+8][2t+1].
   MAGISTER_DEVICE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
@@ -210,8 +215,8 @@ struct CudaThread {
 };
 #endif
 
-// A kernel's thread as launches run it. A kernel that has something to do before it waits for the earlier ones - reading weights, which nobody
-// writes - says so by kWaits and waits itself.
+// Runs a kernel's thread. A kernel that has work to do before it waits for the earlier ones (reading weights, which no
+// kernel writes) declares kWaits and waits itself.
 template <typename Kernel, typename Thread>
 MAGISTER_DEVICE void run_thread(const Kernel& kernel, Thread& t) {
   t.let_next_begin();
@@ -219,7 +224,7 @@ MAGISTER_DEVICE void run_thread(const Kernel& kernel, Thread& t) {
   kernel(t);
 }
 
-// Sums and maxima over a warp; every lane gets the result. One tree whatever the values: the bits are reproducible.
+// Sums and maxima over a warp; every lane gets the result. The order of the sum is fixed, so its bits are reproducible.
 template <typename Thread, typename T>
 MAGISTER_DEVICE T warp_sum(Thread& t, T value) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value += t.shuffle_xor(value, mask);
@@ -231,7 +236,8 @@ MAGISTER_DEVICE float warp_max(Thread& t, float value) {
   return value;
 }
 
-// The same over a block of at most 1024 threads; `scratch` is shared memory for 32 numbers that nobody else uses now.
+// The same over a block of at most 1024 threads. `scratch` is shared memory for 32 numbers that is not in use
+// otherwise.
 template <typename Thread, typename T>
 MAGISTER_DEVICE T block_sum(Thread& t, T value, T* scratch) {
   value = warp_sum(t, value);

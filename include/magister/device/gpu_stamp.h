@@ -1,5 +1,6 @@
-// GpuStamp: the moment at which the device has done everything that this thread's stream held when it was recorded. The difference of two
-// is the time of the work between them, as the device sees it. In a build without CUDA recording throws Error(kConfig).
+// GpuStamp: the time at which the device finishes all work that was on the default stream when the stamp was recorded.
+// The difference of two stamps is the device time of the work between them. In a build without CUDA, record() throws
+// Error(kConfig).
 #pragma once
 
 #include <utility>
@@ -16,7 +17,7 @@ class GpuStamp {
     std::swap(event_, other.event_);
     return *this;
   }
-  // Both are recorded; waits for this one. Resolution about half a microsecond.
+  // Both stamps must be recorded. Waits until the device reaches this one. The resolution is about half a microsecond.
   double milliseconds_since(const GpuStamp& earlier) const;
 
  private:

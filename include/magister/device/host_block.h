@@ -1,7 +1,8 @@
-// HostThread: a kernel's thread on the CPU. The threads of a block are fibers of one thread that change at barriers and
-// shuffles, so a kernel runs step by step as on a GPU, and what a GPU hides shows: a barrier that some threads never reach,
-// shared memory that is read before it is written (it starts as NaN) or written beyond its end. The slow plain place of the
-// kernels: for tests and for running the GPU path of the model without a GPU, never for work.
+// HostThread: a thread of a kernel on the CPU. The threads of a block are fibers of one CPU thread that switch at
+// barriers and shuffles, so a kernel runs step by step as on a GPU. Errors that a GPU hides are reported: a barrier
+// that some threads never reach, and writes beyond the end of shared memory. Shared memory starts as NaN, so reading it
+// before writing shows in the result. It is slow: for tests, and for running the GPU path of the model without a GPU,
+// never for real work.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ class HostThread {
   template <typename T>
   T shuffle(T value, int lane) {
     static_assert(sizeof(T) <= kSlotBytes);
-    half_ ^= 1;  // nobody comes back to this half before all have met for the other one, after they had read here
+    half_ ^= 1;  // this half is reused only after a barrier in the other half, which all lanes pass after reading here
     std::memcpy(slot(this->lane()), &value, sizeof value);
     sync_warp();
     T other;
@@ -46,7 +47,8 @@ class HostThread {
     return other;
   }
   unsigned char* shared();
-  // Done as late as a GPU may do it, in wait_for_copies(), so that who does not wait reads what was there before.
+  // The copy is made as late as a GPU may make it, in wait_for_copies(), so a thread that does not wait reads the old
+  // bytes.
   void copy_16(void* to_shared, const void* global, bool there) { copies_.push_back({to_shared, global, there}); }
   void end_copies() { groups_.push_back(std::exchange(copies_, {})); }
   template <int kLeft>
@@ -62,11 +64,11 @@ class HostThread {
   void store_release(std::uint32_t* word, std::uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
   std::uint32_t load_acquire(const std::uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
   Words4 load_16_now(const void* global) { return load_16(global); }
-  void pause();  // of the whole block, and of the thread that runs it
+  void pause();  // lets the CPU thread sleep, and with it the whole block
   std::uint64_t nanoseconds();
   int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
   std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
-  // Fragments of a lane of m16n8k16, as device_code.h lists them.
+  // Fragments of a lane for m16n8k16, in the layout of device_code.h.
   void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 
  private:
@@ -82,25 +84,26 @@ class HostThread {
 
   HostBlock& block_;
   int thread_;
-  int half_ = 0;  // of the slots
+  int half_ = 0;  // which half of the slots is in use
   bool has_waited_ = false;
   std::vector<Copy> copies_;
-  std::vector<std::vector<Copy>> groups_;  // a few; a deque would take memory in every thread of every kernel
+  std::vector<std::vector<Copy>> groups_;  // a few; a std::deque would allocate in every thread
 };
 
-// In which order the fibers of a block are resumed. A kernel without a race gives the same result for both: tests run both.
+// The order in which the fibers of a block are resumed. A kernel without a race gives the same result for both orders;
+// tests run both.
 enum class HostOrder { kAscending, kDescending };
 void set_host_order(HostOrder order);
 
-// Kernels with their arguments, in the order in which they were queued.
+// Kernels with their arguments, in the order of queueing.
 using HostKernels = std::vector<std::function<void()>>;
-// What this thread queues on the host during queue_all(), which runs none of it.
+// Records the kernels that this thread queues on the host during queue_all(); none of them runs.
 HostKernels record_on_host(const std::function<void()>& queue_all);
-// The list that is being recorded by this thread, or nullptr.
+// The list that this thread is recording, or nullptr.
 HostKernels* host_recording();
 
-// Runs every block of the launch, one after the other. Throws Error(kInternal) naming the block when its threads wait for each other
-// for ever or write beyond their shared memory.
+// Runs the blocks of the launch one after another. Throws Error(kInternal) with the number of the block if its threads
+// wait for each other for ever or write beyond their shared memory.
 void run_on_host(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel);
 
 }  // namespace magister::gpu

@@ -1,4 +1,4 @@
-// Starting a kernel: on a GPU's stream, or block by block on the host (host_block.h).
+// Starts kernels: on a GPU's stream, or block by block on the host (host_block.h).
 #pragma once
 
 #include "magister/core/error.h"
@@ -8,28 +8,30 @@
 
 namespace magister::gpu {
 
-// Where kernels go. Without a device they run on the host before launch() returns.
+// The destination of kernels. Without a device they run on the host before launch() returns.
 struct Queue {
   int device = -1;         // CUDA runtime index
-  void* stream = nullptr;  // cudaStream_t of that device, which is the thread's current one
-  // A kernel may begin while the one before it ends (programmatic dependent launch): its blocks are placed and read weights meanwhile, and wait for
-  // what earlier kernels write (run_thread() in device_code.h). After anything that is no kernel of ours it begins when that has ended.
+  void* stream = nullptr;  // cudaStream_t of that device, which must be the thread's current one
+  // A kernel may begin while the previous one ends (programmatic dependent launch): its blocks are placed and read
+  // weights meanwhile, and wait before they read what earlier kernels write (run_thread() in device_code.h). After work
+  // that is not one of our kernels it begins when that work has ended.
   bool early = false;
   bool on_host() const { return device < 0; }
 };
 
-// Whether the kernels of a device may begin early: from compute capability 9.0 on, unless MAGISTER_EARLY_LAUNCH=0. On a host, where the kernels of a
-// queue run one after the other whatever it says, too.
+// Returns whether kernels may begin early: on GPUs from compute capability 9.0 on, unless MAGISTER_EARLY_LAUNCH=0. Also
+// true on a host queue, whose kernels run one after another in any case.
 bool early_launch_works(const Queue& queue);
 
-// Loads the code of every kernel of ours on the thread's device; the first start of a kernel does that otherwise, and waits for the device, where
-// a sum may wait for a shard that loads its own. Nothing in a build without CUDA.
+// Loads the code of all our kernels on the thread's device. Otherwise the first start of a kernel loads it and waits
+// for the device. A peer sum there may be waiting for a shard that loads its own code, and the two shards would wait
+// for each other. Does nothing in a build without CUDA.
 void load_kernels();
 
 // The text of a cudaError_t.
 const char* cuda_error_text(int code);
 
-// 0, or the code of a cudaError_t. With CUDA it is defined for the kernels that a .cu file instantiates.
+// Returns 0 or the code of a cudaError_t. In a build with CUDA it exists for the kernels that a .cu file instantiates.
 template <typename Kernel>
 int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bool early);
 #if !defined(MAGISTER_HAVE_CUDA)
@@ -39,8 +41,9 @@ int launch_cuda(const Kernel&, const LaunchShape&, void*, bool) {
 }
 #endif
 
-// Returns when the kernel is queued. Kernels of one stream run in order. Throws Error(kInternal) for one that does not start: none does on the host
-// without MAGISTER_HOST_KERNELS (MAGISTER_TESTS=OFF), since only tests ask for it.
+// Returns when the kernel is queued. Kernels of one stream run in order. Throws Error(kInternal) if the kernel does not
+// start. On the host no kernel starts in a build without MAGISTER_HOST_KERNELS (MAGISTER_TESTS=OFF), since only tests
+// need that.
 template <typename Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
@@ -80,8 +83,8 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
       shape.shared_bytes);
 }
 
-// Work of a library, in order with the queue's kernels: `call` starts it on ATen's current stream, which is the queue's, and keeps what it needs
-// by value.
+// Queues work of a library in order with the queue's kernels. `call` starts the work on ATen's current stream, which
+// must be the queue's stream. `call` holds its data by value.
 template <typename Call>
 void call_library(const Call& call, const Queue& queue) {
   HostKernels* const recording = queue.on_host() ? host_recording() : nullptr;
@@ -92,7 +95,7 @@ void call_library(const Call& call, const Queue& queue) {
   }
 }
 
-// A kernel whose shape follows from its arguments.
+// Launches a kernel whose launch shape follows from its arguments.
 template <typename Kernel>
 void start(const Kernel& kernel, const Queue& queue) {
   launch(kernel, kernel.shape(), queue);

@@ -1,4 +1,4 @@
-// How a .cu file makes launch_cuda() of its kernels: MAGISTER_INSTANTIATE(KernelType) for each.
+// Defines launch_cuda() for the kernels of a .cu file: write MAGISTER_INSTANTIATE(KernelType) for each.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +7,7 @@
 
 namespace magister::gpu {
 
-// Blocks of kMaxThreads that must fit on a multiprocessor: the kernel's kMinBlocks where it names them.
+// Number of blocks of kMaxThreads that must fit on a multiprocessor: kMinBlocks of the kernel, or 1.
 template <typename Kernel>
 constexpr int min_blocks() {
   if constexpr (requires { Kernel::kMinBlocks; }) return Kernel::kMinBlocks;
@@ -20,12 +20,12 @@ __global__ void __launch_bounds__(Kernel::kMaxThreads, min_blocks<Kernel>()) run
   run_thread(kernel, thread);
 }
 
-// For load_kernels() of launch.h. Always true.
+// Registers a kernel for load_kernels() of launch.h. Always returns true.
 bool know_kernel(const void* function);
 
 template <typename Kernel>
 int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bool early) {
-  constexpr std::size_t kWithoutAsking = 48 << 10;  // more dynamic shared memory must be asked for
+  constexpr std::size_t kWithoutAsking = 48 << 10;  // more dynamic shared memory must be requested
   if (shape.shared_bytes > kWithoutAsking) {
     const cudaError_t code = cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(shape.shared_bytes));
@@ -41,7 +41,7 @@ int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bo
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
   config.numAttrs = early ? 1 : 0;
-  // Not <<<>>> and cudaGetLastError(), which also tells what an earlier call left behind.
+  // Used instead of <<<>>> and cudaGetLastError(), which would also return the error of an earlier call.
   void* arguments[] = {const_cast<Kernel*>(&kernel)};
   return static_cast<int>(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(&run_kernel<Kernel>), arguments));
 }

@@ -1,12 +1,13 @@
-// Who is told of every kernel that this thread starts: benches that time them. Work that starts otherwise (a library called by hand) tells
-// of itself by a WatchedLaunch around it. Nobody is told unless a watch is set, and then a start costs the reading of a pointer.
+// Notifies a watch of every kernel that this thread starts; used by benchmarks that time kernels. Code that starts work
+// in another way (by calling a library) puts a WatchedLaunch around it. Without a watch the cost of a start is reading
+// one pointer.
 #pragma once
 
 #include <cstdint>
 
 namespace magister::gpu {
 
-// A product of a library's, [M, K] x [K, N]; zeros of anything else.
+// A product computed by a library, [M, K] x [K, N]; all zeros for other work.
 struct WatchedProduct {
   std::int64_t M = 0, N = 0, K = 0;
 };
@@ -14,7 +15,7 @@ struct WatchedProduct {
 class LaunchWatch {
  public:
   virtual ~LaunchWatch() = default;
-  // Before the start, by the kernel's kName or the library's function, and after it. Not nested.
+  // Called before and after the start. name: the kernel's kName, or the library function. Calls are not nested.
   virtual void begin(const char* name, const WatchedProduct& product) = 0;
   virtual void end() = 0;
 };

@@ -1,12 +1,12 @@
-// Numbers of bf16 or f32 between memory and registers, several at once: what the kernels between products are made of.
+// Moves several bf16 or f32 numbers at once between memory and registers, for the elementwise kernels.
 #pragma once
 
 #include "magister/device/device_code.h"
 
 namespace magister::gpu {
 
-// Eight neighbouring numbers at once: 16 bytes of bf16 or 32 of f32. Both pointers' rows begin at multiples of 16 bytes where a row has
-// a multiple of eight numbers; kernels go number by number where it has not.
+// Moves eight neighbouring numbers: 16 bytes of bf16 or 32 of f32. Pointers must be aligned to 16 bytes, which rows of
+// a multiple of eight numbers are; for other rows kernels move one number at a time.
 MAGISTER_DEVICE void load_8(const Bf16* from, float (&to)[8]) {
   const Words4 words = load_16(from);
   MAGISTER_UNROLL
@@ -39,14 +39,14 @@ MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
   store_16(to + 4, words_of(from + 4));
 }
 
-// Eight of them in shared memory, without conflicts of banks.
+// Writes eight numbers to shared memory without bank conflicts.
 MAGISTER_DEVICE void keep_8(Bf16* to, const float (&from)[8]) { *reinterpret_cast<Words4*>(to) = bf16_words_of(from); }
 MAGISTER_DEVICE void keep_8(float* to, const float (&from)[8]) {
   reinterpret_cast<Words4*>(to)[0] = words_of(from);
   reinterpret_cast<Words4*>(to)[1] = words_of(from + 4);
 }
 
-// Two: 4 bytes of bf16 or 8 of f32, aligned to that.
+// Moves two numbers: 4 bytes of bf16 or 8 of f32, aligned to that size.
 MAGISTER_DEVICE void load_2(const Bf16* from, float (&to)[2]) {
   const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(from);
   to[0] = bits_as_float(word << 16);
@@ -67,7 +67,7 @@ MAGISTER_DEVICE void store_2(float* to, const float (&from)[2]) {
   *reinterpret_cast<Words2*>(to) = {{float_as_bits(from[0]), float_as_bits(from[1])}};
 }
 
-// One, two or eight.
+// Moves one, two or eight numbers.
 template <int kAtOnce, typename Number>
 MAGISTER_DEVICE void load(const Number* from, float (&to)[kAtOnce]) {
   if constexpr (kAtOnce == 8) {

@@ -1,7 +1,8 @@
-// StagedUpload: large tensors on their way to a device. The host's threads write pinned blocks of 8 MiB, which go to the device while they write
-// the next ones: what a thread reads from a file passes through memory that is mapped once, and no tensor is made on the host as a whole.
-// 16 GB of an 8B model took 1.4 s on one H100 with 16 cores, from the page cache. A copy from ordinary memory took 7.5 GB/s on an H200's host, from
-// pinned memory 55, and into freshly mapped memory 1.4.
+// StagedUpload: copies large tensors to a device. Host threads fill pinned blocks of 8 MiB; full blocks are copied to
+// the device while the threads fill the next ones. Data read from a file therefore passes through memory that is mapped
+// once, and no whole tensor is allocated on the host. Measured: 16 GB of an 8B model took 1.4 s on one H100 with 16
+// cores, from the page cache. On the host of an H200, copies from pageable memory reached 7.5 GB/s, from pinned memory
+// 55 GB/s, and into newly mapped memory 1.4 GB/s.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,18 +19,18 @@ namespace magister {
 
 class StagedUpload {
  public:
-  static constexpr std::int64_t kBlockBytes = 8 << 20;  // a power of two: ATen's pinned memory comes in such
+  static constexpr std::int64_t kBlockBytes = 8 << 20;  // a power of two, because ATen rounds pinned memory up to one
 
-  // device: a CUDA device, or the CPU, whose blocks are ordinary memory. threads: how many send at once; two blocks each and two more, 26 at most.
-  // block_bytes: for tests.
+  // device: a CUDA device, or the CPU, where blocks are ordinary memory. threads: number of threads that send at the
+  // same time; there are two blocks per thread and two more, at most 26. block_bytes: for tests.
   StagedUpload(at::Device device, int threads, std::int64_t block_bytes = kBlockBytes);
 
   at::Device device() const { return device_; }
   std::int64_t block_bytes() const { return block_bytes_; }
 
-  // fill(block) writes a contiguous CPU tensor of there's sizes and dtype, whose numbers go into `there`: contiguous, on the device. Returns when the
-  // copy has its place in the default stream, or throws what fill throws. What is larger than a block goes through memory of its own, and waits.
-  // Thread-safe.
+  // fill(block) writes a contiguous CPU tensor with the sizes and dtype of `there`; its numbers are copied to `there`,
+  // which is contiguous and on the device. Returns when the copy is queued on the default stream, or throws what fill()
+  // throws. A tensor larger than a block goes through memory of its own, and send() waits for the copy. Thread-safe.
   void send(const at::Tensor& there, const std::function<void(const at::Tensor& block)>& fill);
 
  private:
@@ -44,7 +45,7 @@ class StagedUpload {
   std::int64_t block_bytes_;
   std::mutex mutex_;
   std::condition_variable given_back_;
-  std::deque<Block> blocks_;  // that nobody writes; what was sent first is first
+  std::deque<Block> blocks_;  // blocks that no thread is filling; the block that was sent first is first
 };
 
 }  // namespace magister
