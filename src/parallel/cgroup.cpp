@@ -1,4 +1,4 @@
-// Walking up the cgroup hierarchies; see cgroup.h.
+// Walks up the cgroup hierarchies; see cgroup.h.
 #include "parallel/cgroup.h"
 
 #include <fstream>
@@ -8,7 +8,7 @@
 namespace magister {
 namespace {
 
-// From `path` up to the root of the hierarchy mounted at `base`.
+// Visits the folders from `path` up to the root of the hierarchy that is mounted at `base`.
 void walk_up(const std::string& base, std::string path, const std::function<void(const std::string&)>& visit) {
   for (;;) {
     while (!path.empty() && path.back() == '/') path.pop_back();

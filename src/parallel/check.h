@@ -1,4 +1,4 @@
-// Checks of MPI calls: the exception carries the call's text, MPI's own words, rank and host.
+// Checks MPI calls: the exception carries the text of the call, MPI's error text, rank and host.
 #pragma once
 
 #include <mpi.h>

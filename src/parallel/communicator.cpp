@@ -1,4 +1,4 @@
-// MPI_Init, MPI_Comm and host buffers. Source: MPI 3.1. Errors come back as codes and become exceptions here.
+// MPI_Init, MPI_Comm and host buffers. MPI returns errors as codes, which become exceptions here. Source: MPI 3.1.
 #include "magister/parallel/communicator.h"
 
 #include <mpi.h>
@@ -23,16 +23,19 @@
 namespace magister {
 namespace {
 
-// Of this file alone: users' tags start at 0.
+// Used only in this file; the tags of callers start at 0.
 constexpr int kGatherTag = 32000;
-// MPI_Abort has been seen to hang with a broken network; then the process ends by itself, and its launcher sees it.
+// MPI_Abort was seen to hang with a broken network. After this time the process ends by itself, which its launcher
+// notices.
 constexpr auto kAbortPatience = std::chrono::seconds(3);
-// MPI_Finalize of Open MPI 4.1.4 has been seen to hang: it waits for its event thread, which waits for a lock that is gone already.
+// MPI_Finalize of Open MPI 4.1.4 was seen to hang: it waits for its event thread, which waits for a lock that no longer
+// exists.
 constexpr auto kFinalizePatience = std::chrono::seconds(30);
 
-// mpirun reads a rank's pipe and MPI_Abort's message by different ways, and says "MPI_ABORT was invoked" first where it is slow to read
-// the pipe: seen on a busy machine. So it gets so many looks, a millisecond apart, to empty the pipe (not by the clock, which goes on while a
-// machine stands still), and as long again as it takes to pass a line on.
+// mpirun reads a rank's pipe and the message of MPI_Abort separately; on a busy machine it was seen to print "MPI_ABORT
+// was invoked" before the rank's own message. So the rank checks its pipe up to kReadPatience times, a millisecond
+// apart, until mpirun has emptied it (counted and not timed, because the clock also runs while the machine is stopped).
+// Then it waits kPassOn, in which mpirun prints the line.
 constexpr int kReadPatience = 500;
 constexpr auto kPassOn = std::chrono::milliseconds(50);
 
@@ -62,7 +65,8 @@ void wait_until_read(int descriptor) {
   std::this_thread::sleep_for(kPassOn);
 }
 
-// MPI_Finalize waits for all ranks, however long they take; what it does behind that is local and takes milliseconds. False: it cannot be told.
+// Waits until all ranks have reached the destructor. MPI_Finalize waits for them in any case; its further work is local
+// and takes milliseconds. False: MPI reports an error.
 bool all_have_come() {
   MPI_Request request = MPI_REQUEST_NULL;
   int come = 0;
@@ -81,7 +85,7 @@ void exit_after(Duration patience, int exit_code) {
       std::this_thread::sleep_for(patience);
       _exit(exit_code);
     }).detach();
-  } catch (...) {  // no thread to be had: then without the second way out
+  } catch (...) {  // no thread could be started, so there is no time limit
   }
 }
 
@@ -98,7 +102,7 @@ MpiSession::MpiSession(int* argc, char*** argv) {
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() != 0 || !mpi_is_up()) return;
   keep_mpi_components();
-  if (all_have_come()) {  // everything is done and written: from here on nothing is worth waiting for
+  if (all_have_come()) {  // all work is done and written, so a hang may be cut short
     std::fflush(nullptr);
     exit_after(kFinalizePatience, exit_code_);
   }
@@ -107,7 +111,7 @@ MpiSession::~MpiSession() {
 
 void abort_job(int exit_code) noexcept {
   static std::atomic<bool> begun{false};
-  if (begun.exchange(true)) {  // another thread ends the job already, with its own code
+  if (begun.exchange(true)) {  // another thread already ends the job, with its own code
     std::this_thread::sleep_for(2 * kAbortPatience);
     _exit(exit_code);
   }
@@ -359,7 +363,7 @@ void Communicator::receive_asleep(void* data, std::size_t num_bytes, int source,
                  "receive_asleep of {} bytes on a communicator of {} (one message from another rank); report this",
                  num_bytes, size_);
   MPI_Request request = MPI_REQUEST_NULL;
-  // MPI_Test is its wait. NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
+  // MPI_Test completes the request. NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
   MAGISTER_CHECK_MPI(MPI_Irecv(data, static_cast<int>(num_bytes), MPI_BYTE, source, tag, handle_->comm, &request));
   for (int done = 0;;) {
     MAGISTER_CHECK_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));

@@ -1,4 +1,4 @@
-// The MPI_Comm behind a Communicator, for the files of this module only.
+// The MPI_Comm of a Communicator, for the files of this module only.
 #pragma once
 
 #include <mpi.h>
@@ -11,13 +11,13 @@ namespace magister {
 
 struct Communicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
-  // MPI's counts are int: longer messages go in pieces. Tests make it small.
+  // MPI's counts are int, so longer messages are sent in pieces. Tests use a small value.
   mutable std::size_t piece_bytes = std::size_t{1} << 30;
 
   Handle() = default;
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
-  ~Handle();  // frees locally unless MPI is over or an exception is in flight
+  ~Handle();  // frees without communicating, unless MPI is finalized or an exception is in flight
 };
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Start, end and faults of a NCCL communicator.
+// Start, end and failures of a NCCL communicator.
 #include "parallel/communicator_nccl.h"
 
 #include <utility>
@@ -16,7 +16,7 @@ NcclCommunicator::NcclCommunicator(const Place& place, const ncclUniqueId& id, i
         const std::lock_guard lock(mutex_);
         if (!calling_) return;
         stalled_ = true;
-        ncclCommAbort(comm_);  // the call returns then
+        ncclCommAbort(comm_);  // makes the call return
       }) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -30,13 +30,14 @@ NcclCommunicator::NcclCommunicator(const Place& place, const ncclUniqueId& id, i
   }
 }
 
-// NCCL has no switch for it: a communicator of the same members whose calls block is split off, and the first one has done its work.
+// Replaces the communicator by one whose calls block. NCCL cannot switch an existing one, so a communicator of the same
+// members is split off and the first one is destroyed.
 void NcclCommunicator::let_calls_block(ncclConfig_t config) {
   config.blocking = 1;
   ncclComm_t blocking = nullptr;
   const ncclResult_t begun = ncclCommSplit(comm_, 0, place_.rank, &blocking, &config);
   settle(begun == ncclSuccess ? ncclInProgress : begun,
-         "ncclCommSplit");  // `blocking` is set when the first one says so
+         "ncclCommSplit");  // `blocking` is set when comm_ has completed the split
   if (blocking == nullptr) abort_and_fail("ncclCommSplit", "no communicator came of it");
   try {
     settle(ncclCommFinalize(comm_), "ncclCommFinalize");
@@ -67,12 +68,12 @@ void NcclCommunicator::leave(const char* name) {
   {
     const std::lock_guard lock(mutex_);
     calling_ = false;
-    if (stalled_) comm_ = nullptr;  // the watchdog has aborted it
+    if (stalled_) comm_ = nullptr;  // the watchdog has aborted the communicator
   }
   if (comm_ == nullptr) abort_and_fail(name, no_answer());
 }
 
-// Waits until a non-blocking call is in flight (not until its result is there).
+// Waits until a non-blocking call is in flight (not until its result is ready).
 void NcclCommunicator::settle(ncclResult_t result, const char* name) {
   const auto begin = Clock::now();
   while (result == ncclInProgress) {

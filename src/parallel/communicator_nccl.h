@@ -1,6 +1,6 @@
-// NcclCommunicator: one NCCL communicator of a GPU group. It starts without blocking, so that a missing peer ends in an exception; its
-// collectives block, because a non-blocking one starts a thread a call; a watchdog ends a call that does not return.
-// Source: NCCL 2.28 user guide ("Fault Tolerance", "Creating a communicator with options").
+// NcclCommunicator: one NCCL communicator of a GPU group. It starts in non-blocking mode, so that a missing peer ends
+// in an exception. Its collectives block, because a non-blocking one starts a thread per call; a watchdog ends a call
+// that does not return. Source: NCCL 2.28 user guide ("Fault Tolerance", "Creating a communicator with options").
 #pragma once
 
 #include <nccl.h>
@@ -17,17 +17,17 @@ namespace magister {
 class NcclCommunicator {
  public:
   struct Place {
-    int rank, size, device;  // of the group; CUDA runtime index
+    int rank, size, device;  // rank and size of the group; CUDA runtime index
   };
-  // channels: of every collective; 0: NCCL's choice. Throws Error(kInternal). Collective over the group.
+  // channels: number for every collective; 0: NCCL chooses. Throws Error(kInternal). Collective over the group.
   NcclCommunicator(const Place& place, const ncclUniqueId& id, int channels);
-  // Gives up what is under way, unless it was closed. Local.
+  // Gives up work in flight, unless close() was called. Local.
   ~NcclCommunicator() { abort(); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // start(ncclComm_t) -> ncclResult_t queues a collective. A fault, or a call that does not return in time, aborts the communicator and
-  // throws Error(kInternal).
+  // start(ncclComm_t) -> ncclResult_t queues a collective. A failure, or a call that does not return in time, aborts
+  // the communicator and throws Error(kInternal).
   template <typename Start>
   void call(const char* name, const Start& start) {
     enter(name);
@@ -36,7 +36,7 @@ class NcclCommunicator {
     settle(result, name);
   }
 
-  // Asks `done` again and again, and NCCL for errors between.
+  // Polls `done`, and asks NCCL for errors in between.
   template <typename Done>
   void wait_until(const Done& done) {
     const auto begin = Clock::now();
@@ -46,8 +46,8 @@ class NcclCommunicator {
     }
   }
 
-  // Ends it in order: what is queued is done, and every member has come here. Where one does not come it is given up with a warning.
-  // Collective over the group.
+  // Ends the communicator in order, after queued work is done and every member has called it. If a member does not call
+  // it, the communicator is given up with a warning. Collective over the group.
   void close() noexcept;
   [[noreturn]] void abort_and_fail(const char* call, const std::string& problem);
 
@@ -67,7 +67,7 @@ class NcclCommunicator {
   Place place_;
   Clock::duration patience_;
   ncclComm_t comm_ = nullptr;
-  std::mutex mutex_;  // of the two below, which the watchdog's thread shares
+  std::mutex mutex_;  // protects the two flags below, which the watchdog's thread uses, too
   bool calling_ = false, stalled_ = false;
   Watchdog watchdog_;
 };

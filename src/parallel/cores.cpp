@@ -1,4 +1,4 @@
-// Cores by mask and by quota; every file of the cgroup hierarchy may be absent.
+// Cores by affinity mask and by CPU quota; every file of the cgroup hierarchy may be absent.
 #include "parallel/cores.h"
 
 #include <sched.h>
@@ -16,7 +16,8 @@
 namespace magister {
 namespace {
 
-// "200000 100000" or "max 100000" (v2); quota and period in files of their own, -1 for none (v1). 0: no limit.
+// Cores of a quota. v2 writes "200000 100000" or "max 100000"; v1 has quota and period in two files, with -1 for no
+// limit. 0: no limit.
 int cores_of(const std::string& quota, const std::string& period) {
   char* end = nullptr;
   const long long microseconds = std::strtoll(quota.c_str(), &end, 10);
@@ -40,7 +41,7 @@ int quota_v1(const std::string& folder) {
 }  // namespace
 
 std::vector<int> allowed_cores() {
-  // The kernel refuses a mask shorter than its own; machines with more than 1024 cores exist.
+  // The kernel refuses a mask that is shorter than its own, and machines with more than 1024 cores exist.
   for (int capacity = 1024; capacity <= 1 << 20; capacity *= 4) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<std::size_t>(capacity)),
                                                                 [](cpu_set_t* set) { CPU_FREE(set); });

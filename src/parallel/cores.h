@@ -1,5 +1,5 @@
-// What this process may use of its host's cores: the scheduler's mask (mpirun and Slurm bind ranks with it) and the
-// cgroup's CPU quota (containers). Source: sched_getaffinity(2), cgroups(7), the kernel's cgroup-v2 document.
+// Cores of the host that this process may use: the scheduler's affinity mask (mpirun and Slurm bind ranks with it) and
+// the cgroup's CPU quota (containers). Source: sched_getaffinity(2), cgroups(7), the kernel's cgroup-v2 document.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace magister {
 
-// Numbers of the cores in this process's affinity mask, ascending; empty when the system does not say.
+// Numbers of the cores in this process's affinity mask, ascending; empty if the system call fails.
 std::vector<int> allowed_cores();
 
 struct CpuQuota {
   int cores = 0;      // whole cores, at least 1; 0: no limit
-  std::string group;  // the cgroup folder that sets it: processes with equal folders share the quota
+  std::string group;  // folder of the cgroup that sets it; processes with the same folder share the quota
 };
 
-// The smallest quota on the way from this process's cgroup to the root. cgroup_lines: text of /proc/self/cgroup;
+// The smallest quota on the path from this process's cgroup to the root. cgroup_lines: text of /proc/self/cgroup;
 // mount: where the hierarchies are mounted (/sys/fs/cgroup).
 CpuQuota read_cpu_quota(const std::string& cgroup_lines, const std::string& mount);
 CpuQuota cpu_quota();

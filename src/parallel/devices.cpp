@@ -1,4 +1,4 @@
-// The GPUs that this process sees: CUDA's, or in tests of layouts the host's.
+// The GPUs that this process sees: those of CUDA, emulated ones for tests of layouts, or those of a planned cluster.
 #include "parallel/devices.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What the CUDA runtime shows of GPUs; discover_gpus() is the way in.
+// GPUs as the CUDA runtime reports them. Other modules call discover_gpus().
 #pragma once
 
 #include <vector>

@@ -1,5 +1,6 @@
-// GPU discovery through the CUDA runtime, which honours CUDA_VISIBLE_DEVICES. Without a driver: an empty list, quickly.
-// Free memory comes from NVML (loaded when it is there): asking the runtime would make a context of 300 MB on each GPU.
+// Discovers GPUs through the CUDA runtime, which applies CUDA_VISIBLE_DEVICES. Without a driver it returns an empty
+// list at once. Free memory comes from NVML (if it can be loaded), because asking the runtime would create a context of
+// 300 MB on each GPU.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -26,15 +27,15 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
-// Empty where the runtime does not say it: it is for logs alone.
+// Empty if the runtime does not report it; it is used in logs only.
 std::string pci_text(int index) {
   char text[32] = "";
   if (cudaDeviceGetPCIBusId(text, sizeof text, index) != cudaSuccess) cudaGetLastError();
   return text;
 }
 
-// The four functions that are needed of libnvidia-ml.so.1. The library comes with the driver and its header with the
-// toolkit, of which a build may have neither; the types are those of NVML's stable C interface.
+// The four functions needed from libnvidia-ml.so.1. The library comes with the driver and its header with the toolkit,
+// and a build may have neither. The types are those of NVML's stable C interface.
 class Nvml {
  public:
   Nvml()
@@ -57,7 +58,7 @@ class Nvml {
     Device device = nullptr;
     Memory memory;
     if (!works_) return otherwise;
-    // The runtime names an instance of a divided GPU (MIG) like a whole one; NVML by another prefix.
+    // For an instance of a divided GPU (MIG) the runtime uses the prefix of a whole GPU, NVML another one.
     const std::string instance = "MIG-" + uuid.substr(uuid.find('-') + 1);
     if (by_uuid_(uuid.c_str(), &device) != kSuccess && by_uuid_(instance.c_str(), &device) != kSuccess)
       return otherwise;
@@ -89,7 +90,7 @@ class Nvml {
 std::vector<GpuDevice> discover_cuda_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();  // no driver or no device: not an error of ours, and not to be found by a later call
+    cudaGetLastError();  // no driver or no device is not an error here, and a later call must not find it
     return {};
   }
   if (count == 0) return {};
@@ -109,7 +110,7 @@ std::vector<GpuDevice> discover_cuda_gpus() {
                      .pci = pci_text(index),
                      .total_bytes = properties.totalGlobalMem,
                      .compute_capability = properties.major * 10 + properties.minor};
-    // What the task before has freed stands in the allocator's reserve.
+    // Memory that an earlier task freed is in the allocator's cache.
     device.free_bytes =
         std::min(device.total_bytes, nvml.free_bytes(device.uuid, device.total_bytes) + idle_gpu_bytes(index));
     devices.push_back(std::move(device));

@@ -1,5 +1,5 @@
-// GPU discovery in a build without the CUDA runtime: there are none. Said once where the host has some: a job that was given GPUs would
-// otherwise spend its time on CPUs.
+// GPU discovery in a build without the CUDA runtime: it finds none. It warns once if the host has GPUs, because a job
+// that was given GPUs would otherwise run on CPUs unnoticed.
 #include <atomic>
 #include <filesystem>
 

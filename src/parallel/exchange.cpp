@@ -1,4 +1,4 @@
-// Requests of MPI 3.1: all are started together, then waited for or looked at.
+// Requests of MPI 3.1: all are started together and then completed or polled.
 #include "magister/parallel/exchange.h"
 
 #include <mpi.h>
@@ -13,7 +13,7 @@
 namespace magister {
 namespace {
 
-// MPI's counts are int.
+// Starts one request per piece, because MPI's counts are int.
 template <typename Start>
 std::vector<MPI_Request> started(const Communicator& world, std::span<const Transfer> transfers, const Start& start) {
   std::vector<MPI_Request> requests;
@@ -75,7 +75,8 @@ PendingExchange::PendingExchange(const Communicator& world, std::span<const Tran
 
 PendingExchange::PendingExchange() = default;
 
-// After an error nobody can tell when the other ranks' messages come: what is under way is left to MPI, and not freed.
+// After an error it is unknown when the other ranks' messages arrive, so pending requests and their memory are left to
+// MPI and not freed.
 PendingExchange::~PendingExchange() {
   if (state_ != nullptr && !state_->requests.empty()) static_cast<void>(state_.release());
 }

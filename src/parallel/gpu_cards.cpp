@@ -1,9 +1,12 @@
-// The table of cards, and the GPUs of a cluster that is planned from elsewhere.
-// Source of the MiB: nvidia-smi's own table ("...MiB / 81559MiB") as users post it, several posts a card; of a card whose drivers differ (V100: 32510
-// and 32768) the least. Posts with name and number side by side: H100-80GB LMCache/LMCache#259 and tests/bench/reports/h100_jobs.md; A100-80GB (and
-// A800) vllm-project/vllm#41519; B200 NVIDIA/TensorRT-LLM#10278; RTX4090 RLinf/RLinf#255; RTX5090 noonghunna/club-3090#1261; RTX3090
-// noonghunna/club-3090#1128. CUDA gives a process somewhat less (A100-40GB: 42,298,834,944 bytes of 42,949,672,960, bottlerocket-os/bottlerocket#3873),
-// which is within what a plan leaves free. Compute capabilities: NVIDIA's list, developer.nvidia.com/cuda-gpus.
+// The table of cards, and the GPUs of a planned cluster.
+// Source of the MiB: the table of nvidia-smi ("...MiB / 81559MiB") in users' posts, several posts per card. If drivers
+// report different values for a card, the table has the smallest (V100: 32510 of 32510 and 32768). Posts with both name
+// and number: H100-80GB LMCache/LMCache#259 and tests/bench/reports/h100_jobs.md; A100-80GB (and A800)
+// vllm-project/vllm#41519; B200 NVIDIA/TensorRT-LLM#10278; RTX4090 RLinf/RLinf#255; RTX5090 noonghunna/club-3090#1261;
+// RTX3090 noonghunna/club-3090#1128.
+// CUDA gives a process slightly less (A100-40GB: 42,298,834,944 bytes of 42,949,672,960,
+// bottlerocket-os/bottlerocket#3873); the reserve of a plan covers the difference. Compute capabilities: NVIDIA's list,
+// developer.nvidia.com/cuda-gpus.
 #include "magister/parallel/gpu_cards.h"
 
 #include <algorithm>
@@ -96,7 +99,7 @@ std::uint64_t least_planned_bytes() {
   return hosts_planned().empty() ? 0 : least;
 }
 
-// A rank for every GPU, or as many on each host as on the others.
+// One rank per GPU, or equally many ranks on each host.
 std::vector<RankProbe> planned_ranks(const RankProbe& like, int num_ranks) {
   const std::vector<std::vector<GpuDevice>>& hosts = hosts_planned();
   std::size_t gpus = 0;

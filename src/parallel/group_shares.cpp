@@ -1,4 +1,4 @@
-// The order of a round is made once, whole numbers only.
+// The order of a round is computed once, in integers.
 #include "magister/parallel/group_shares.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ std::string listed(const std::vector<GroupShares::Part>& parts, int GroupShares:
   return text;
 }
 
-// Each unit goes to the size that is furthest behind its share, the larger one of two.
+// Each unit goes to the size that is furthest below its share; in a tie, to the larger size.
 std::vector<std::uint8_t> round_of(const std::vector<GroupShares::Part>& parts) {
   int all = 0;
   for (const auto& part : parts) all += part.share;

@@ -1,4 +1,4 @@
-// Memory by machine, cgroup and Slurm; see host_memory.h.
+// Memory limits of the machine, of cgroups and of Slurm; see host_memory.h.
 #include "magister/parallel/host_memory.h"
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;  // v1 writes about 2^63 for none
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;  // v1 writes about 2^63 for no limit
 
 std::optional<std::uint64_t> number_in(const std::string& path) {
   std::istringstream text(read_text(path));
   std::uint64_t value = 0;
-  return text >> value && value < kNoLimit ? std::optional(value) : std::nullopt;  // "max" is no number
+  return text >> value && value < kNoLimit ? std::optional(value) : std::nullopt;  // "max" does not parse as a number
 }
 
-// The value of a line "name number ...".
+// The number in a line "name number ...".
 std::uint64_t value_of(const std::string& lines, const std::string& name) {
   std::istringstream text(lines);
   std::string word;
@@ -32,7 +32,7 @@ std::uint64_t value_of(const std::string& lines, const std::string& name) {
   return 0;
 }
 
-// The names of the two cgroup versions.
+// File names and fields of the two cgroup versions.
 struct Files {
   const char *limit, *usage, *active, *inactive;
 };

@@ -1,4 +1,4 @@
-// Asks every rank what it is, solves, and makes the group's communicator.
+// Collects the probes of all ranks, solves the layout, and creates the group's communicator.
 #include "magister/parallel/layout.h"
 
 #include <algorithm>
@@ -102,8 +102,9 @@ bool shares_gpus() {
 void refuse_singleton_launch(int world_size) {
   const char* allowed = std::getenv("MAGISTER_ALLOW_SINGLETON");
   if (world_size != 1 || (allowed != nullptr && std::string_view(allowed) != "0" && *allowed != '\0')) return;
-  // Innermost launcher first, and the first that speaks decides: `mpirun -np 1` or `srun -n 1` inside a larger
-  // allocation is what it says, while an allocation alone (SLURM_NTASKS in a batch script's shell) started nothing.
+  // The innermost launcher is checked first, and the first variable that is set decides: `mpirun -np 1` or `srun -n 1`
+  // inside a larger allocation is accepted, and an allocation alone (SLURM_NTASKS in the shell of a batch script) has
+  // started no ranks.
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
     const char* value = std::getenv(name);

@@ -1,4 +1,4 @@
-// See layout_mixed.h. Greedy: a hundred thousand groups take seconds, and what it does can be told in a sentence.
+// See layout_mixed.h. The algorithm is greedy: 100,000 groups take seconds, and its rule is short enough to document.
 #include "parallel/layout_mixed.h"
 
 #include <algorithm>
@@ -15,16 +15,17 @@ namespace {
 
 using Parts = std::vector<GroupShares::Part>;
 
-// Ranks of one host with equally many devices that have no group yet, least memory first.
+// Ranks of one host with equal numbers of devices that are in no group yet, smallest memory first.
 struct Cell {
   std::string host;
-  int devices = 1;          // of a rank
-  std::size_t ranks = 0;    // at first
+  int devices = 1;          // per rank
+  std::size_t ranks = 0;    // number at the start
   std::deque<int> free;     // world ranks
-  std::vector<bool> fills;  // whether so many ranks can be divided into groups
+  std::vector<bool> fills;  // index: number of ranks; true if so many ranks can be divided into groups
 };
 
-// Ranks that a group of a size takes, or that is divided into groups of it; 0: it does not divide.
+// Number of ranks that a group of this size takes; 1 also if one rank is divided into several such groups; 0: the size
+// does not fit.
 std::size_t ranks_of(int size, int devices) {
   if (size % devices == 0) return static_cast<std::size_t>(size / devices);
   return devices % size == 0 ? 1 : 0;
@@ -65,7 +66,7 @@ class Placing {
     }
   }
 
-  // World ranks of every group, or of every rank that is divided into groups, by place in the sizes.
+  // World ranks of every group, or of every rank that is divided into groups, by index of the size.
   std::vector<std::vector<std::vector<int>>> place() {
     std::vector<bool> full(parts_.size(), false);
     for (std::size_t i = next(full); i < parts_.size(); i = next(full)) {
@@ -91,7 +92,7 @@ class Placing {
  private:
   const RankMemory& of(int rank) const { return memory_[static_cast<std::size_t>(rank)]; }
 
-  // The size with the most to do for each of its devices; none left: parts_.size().
+  // The size with the largest share per placed device; parts_.size() if all sizes are full.
   std::size_t next(const std::vector<bool>& full) const {
     std::size_t best = parts_.size();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -101,12 +102,12 @@ class Placing {
     return best;
   }
 
-  // The first of a cell that suffice for a group of this size; empty: too few do.
+  // Ranks of a cell that have enough memory for a group of this size, smallest first; empty if there are too few.
   std::vector<int> candidates(const Cell& cell, std::size_t part) const {
     const std::size_t wanted = ranks_of(parts_[part].size, cell.devices);
     if (wanted == 0 || wanted > cell.free.size() || !cell.fills[cell.free.size() - wanted]) return {};
     const std::uint64_t needed = config_.needed_bytes.empty() ? 0 : config_.needed_bytes[part];
-    std::vector<int> any;  // of unlike cards, where there are no more of one kind
+    std::vector<int> any;  // of different cards, used if no kind of card has enough
     std::map<std::string_view, std::vector<int>> like;
     for (const int rank : cell.free) {
       if (of(rank).free_bytes < needed) continue;
@@ -118,7 +119,7 @@ class Placing {
     return any.size() == wanted ? any : std::vector<int>();
   }
 
-  // Where it takes the least memory, of the hosts in order; empty: nowhere.
+  // Takes the candidates with the smallest memory, from the first host in a tie; empty if there are none.
   std::vector<int> take(std::size_t part) {
     Cell* from = nullptr;
     std::vector<int> best;
@@ -167,7 +168,7 @@ class Placing {
   const Parts& parts_;
   std::vector<Cell> cells_;  // in order of hosts
   std::vector<std::vector<std::vector<int>>> placed_;
-  std::vector<std::int64_t> devices_ = std::vector<std::int64_t>(parts_.size(), 0);  // that have a group, by size
+  std::vector<std::int64_t> devices_ = std::vector<std::int64_t>(parts_.size(), 0);  // in groups, by size
 };
 
 }  // namespace
@@ -178,7 +179,7 @@ void place_sizes(LayoutSolution& solution, const std::vector<RankProbe>& ranks, 
   solution.tp_size = parts.front().size;
   solution.groups_of_size.assign(parts.size(), 0);
   solution.places.assign(ranks.size(), {});
-  // The first rank of its group, to number groups in order of ranks.
+  // The first rank of each rank's group; groups are numbered in order of these ranks.
   std::vector<int> first_rank(ranks.size());
   const auto placed = Placing(ranks, memory, config).place();
   for (std::size_t part = 0; part < parts.size(); ++part) {

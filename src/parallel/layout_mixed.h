@@ -1,5 +1,5 @@
-// The layout of a job whose groups have several sizes: which ranks of which host form groups of which size. A function of what the ranks
-// report and of the experiment, as all of the layout.
+// The layout of a job with groups of several sizes: which ranks of which host form groups of which size. Like every
+// layout it is a function of the ranks' probes and of the experiment only.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,20 @@ namespace magister {
 
 inline constexpr std::uint64_t kUnknownMemory = ~std::uint64_t{0};
 
-// Of a rank: how many devices it has, and the least memory of one of them; kUnknownMemory on CPUs.
+// A rank's number of devices and the smallest memory of one of them; kUnknownMemory on CPUs.
 struct RankMemory {
   int devices = 1;
   std::uint64_t total_bytes = kUnknownMemory, free_bytes = kUnknownMemory;
-  std::string cards;  // which they are: ranks of equal words have like ones
+  std::string cards;  // names and sizes of its cards; ranks with equal texts have the same kinds
 };
 
-// Fills groups and places. The rule: a group stays inside one host, and a rank's groups have one size - whole ranks of equally many devices, or
-// a rank that is divided whole. Group by group, the size with the most to do for each of its devices (share over devices) gets the next
-// one, the larger of two; it takes the ranks with the least memory that suffices, of one kind of card where so many are there, in order of hosts and
-// ranks, and no place that would leave devices which no groups of these sizes can fill. Throws Error(kConfig) with every host where a size gets no group or a device
-// none.
+// Assigns ranks to groups and fills solution.places. A group stays inside one host, and all groups of a rank have one
+// size: a group is whole ranks with equal numbers of devices, or one rank is divided into whole groups.
+// Groups are placed one after another. The next group is of the size with the largest share per placed device; in a
+// tie, of the larger size. It takes the ranks with the smallest memory that is sufficient, of one kind of card if there
+// are enough, in order of hosts and ranks. It never takes ranks if the remaining devices could then not be filled with
+// groups of these sizes.
+// Throws Error(kConfig), with a list of the hosts, if a size gets no group or a device is left over.
 void place_sizes(LayoutSolution& solution, const std::vector<RankProbe>& ranks, const std::vector<RankMemory>& memory,
                  const LayoutConfig& config);
 

@@ -1,4 +1,4 @@
-// Devices in order of world rank, cut into groups of equal size: whole ranks, or parts of one.
+// Divides the devices, in order of world rank, into groups of equal size: whole ranks, or parts of one rank.
 #include "parallel/layout_solver.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string sizes_that_work(const std::vector<int>& devices) {
   return sizes.empty() ? "nothing" : sizes;
 }
 
-// "4 ranks of 2 devices each", "2 ranks of 4, 8 devices".
+// For messages: "4 ranks of 2 devices each", "2 ranks of 4, 8 devices".
 std::string counts_of(const std::vector<int>& devices) {
   const std::string ranks = counted(static_cast<std::int64_t>(devices.size()), "rank");
   if (std::adjacent_find(devices.begin(), devices.end(), std::not_equal_to<>()) == devices.end())
@@ -40,7 +40,7 @@ std::string counts_of(const std::vector<int>& devices) {
   return fmt::format("{} of {}{} devices", ranks, fmt::join(shown, ", "), devices.size() > kShown ? ", ..." : "");
 }
 
-// `auto`: a rank's devices, or where ranks have unlike numbers of them the largest group that divides all.
+// `auto` (0): the devices of one rank; if ranks have different numbers, the largest size that divides all.
 int group_size(const std::vector<int>& devices, int gpus_per_group) {
   int size = gpus_per_group;
   for (const int count : devices) size = gpus_per_group == 0 ? std::gcd(size, count) : size;
@@ -71,7 +71,7 @@ void check_ranges(std::size_t num_ranks, const LayoutConfig& config) {
                  kMostShards);
 }
 
-// Every GPU that a rank sees, for messages: "rank 2 on node7 (local rank 0 of 2) sees cuda:0 GPU-1a2b".
+// All GPUs that a rank sees, for messages: "rank 2 on node7 (local rank 0 of 2) sees cuda:0 GPU-1a2b".
 std::string what_it_sees(const RankProbe& rank) {
   std::string text = fmt::format("rank {} on {} (local rank {} of {}) sees ", rank.world_rank, rank.host,
                                  rank.local_rank, rank.local_size);
@@ -84,7 +84,7 @@ std::string what_it_sees(const RankProbe& rank) {
 
 using Gpus = std::vector<const GpuDevice*>;
 
-// What a rank may choose from: all that it sees, or those of layout.devices.
+// GPUs from which a rank may choose: all that it sees, or those of layout.devices.
 Gpus candidates_of(const RankProbe& rank, const std::vector<int>& wanted) {
   Gpus candidates;
   for (const GpuDevice& gpu : rank.gpus) {
@@ -107,7 +107,7 @@ Gpus candidates_of(const RankProbe& rank, const std::vector<int>& wanted) {
   return candidates;
 }
 
-// Numbers of ranks that `gpus` GPUs divide into.
+// Numbers of ranks that divide the number of GPUs, for messages.
 std::string rank_counts_that_work(int gpus) {
   std::string counts;
   for (int ranks = 1; ranks <= gpus; ++ranks) {
@@ -116,7 +116,7 @@ std::string rank_counts_that_work(int gpus) {
   return counts;
 }
 
-// GPUs of each of the ranks that choose from the same ones.
+// Number of GPUs for each of the ranks that choose from the same GPUs.
 int gpus_per_rank(const RankProbe& rank, int candidates, int wanted) {
   const int ranks = rank.gpu_size;
   const std::string there =
@@ -137,10 +137,10 @@ int gpus_per_rank(const RankProbe& rank, int candidates, int wanted) {
   return candidates / ranks;
 }
 
-// Which card it is, as far as groups are concerned.
+// Identifies the kind of card: cards in a group should have the same kind.
 std::string card_of(const GpuDevice& gpu) { return fmt::format("{} of {} bytes;", gpu.name, gpu.total_bytes); }
 
-// Like cards beside each other, in the order of the first of each kind: consecutive ones form groups.
+// Sorts GPUs by kind of card, in the order of the first of each kind, because consecutive GPUs form groups.
 Gpus by_card(Gpus gpus) {
   std::vector<std::string> kinds;
   for (const GpuDevice* gpu : gpus) {
@@ -153,7 +153,7 @@ Gpus by_card(Gpus gpus) {
   return gpus;
 }
 
-// Consecutive GPUs of a host for consecutive ranks of it, like ones beside each other where no list says another order.
+// Gives consecutive GPUs of a host to consecutive ranks, sorted by kind of card unless layout.devices sets the order.
 Gpus choose_gpus(const RankProbe& rank, const LayoutConfig& config) {
   Gpus candidates = candidates_of(rank, config.devices);
   if (config.devices.empty()) candidates = by_card(std::move(candidates));
@@ -164,7 +164,7 @@ Gpus choose_gpus(const RankProbe& rank, const LayoutConfig& config) {
   return {first, first + count};
 }
 
-// By world rank; throws when a GPU would have two users.
+// The GPUs of each rank, by world rank. Throws Error(kConfig) if two ranks would use one GPU.
 std::vector<Gpus> choose_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
   std::vector<Gpus> chosen;
   std::map<std::string, const RankProbe*> owner;
@@ -206,12 +206,12 @@ std::string describe_gpu(const GpuDevice& gpu) {
   return fmt::format("cuda:{} {} {}", gpu.index, printable(gpu.name), gpu.uuid);
 }
 
-// Devices in order of world rank, cut into groups of one size.
+// Divides the devices, in order of world rank, into groups of one size.
 void place_one_size(LayoutSolution& solution, const std::vector<int>& devices, int gpus_per_group) {
   solution.tp_size = group_size(devices, gpus_per_group);
   solution.num_groups = total(devices) / solution.tp_size;
   solution.groups_of_size = {solution.num_groups};
-  int before = 0;  // devices of the ranks before
+  int before = 0;  // devices of earlier ranks
   for (const int count : devices) {
     RankPlace place;
     place.group_size = solution.tp_size;
@@ -223,7 +223,7 @@ void place_one_size(LayoutSolution& solution, const std::vector<int>& devices, i
   }
 }
 
-// Of each rank's devices: the least.
+// For each rank, the smallest memory of its devices.
 std::vector<RankMemory> memory_of(const std::vector<Gpus>& gpus, const std::vector<int>& devices,
                                   const LayoutConfig& config) {
   std::vector<RankMemory> all;
@@ -244,7 +244,7 @@ std::vector<RankMemory> memory_of(const std::vector<Gpus>& gpus, const std::vect
 }  // namespace
 
 bool group_size_divides(const std::vector<int>& devices, int group_size) {
-  int begun = 0, of_rank = 0;  // devices of a group that is not whole yet, and of each of its ranks
+  int begun = 0, of_rank = 0;  // devices of the unfinished group, and devices per rank in it
   for (const int count : devices) {
     if (begun > 0 ? count != of_rank : count % group_size != 0 && group_size % count != 0) return false;
     if (begun == 0 && count % group_size == 0) continue;

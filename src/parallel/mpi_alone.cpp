@@ -10,11 +10,12 @@
 namespace magister {
 namespace {
 
-// All processes without a daemon would share one session folder, and of two at once one failed; MPI-IO would look for a file of its own there.
+// Without a daemon all processes would share one session folder, and one of two processes at the same time failed;
+// MPI-IO would look for its shared file pointer there.
 constexpr std::pair<const char*, const char*> kParameters[] = {
     {"OMPI_MCA_ess_singleton_isolated", "1"}, {"OMPI_MCA_orte_create_session_dirs", "0"}, {"OMPI_MCA_sharedfp", "^sm"}};
 
-// A launcher started this process, or may have: what each leaves in the environment begins so.
+// Returns whether a launcher may have started this process: each launcher sets variables with one of these prefixes.
 bool launched() {
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;

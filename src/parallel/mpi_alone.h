@@ -1,13 +1,14 @@
-// How MPI starts in a process that no launcher started.
+// MPI's start in a process without a launcher.
 #pragma once
 
 #include <vector>
 
 namespace magister {
 
-// Without a launcher Open MPI starts a daemon beside the process, which takes half of its start (0.3 of 0.6 s) for services to further processes that
-// there are not. Around MPI_Init this tells it not to; what the user has set stays. Afterwards the environment is as before, for an mpirun that this
-// process may start needs its folders. Other MPIs do not read it. Local.
+// Without a launcher, Open MPI starts a daemon, which takes half of its start (0.3 of 0.6 s) and serves only processes
+// that are started later. During MPI_Init this object sets variables that prevent the daemon; variables that the user
+// has set stay. The destructor restores the environment, because an mpirun that this process may start needs the
+// session folders. Other MPIs ignore the variables. Local.
 class AloneWithoutDaemon {
  public:
   AloneWithoutDaemon();

@@ -13,7 +13,7 @@ namespace magister {
 
 void keep_mpi_components() noexcept {
   try {
-    std::vector<std::string> paths;  // first all, then each: inside of the walk nothing may be opened
+    std::vector<std::string> paths;  // collected first, because nothing may be opened during the walk
     dl_iterate_phdr(
         [](dl_phdr_info* library, std::size_t, void* found) {
           const std::string_view path(library->dlpi_name);
@@ -25,7 +25,7 @@ void keep_mpi_components() noexcept {
     for (const std::string& path : paths) {
       if (void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)) dlclose(library);
     }
-  } catch (const std::exception&) {  // no memory for the names: then as without
+  } catch (const std::exception&) {  // no memory for the names: the components are then not kept
   }
 }
 

@@ -1,4 +1,4 @@
-// MPI_Info has one owner here; freed unless MPI is over.
+// MpiHints owns the MPI_Info and frees it unless MPI is finalized.
 #include "magister/parallel/mpi_hints.h"
 
 #include "parallel/check.h"

@@ -1,5 +1,5 @@
-// Blocks of fixed length, so that the compiler turns the inner loops into vector code; the order of additions of an
-// element is the order of the shards whatever the block.
+// Adds in blocks of fixed length, so that the compiler vectorises the inner loops. An element is added in shard order,
+// whatever the block.
 #include "parallel/ordered_sum.h"
 
 #include <c10/util/BFloat16.h>
@@ -15,7 +15,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kBlock = 256;  // 1 KiB of fp32: sums stay in registers and the first-level cache
+constexpr std::size_t kBlock = 256;  // 1 KiB of fp32: sums stay in registers and the L1 cache
 
 // Integers wrap as in ATen: unsigned arithmetic has no undefined overflow.
 template <typename T>
@@ -44,7 +44,7 @@ void add_typed(const std::vector<const std::byte*>& contributions, std::byte* ou
     W sum[kBlock];
     for (std::size_t shard = 0; shard < contributions.size(); ++shard) {
       std::memcpy(part, contributions[shard] + begin * sizeof(T), length * sizeof(T));
-      if (shard == 0) {  // not 0 + x: that would turn -0 into 0
+      if (shard == 0) {  // not 0 + x, which would turn -0 into 0
         for (std::size_t i = 0; i < kBlock; ++i) sum[i] = static_cast<W>(part[i]);
       } else {
         for (std::size_t i = 0; i < kBlock; ++i) sum[i] += static_cast<W>(part[i]);

@@ -1,4 +1,4 @@
-// How long shards wait for one another in what their devices do.
+// How long shards wait for each other in work on their devices.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The host's part of peer_memory.h.
+// Dispatch of peer_memory.h to host or device, and the host's part.
 #include "parallel/peer_memory.h"
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// Memory of a device that other devices write to, from this process or another; on a host queue plain memory of this process. The second half is
-// CUDA's part, which throws in a build without it. Source: CUDA runtime API, "Peer Device Memory Access", "Interprocess Communication".
+// Device memory that other devices write to, from this process or another; for a host queue it is ordinary memory of
+// this process. The functions in the lower half are CUDA's part and, except device_is_idle(), throw in a build without
+// CUDA. Source: CUDA runtime API, "Peer Device Memory Access", "Interprocess Communication".
 #pragma once
 
 #include <array>
@@ -12,23 +13,24 @@
 
 namespace magister::peer_memory {
 
-using Bytes = std::shared_ptr<std::byte>;    // freed with its last owner
-using Handle = std::array<std::int64_t, 8>;  // what another process opens
+using Bytes = std::shared_ptr<std::byte>;    // freed by the last owner
+using Handle = std::array<std::int64_t, 8>;  // from which another process opens the memory
 
-// Zeros, 16-byte aligned, on the queue's device. Throws Error.
+// Allocates zeroed memory, 16-byte aligned, on the queue's device. Throws Error.
 Bytes make(const gpu::Queue& queue, std::size_t num_bytes);
-// The same on the host, where every device of this process sees them.
+// The same in host memory that every device of this process can access.
 Bytes make_flags(const gpu::Queue& queue, std::size_t num_bytes);
-// Which device of its host it is, whatever a process calls it; of host queues a new number each time.
+// Identifies a device of the host for all processes; for a host queue it is a new number at each call.
 std::int64_t number_of(const gpu::Queue& queue);
-// The queue's device may read and write the memory of another one of this process. Throws Error where it cannot.
+// Lets the queue's device access the memory of another device of this process. Throws Error if it cannot.
 void reach(const gpu::Queue& queue, int other_device);
-// Between the host and the device, when what was queued before is done.
+// Copies between host and device, after all work that was queued before.
 void copy(const gpu::Queue& queue, void* to, const void* from, std::size_t num_bytes);
-// False where what is queued is not done after so long.
+// Returns false if queued work is not done after this time.
 bool wait_until_idle(const gpu::Queue& queue, std::chrono::milliseconds most) noexcept;
 
-// Of make()'s memory on a device, for another process, which must have let go of it before it is freed; and what that process opens.
+// handle_of(): a handle of make()'s device memory for another process, which must close the memory before it is freed.
+// open() opens such memory in that process.
 Handle handle_of(int device, const Bytes& bytes);
 Bytes open(int device, const Handle& handle);
 

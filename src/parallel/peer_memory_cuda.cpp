@@ -1,4 +1,4 @@
-// CUDA's part of peer_memory.h. Errors are told and not left behind: where something does not work, NCCL's sums still do.
+// CUDA's part of peer_memory.h. Errors are thrown and cleared: if peer memory does not work, NCCL makes the sums.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -27,10 +27,10 @@ Bytes make_on_device(int device, std::size_t num_bytes) {
     cudaGetDevice(&current);
     cudaSetDevice(device);
     cudaFree(mine);
-    cudaSetDevice(current);  // of the thread, which may be another device's
+    cudaSetDevice(current);  // restores the thread's device, which may be another one
   });
   check(cudaMemset(memory, 0, num_bytes), "cudaMemset");
-  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // before a peer writes
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // must be complete before a peer writes
   return bytes;
 }
 
@@ -68,8 +68,8 @@ void copy_on_device(int device, void* to, const void* from, std::size_t num_byte
 bool device_is_idle(int device) {
   if (cudaSetDevice(device) != cudaSuccess) return true;
   const cudaError_t code = cudaStreamQuery(nullptr);
-  if (code != cudaSuccess) cudaGetLastError();  // else ATen finds it after its next kernel
-  return code != cudaErrorNotReady;             // a device that has failed does nothing more
+  if (code != cudaSuccess) cudaGetLastError();  // otherwise ATen finds it after its next kernel
+  return code != cudaErrorNotReady;             // a failed device does no further work
 }
 
 Handle handle_of(int device, const Bytes& bytes) {

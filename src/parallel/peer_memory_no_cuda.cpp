@@ -1,4 +1,4 @@
-// The devices' part of peer_memory.h in a build without CUDA: there is none.
+// The device part of peer_memory.h in a build without CUDA: there are no devices.
 #include "magister/core/error.h"
 #include "parallel/peer_memory.h"
 

@@ -1,4 +1,5 @@
-// How the shards of a group find each other's memory, and what they do when one leaves. The kernel is in peer_sum_kernel.h.
+// How the shards of a group open each other's memory, and what happens when one leaves. The kernel is in
+// peer_sum_kernel.h.
 #include "magister/parallel/peer_sums.h"
 
 #include <ATen/ATen.h>
@@ -28,15 +29,16 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-// Eight launches: 256 rows of 8,192. `fast` groups leave more than one to NCCL, whose rings carry less and add in another order.
+// Eight launches: 256 rows of 8,192. `fast` groups leave sums of more than one launch to NCCL, whose rings transfer
+// fewer bytes and add in another order.
 constexpr std::int64_t kMostNumbers = 8 * gpu::kPeerSumNumbers;
 
-// Of the largest sum that is tried.
+// Number of elements of the largest sum in the test.
 std::int64_t tried_numbers(const gpu::Queue& queue) {
   return queue.on_host() ? 2 * gpu::kPeerBlockNumbers : gpu::kPeerSumNumbers;
 }
 
-// A text of one shard with a problem, or "". Collective over the group.
+// Returns the problem of the first shard that has one, or "". Collective over the group.
 std::string agreed_problem(ProcessGroup& group, const std::string& mine) {
   std::array<char, 400> text{};
   mine.copy(text.data(), text.size() - 1);
@@ -50,7 +52,7 @@ std::string agreed_problem(ProcessGroup& group, const std::string& mine) {
 
 std::int64_t number_of(std::string_view text) { return static_cast<std::int64_t>(std::hash<std::string_view>()(text)); }
 
-// The running kernel: containers of one host share it, whatever they call themselves.
+// Identifies the running kernel, which containers of one host share, whatever their host names.
 std::int64_t this_host() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -70,18 +72,18 @@ bool wanted() {
   return text == nullptr || std::string_view(text) != "0";
 }
 
-// Of a probe: sums of them are rounded, so that another order has other bits.
+// Numbers for the test: their sums are rounded, so another order of additions gives other bits.
 float known_number(int shard, std::int64_t index) {
   return static_cast<float>(index % 1021 - 510) * (shard % 2 == 0 ? 1.0f : 0.3f) + 1.0f / static_cast<float>(shard + 3);
 }
 
 }  // namespace
 
-// Of the shards of one process; the last frees it.
+// State that the shards of one process share; the last owner frees it.
 struct PeerSums::Shared {
   explicit Shared(const gpu::Queue& queue, std::size_t shards)
       : flags(peer_memory::make_flags(queue, sizeof(gpu::PeerFlags))), memory(shards) {}
-  // A kernel of another process may still write to what it opened: that is the driver's to free.
+  // A kernel of another process may still write to memory that it opened; such memory is left to the driver.
   ~Shared() {
     if (!exported || may_free) return;
     for (peer_memory::Bytes& bytes : memory) static_cast<void>(new peer_memory::Bytes(std::move(bytes)));
@@ -89,7 +91,7 @@ struct PeerSums::Shared {
   gpu::PeerFlags& all_flags() const { return *reinterpret_cast<gpu::PeerFlags*>(flags.get()); }
 
   peer_memory::Bytes flags;
-  std::vector<peer_memory::Bytes> memory;  // by shard; each sets its own
+  std::vector<peer_memory::Bytes> memory;  // by shard; each shard sets its own
   std::atomic<bool> exported{false}, may_free{false};
 };
 
@@ -112,9 +114,9 @@ PeerSums::PeerSums(std::shared_ptr<Shared> shared, const gpu::Queue& queue, int 
 
 PeerSums::~PeerSums() {
   __atomic_store_n(&shared_->all_flags().has_left[peers_->own], 1u, __ATOMIC_RELEASE);
-  constexpr std::chrono::seconds kMost{10};  // kernels that wait end at once
+  constexpr std::chrono::seconds kMost{10};  // waiting kernels end at once after has_left
   if (!peer_memory::wait_until_idle(peers_->queue, kMost)) {
-    static_cast<void>(new std::shared_ptr<Shared>(shared_));  // something still uses it
+    static_cast<void>(new std::shared_ptr<Shared>(shared_));  // the device still uses the memory, so it is not freed
     static_cast<void>(peers_.release());
   }
 }
@@ -153,8 +155,8 @@ void PeerSums::close() {
 
 void PeerSums::free() { shared_->may_free = true; }
 
-// In both halves of the memory, by one block and by all. Throws Error where a sum is another than it must be. Collective over the group.
-// place: of tried_numbers() on the device.
+// Tests sums in both halves of the memory, by one block and by all. Throws Error if a sum is wrong. Collective over the
+// group. place: device memory for tried_numbers() numbers.
 void PeerSums::probe(ProcessGroup& group, std::byte* place) {
   const std::chrono::nanoseconds patience = std::exchange(peers_->patience, std::chrono::seconds(60));
   const gpu::Queue& queue = peers_->queue;
@@ -174,22 +176,22 @@ void PeerSums::probe(ProcessGroup& group, std::byte* place) {
     queue_sum(numbers, count, queue);
     peer_memory::copy(queue, found.data(), numbers, bytes);
     check();
-    if (std::memcmp(found.data(), sums.data(), bytes) != 0) wrong = count;  // the others go on, and wait for this one
+    if (std::memcmp(found.data(), sums.data(), bytes) != 0) wrong = count;  // the others continue, and wait
   }
   MAGISTER_CHECK(wrong == 0, ExitCode::kInternal, "a sum of {} known numbers is another than it must be", wrong);
   peers_->patience = patience;
 }
 
-// The meetings of the shards until all have tried a sum.
+// The steps of make(), in which the shards meet until all have tested a sum.
 struct PeerSums::Making {
-  // Of a shard, in the order in which it tells them.
+  // Properties of a shard, in the order in which it sends them.
   struct Place {
     std::int64_t wanted, on_host, host, process, device, index;
     explicit Place(const Numbers& told)
         : wanted(told[0]), on_host(told[1]), host(told[2]), process(told[3]), device(told[4]), index(told[5]) {}
   };
 
-  // "" or why these shards cannot.
+  // The reason why these shards cannot use peer sums; "" if they can.
   std::string obstacle() const {
     if (places.size() > gpu::kMostPeers)
       return fmt::format("{} shards are more than {}", places.size(), gpu::kMostPeers);
@@ -210,11 +212,11 @@ struct PeerSums::Making {
   const gpu::Queue& queue;
   std::size_t own, shards;
   std::vector<Place> places{};
-  std::string problem{};  // of this shard, until it is agreed upon
+  std::string problem{};  // problem of this shard that the others do not know yet
   std::shared_ptr<Shared> made{};
   std::shared_ptr<PeerSums> sums{};
 
-  // What fails on one shard is told the others at the next meeting.
+  // Runs a step; an error is stored, and the other shards learn of it at the next meeting.
   void attempt(const std::function<void()>& step) {
     if (!problem.empty()) return;
     try {
@@ -238,7 +240,8 @@ struct PeerSums::Making {
     problem = agreed_problem(group, problem.empty() ? obstacle() : problem);
   }
 
-  // The first shard of a process makes what its shards share, and holds it until all have met again.
+  // The first shard of a process allocates the state that the process's shards share, and holds it until all have met
+  // again.
   void share() {
     std::size_t first = 0;
     while (!here(first)) ++first;
@@ -278,7 +281,7 @@ struct PeerSums::Making {
     }
     sums->peers_->memory[shard] = reinterpret_cast<float*>(memory);
   }
-  // Where it did not work, for one or all.
+  // Releases everything if the sums do not work for one shard or for all.
   void give_back() {
     if (sums != nullptr) sums->close();
     group.gather_numbers({0});
@@ -296,7 +299,7 @@ std::shared_ptr<PeerSums> PeerSums::make(ProcessGroup& group, const gpu::Queue& 
     peer_memory::Bytes place;
     making.attempt(
         [&] { place = peer_memory::make(queue, static_cast<std::size_t>(tried_numbers(queue)) * sizeof(float)); });
-    // Here all have their memory: a kernel that waits would keep others from it.
+    // All shards have allocated their memory before the test, because a waiting kernel would block other allocations.
     making.problem = agreed_problem(group, making.problem);
     const bool tried = making.problem.empty();
     if (tried) making.attempt([&] { making.sums->probe(group, place.get()); });

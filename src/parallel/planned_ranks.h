@@ -1,4 +1,4 @@
-// The ranks of a cluster that is planned (gpu_cards.h) in place of those that are there.
+// The ranks of a planned cluster (gpu_cards.h), used instead of the real ranks.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,8 @@
 
 namespace magister {
 
-// On the hosts of planned_hosts(), with this one's cores each. Throws Error(kConfig) where so many ranks do not divide over them.
+// Ranks on the hosts of planned_hosts(), each with the cores of `like`. Throws Error(kConfig) if num_ranks cannot be
+// divided over the hosts.
 std::vector<RankProbe> planned_ranks(const RankProbe& like, int num_ranks);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Facts of each rank travel as lines of text.
+// Probes are sent between ranks as lines of text.
 #include "magister/parallel/probes.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace magister {
 namespace {
 
-// One field a line; names lose their line ends on the way.
+// One field per line; line breaks in names become spaces.
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -75,7 +75,8 @@ RankProbe probe_self() {
 
 std::vector<RankProbe> probe_ranks(const Communicator& world) { return probe_ranks(world, world.split_by_host()); }
 
-// Names do not tell nodes apart: containers of one image may all be called alike, and a node's containers differently.
+// Names do not identify nodes: containers of one image may have the same name, and containers of one node different
+// names.
 std::vector<RankProbe> probe_ranks(const Communicator& world, const Communicator& node) {
   const std::vector<std::uint64_t> first_of_node = world.all_gather(node.min(static_cast<std::uint64_t>(world.rank())));
   std::vector<RankProbe> ranks;
@@ -118,7 +119,7 @@ std::vector<int> core_shares(const std::vector<RankProbe>& ranks) {
       share =
           std::min(share, static_cast<double>(rank.quota_cores) / users_of_quota[{rank.host_index, rank.quota_group}]);
     }
-    shares.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // 3 * (1.0 / 3) may fall short of 1
+    shares.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // 3 * (1.0 / 3) may be slightly below 1
   }
   return shares;
 }

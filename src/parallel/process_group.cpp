@@ -1,4 +1,4 @@
-// What all backends share.
+// Functions that all backends share.
 #include "magister/parallel/process_group.h"
 
 #include <ATen/ATen.h>

@@ -1,6 +1,7 @@
-// CPU groups: shards that are threads of this rank, over one rank or several. Each shard adds the shards' contributions
-// to its own share of a tensor in shard order 0, 1, 2, ..., and the shares are put together: the same bits whether four
-// shards are four threads, four ranks, or two of each. Between ranks: MPI_Alltoallv of shares, then MPI_Allgatherv.
+// CPU groups: shards that are threads of this rank, over one rank or several. Each shard adds all contributions to its
+// own share of a tensor in shard order 0, 1, 2, ..., and then the shares are joined: the bits are the same for four
+// threads, four ranks, or two threads on each of two ranks. Between ranks: MPI_Alltoallv of the shares, then
+// MPI_Allgatherv.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,10 +21,11 @@
 namespace magister {
 namespace {
 
-// Below this many bytes over all shards everybody adds everything: one exchange instead of two (a decode step's sum).
+// Up to this many bytes over all shards, every shard adds everything: one exchange instead of two (a decode step's
+// sum).
 constexpr std::size_t kSmallBytes = 64 << 10;
-// A longer tensor goes in pieces of this many bytes per shard: buffers stay in cache (4 MiB pieces were 10 % slower on
-// two ranks), and counts fit MPI's int.
+// Longer tensors are sent in pieces of this many bytes per shard: buffers stay in cache (4 MiB pieces were 10 % slower
+// on two ranks), and counts fit MPI's int.
 constexpr std::size_t kPieceBytes = 1 << 20;
 constexpr std::size_t kMostCount = std::numeric_limits<int>::max();
 
@@ -32,7 +34,7 @@ struct ByteRange {
   std::size_t size() const { return end - begin; }
 };
 
-// What one shard brings to a meeting.
+// The data of one shard for a meeting.
 struct Contribution {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -40,7 +42,8 @@ struct Contribution {
   std::string_view operation;
 };
 
-// What the shards of one rank share. Buffers are written by the last visitor of a meeting and read after it.
+// State that the shards of one rank share. The last thread that arrives at a meeting writes the buffers; all read them
+// after it.
 struct RankShards {
   RankShards(Communicator own, int num_threads)
       : ranks(std::move(own)),
@@ -48,7 +51,7 @@ struct RankShards {
         rendezvous(num_threads, num_threads <= usable_cores()),
         parts(static_cast<std::size_t>(num_threads)) {}
 
-  Communicator ranks;  // a duplicate: nobody else's messages get between
+  Communicator ranks;  // a duplicate, so no other messages interfere
   int num_threads;
   Rendezvous rendezvous;
   std::vector<Contribution> parts;  // by thread
@@ -57,7 +60,7 @@ struct RankShards {
   int num_shards() const { return ranks.size() * num_threads; }
   bool spans_ranks() const { return ranks.size() > 1; }
 
-  // The last visitor's duty: shards of one model that disagree about what they do would give a wrong sum in silence.
+  // Called by the last thread that arrives: shards that disagree about the operation would give a wrong sum silently.
   void check_agreement() const {
     for (const Contribution& part : parts) {
       MAGISTER_CHECK(part.bytes == parts[0].bytes && part.type == parts[0].type && part.operation == parts[0].operation,
@@ -76,7 +79,7 @@ struct RankShards {
     }
   }
 
-  // `gathered` becomes that range of all shards' contributions, in shard order.
+  // Sets `gathered` to that range of all shards' contributions, in shard order.
   void gather(ByteRange range) {
     if (!spans_ranks()) return lay_side_by_side(gathered, range);
     lay_side_by_side(outgoing, range);
@@ -84,12 +87,12 @@ struct RankShards {
     ranks.all_gather(outgoing, gathered);
   }
 
-  // shares[j]: the range that shard j adds, equal on all shards. `gathered` becomes all shards' contributions to the
-  // shares of this rank's shards: for each shard in order, its contribution to this rank's shares one after another.
+  // shares[j]: the range that shard j adds, equal on all shards. Sets `gathered` to all shards' contributions to the
+  // shares of this rank's shards: for each shard in order, its contributions to these shares one after another.
   void exchange(const std::vector<ByteRange>& shares) {
     const auto num_ranks = static_cast<std::size_t>(ranks.size()), threads = parts.size();
     const auto rank = static_cast<std::size_t>(ranks.rank());
-    // One shard's shares go from where they are, several shards' are packed by receiving rank.
+    // The shares of a single thread are sent in place; those of several threads are packed by receiving rank.
     const bool packed = threads > 1 || shares.back().end > kMostCount;
     std::vector<int> out_counts, out_begins, in_counts, in_begins;
     outgoing.clear();
@@ -116,7 +119,7 @@ struct RankShards {
     }
   }
 
-  // Every rank's shares of the sum, which are in their place in `total`, to all ranks.
+  // Sends every rank's shares of the sum, which are at their positions in `total`, to all ranks.
   void share_sum(std::byte* total, const std::vector<ByteRange>& shares) {
     std::vector<int> counts, begins;
     for (std::size_t first = 0; first < shares.size(); first += parts.size()) {
@@ -154,7 +157,7 @@ class CpuProcessGroup final : public ProcessGroup {
       for (std::size_t j = 0; j < shares_in_all; ++j) {
         shares.push_back({elements * j / shares_in_all * item, elements * (j + 1) / shares_in_all * item});
       }
-      const bool alone_here = shards_->num_threads == 1;  // then the sum needs no place of its own
+      const bool alone_here = shards_->num_threads == 1;  // the sum is then made in the tensor itself
       meet({data + done, piece, tensor.scalar_type(), "all_reduce_sum"}, [&] {
         if (!alone_here) shards_->sum.resize(piece);
         if (shards_->spans_ranks()) shards_->exchange(shares);
@@ -165,7 +168,7 @@ class CpuProcessGroup final : public ProcessGroup {
       shards_->rendezvous.meet([&] {
         if (shards_->spans_ranks()) shards_->share_sum(total, shares);
       });
-      // `sum` is written again only after everybody has come to the next meeting.
+      // `sum` is written again only after all threads have come to the next meeting.
       if (!alone_here) std::memcpy(data + done, total, piece);
     }
   }
@@ -217,7 +220,7 @@ class CpuProcessGroup final : public ProcessGroup {
       const ByteRange own = shares[static_cast<std::size_t>(tp_rank())];
       add_in_shard_order(whole.scalar_type(), contributions_to(shares), static_cast<std::byte*>(out.data_ptr()) + done,
                          own.size() / item);
-      shards_->rendezvous.meet();  // the others read this shard's tensor, whose owner may change it afterwards
+      shards_->rendezvous.meet();  // the others read this shard's tensor, which its owner may change afterwards
     }
     return out;
   }
@@ -232,7 +235,7 @@ class CpuProcessGroup final : public ProcessGroup {
     const auto root_thread = static_cast<std::size_t>(root % shards_->num_threads);
     auto* data = static_cast<std::byte*>(tensor.data_ptr());
     const std::size_t bytes = tensor.nbytes();
-    // On the root's rank the message is its own tensor, elsewhere the first shard's.
+    // On the root's rank the message is the root's tensor; on other ranks it is received into the first shard's tensor.
     const std::size_t source = from_here ? root_thread : 0;
     meet({data, bytes, tensor.scalar_type(), "broadcast"},
          [&] { shards_->ranks.broadcast(shards_->parts[source].data, bytes, root_rank); });
@@ -271,7 +274,8 @@ class CpuProcessGroup final : public ProcessGroup {
     add_in_shard_order(tensor.scalar_type(), contributions, data, bytes / tensor.element_size());
   }
 
-  // Where all shards' contributions to this shard's share are, after exchange() or in the shards' own tensors.
+  // Where the contributions of all shards to this shard's share are: in `gathered` after exchange(), or in the shards'
+  // own tensors.
   std::vector<const std::byte*> contributions_to(const std::vector<ByteRange>& shares) const {
     std::vector<const std::byte*> all;
     if (!shards_->spans_ranks()) {

@@ -1,5 +1,6 @@
-// The GPU group: a thread and a communicator for every GPU of the rank, NCCL between them. A fault or a missing peer ends in ncclCommAbort and an exception instead of a hang
-// (communicator_nccl.h). Source: NCCL 2.28 user guide ("Fault Tolerance", "Environment").
+// The GPU group: a thread and a NCCL communicator for every GPU of the rank. A failure or a missing peer ends in
+// ncclCommAbort and an exception instead of a hang (communicator_nccl.h). Source: NCCL 2.28 user guide ("Fault
+// Tolerance", "Environment").
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -23,11 +24,11 @@
 namespace magister {
 namespace {
 
-// Ring with a fixed number of channels adds in one order whenever the message and the machine are the same; 8 channels
-// carry most of what NVLink has.
+// A ring with a fixed number of channels adds in the same order for equal messages on the same machine; 8 channels use
+// most of NVLink's bandwidth.
 constexpr int kChannels = 8;
 
-// The user's environment wins.
+// Variables that the user has set stay.
 void set_reproducible_defaults() {
   setenv("NCCL_ALGO", "Ring", 0);
   setenv("NCCL_PROTO", "Simple", 0);
@@ -59,7 +60,7 @@ bool is_narrow(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
 
-// A mark in a stream for another stream to wait for. Move-only.
+// An event in a stream, for which another stream can wait. Move-only.
 class CudaEvent {
  public:
   explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
@@ -79,7 +80,8 @@ class CudaEvent {
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
-  // host: of the same shards, on the CPUs. fault: of all GPUs of this rank. Collective over the group, each shard on a thread of its own.
+  // host: the group of the same shards on the CPUs. fault: shared by all GPUs of this rank. Collective over the group,
+  // each shard on a thread of its own.
   NcclProcessGroup(std::unique_ptr<ProcessGroup> host, const ncclUniqueId& id, int device, bool fast,
                    std::shared_ptr<std::atomic<bool>> fault)
       : ProcessGroup(host->tp_rank(), host->tp_size()),
@@ -99,7 +101,7 @@ class NcclProcessGroup final : public ProcessGroup {
   }
   ~NcclProcessGroup() override {
     if (!closed_) *fault_ = true;
-    peer_sums_.reset();  // its kernels end before anything waits for the device
+    peer_sums_.reset();  // its kernels must end before anything waits for the device
     release();
   }
   NcclProcessGroup(const NcclProcessGroup&) = delete;
@@ -130,7 +132,8 @@ class NcclProcessGroup final : public ProcessGroup {
     });
   }
 
-  // On a stream of its own, behind what is queued so far; the default stream waits for it in finish_all_reduce_sum().
+  // Sums on a stream of its own, after the work that is queued so far. The default stream waits for it in
+  // finish_all_reduce_sum().
   void begin_all_reduce_sum(at::Tensor& tensor) override {
     check(tensor, "begin_all_reduce_sum");
     if (sums_stream_ == nullptr) make_sums_stream();
@@ -222,7 +225,7 @@ class NcclProcessGroup final : public ProcessGroup {
     nccl_->wait_until([&] {
       leave_with_the_others();
       const cudaError_t state = cudaStreamQuery(kStream);
-      if (state == cudaErrorNotReady) cudaGetLastError();  // else ATen finds it later and takes it for a failure
+      if (state == cudaErrorNotReady) cudaGetLastError();  // otherwise ATen finds it later and takes it for a failure
       if (state != cudaSuccess && state != cudaErrorNotReady)
         nccl_->abort_and_fail("cudaStreamQuery", cudaGetErrorString(state));
       return state == cudaSuccess;
@@ -238,12 +241,12 @@ class NcclProcessGroup final : public ProcessGroup {
   }
 
  private:
-  // The device's legacy default stream: ATen computes there, too, so no event is needed between the two.
+  // The device's legacy default stream, which ATen also uses, so no event is needed between the two.
   static constexpr cudaStream_t kStream = nullptr;
 
   static std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
-  // Other ranks have let go of this one's memory before it is freed.
+  // Other ranks must close this rank's memory before it is freed.
   void close_peer_sums() {
     if (peer_sums_ == nullptr) return;
     try {
@@ -257,12 +260,12 @@ class NcclProcessGroup final : public ProcessGroup {
     peer_sums_.reset();
   }
 
-  // A sum with a GPU of this rank whose thread has failed never ends; NCCL would say so after its time limit.
+  // A sum with a GPU of this rank whose thread has failed never ends; NCCL would report it only after its time limit.
   void leave_with_the_others() const {
     if (*fault_) throw ShardAbandoned();
   }
 
-  void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // it is a thread's own setting
+  void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // a setting of the thread
 
   void check(const at::Tensor& tensor, const char* operation) const {
     MAGISTER_CHECK(tensor.is_contiguous() && tensor.device().is_cuda() && tensor.device().index() == device_,
@@ -273,14 +276,15 @@ class NcclProcessGroup final : public ProcessGroup {
     select_device();
   }
 
-  // Above the default stream's kernels: a sum's few blocks would else wait for a product's last one, and the overlap with it.
+  // The stream has priority over the default stream: otherwise the few blocks of a sum would wait for the last block of
+  // a product, and would not overlap with it.
   void make_sums_stream() {
     int least = 0, greatest = 0;
     MAGISTER_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     MAGISTER_CHECK_CUDA(cudaStreamCreateWithPriority(&sums_stream_, cudaStreamNonBlocking, greatest));
   }
 
-  // How long the default stream stood still for a sum.
+  // Events around the time that the default stream waited for a sum.
   struct Wait {
     CudaEvent begin{cudaEventDefault}, end{cudaEventDefault};
   };
@@ -298,13 +302,13 @@ class NcclProcessGroup final : public ProcessGroup {
     }
   }
 
-  // A sum in flight: its tensor stays until the default stream has waited for it.
+  // A sum in flight; the tensor is held until the default stream waits for the sum.
   struct PendingSum {
     at::Tensor tensor;
     CudaEvent done;
   };
 
-  // Local. Whoever needs a result has waited for it (barrier(), or a copy to the host) before.
+  // Local. Callers that need results have waited for them before (barrier(), or a copy to the host).
   void release() noexcept {
     nccl_.reset();
     if (flag_ != nullptr) cudaFree(std::exchange(flag_, nullptr));
@@ -317,13 +321,13 @@ class NcclProcessGroup final : public ProcessGroup {
   std::shared_ptr<std::atomic<bool>> fault_;
   std::optional<NcclCommunicator> nccl_;
   float* flag_ = nullptr;
-  cudaStream_t sums_stream_ = nullptr;  // made when the first sum is begun
+  cudaStream_t sums_stream_ = nullptr;  // created when the first sum in two steps begins
   std::deque<PendingSum> pending_;
   std::deque<Wait> waits_;
   double exposed_seconds_ = 0;
 };
 
-// "" or what keeps this rank from joining the group.
+// The reason why this rank cannot join the group, or "".
 std::string obstacle(const std::vector<int>& devices) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -345,7 +349,7 @@ std::string describe_devices(const std::vector<int>& devices) {
 
 std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator& members,
                                                                     const std::vector<int>& devices, bool fast) {
-  // All ranks agree before NCCL is entered: a rank that stays away would keep the others waiting for minutes.
+  // All ranks agree before NCCL is called, because a rank that does not join would keep the others waiting for minutes.
   std::string problem = obstacle(devices);
   if (!fast) set_reproducible_defaults();  // NCCL reads its environment once
   ncclUniqueId id{};
@@ -365,7 +369,7 @@ std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Commun
   std::vector<std::unique_ptr<ProcessGroup>> hosts = make_cpu_process_groups(members, static_cast<int>(devices.size()));
   const auto fault = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::unique_ptr<ProcessGroup>> groups(devices.size());
-  // A communicator waits for those of all its shards: each is made on a thread of its own.
+  // Creating a communicator waits for those of all its shards, so each is created on a thread of its own.
   run_side_by_side(devices.size(), [&](std::size_t i) {
     groups[i] = std::make_unique<NcclProcessGroup>(std::move(hosts[i]), id, devices[i], fast, fault);
   });

@@ -1,4 +1,4 @@
-// The GPU group in a build without NCCL: refused.
+// The GPU group in a build without NCCL: it throws.
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/process_group.h"

@@ -1,5 +1,5 @@
-// The group for tests of tensor parallelism with fewer GPUs than shards: tensors go to the host, are summed there by MPI in shard
-// order, and come back. NCCL refuses two ranks on one GPU before version 2.30.3.
+// A group for tests of tensor parallelism with fewer GPUs than shards: tensors are copied to the host, summed there by
+// a CPU group in shard order, and copied back. NCCL before version 2.30.3 refuses two ranks on one GPU.
 #include <ATen/ATen.h>
 
 #include "magister/parallel/communicator.h"

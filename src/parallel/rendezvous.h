@@ -1,5 +1,6 @@
-// Where the shards of one rank meet: a barrier whose last visitor does something for all, and which a failing shard
-// breaks instead of leaving the others waiting. Waiters spin for a moment when there is a core for each, then sleep.
+// A meeting point of the shards of one rank: a barrier at which the last thread to arrive runs an action for all, and
+// which a failing shard breaks, so that the others do not wait for ever. Waiting threads spin for a moment if each has
+// a core, then sleep.
 #pragma once
 
 #include <atomic>
@@ -13,8 +14,9 @@ class Rendezvous {
  public:
   Rendezvous(int num_threads, bool may_spin) : num_threads_(num_threads), may_spin_(may_spin) {}
 
-  // Collective over the threads: the last to arrive runs last_one() while the others wait; then all go on. Throws
-  // ShardAbandoned in all when one has left; what last_one() throws goes to its thread, ShardAbandoned to the others.
+  // The last thread to arrive runs last_one() while the others wait; then all continue. Throws ShardAbandoned in all
+  // threads if one has left. An exception of last_one() goes to its own thread; the others throw ShardAbandoned.
+  // Collective over the threads.
   template <typename Action>
   void meet(const Action& last_one) {
     const std::uint32_t round = round_.load(std::memory_order_acquire);
@@ -53,7 +55,7 @@ class Rendezvous {
       round_.wait(round, std::memory_order_acquire);
       now = round_.load(std::memory_order_acquire);
     }
-    // A shard that left after this meeting was complete did not spoil it.
+    // The meeting was complete; a shard that left after it does not matter.
     if ((now | kAbandoned) == (round | kAbandoned)) throw ShardAbandoned();
   }
 

@@ -1,6 +1,7 @@
-// A few u64 counters that all ranks add to, kept on rank 0. Three ways, chosen in make_shared_counters(): plain atomics
-// (one rank), MPI one-sided (MPI_Win_allocate + MPI_Fetch_and_op, MPI 3.1 chapter 11), and a thread on rank 0 that
-// answers messages, where MPI offers no window (Open MPI 4 over TCP without UCX has none with MPI_THREAD_MULTIPLE), or for a part of the job's ranks.
+// A few u64 counters on rank 0, to which all ranks add. make_shared_counters() chooses one of three implementations:
+// plain atomics (one rank); MPI one-sided (MPI_Win_allocate + MPI_Fetch_and_op, MPI 3.1 chapter 11); or a thread on
+// rank 0 that answers messages, if MPI offers no window (Open MPI 4 over TCP without UCX has none with
+// MPI_THREAD_MULTIPLE) or for a part of the job's ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@ class Communicator;
 class SharedCounters {
  public:
   virtual ~SharedCounters() = default;  // local
-  // Adds to a counter and returns what it was; add = 0 reads. From any rank and thread.
+  // Adds to a counter and returns its previous value; add = 0 reads. From any rank and thread.
   virtual std::uint64_t fetch_add(int counter, std::uint64_t add) = 0;
-  // `count` counters from `first` on, each as it was at some moment. From any rank and thread.
+  // Reads `count` counters from `first` on; the values may be from different moments. From any rank and thread.
   virtual std::vector<std::uint64_t> read(int first, int count) {
     std::vector<std::uint64_t> values;
     values.reserve(static_cast<std::size_t>(count));
@@ -26,11 +27,11 @@ class SharedCounters {
   }
   // "local", "window" or "messages".
   virtual std::string kind() const = 0;
-  // Collective over world, after every rank's last fetch_add(): gives the window back.
+  // Frees the window. Call it after every rank's last fetch_add(). Collective over world.
   virtual void free() {}
 };
 
-// All counters 0. Collective over world.
+// All counters are 0. Collective over world.
 std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, int num_counters);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// The first rank makes the file, the others open it where the kernel shows that rank's open files; see shared_memory.h.
+// The first rank creates the file; the others open it through /proc/<pid>/fd of that rank. See shared_memory.h.
 #include "magister/parallel/shared_memory.h"
 
 #include <fcntl.h>
@@ -15,10 +15,10 @@
 namespace magister {
 namespace {
 
-// Where a file is found, and which one it is: a process of the same number may be another's, or run on another host.
+// Path and identity of the file: a process with this number may be another program's, or run on another host.
 struct Place {
   pid_t process = 0;
-  int descriptor = -1;  // none: the file could not be made
+  int descriptor = -1;  // -1: the file could not be created
   dev_t device = 0;
   ino_t inode = 0;
 };
@@ -43,7 +43,7 @@ FileDescriptor opened_file(const Place& place, std::size_t num_bytes) {
     return status.st_dev == place.device && status.st_ino == place.inode &&
            status.st_size == static_cast<off_t>(num_bytes);
   };
-  // Looked at before it is opened, too: whatever else stands there may be a device or a pipe, which would wait.
+  // Checked before opening, too: another file at this path may be a device or a pipe, which would block.
   if (::stat(path.c_str(), &status) != 0 || !is_it()) return {};
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (file.is_open() && (::fstat(file.number(), &status) != 0 || !is_it())) file.reset();
@@ -68,7 +68,7 @@ std::shared_ptr<SharedMemory> SharedMemory::make(const Communicator& ranks, std:
   std::byte* const data = mapped(is_first ? made.number() : opened.number(), num_bytes);
   std::shared_ptr<SharedMemory> own;
   if (data != nullptr) own.reset(new SharedMemory(data, num_bytes));
-  // Now all that can have it open.
+  // After this all ranks have opened the file, so the first rank may close it.
   return ranks.min(std::uint64_t{data != nullptr ? 1u : 0u}) == 1 ? own : nullptr;
 }
 

@@ -27,7 +27,7 @@ class FirstError {
  private:
   std::mutex mutex_;
   std::exception_ptr error_;
-  bool is_echo_ = false;  // of another shard's error
+  bool is_echo_ = false;  // ShardAbandoned: a consequence of another shard's error
 };
 
 }  // namespace
@@ -43,7 +43,8 @@ void run_side_by_side(std::size_t count, const std::function<void(std::size_t in
       error.take(std::current_exception(), false);
     }
   };
-  // Nobody begins before all are there: a shard would wait for ever for one whose thread could not be started.
+  // No body starts before all threads exist: otherwise a shard would wait for ever for one whose thread could not be
+  // started.
   enum Gate { kClosed, kOpen, kGivenUp };
   std::atomic<Gate> gate{kClosed};
   std::vector<std::thread> threads;

@@ -1,4 +1,5 @@
-// Two kinds of messages between rank 0 and the first rank of every group. A task takes seconds at least; the 5 ms between looks are nothing.
+// Two kinds of messages between rank 0 and the first rank of every group. A task takes seconds at least, so the 5 ms
+// between polls do not matter.
 #include "magister/parallel/task_dispatcher.h"
 
 #include <mpi.h>
@@ -19,7 +20,7 @@ namespace {
 constexpr int kFree = 1, kStart = 2;  // tags
 constexpr std::int64_t kNone = -1;
 constexpr std::chrono::milliseconds kPause{5};
-constexpr int kLooksWithoutReport = 4;  // between decisions
+constexpr int kLooksWithoutReport = 4;  // polls between decisions
 
 struct FreeMessage {
   std::int64_t task = kNone;
@@ -62,7 +63,7 @@ std::optional<TaskDispatcher::Team> TaskDispatcher::next(const std::optional<Tea
     groups.resize(static_cast<std::size_t>(start.num_groups));
     if (!groups.empty()) messages_.receive(groups.data(), groups.size() * sizeof(std::int32_t), 0, kStart);
   }
-  group_.wait_for_all();  // sleeps
+  group_.wait_for_all();  // sleeps while it waits
   group_.broadcast(&start, sizeof start, 0);
   if (start.task == kNone) return std::nullopt;
   groups.resize(static_cast<std::size_t>(start.num_groups));

@@ -1,5 +1,6 @@
-// Workers spin for a moment and then sleep on a futex. Tiles are claimed one by one from an atomic word that also names
-// the run, so a worker that wakes late touches nothing, and nobody waits for a worker that never woke.
+// Workers spin for a moment and then sleep on a futex. Tiles are claimed one by one from an atomic word that also has
+// the number of the run. So a worker that wakes late claims nothing, and no thread waits for a worker that did not
+// wake.
 #include "magister/parallel/thread_pool.h"
 
 #include <ATen/Parallel.h>
@@ -19,12 +20,12 @@
 namespace magister {
 namespace {
 
-// Longer than the gap between two tile lists of a layer, shorter than a scheduler's time slice.
+// Longer than the gap between two tile lists of a layer, shorter than a time slice of the scheduler.
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr std::uint64_t kLeftMask = 0xffffffff;
 
-// The library's own threading off, in this thread: the products of a tile are one thread's. OpenMP keeps its setting by
-// thread, so every thread that runs tiles says it once.
+// Turns off ATen's own threading in this thread, because one thread computes the products of a tile. OpenMP keeps the
+// setting per thread, so every thread that runs tiles must call this.
 void make_library_single_threaded() {
   thread_local bool done = false;
   if (!std::exchange(done, true)) at::set_num_threads(1);
@@ -45,11 +46,11 @@ bool spin_until(const Condition& condition) {
 }  // namespace
 
 struct ThreadPool::State {
-  // Run number (upper half) and tiles nobody has claimed yet (lower half).
+  // Number of the run (upper half) and of unclaimed tiles (lower half).
   alignas(64) std::atomic<std::uint64_t> ticket{0};
-  alignas(64) std::atomic<std::uint32_t> unfinished{0};  // tiles claimed or not, but not done
+  alignas(64) std::atomic<std::uint32_t> unfinished{0};  // tiles that are not done
   alignas(64) std::atomic<std::uint32_t> wake{0};        // workers sleep on it
-  // Written by run() while unfinished == 0; read only by who has claimed a tile.
+  // Written by run() while unfinished == 0; read only by threads that have claimed a tile.
   std::uint32_t num_tiles = 0;
   const std::function<void(std::int64_t, int)>* tile = nullptr;
   std::mutex error_mutex;
@@ -70,7 +71,7 @@ struct ThreadPool::State {
     return false;
   }
 
-  // Nobody will claim the tiles that are left; returns how many.
+  // Removes the unclaimed tiles; returns their number.
   std::uint32_t drop_the_rest() {
     std::uint64_t seen = ticket.load(std::memory_order_acquire);
     while (!ticket.compare_exchange_weak(seen, seen & ~kLeftMask, std::memory_order_acq_rel)) {
@@ -179,7 +180,7 @@ void on_threads(ThreadPool* pool, std::int64_t num_tiles, const std::function<vo
     for (std::int64_t i = 0; i < num_tiles; ++i) tile(i);
     return;
   }
-  // A thread's own mode: outside of it ATen refuses to write into tensors that were made inside.
+  // Inference mode is a setting of the thread; without it ATen refuses to write into tensors that were created in it.
   const bool inference = c10::InferenceMode::is_enabled();
   pool->run(num_tiles, [&](std::int64_t index, int) {
     const c10::InferenceMode mode(inference);

@@ -1,4 +1,5 @@
-// Counters on world rank 0: the next ticket, units computed, units and tokens done, tokens written, the stop sign, the heartbeat, and every group's tokens.
+// Counters on world rank 0: next ticket, units computed, units done, tokens done, tokens written, stop request,
+// heartbeat, and the tokens of every group.
 #include "magister/parallel/unit_tickets.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace magister {
 namespace {
 
 constexpr int kMostSizes = static_cast<int>(GroupShares::kMostSizes);
-// kNextTicket and kUnitsComputed: one for each size of groups.
+// kNextTicket and kUnitsComputed have one counter per group size.
 enum Counter : int {
   kNextTicket,
   kUnitsComputed = kMostSizes,
@@ -26,7 +27,7 @@ enum Counter : int {
   kNumCounters
 };
 
-// FNV-1a over the set: two ranks with different sets would compute a unit twice and another never.
+// FNV-1a over the set. If two ranks had different sets, one unit would be computed twice and another one never.
 std::uint64_t fingerprint(const UnitSet& units) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : units.to_bytes()) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
@@ -40,12 +41,12 @@ struct UnitTickets::Window {
   UnitSet pending;
   Schedule schedule;
   int group_index, num_groups, groups_here;
-  int queue, first_of_queue, groups_of_queue;  // of the groups that claim from one counter
+  int queue, first_of_queue, groups_of_queue;  // index of the size, and the groups that claim from its counter
   std::atomic<std::uint64_t> num_static{0};    // claims of this rank so far
   std::atomic<std::uint64_t> num_computed{0};  // of this rank's units
   std::atomic<bool> given_up{false};
   std::unique_ptr<SharedCounters> counters;
-  // After free(): what the counters said last.
+  // Values of the counters at free().
   Progress last{};
   bool last_stop = false;
   std::atomic<std::int64_t> next_beat{0};  // steady clock, nanoseconds
@@ -56,7 +57,7 @@ struct UnitTickets::Window {
            n % here;
   }
 
-  // Of a static schedule.
+  // Number of units of this rank in a static schedule.
   std::uint64_t units_of_this_rank() const {
     const std::uint64_t groups = static_cast<std::uint64_t>(groups_of_queue),
                         here = static_cast<std::uint64_t>(groups_here),
@@ -190,7 +191,7 @@ void UnitTickets::free(const std::function<void()>& idle) {
   window_->world.wait_for_all(idle);
   window_->last = progress();
   window_->last_stop = stop_requested();
-  window_->world.wait_for_all(idle);  // nobody frees while another still reads
+  window_->world.wait_for_all(idle);  // no rank frees while another still reads
   window_->counters->free();
   window_->counters.reset();
 }

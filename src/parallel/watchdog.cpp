@@ -1,5 +1,5 @@
-// A thread that looks at one clock a few times a second. The clock stands still while the process does (SIGSTOP,
-// scontrol suspend, a frozen container): a job that is woken up again must not be ended for having slept.
+// A thread that checks a clock a few times per second. The clock stops while the process is stopped (SIGSTOP, scontrol
+// suspend, a frozen container): a job that is resumed must not end because it was stopped.
 #include "magister/parallel/watchdog.h"
 
 #include <mpi.h>
@@ -24,10 +24,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Window operations on rank 0 may need it to enter the MPI library: every 5 ms is often enough for tickets.
+// Window operations on rank 0 may need it to call the MPI library; every 5 ms is often enough for tickets.
 constexpr milliseconds kPokePause{5}, kLookPause{50};
 constexpr std::chrono::seconds kLongestAnswer{10};
-// More than this between two looks was no time of this process.
+// Time beyond this between two checks does not count: the process was stopped.
 constexpr milliseconds kLongestLook{1000};
 
 void poke_mpi() {
@@ -54,10 +54,10 @@ struct Watchdog::State {
   Clock::time_point last_look = Clock::now();
   milliseconds default_deadline{};
   std::function<void(const std::string&)> on_stall;
-  std::function<std::uint64_t()> sign_of_life;  // of the others, while this rank waits for them
+  std::function<std::uint64_t()> sign_of_life;  // of the other ranks, while this rank waits for them
   std::optional<std::uint64_t> last_sign, answer;
-  Clock::duration patience{};  // from one look at it to the next
-  std::uint64_t phases = 0;    // so far
+  Clock::duration patience{};  // time between two calls of sign_of_life
+  std::uint64_t phases = 0;    // number of phases so far
   bool asking = false;
   std::thread asker;
   std::thread thread;
@@ -76,7 +76,7 @@ struct Watchdog::State {
     phase = new_phase;
     unit = new_unit;
     spent = {};
-    last_look = Clock::now();  // what passed before the phase is none of its time
+    last_look = Clock::now();  // time before the phase does not count
     deadline = new_deadline;
     patience = new_deadline;
     sign_of_life = nullptr;
@@ -85,7 +85,8 @@ struct Watchdog::State {
     watching = true;
   }
 
-  // A rank that answers for the others may be the one that is stuck: no answer is no sign.
+  // Calls sign_of_life in a thread of its own. The rank that answers may itself be the one that is stuck, so no answer
+  // counts as no sign.
   void ask() {
     if (asker.joinable()) asker.join();
     asking = true;
@@ -104,18 +105,19 @@ struct Watchdog::State {
     });
   }
 
-  // At the deadline: whether this phase is stuck; where the others live it has a new deadline.
+  // Called at the deadline: returns whether this phase is stuck. If the other ranks make progress, the phase gets a new
+  // deadline.
   bool is_stuck(std::unique_lock<std::mutex>& lock) {
     if (!sign_of_life) return true;
     const std::uint64_t this_phase = phases;
     try {
       ask();
       wake.wait_for(lock, std::min<Clock::duration>(patience, kLongestAnswer), [&] { return stop || !asking; });
-    } catch (const std::system_error&) {  // no thread can be started: that says nothing of the others
+    } catch (const std::system_error&) {  // no thread could be started, which tells nothing about the other ranks
       asking = false;
       answer = last_sign.value_or(0) + 1;
     }
-    if (phases != this_phase || stop) return false;  // meanwhile another has begun
+    if (phases != this_phase || stop) return false;  // another phase has begun meanwhile
     if (asking || !answer) return true;
     const std::optional<std::uint64_t> before = std::exchange(last_sign, answer);
     if (before && last_sign == before) return true;
@@ -123,7 +125,7 @@ struct Watchdog::State {
     return false;
   }
 
-  // Nobody is asked any longer when the next phase has been entered.
+  // Waits until no call of sign_of_life is running, before the next phase begins.
   void wait_for_answer(std::unique_lock<std::mutex>& lock) {
     wake.wait(lock, [&] { return !asking; });
   }
@@ -141,7 +143,7 @@ struct Watchdog::State {
       spent += std::min<Clock::duration>(now - std::exchange(last_look, now), kLongestLook);
       if (!watching || stop || spent <= deadline) continue;
       if (!is_stuck(lock)) continue;
-      watching = false;  // said once
+      watching = false;  // reported once
       const std::string text = message();
       lock.unlock();
       on_stall(text);

@@ -1,5 +1,5 @@
-// MpiSession and Communicator: the only owners of MPI_Init and MPI_Comm. Source: MPI 3.1 standard.
-// Communicators carry host buffers only; tensors travel through ProcessGroup.
+// MpiSession and Communicator: the only owners of MPI_Init and MPI_Comm. Communicators send host buffers only; tensors
+// are sent by ProcessGroup. Source: MPI 3.1 standard.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@
 
 namespace magister {
 
-// Starts and ends MPI. One object, in main, outliving everything that communicates. Asks for MPI_THREAD_MULTIPLE.
-// The destructor finalizes; when an exception is in flight it does not (a job with a failed rank would hang): main calls
-// abort_job() first.
+// Starts and ends MPI. main has one object, which outlives all communication. Requests MPI_THREAD_MULTIPLE. The
+// destructor calls MPI_Finalize, except while an exception is in flight (a job with a failed rank would hang): main
+// then calls abort_job() first.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
@@ -23,22 +23,23 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  // The job's work is done, and the process ends with this exit code even where MPI does not let go of it: 30 s after all ranks have come to
-  // the destructor.
+  // Call it when the job's work is done. The process then ends with this exit code even if MPI_Finalize hangs: 30 s
+  // after all ranks have reached the destructor.
   void ends_with(int exit_code) { exit_code_ = exit_code; }
 
  private:
   int exit_code_ = 0;
 };
 
-// Ends the whole job with this exit code (MPI_Abort). Safe from any thread, before and after MPI_Init.
+// Ends the whole job with this exit code (MPI_Abort). Safe from any thread, and before MPI_Init and after MPI_Finalize.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
-// Version of the MPI library in one line.
+// The version of the MPI library in one line.
 std::string mpi_library_version();
 
-// A set of ranks that talk. Move-only; a moved-from or default-constructed object is "alone": rank 0 of 1, and every
-// call on it is a local no-op. Frees its communicator locally unless MPI is already finalized; never collective.
+// A set of ranks that communicate. Move-only. A moved-from or default-constructed object is "alone": rank 0 of 1, and
+// every call on it is a local no-op. The destructor frees the communicator without communicating, unless MPI is
+// finalized or an exception is in flight.
 class Communicator {
  public:
   Communicator();               // alone
@@ -52,16 +53,17 @@ class Communicator {
 
   // Collective over this communicator. A negative color returns an "alone" communicator.
   Communicator split(int color, int key) const;
-  // The ranks that share this host's memory. Collective over this communicator.
+  // The ranks on this host, which share its memory. Collective over this communicator.
   Communicator split_by_host() const;
-  // Of the same ranks. Collective over this communicator.
+  // A communicator of the same ranks. Collective over this communicator.
   Communicator duplicate() const;
-  // Of these of its ranks, ascending; the caller is one of them. Collective over those ranks alone.
+  // A communicator of these of its ranks (ascending); the caller must be one of them. Collective over those ranks only.
   Communicator subset(const std::vector<int>& ranks) const;
 
-  // All below: Collective over this communicator. Byte counts above 2 GiB are sent in pieces.
+  // All below: Collective over this communicator. Messages above 1 GiB are sent in pieces.
   void barrier() const;
-  // A barrier that sleeps between looks and calls idle() each time, so that progress and a watchdog stay alive.
+  // A barrier that sleeps between polls and calls idle() at each poll, so that progress is shown and the watchdog is
+  // fed.
   void wait_for_all(const std::function<void()>& idle = {}) const;
   void broadcast(void* data, std::size_t num_bytes, int root) const;
   void broadcast(std::string& text, int root) const;
@@ -71,22 +73,24 @@ class Communicator {
   double sum(double value) const;
   double max(double value) const;
   double min(double value) const;
-  // In place, on every rank, number by number; in whatever order MPI adds: the bits may depend on the number of ranks.
+  // Sums element by element, in place, on every rank. MPI chooses the order of additions, so the bits may depend on the
+  // number of ranks.
   void sum(std::span<float> values) const;
   // Sum over the ranks before this one (0 on rank 0).
   std::uint64_t exclusive_sum(std::uint64_t value) const;
   std::vector<std::uint64_t> all_gather(std::uint64_t value) const;
-  // Result on every rank, by rank.
+  // The result is on every rank, in rank order.
   std::vector<std::string> all_gather(const std::string& text) const;
-  // Result on root only (empty elsewhere), by rank.
+  // The result is on root only (empty on other ranks), in rank order.
   std::vector<std::string> gather(const std::string& text, int root) const;
-  // Every rank's equal-sized block, by rank. out has size() * block.size() bytes.
+  // Gathers blocks of equal size from all ranks, in rank order. out has size() * block.size() bytes.
   void all_gather(std::span<const std::byte> block, std::span<std::byte> out) const;
 
-  // Point to point, blocking, not collective: both sides give the same num_bytes. Throws Error(kInternal) on a communicator of one rank.
+  // Blocking point-to-point messages; not collective. Both sides must give the same num_bytes. Throws Error(kInternal)
+  // on a communicator of one rank.
   void send(const void* data, std::size_t num_bytes, int destination, int tag) const;
   void receive(void* data, std::size_t num_bytes, int source, int tag) const;
-  // The same below 2 GiB, sleeping between looks where receive() keeps a core busy.
+  // receive() for at most 1 GiB that sleeps between polls; receive() keeps a core busy.
   void receive_asleep(void* data, std::size_t num_bytes, int source, int tag, std::chrono::microseconds pause) const;
 
   // Opaque MPI_Comm for the files inside parallel/ only.

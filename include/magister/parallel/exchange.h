@@ -1,4 +1,4 @@
-// Messages that are under way at once, between two ranks both ways.
+// Messages that are in flight at the same time, between pairs of ranks in both directions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +15,30 @@ namespace magister {
 struct Transfer {
   void* data = nullptr;
   std::size_t num_bytes = 0;
-  int peer = 0;        // to or from it; of a broadcast its root
-  bool sends = false;  // this rank gives the bytes; of no meaning to a broadcast
+  int peer = 0;        // the other rank; for a broadcast the root
+  bool sends = false;  // this rank sends the bytes; ignored for a broadcast
 };
 
-// Those of two ranks meet in their order. Returns when all have arrived. Collective over the ranks that are named.
+// Messages between two ranks match in the order of the list. Returns when all have arrived. Collective over the ranks
+// that are named.
 void exchange(const Communicator& world, std::span<const Transfer> transfers, int tag);
 
-// Messages that have begun and that nobody waits for: the program goes on while they are under way. Those of two ranks meet in their order, by tag.
+// Messages that are in flight while the program continues. Messages between two ranks match in order, per tag.
 class PendingExchange {
  public:
-  PendingExchange();  // nothing is under way
-  // kept: the tensors that the transfers point into. They stay until the messages are over; where this is destroyed before, for good, since
-  // MPI may still write to them. Local.
+  PendingExchange();  // no messages
+  // kept: the tensors into which the transfers point. They are held until the messages are complete. If the object is
+  // destroyed earlier, they are never freed, since MPI may still write to them. Local.
   PendingExchange(const Communicator& world, std::span<const Transfer> transfers, int tag,
                   std::vector<at::Tensor> kept);
   ~PendingExchange();
   PendingExchange(PendingExchange&& other) noexcept;
   PendingExchange& operator=(PendingExchange&& other) noexcept;
 
-  // Moves the messages on; all have arrived, or there were none. By another thread than the main one: threads_may_exchange(). Local.
+  // Makes progress on the messages. Returns true if all have arrived, or if there were none. Threads other than the
+  // main one need threads_may_exchange(). Local.
   bool done();
-  // Until then. Local.
+  // Waits until all messages have arrived. Local.
   void wait();
 
  private:
@@ -44,10 +46,10 @@ class PendingExchange {
   std::unique_ptr<State> state_;
 };
 
-// Any thread may (MPI_THREAD_MULTIPLE). Local.
+// Returns whether any thread may communicate (MPI_THREAD_MULTIPLE). Local.
 bool threads_may_exchange();
 
-// The same lengths and roots on every rank. Collective over world.
+// Broadcasts several buffers at once. Lengths and roots must be equal on all ranks. Collective over world.
 void broadcast_all(const Communicator& world, std::span<const Transfer> transfers);
 
 }  // namespace magister

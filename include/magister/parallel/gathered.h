@@ -1,4 +1,4 @@
-// Numbers of all ranks in the order of the ranks, on every rank, however many each has.
+// Gathers lists of different lengths from all ranks.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace magister {
 
-// Collective over world.
+// Returns the elements of all ranks in rank order, on every rank. Collective over world.
 template <typename T>
 std::vector<T> gathered(const Communicator& world, const std::vector<T>& own) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -1,7 +1,7 @@
-// GroupShares: which size of group computes a unit, as a function of the unit's number and of the experiment alone (decision 042). The last bits
-// of a row depend on its group's size, so any number of groups of each size writes the same bytes. Sizes alternate as evenly as their
-// shares allow: every round of sum(shares) units has each size's share, in the order of smooth weighted round robin (as in nginx's
-// ngx_http_upstream_round_robin.c).
+// GroupShares: the group size that computes a unit, as a function of the unit's number and of the experiment alone
+// (decision 042). The last bits of a row depend on the size of its group, so the bytes do not depend on the number of
+// groups of each size. Sizes alternate as evenly as their shares allow: every round of sum(shares) units gives each
+// size its share, in the order of smooth weighted round robin (as in nginx's ngx_http_upstream_round_robin.c).
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,33 @@ class GroupShares {
   static constexpr int kMostShare = 4096;
 
   struct Part {
-    int size = 1;   // devices of a group
-    int share = 1;  // of a round's units
+    int size = 1;   // devices per group
+    int share = 1;  // units per round
     bool operator==(const Part&) const = default;
   };
 
   // One size for all units.
   explicit GroupShares(int size = 1) : GroupShares(std::vector<Part>{{size, 1}}) {}
-  // Sizes that differ, in any order, with shares of 1 to kMostShare; 1 to kMostSizes of them. Kept largest first, shares divided by what divides all.
+  // Different sizes in any order, 1 to kMostSizes of them, with shares of 1 to kMostShare. They are sorted with the
+  // largest size first, and the shares are divided by their greatest common divisor.
   explicit GroupShares(std::vector<Part> parts);
 
   bool mixed() const { return parts_.size() > 1; }
   const std::vector<Part>& parts() const { return parts_; }
-  // Place of a size in parts(); the size is one of them.
+  // Index of a size in parts(); the size must be one of them.
   std::size_t part_of(int size) const;
   int size_of(std::uint64_t unit) const { return parts_[rounds_[unit % rounds_.size()]].size; }
-  // Of these units those that groups of a size compute.
+  // The subset of these units that groups of this size compute.
   UnitSet units_of(int size, const UnitSet& units) const;
-  // Units 0 to num_units - 1 by place in parts().
+  // Counts of the units 0 to num_units - 1 by index in parts().
   std::vector<std::uint64_t> units_by_part(std::uint64_t num_units) const;
-  // "4, 2" and "3, 1".
+  // Lists for messages, such as "4, 2" and "3, 1".
   std::string sizes() const;
   std::string shares() const;
 
  private:
   std::vector<Part> parts_;
-  std::vector<std::uint8_t> rounds_;  // places in parts_, of each unit of a round
+  std::vector<std::uint8_t> rounds_;  // index in parts_ for each unit of a round
 };
 
 }  // namespace magister

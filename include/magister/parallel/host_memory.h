@@ -1,5 +1,6 @@
-// The host's memory as this process may use it: what the kernel has, or less where a cgroup (container, Slurm job or step) or Slurm's own
-// accounting limits it. Ranks of one host share it. Source: cgroups(7), the kernel's documents of memory cgroups, sbatch(1).
+// Host memory that this process may use: the kernel's total, or less if a cgroup (container, Slurm job or step) or
+// Slurm's own accounting limits it. All ranks of a host share it. Source: cgroups(7), the kernel's documents on memory
+// cgroups, sbatch(1).
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,16 @@ namespace magister {
 
 struct HostMemory {
   std::uint64_t total_bytes = 0;
-  std::uint64_t free_bytes = 0;  // what can still be had: file pages that the kernel would give up count as free
-  std::string limited_by;  // the cgroup's folder or Slurm's variable that sets the total; empty: the machine itself
+  std::uint64_t free_bytes = 0;  // available memory; file pages that the kernel can reclaim count as free
+  std::string limited_by;  // folder of the cgroup, or the Slurm option, that sets the total; empty: the machine itself
 };
 
-// meminfo: text of /proc/meminfo. cgroup_lines: text of /proc/self/cgroup; mount: where the hierarchies are mounted (/sys/fs/cgroup). Every
-// group from this process's up to the root counts, and any file may be absent. slurm_bytes: SLURM_MEM_PER_NODE, 0: none.
+// meminfo: text of /proc/meminfo. cgroup_lines: text of /proc/self/cgroup. mount: where the hierarchies are mounted
+// (/sys/fs/cgroup). Every group from that of this process up to the root counts; any file may be absent. slurm_bytes:
+// limit of the Slurm job per node; 0: none.
 HostMemory read_host_memory(const std::string& meminfo, const std::string& cgroup_lines, const std::string& mount,
                             std::uint64_t slurm_bytes);
-// Of this process, from those files. Local.
+// Reads those files for this process. Local.
 HostMemory host_memory();
 
 }  // namespace magister

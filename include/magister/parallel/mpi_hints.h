@@ -1,5 +1,5 @@
-// MpiHints: MPI_Info for a library that takes MPI's own objects, as HDF5's MPI driver does. What it is given is named here,
-// who reads it knows MPI's types from that library's header.
+// MpiHints: MPI_Info for a library that takes MPI objects, as HDF5's MPI driver does. MPI types are passed as void
+// pointers; the caller knows them from that library's header.
 #pragma once
 
 #include <memory>
@@ -11,16 +11,16 @@ namespace magister {
 
 class MpiHints {
  public:
-  // Names and values as MPI-IO knows them ("striping_factor", "8"); names that an MPI does not know are its to ignore.
+  // Names and values as MPI-IO defines them ("striping_factor", "8"). An MPI ignores names that it does not know.
   explicit MpiHints(const std::vector<std::pair<std::string, std::string>>& hints);
   ~MpiHints();
   MpiHints(const MpiHints&) = delete;
   MpiHints& operator=(const MpiHints&) = delete;
 
-  const void* info() const;  // an MPI_Info
-  // An MPI_Comm with this process alone: a file opened with it is written without waiting for anybody.
+  const void* info() const;  // points to an MPI_Info
+  // Points to an MPI_Comm with only this process: a file opened with it is written without waiting for other ranks.
   static const void* this_process();
-  // The longest name and value that MPI_Info takes, in bytes.
+  // Maximum length of names and values of MPI_Info, in bytes.
   static std::size_t max_name_bytes();
   static std::size_t max_value_bytes();
 

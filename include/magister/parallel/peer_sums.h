@@ -1,8 +1,9 @@
-// PeerSums: sums over the shards of a group as kernels of their devices (src/parallel/gpu/peer_sum_kernel.h), which a CUDA graph may hold. f32, added in
-// shard order: the bits of a CPU group, on every shard, whatever the number of rows. They need devices of one host that reach each other's
-// memory: shards that are threads of a process by its own addresses, those of other ranks by CUDA's handles between processes. On a host queue
-// they work between the threads of a process. A shard that leaves (its thread failed) releases those of its process that wait for it in a kernel;
-// other ranks end with the job. Not run on GPUs yet.
+// PeerSums: sums over the shards of a group by kernels of their devices (src/parallel/gpu/peer_sum_kernel.h), which a
+// CUDA graph can contain. f32, added in shard order: the bits equal those of a CPU group on every shard, whatever the
+// number of rows. The devices must be on one host and must be able to access each other's memory: by address between
+// shards of one process, by CUDA IPC handles between ranks. On a host queue the sums work between the threads of a
+// process. A shard that leaves (its thread failed) releases those shards of its process that wait for it in a kernel;
+// other ranks end with the job. Not yet run on GPUs.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +17,27 @@ class ProcessGroup;
 
 class PeerSums {
  public:
-  // Tries them on numbers whose sum is known. nullptr, on every shard, where they do not work or MAGISTER_PEER_SUMS=0; shard 0 logs why.
-  // Collective over the group.
+  // Creates the sums and tests them on numbers whose sum is known. Returns nullptr on every shard if they do not work
+  // or if MAGISTER_PEER_SUMS=0; shard 0 logs the reason. Collective over the group.
   static std::shared_ptr<PeerSums> make(ProcessGroup& group, const gpu::Queue& queue);
-  // Of a shard's device, for plans; 0: a group of so many has none.
+  // Memory per device, for plans; 0: a group of this size has no such sums.
   static std::uint64_t memory_bytes(int shards);
-  // What is queued and still waits is given up. Local.
+  // Gives up queued sums that still wait. Local.
   ~PeerSums();
   PeerSums(const PeerSums&) = delete;
   PeerSums& operator=(const PeerSums&) = delete;
 
-  // Whether a sum of so many numbers goes this way; beyond, every shard's numbers to every other are too much for the wires.
+  // Returns whether a sum of `count` numbers is made this way. For more numbers, sending every shard's numbers to every
+  // other shard costs too much bandwidth.
   bool takes(std::int64_t count) const;
-  // numbers: on the queue's device, 16-byte aligned, [count]; becomes the sum, or NaN where a shard did not come. Queued when it returns, on a host
-  // queue done, and then it throws ShardAbandoned instead. The same sums in the same order on every shard.
+  // numbers: [count] on the queue's device, 16-byte aligned; replaced by the sum, or by NaN if a shard is missing. On a
+  // GPU the sum is queued on return. On a host queue it is done, and a missing shard throws ShardAbandoned. All shards
+  // must make the same sums in the same order.
   void queue_sum(float* numbers, std::int64_t count, const gpu::Queue& queue) const;
-  // Throws ShardAbandoned where a sum was given up, as far as the device has come. Local.
+  // Throws ShardAbandoned if a sum was given up, as far as the device has computed. Local.
   void check() const;
-  // Lets go of the other ranks' memory, when all that was queued is done. When all shards have come back from it, own memory may be freed: free().
+  // close() waits for queued sums and releases the memory of other ranks. After all shards have called it, free()
+  // allows this shard's memory to be freed.
   void close();
   void free();
 

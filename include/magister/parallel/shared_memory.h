@@ -1,6 +1,6 @@
-// Memory that the ranks of a host have in common: what each would else hold a copy of, and send to the others. A file without a name or a
-// place on a disk (memfd), which is gone when the last rank has ended, whatever it died of; /dev/shm, small in containers, is not used.
-// Source: memfd_create(2), proc(5).
+// Memory that the ranks of a host share, instead of a copy in each rank. It is a memfd, a file without a name or disk
+// space, which the kernel frees when the last rank has ended, however it ended. /dev/shm is not used, because it is
+// small in containers. Source: memfd_create(2), proc(5).
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace magister {
 
 class SharedMemory {
  public:
-  // Zeros, which take memory when they are first touched. Nothing, on every rank, where one of them cannot see the others' memory: another host,
-  // or a container with processes of its own. num_bytes > 0, the same on all. Collective over ranks.
+  // The memory is zeroed and is allocated at first touch. Returns nullptr on every rank if one of them cannot access
+  // the memory of the first: another host, or a container with its own process ids. num_bytes > 0, the same on all
+  // ranks. Collective over ranks.
   static std::shared_ptr<SharedMemory> make(const Communicator& ranks, std::size_t num_bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

@@ -1,4 +1,4 @@
-// A few threads that live as long as one call: the shards of a rank.
+// Threads that exist during one call: one per shard of a rank.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace magister {
 
-// body(0) on this thread, body(1) .. body(count - 1) on threads of their own, until all have returned. Then the error that says most is
-// thrown: the first one that is no ShardAbandoned, else the first. Where a thread cannot be started no body runs; throws what
-// std::thread throws.
+// Runs body(0) on this thread and body(1) .. body(count - 1) on threads of their own, until all have returned. Then
+// throws the most useful error: the first one that is not ShardAbandoned, otherwise the first. If a thread cannot be
+// started, no body runs and the exception of std::thread is thrown.
 void run_side_by_side(std::size_t count, const std::function<void(std::size_t index)>& body);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// Gives tasks to teams of GPU groups as groups become free: an experiment's tasks that do not need each other run beside each other, and no rank
-// waits for ranks that work at another task.
+// Gives tasks to teams of GPU groups when groups become free: tasks of an experiment that do not need each other run at
+// the same time, and no rank waits for ranks that compute another task.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace magister {
 
 class TaskDispatcher {
  public:
-  // A group has nothing to do. Of the first group of a team also what became of the team's task.
+  // A report that a group is free. The first group of a team also reports its finished task and the outcome.
   struct Report {
     int group = 0;
     std::optional<std::size_t> task;
@@ -24,17 +24,17 @@ class TaskDispatcher {
   };
   struct Start {
     std::size_t task = 0;
-    std::vector<int> groups;  // ascending, all of them free
+    std::vector<int> groups;  // ascending; all of them must be free
   };
   struct Decision {
     std::vector<Start> starts;
-    bool over = false;  // nothing will begin any more: groups that are free, or report from now on, leave
+    bool over = false;  // no further task will begin: free groups, and groups that report later, leave
   };
-  // On rank 0 alone, on a thread of its own: once for each report, and without one every 20 ms.
+  // Called on rank 0 on a thread of its own: for each report, and about every 15 ms without one.
   using Decide = std::function<Decision(const std::optional<Report>&)>;
 
-  // The world's ranks in groups of ranks_a_group; a remainder that fills none goes with the last. Needs MPI_THREAD_MULTIPLE. world is kept
-  // by reference. Collective over the world.
+  // Divides the world's ranks into groups of ranks_a_group; the last group also takes the remaining ranks. Needs
+  // MPI_THREAD_MULTIPLE. Keeps a reference to world. Collective over the world.
   TaskDispatcher(const Communicator& world, int ranks_a_group, Decide decide);
   ~TaskDispatcher();  // local
   TaskDispatcher(const TaskDispatcher&) = delete;
@@ -42,10 +42,10 @@ class TaskDispatcher {
 
   struct Team {
     std::size_t task = 0;
-    Communicator ranks;  // by world rank
+    Communicator ranks;  // in order of world rank
   };
-  // Waits, sleeping, until this group is part of a team; nothing: all is over. outcome: of the team before, whose task has ended.
-  // Collective over the group; then over the team.
+  // Sleeps until this group is part of a team; std::nullopt: no task will begin any more. outcome: that of the previous
+  // team, whose task has ended. Collective over the group; then over the team.
   std::optional<Team> next(const std::optional<Team>& ended = {}, std::uint64_t outcome = 0);
 
   static int num_groups(int num_ranks, int ranks_a_group);

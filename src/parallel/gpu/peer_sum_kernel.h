@@ -1,8 +1,10 @@
-// The sum over the shards of a group as one kernel: every shard writes its numbers into the memory of all others, waits until theirs have come,
-// and adds them in shard order, so that the bits are the same on all of them and those of a CPU group. One way over the wires, for the small sums
-// of decoding. Source: PTX ISA, "Memory Consistency Model" (release and acquire at system scope).
-// Legend: a turn is the number of a block's sum; the halves of the memory are used in turn: who writes into one has the flags of the turn before,
-// which a peer sets when it has read what stood there.
+// The sum over the shards of a group in one kernel: every shard writes its numbers into the memory of all others, waits
+// until theirs have arrived, and adds them in shard order, so the bits are the same on all shards and equal those of a
+// CPU group. The data cross the links once; this is for the small sums of decoding.
+// A "turn" is the number of a block's sum, counted from 1. The two halves of the memory alternate between turns. A
+// shard may write into a half again because it has seen the peer's flag of the turn before, which the peer sets after
+// it has read that half.
+// Source: PTX ISA, "Memory Consistency Model" (release and acquire at system scope).
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -10,12 +12,12 @@
 namespace magister::gpu {
 
 constexpr int kMostPeers = 8;            // the GPUs of a host
-constexpr int kPeerBlocks = 256;         // all of them run at once on any GPU, for they wait for those of the others
-constexpr int kPeerBlockNumbers = 1024;  // 16 bytes a thread
-constexpr std::int64_t kPeerSumNumbers = std::int64_t{kPeerBlocks} * kPeerBlockNumbers;  // of a launch: 1 MiB
+constexpr int kPeerBlocks = 256;         // all resident on 43 multiprocessors or more: blocks wait for other GPUs
+constexpr int kPeerBlockNumbers = 1024;  // 16 bytes per thread
+constexpr std::int64_t kPeerSumNumbers = std::int64_t{kPeerBlocks} * kPeerBlockNumbers;  // per launch: 1 MiB
 
-// What stands in the memory of a shard: f32 [2 halves, blocks, shards, numbers of a block], which its peers fill; then u32: their flags
-// [shards, blocks], the turns of its own blocks [blocks], and whether it gave up.
+// Memory of a shard: f32 [2 halves, blocks, shards, numbers of a block], which its peers write; then u32: the flags of
+// the peers [shards, blocks], the turns of its own blocks [blocks], and whether it gave up.
 struct PeerMemoryLayout {
   int shards;
   MAGISTER_DEVICE std::int64_t numbers(std::int64_t half, std::int64_t block, int shard) const {
@@ -26,21 +28,21 @@ struct PeerMemoryLayout {
   }
   MAGISTER_DEVICE std::int64_t turn(std::int64_t block) const { return flag(shards, block); }
   MAGISTER_DEVICE std::int64_t gave_up() const { return turn(kPeerBlocks); }
-  MAGISTER_DEVICE std::int64_t words() const { return gave_up() + 4; }  // of 4 bytes, in all
+  MAGISTER_DEVICE std::int64_t words() const { return gave_up() + 4; }  // in all, of 4 bytes each
 };
 
-// On the host, in memory that the devices of a process see.
+// Flags in host memory that the devices of this process access.
 struct PeerFlags {
-  std::uint32_t has_left[kMostPeers];  // of each shard of this process: nothing more comes from it
-  std::uint32_t gave_up[kMostPeers];   // it waited in vain, and its numbers are none
+  std::uint32_t has_left[kMostPeers];  // by shard of this process: it sends nothing more
+  std::uint32_t gave_up[kMostPeers];   // by shard: it waited in vain, so its numbers are invalid
 };
 
 struct PeerSum {
   static constexpr const char* kName = "peer_sum";
   static constexpr int kMaxThreads = 256;
-  float* numbers;  // 16-byte aligned; becomes the sum, or NaN where a peer does not come
+  float* numbers;  // 16-byte aligned; becomes the sum, or NaN if a peer is missing
   std::int64_t count;
-  float* memory[kMostPeers];  // of each shard, by its number
+  float* memory[kMostPeers];  // by shard
   PeerFlags* flags;
   std::uint64_t patience;  // nanoseconds
   PeerMemoryLayout layout;
@@ -59,7 +61,7 @@ struct PeerSum {
     if (t.thread() == 0) *turn = {*own_turn + 1, t.load_acquire(word(own, layout.gave_up()))};
     t.sync();
     const std::int64_t first = t.block_x() * kPeerBlockNumbers + 4 * t.thread();
-    if (turn->gave_up != 0) return store(first, nothing());  // before this sum: the others get no more of it
+    if (turn->gave_up != 0) return store(first, nothing());  // given up before; the others get no numbers
     const std::int64_t half = turn->number % 2;
     const Words4 mine = load(first);
     MAGISTER_UNROLL
@@ -89,7 +91,8 @@ struct PeerSum {
   MAGISTER_DEVICE bool is_peer(Thread& t) const {
     return t.thread() < layout.shards && t.thread() != own;
   }
-  // An array of arguments that is indexed by a register's value would have to stand in a thread's own memory.
+  // Selects by comparisons: indexing an array of arguments with a register would copy the array to the thread's local
+  // memory.
   MAGISTER_DEVICE float* memory_of(int shard) const {
     float* found = memory[0];
     MAGISTER_UNROLL
@@ -101,10 +104,10 @@ struct PeerSum {
   }
   MAGISTER_DEVICE static Words4 nothing() { return {{0x7fc00000u, 0x7fc00000u, 0x7fc00000u, 0x7fc00000u}}; }  // NaN
 
-  // Whether the peer's numbers have come. A peer may be a turn ahead; numbers of turns begin again after 2^32.
+  // Returns whether the peer's numbers have arrived. A peer may be one turn ahead; turn numbers wrap after 2^32.
   template <typename Thread>
   MAGISTER_DEVICE bool wait_for(Thread& t, int peer, std::uint32_t turn) const {
-    constexpr int kLooks = 64;  // between two of the host's flags, which are far away
+    constexpr int kLooks = 64;  // polls between two reads of the host's flags, which are slow
     const std::uint32_t* flag = word(own, layout.flag(peer, t.block_x()));
     const std::uint64_t begin = t.nanoseconds();
     for (int looks = 1;; ++looks) {
@@ -112,7 +115,7 @@ struct PeerSum {
       if (looks % kLooks == 0) {
         const bool left = t.load_acquire(&flags->has_left[peer]) != 0 || t.load_acquire(&flags->has_left[own]) != 0;
         if (left || t.nanoseconds() - begin > patience)
-          return has_come(t, flag, turn);  // its last may have come meanwhile
+          return has_come(t, flag, turn);  // the last numbers may have arrived meanwhile
       }
       t.pause();
     }
@@ -131,7 +134,7 @@ struct PeerSum {
           shard == own ? mine : t.load_16_now(received + layout.numbers(half, t.block_x(), shard) + 4 * t.thread());
       MAGISTER_UNROLL
       for (int i = 0; i < 4; ++i) {
-        sum.word[i] = shard == 0 ? theirs.word[i]  // not 0 + x: that would turn -0 into 0
+        sum.word[i] = shard == 0 ? theirs.word[i]  // not 0 + x, which would turn -0 into 0
                                  : float_as_bits(bits_as_float(sum.word[i]) + bits_as_float(theirs.word[i]));
       }
     }
