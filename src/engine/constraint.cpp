@@ -1,5 +1,6 @@
-// xgrammar behind our types. It is built to hand us its warnings (XGRAMMAR_LOG_CUSTOMIZE): a part of a schema that it
-// would ignore is an error here, since texts that do not match what was asked for would come out silently.
+// Constraints by xgrammar. The library is built to pass its warnings to this file (XGRAMMAR_LOG_CUSTOMIZE). A part of a
+// schema that it would ignore is an error here: otherwise texts that do not match the schema would be written without
+// notice.
 #include "magister/engine/constraint.h"
 
 #include <xgrammar/xgrammar.h>
@@ -19,7 +20,7 @@ namespace {
 struct Compilation {
   std::vector<std::string> warnings;
   bool counts_texts = false;
-  std::vector<magister::TextBounds> bounds;  // of counted texts, each once
+  std::vector<magister::TextBounds> bounds;  // of counted strings, each pair once
 };
 // Set while this thread compiles. The library compiles on the calling thread (max_threads = 1).
 thread_local Compilation* compilation = nullptr;
@@ -28,8 +29,8 @@ thread_local Compilation* compilation = nullptr;
 
 namespace xgrammar {
 
-// All of these are asked for by the library, the last two since scripts/setup.sh has changed it. Level 2 is a warning; what is below is for its
-// makers.
+// The library calls all of these functions; scripts/setup.sh patches it to call the last two. Level 2 is a warning;
+// lower levels are for its developers.
 void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
   if (level >= 2 && compilation != nullptr) compilation->warnings.push_back(message);
 }
@@ -55,8 +56,8 @@ namespace {
 
 using Kind = ConstraintRule::Kind;
 
-// "root ::= "a" | "b"". Control characters are escaped with a fixed number of digits: of \x the library takes every hexadecimal digit that
-// follows, those of the text too. All else that is not ASCII stays as UTF-8.
+// Writes "root ::= "a" | "b"". Control characters are escaped with a fixed number of digits: after \x the library would
+// also read the hexadecimal digits of the text that follows. All other characters stay as UTF-8.
 std::string grammar_of_choices(const std::vector<std::string>& choices) {
   std::string grammar = "root ::= ";
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -90,8 +91,8 @@ xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
   return xgrammar::Grammar::FromEBNF(rule.text);
 }
 
-// UTF-8's narrow places: after these first bytes not every continuation byte may follow (surrogates, overlong forms, beyond
-// U+10FFFF; RFC 3629). The library's character classes let some of them through.
+// First bytes of UTF-8 after which not every continuation byte may follow (surrogates, overlong forms, beyond U+10FFFF;
+// RFC 3629). The library's character classes allow some invalid sequences.
 struct NarrowLead {
   unsigned char lead, least, most;
 };
@@ -113,7 +114,8 @@ bool may_follow(int lead, char c) {
   return byte >= narrow.least && byte <= narrow.most;
 }
 
-// Whether the bytes stand in no text at all: they are no UTF-8, or hold NUL, which text columns pad with.
+// Returns whether no text can contain the bytes: they are not UTF-8, or contain NUL, with which text columns are
+// padded.
 bool is_in_no_text(const std::string& bytes) {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto byte = static_cast<unsigned char>(bytes[i]);
@@ -123,7 +125,7 @@ bool is_in_no_text(const std::string& bytes) {
   return false;
 }
 
-// The library's messages may show whole schemas over many lines.
+// The library's messages may contain whole schemas over many lines.
 std::string one_line(std::string words) {
   while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
   return printable(words, 400);
@@ -134,13 +136,13 @@ std::string one_line(std::string words) {
 struct Constraint::Compiled {
   xgrammar::CompiledGrammar grammar;
   std::int64_t vocab_size;
-  std::vector<std::int16_t> lead{};  // of token i: the narrow lead that it ends with, as an index, or kNoLead
+  std::vector<std::int16_t> lead{};  // per token: the index of the narrow lead byte that it ends with, or kNoLead
   std::array<std::vector<std::uint64_t>, kNarrowLeads.size()>
-      barred{};  // tokens that may not follow each of them, as bits
-  // JSON: the tokens' bytes, and those that may not follow in each state of an escape; else empty.
+      barred{};  // for each lead, the tokens that may not follow it, as bits
+  // JSON: the tokens' bytes, and the tokens that may not follow in each state of an escape; empty for other kinds.
   std::vector<std::string> tokens{};
   std::array<std::vector<std::uint64_t>, kNumEscapes> barred_escapes{};
-  // Where texts are counted: the bounds that there are.
+  // Set if string lengths are counted: all bounds of the schema.
   std::vector<TextBounds> bounds{};
   std::optional<CountedTokens> counted{};
 
@@ -171,11 +173,11 @@ struct ConstraintState::Matcher {
   xgrammar::GrammarMatcher state;
   std::vector<int> ends;
   std::vector<std::uint64_t> words;
-  std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
-  int lead = kNoLead;       // that the text ends with
-  TextPlace place;          // where texts are counted; else its escape alone means something
+  std::int64_t half_words;  // the library has 32-bit words; on little-endian machines two of them are one of ours
+  int lead = kNoLead;       // index of the narrow lead byte with which the text ends
+  TextPlace place;          // position in the JSON text, if strings are counted; otherwise only its escape is used
 
-  // What may not follow, whatever the grammar says.
+  // Tokens that may not follow, whatever the grammar allows.
   std::vector<const std::vector<std::uint64_t>*> barred() const {
     std::vector<const std::vector<std::uint64_t>*> all;
     if (lead != kNoLead) all.push_back(&compiled.barred[static_cast<std::size_t>(lead)]);
@@ -183,7 +185,7 @@ struct ConstraintState::Matcher {
     return all;
   }
 
-  // Of the text that the grammar has just begun.
+  // Bounds of the string that the grammar has just begun.
   TextBounds bounds_here() {
     for (const TextBounds& bounds : compiled.bounds) {
       if (!state.AcceptString(bounds_mark(bounds))) continue;
@@ -199,7 +201,8 @@ struct ConstraintState::Matcher {
     return bounds;
   }
 
-  // A token of counted texts, in pieces that end where a text begins: only there the grammar can be asked for its bounds.
+  // Accepts a token in pieces that end where a string begins, because only there the grammar can be asked for the
+  // bounds.
   bool accept_counted(const std::string& bytes) {
     int pieces = 0;
     std::size_t taken = 0;
@@ -239,7 +242,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
                    "{}: the end token {} stands outside the vocabulary of {} (no "
                    "text could end); name another with stop_tokens",
                    rule.name, end, vocab_size);
-    // The library takes only tokens that it was given for end tokens, and padding is none.
+    // The library takes only tokens of its vocabulary as end tokens, and padding is not part of it.
     tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
   }
   Compiled compiled{.grammar = xgrammar::CompiledGrammar(xgrammar::NullObj()), .vocab_size = vocab_size};
@@ -263,7 +266,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
   try {
     const xgrammar::TokenizerInfo info(tokens, xgrammar::VocabType::RAW, static_cast<int>(vocab_size),
                                        std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
-    // One thread: many ranks share a machine, and 49,152 tokens take milliseconds.
+    // One thread, because many ranks share a machine, and 49,152 tokens take milliseconds.
     xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
     compiled.grammar = compiler.CompileGrammar(grammar_of(rule));
   } catch (const std::exception& error) {

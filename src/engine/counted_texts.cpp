@@ -18,14 +18,14 @@ void drop_bit(std::vector<std::uint64_t>& bits, std::size_t i) { bits[i / 64] &=
 constexpr std::string_view kPlainCharacter = R"([^\0-\x1f\"\\])",
                            kEscape = R"(escape ::= [\"\\bfnrt] | "u00" [017] [0-9a-f])";
 
-// The library makes an automaton of an expression, with a mask for each of its states, where it repeats no more than 128 times.
+// The library makes an automaton of an expression, with a mask for each state, if it repeats at most 128 times.
 std::string characters(std::int64_t least, std::int64_t most) {
   if (most == 0) return "\"\"";
   return fmt::format(R"(Regex("(?:[^\\x00-\\x1f\"\\\\]|\\\\(?:[\"\\\\bfnrt]|u00[017][0-9a-f])){{{},{}}}"))", least,
                      most);
 }
 
-// Longer texts are chunks, and a rest that is shorter than one.
+// Longer strings are chunks followed by a rest that is shorter than a chunk.
 std::string in_chunks(const TextBounds& bounds) {
   constexpr std::int64_t kChunk = 64;
   if (bounds.most >= 0 && bounds.most <= 2 * kChunk)
@@ -83,7 +83,7 @@ bool go_on(TextPlace& place, std::string_view bytes, const std::function<TextBou
       continue;
     }
     place.escape = after(kPlain, c);
-    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // behind the first byte of a character
+    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // a continuation byte
     ++place.count;
     if (!may_hold(place)) return false;
   }
@@ -120,7 +120,7 @@ void CountedTokens::bar(std::vector<std::uint64_t>& allowed, const TextPlace& pl
     const std::string_view bytes = tokens_[id];
     TextPlace copy = place;
     const bool fits = go_on(copy, bytes, [&](std::size_t n) {
-      if (n == bytes.size()) return TextBounds{};  // nothing of it yet
+      if (n == bytes.size()) return TextBounds{};  // the token ends here, so the string has no characters yet
       const std::string_view begin = bytes.substr(0, n);
       const auto found = known.find(begin);
       return found != known.end() ? found->second : known.emplace(begin, bounds_behind(begin)).first->second;

@@ -1,4 +1,5 @@
-// One pass: the scheduler says what is computed, the model runner computes it, the row sampler draws, and what has ended is handed out.
+// One pass: the scheduler chooses the tokens, the model runner computes them, the row sampler draws, and finished texts
+// are collected.
 #include "magister/engine/generator.h"
 
 #include <ATen/ATen.h>
@@ -18,7 +19,7 @@
 
 namespace magister {
 
-// A pass that is queued, and whose tokens the host has not got yet.
+// A pass that is queued, and whose tokens are not on the host yet.
 struct Generator::InFlight {
   std::vector<Sequence*> texts;  // null: ended while the pass was under way; its row is ignored
   DrawnRows drawn;
@@ -98,7 +99,7 @@ bool Generator::cancel(std::uint64_t record, std::uint64_t sample) {
 
 bool Generator::idle() const { return parts_->scheduler.idle(); }
 
-// A NaN compares with nothing, so a token would be drawn all the same, and a verdict read.
+// A check is needed, because a NaN compares with nothing: a token would be drawn or a verdict read without notice.
 void Generator::refuse_not_finite(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request;
   if (not_finite_) not_finite_(request.record, request.sample, sequence.tokens);
@@ -108,7 +109,7 @@ void Generator::refuse_not_finite(const Sequence& sequence) const {
        request.record, request.sample, sequence.tokens.size() - 1);
 }
 
-// The sequence goes on by one token, or has ended.
+// The sequence has a new token: ends the sequence, or lets it continue.
 void Generator::extend(Sequence& sequence, const SampledToken& token) {
   const GenerationRequest& request = sequence.request;
   const Decoding& decoding = *request.decoding;
@@ -131,7 +132,7 @@ void Generator::extend(Sequence& sequence, const SampledToken& token) {
   parts_->scheduler.release(sequence);
 }
 
-// Only the row after the prompt was asked for.
+// The result for a sequence that asked only for the row after the prompt.
 Generation Generator::row_of(const Sequence& sequence) const {
   Generation row;
   row.record = sequence.request.record;
@@ -145,7 +146,7 @@ void Generator::answer(Sequence& sequence, Generation row) {
   parts_->scheduler.release(sequence);
 }
 
-// A token of each sequence, or the row that was asked for.
+// Draws a token for each sequence, or returns the row that was asked for.
 void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
   std::vector<std::size_t> guided;
   for (std::size_t i = 0; i < asked.size(); ++i) {
@@ -168,7 +169,7 @@ void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
   if (!guided.empty()) write_guided(asked, rows, guided);
 }
 
-// The best tokens of each row as bias, penalty and constraint leave it are rescored, and sampling goes on among them.
+// The value model rates the best tokens of each row (after bias, penalty and constraint), and the draw is among them.
 void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& rows,
                              const std::vector<std::size_t>& which) {
   const RowSampler& sampler = parts_->sampler;
@@ -196,7 +197,7 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
       const SampledToken token = sampler.sample(sequence, rows.rows[which[j]], all[j].tokens);
       guide.keep(all[j]);
       extend(sequence, token);
-      if (sequence.pages.empty()) guide.release(sequence);  // it has ended
+      if (sequence.pages.empty()) guide.release(sequence);  // the sequence has ended
     }
     first += count;
   }
@@ -204,7 +205,7 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
   counts_.guide_seconds = guide.pass_seconds();
 }
 
-// Takes the sequences out of `asked` of which only some tokens are wanted.
+// Answers the sequences that want only some tokens, and removes them from `asked`.
 void Generator::answer_wanted(std::vector<Sequence*>& asked, std::vector<WantedRow> rows) {
   std::size_t next = 0;
   std::erase_if(asked, [&](Sequence* sequence) {
@@ -220,7 +221,7 @@ void Generator::answer_wanted(std::vector<Sequence*>& asked, std::vector<WantedR
   MAGISTER_ASSERT(next == rows.size());
 }
 
-// A scheduled pass. Nothing: all of it is done.
+// Runs a scheduled pass. std::nullopt: its tokens are already drawn.
 std::optional<Generator::InFlight> Generator::begin() {
   Scheduler& scheduler = parts_->scheduler;
   const RowSampler& sampler = parts_->sampler;
@@ -241,7 +242,7 @@ std::optional<Generator::InFlight> Generator::begin() {
   }
   counts_.passes += pass.computed.empty() ? 0 : 1;
   if (asked.empty()) return {};
-  // Joined rows are copies: those of a shared prompt stay as they are for the next text.
+  // Joined rows are copies, so the row of a shared prompt stays unchanged for the next text.
   const bool joins = logits.size() > 1 || !computed_RV.defined();
   const at::Tensor logits_RV = joins ? at::cat(logits, 0) : logits.front();
   if (parts_->schedules_ahead && sampler.draws_all_on_device(asked)) {
@@ -252,7 +253,7 @@ std::optional<Generator::InFlight> Generator::begin() {
   return {};
 }
 
-// The next pass behind one whose tokens are not known yet; nothing where it must wait for them.
+// Queues the next pass before the tokens of `now` are known; std::nullopt if it must wait for them.
 std::optional<Generator::InFlight> Generator::begin_ahead(const InFlight& now) {
   std::vector<Sequence*> drawing;
   std::copy_if(now.texts.begin(), now.texts.end(), std::back_inserter(drawing),
@@ -272,7 +273,7 @@ std::optional<Generator::InFlight> Generator::begin_ahead(const InFlight& now) {
     }
     ids_R = ids_R.index_select(0, upload(at::tensor(rows, at::kLong), ids_R.device()));
   }
-  // A rule of the model may begin to say something with the token behind the one that is not known.
+  // A rule of the model may begin to apply with the token after the unknown one.
   const bool draws = parts_->sampler.draws_all_on_device(texts, 1);
   const at::Tensor logits_RV = draws ? parts_->runner.run_ahead(texts, ids_R) : at::Tensor();
   if (!logits_RV.defined()) {
@@ -283,7 +284,7 @@ std::optional<Generator::InFlight> Generator::begin_ahead(const InFlight& now) {
   return InFlight{std::move(texts), std::move(drawn), true};
 }
 
-// Waits for the tokens. Sequences that end with them are cleared from the pass that is already queued.
+// Waits for the tokens. Sequences that end with them are removed from the pass that is already queued.
 void Generator::finish(const InFlight& now) {
   write(now.texts, Rows{parts_->sampler.finish_drawing(now.drawn)});
   if (!parts_->ahead) return;
@@ -292,7 +293,7 @@ void Generator::finish(const InFlight& now) {
   }
 }
 
-// The device computes the next pass while the host reads what this one has drawn.
+// The device computes the next pass while the host processes the tokens of this one.
 void Generator::step() {
   Scheduler& scheduler = parts_->scheduler;
   if (scheduler.idle()) return;

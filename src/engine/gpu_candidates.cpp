@@ -1,4 +1,5 @@
-// The teacher's kernel finds the best tokens, the judge's reads them and sums the row.
+// The kernel of LogitReducer finds the best tokens; the kernel for judges (wanted_kernel.h) reads their logits and sums
+// the row.
 #include "engine/gpu_candidates.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +21,8 @@ const std::int64_t kMostGpuCandidates = gpu::ReduceLogits::kMostKept;
 
 namespace {
 
-// Bias and penalty as LogitsChain makes them, number for number, on the rows where they are: no second copy of these is needed.
+// Applies bias and penalty to the rows in place, with the same numbers as LogitsChain, so that no second copy of the
+// rows is needed.
 class ChangedRows {
  public:
   ChangedRows(const at::Tensor& logits_RV, const std::vector<RowHistory>& histories, const SamplingParams& params)
@@ -64,11 +66,11 @@ class ChangedRows {
   }
 
   mutable at::Tensor flat_;
-  at::Tensor places_N, before_N;  // a place that both change stands there twice, with one number
+  at::Tensor places_N, before_N;  // a place that both change is listed twice, with the same number
 };
 
-// What may not come next becomes the lowest finite logit, which adds nothing to a row's sum. One byte a token is made of the bits, for some rows
-// at a time.
+// Replaces the logits of tokens that may not come next by the lowest finite number, which adds nothing to a row's sum.
+// The bits are expanded to one byte per token, for some rows at a time.
 void exclude(const at::Tensor& logits_RV, const std::vector<RowHistory>& histories) {
   constexpr std::int64_t kRows = 64;
   const std::int64_t R = logits_RV.size(0), V = logits_RV.size(1), words = (V + 63) / 64;
@@ -78,7 +80,7 @@ void exclude(const at::Tensor& logits_RV, const std::vector<RowHistory>& histori
     MAGISTER_ASSERT(static_cast<std::int64_t>(allowed.size()) >= words);
     std::memcpy(bits_RW.data_ptr<std::int64_t>() + r * words, allowed.data(), static_cast<std::size_t>(words) * 8);
   }
-  const at::Tensor bytes_RB = upload(bits_RW.view(at::kByte), logits_RV.device());  // bit i of byte b: token 8 b + i
+  const at::Tensor bytes_RB = upload(bits_RW.view(at::kByte), logits_RV.device());  // bit i of byte b is token 8 b + i
   const at::Tensor places = upload(at::tensor({1, 2, 4, 8, 16, 32, 64, 128}, at::kByte), logits_RV.device());
   for (std::int64_t first = 0; first < R; first += kRows) {
     const std::int64_t count = std::min(kRows, R - first);
@@ -88,7 +90,7 @@ void exclude(const at::Tensor& logits_RV, const std::vector<RowHistory>& histori
   }
 }
 
-// [R, 4 + kept] i64: as ReduceLogits writes them.
+// The `kept` best tokens of each row: [R, kept] i64, {logit, id} as ReduceLogits writes them.
 at::Tensor best_of(const at::Tensor& logits_RV, std::int64_t kept, const gpu::Queue& queue) {
   const std::int64_t R = logits_RV.size(0), W = gpu::ReduceLogits::kNumbers + kept;
   const at::Tensor no_targets = at::full({R}, -1, logits_RV.options().dtype(at::kInt));
@@ -104,7 +106,7 @@ at::Tensor best_of(const at::Tensor& logits_RV, std::int64_t kept, const gpu::Qu
   return shares_RW.narrow(1, gpu::ReduceLogits::kNumbers, kept);
 }
 
-// [R, 2 + C] f64: maximum and sum of each row, and the logits of these tokens.
+// [R, 2 + C] f64: maximum and sum of each row, then the logits of these tokens.
 at::Tensor look_at(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const gpu::Queue& queue) {
   const std::int64_t R = ids_RC.size(0), C = ids_RC.size(1);
   const auto options = logits_RV.options();
@@ -121,7 +123,7 @@ at::Tensor look_at(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const 
   return at::cat({sums_R2, found_RC}, 1);
 }
 
-// [R, 2 + C] of the rows before they were changed, whose sums were taken then where something was excluded.
+// [R, 2 + C] for the original rows. sums_R2: their sums from before the exclusion, if tokens were excluded.
 at::Tensor look_at_model(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const at::Tensor& sums_R2,
                          const gpu::Queue& queue) {
   const at::Tensor found = look_at(logits_RV, ids_RC, queue);
@@ -155,7 +157,7 @@ std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV, cons
   const at::Tensor top_RK = model_top_RK.defined()     ? model_top_RK
                             : changed.any() && top > 0 ? best_of(logits_RV, top, queue)
                                                        : best_RK.narrow(1, 0, top);
-  // One copy of whole numbers.
+  // One copy of integers.
   const at::Tensor on_host =
       at::cat({best_RK.narrow(1, 0, count), top_RK, as_changed.view(at::kLong), as_model.view(at::kLong)}, 1).cpu();
   std::vector<CandidateRow> rows(static_cast<std::size_t>(R));
@@ -169,7 +171,7 @@ std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV, cons
     row.logsumexp = number(there) + std::log(number(there + 1));
     row.model_logsumexp = number(own) + std::log(number(own + 1));
     for (std::int64_t i = 0; i < count; ++i) {
-      if (id_of(best[i]) < 0) break;  // a row of fewer numbers: what is no number is nobody's candidate
+      if (id_of(best[i]) < 0) break;  // the row has fewer finite logits; NaN is never a candidate
       const auto id = static_cast<std::size_t>(id_of(best[i]));
       if (!allowed.empty() && (allowed[id / 64] >> (id % 64) & 1) == 0) break;
       row.ids.push_back(id_of(best[i]));

@@ -1,4 +1,4 @@
-// A guided row's candidates, found where the logits are: of a whole row only they and its log-sum-exp leave the GPU.
+// Finds the candidates of guided rows on the GPU: only the candidates and the row's log-sum-exp are copied to the host.
 // Legend: R rows, V vocabulary, C candidates.
 #pragma once
 
@@ -13,18 +13,20 @@
 
 namespace magister {
 
-// Candidates, or kept tokens, of a row at most; for more of them it comes to the host.
+// The largest number of candidates or kept tokens per row on the device; rows with more of them are copied to the host.
 extern const std::int64_t kMostGpuCandidates;
 
-// Of a row: prompt and text, for the penalty, and the bits of the tokens that may come next, [(V + 63) / 64] words; none: all may.
+// Data of a row: prompt and text, for the penalty; and the bits of the tokens that may come next, [(V + 63) / 64] words
+// (empty: all tokens may).
 struct RowHistory {
   std::span<const TokenId> tokens;
   std::span<const std::uint64_t> allowed;
 };
 
-// Of each row of [R, V] f32 on the queue's device. Where all tokens may come next the rows are as they were when this returns; either all rows
-// have bits or none, and with them the rows are the caller's own, for what may not come is overwritten. Of a row with fewer such tokens than
-// `count` there are as many candidates. top: of the model's own most probable tokens, as many. Waits for the device.
+// Finds the candidates of each row of [R, V] f32 on the queue's device. Either all rows have bits or none. Without bits
+// the rows are restored before return. With bits the logits of excluded tokens are overwritten, so the rows must be the
+// caller's own. A row with fewer allowed tokens than `count` gets fewer candidates. top: number of the model's own most
+// probable tokens to return. Waits for the device.
 std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV, const std::vector<RowHistory>& histories,
                                                const SamplingParams& params, std::int64_t count, std::int64_t top,
                                                const gpu::Queue& queue);

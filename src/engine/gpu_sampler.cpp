@@ -1,4 +1,4 @@
-// The sampler's kernel over a batch, and its results on the host.
+// Runs the sampler's kernel over a batch and copies its results to the host.
 #include "engine/gpu_sampler.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ DrawnRows draw_rows_on_device(const at::Tensor& logits_RV, const std::vector<dou
   const std::int64_t R = logits_RV.size(0), V = logits_RV.size(1);
   const at::Tensor uniform_R = upload(at::tensor(uniforms, at::kDouble), logits_RV.device());
   at::Tensor out_2R =
-      at::empty({2, R}, logits_RV.options().dtype(at::kInt));  // ids, and log-probabilities as bits: one copy
+      at::empty({2, R}, logits_RV.options().dtype(at::kInt));  // ids, and log-probabilities as bits, for a single copy
   const gpu::SampleRows kernel{logits_RV.const_data_ptr<float>(),
                                logits_RV.stride(0),
                                uniform_R.const_data_ptr<double>(),

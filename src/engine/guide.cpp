@@ -1,4 +1,4 @@
-// Sums run in double over tokens in one fixed order, so every shard draws the same token.
+// Sums run in double over the tokens in a fixed order, so every shard draws the same token.
 #include "magister/engine/guide.h"
 
 #include <algorithm>
@@ -19,16 +19,16 @@ double log_of_sum(std::span<const Number> values) {
   return top + std::log(sum);
 }
 
-// The kernel calls a row with excluded tokens not finite.
+// For a row with excluded tokens the kernel's result is not finite.
 double log_of_row(std::span<const float> logits_V) {
   SoftmaxState state;
   cpu_kernels().logsumexp_step(logits_V.data(), static_cast<std::int64_t>(logits_V.size()), &state);
   return std::isfinite(state.sum) ? state.maximum + std::log(state.sum) : log_of_sum(logits_V);
 }
 
-// ln(1 - p + p exp(m)) with p = sigmoid(z) is softplus(m + z) - softplus(z). That difference loses its digits where z is large (both are
-// almost m + z and z) or very small (both are almost 0): ln(1 + p (exp(m) - 1)) holds them as long as exp(m) is a number, and
-// m + ln(1 + (1 - p) (exp(-m) - 1)) where p is not small.
+// ln(1 - p + p exp(m)) with p = sigmoid(z) is softplus(m + z) - softplus(z). That difference loses digits if z is large
+// (both are almost m + z and z) or very negative (both are almost 0). ln(1 + p (exp(m) - 1)) keeps them as long as
+// exp(m) is finite, and m + ln(1 + (1 - p) (exp(-m) - 1)) if p is not small.
 double bernoulli_offset(double multiplier, double z) {
   if (multiplier < 700) {
     const double p = z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z));
@@ -41,7 +41,7 @@ double bernoulli_offset(double multiplier, double z) {
 
 double histogram_offset(double multiplier, std::span<const float> values_L) {
   std::vector<double> plain(values_L.begin(), values_L.end());
-  // The largest number goes first: beside it the multiplier could vanish.
+  // The largest number is subtracted first, because otherwise the multiplier could vanish next to it.
   const double top = *std::max_element(plain.begin(), plain.end());
   for (double& value : plain) value -= top;
   std::vector<double> tilted(plain);
@@ -73,8 +73,8 @@ double largest_offset(std::span<const GuidedToken> tokens) {
   return std::max_element(tokens.begin(), tokens.end(), less)->offset;
 }
 
-// With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z). The same for f - max f, beside which ln p keeps its
-// digits whatever f is.
+// With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z). f - max f gives the same
+// result, and ln p keeps its digits next to it for any f.
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens) {
   const double normaliser = log_of_row(logits_V);
   std::vector<float> logits_C;

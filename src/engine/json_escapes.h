@@ -1,6 +1,5 @@
-// Where a JSON text stands in an escape. Only those that json.dumps writes are let through: the short ones, and \u00XX for the other
-// control characters. So every text has one spelling: no name twice under two spellings, and no half of a surrogate pair; and an escape is one
-// character.
+// The state of an escape inside a JSON string. Only the short escapes and the \u00XX of the table below are allowed, so
+// a name has no second spelling by other escapes, no half of a surrogate pair occurs, and an escape is one character.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Fused head: product, online log-sum-exp, entropy, target and exact top-k, slice by slice of the vocabulary.
-// Sources: online softmax, arXiv 1805.02867; the exchange of candidates instead of logits is this project's own.
+// Fused head: product, online log-sum-exp, entropy, target and exact top-k, slice by slice of the vocabulary. Source of
+// the online softmax: arXiv 1805.02867. Exchanging candidates instead of logits is this project's own method.
 #include "magister/engine/logit_reducer.h"
 
 #include <ATen/ATen.h>
@@ -16,11 +16,12 @@
 namespace magister {
 namespace {
 
-// 20 panels. 256 rows x 960 columns x 4 B = 1 MB: fits the L2 of server cores (2 MB) and half of a desktop's L3 slice.
+// 20 panels. 256 rows x 960 columns x 4 B = 1 MB fits the L2 cache of server cores (2 MB) and half of a desktop's L3
+// slice.
 constexpr std::int64_t kSliceColumns = 20 * Linear::kPanel;
 constexpr std::int64_t kTileRows = 256;
-// Two logits that differ can have equal f32 log-probabilities after subtracting the log-sum-exp; then the lower id comes
-// first. So a few candidates beyond top_k are kept until the log-probabilities are known.
+// Two different logits can have equal f32 log-probabilities after the log-sum-exp is subtracted; then the lower id
+// comes first. So a few candidates beyond top_k are kept until the log-probabilities are known.
 constexpr std::int64_t kTieSlack = 16;
 constexpr std::int64_t kMaxCandidateBytes = 64 << 20;
 
@@ -32,7 +33,7 @@ static_assert(sizeof(Candidate) == sizeof(std::int64_t));
 
 bool better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
 
-// The best `keep` candidates of a row; below the threshold nothing can enter any more.
+// The best `keep` candidates of a row; logits up to the threshold cannot enter any more.
 struct RowCandidates {
   Candidate* entries = nullptr;
   std::int64_t count = 0;
@@ -68,7 +69,7 @@ std::uint64_t LogitReducer::scratch_bytes() const {
   return static_cast<std::uint64_t>(tile_rows_) * (kSliceColumns * 4 + capacity_ * 8) + kSliceColumns * 4;
 }
 
-// shares[r, 0..3] = maximum, sum, weighted sum, target logit of this shard; then keep_ candidates, packed, any order.
+// shares[r, 0..3] = maximum, sum, weighted sum, target logit of this shard; then keep_ packed candidates in any order.
 void LogitReducer::reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch,
                                std::int64_t* shares) const {
   const CpuKernels& kernels = cpu_kernels();
@@ -108,7 +109,7 @@ void LogitReducer::reduce_tile(const float* hidden, std::int64_t rows, const Tok
     share[2] = std::bit_cast<std::int64_t>(states[r].weighted_sum);
     share[3] = std::bit_cast<std::int64_t>(target_logits[r]);
     for (std::int64_t i = 0; i < keep_; ++i) {
-      // Holes (id -1) only show in a row whose logits are not finite.
+      // Only a row with logits that are not finite has holes (id -1).
       const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
       share[kNumbers + i] = std::bit_cast<std::int64_t>(i < candidates[r].count ? candidates[r].entries[i] : hole);
     }
@@ -121,7 +122,7 @@ struct MergedRow {
   double logsumexp = 0, entropy = 0, target_logit = 0;
 };
 
-// The shards' numbers of one row, added in shard order.
+// Merges the shards' numbers of one row, in shard order.
 MergedRow merge_numbers(const std::vector<const std::int64_t*>& shares) {
   const auto number = [](const std::int64_t* share, int i) { return std::bit_cast<double>(share[i]); };
   double maximum = -std::numeric_limits<double>::infinity();
@@ -129,7 +130,7 @@ MergedRow merge_numbers(const std::vector<const std::int64_t*>& shares) {
   double sum = 0, weighted = 0, target = -std::numeric_limits<double>::infinity();
   for (const std::int64_t* share : shares) {
     const double shift = number(share, 0) - maximum, factor = std::exp(shift);
-    if (number(share, 1) != 0) {  // NaN, too: one shard's logits that are not finite spoil the row
+    if (number(share, 1) != 0) {  // also for NaN: a logit that is not finite on one shard makes the row NaN
       sum += factor * number(share, 1);
       weighted += factor * (number(share, 2) + shift * number(share, 1));
     }
@@ -149,10 +150,11 @@ struct Merged {
   std::vector<std::int64_t> keys, sorted;
 };
 
-// More of them are sorted by comparisons, whose branches no CPU foresees: 80 candidates take 2.4 us so, 0.5 us by counting.
+// Up to this many candidates are sorted by counting. Comparison sort has unpredictable branches: for 80 candidates it
+// takes 2.4 us, counting 0.5 us.
 constexpr std::size_t kMostCounted = 256;
 
-// Keys that are unlike each other, ascending: each goes to the place of as many as are smaller.
+// Sorts distinct keys in ascending order: the place of a key is the number of smaller keys.
 void sort_by_counting(std::vector<std::int64_t>& keys, std::vector<std::int64_t>& sorted) {
   const std::size_t count = keys.size(), filled = (count + 3) / 4 * 4;
   keys.resize(filled, std::numeric_limits<std::int64_t>::max());
@@ -170,8 +172,9 @@ void sort_by_counting(std::vector<std::int64_t>& keys, std::vector<std::int64_t>
   }
 }
 
-// The first `found` as better() orders them. A negative number's bits grow with its magnitude, so candidate and id are one whole number to sort by;
-// where one is not below zero (a token that is certain, NaN), they are compared.
+// Sorts the first `found` in the order of better(). The bits of a negative float grow with its magnitude, so logit and
+// id form one integer to sort by. If a logit is not negative (a token with probability 1, NaN), candidates are compared
+// instead.
 void sort_best(Merged& merged, std::int64_t found) {
   std::vector<Candidate>& best = merged.best;
   bool all_negative = best.size() <= kMostCounted;
@@ -202,7 +205,7 @@ void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t num
     for (std::int64_t i = 0; i < keep; ++i) {
       Candidate candidate = std::bit_cast<Candidate>(share[numbers + i]);
       if (candidate.id < 0) continue;
-      candidate.logit = static_cast<float>(candidate.logit - row.logsumexp);  // the log-probability from here on
+      candidate.logit = static_cast<float>(candidate.logit - row.logsumexp);  // from here on the log-probability
       best.push_back(candidate);
     }
   }
@@ -241,7 +244,8 @@ LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span
   MAGISTER_ASSERT(static_cast<std::int64_t>(targets_T.size()) == T);
   at::Tensor share_TW = head_.queue ? shares_on_gpu(hidden_TD, targets_T) : shares_on_cpu(hidden_TD, targets_T);
   const int shards = group_.tp_size();
-  // Shards may keep different numbers of candidates (uneven vocabularies smaller than top_k): bring them to one width.
+  // Shards may keep different numbers of candidates (uneven vocabularies smaller than top_k), so all are padded to one
+  // width.
   if (shards > 1) {
     if (common_width_ > width) {
       const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
@@ -298,7 +302,7 @@ ReducedLogits LogitReducer::reduce_reference(const LmHead& head, const at::Tenso
   if (head.softcap > 0) logits_TV = at::tanh(logits_TV / head.softcap) * head.softcap;
   const at::Tensor logprob_TV = at::log_softmax(logits_TV, -1);
   const at::Tensor rounded_TV = logprob_TV.to(at::kFloat);
-  // A stable descending sort keeps lower ids first among equal log-probabilities.
+  // A stable descending sort puts lower ids first among equal log-probabilities.
   const auto [values, ids] = at::sort(rounded_TV, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
   ReducedLogits out;
   out.top_id_Tk = ids.narrow(1, 0, top_k).to(at::kInt).contiguous();

@@ -1,4 +1,4 @@
-// The head on a GPU: logits of 1,024 rows by cuBLAS in f32, then one pass of a kernel over them (gpu/head_kernel.h).
+// The head on a GPU: logits of 1,024 rows by cuBLAS in f32, then one kernel pass over them (gpu/head_kernel.h).
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace magister {
 namespace {
 
-// A sort takes some 24 bytes a logit, six tiles of logits for a tile's rows at once, which nothing plans.
+// A sort takes about 24 bytes per logit; sorting a whole tile would take the memory of six tiles, which no plan
+// contains.
 constexpr std::int64_t kSortedRows = 16;
 
 void sort_rows(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
@@ -23,7 +24,7 @@ void sort_rows(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::
   share_RK.copy_(at::where(values.narrow(1, 0, keep).isneginf(), hole, packed));
 }
 
-// Candidates of rows that keep more than the kernel's shared memory holds: a stable sort, lower ids first among equals.
+// Candidates for rows that keep more than fits the kernel's shared memory: a stable sort; in a tie the lower id first.
 void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
   for (std::int64_t begin = 0; begin < logits_Rv.size(0); begin += kSortedRows) {
     const std::int64_t rows = std::min(kSortedRows, logits_Rv.size(0) - begin);
@@ -41,7 +42,7 @@ at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<co
   const bool sorts = keep_ > gpu::ReduceLogits::kMostKept;
   for (std::int64_t begin = 0; begin < T; begin += kLogitRows) {
     const std::int64_t rows = std::min(kLogitRows, T - begin);
-    // Always as many, the last ones filled up: cuBLAS chooses its order of sums by the number of rows.
+    // The number of rows is always the same (padded), because cuBLAS chooses its order of sums by the number of rows.
     at::Tensor hidden_RD = hidden_TD.narrow(0, begin, rows);
     if (rows < kLogitRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kLogitRows - rows});
     const at::Tensor logits_Rv = logits_of(head_, hidden_RD, pool_).narrow(0, 0, rows);

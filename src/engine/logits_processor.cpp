@@ -1,4 +1,4 @@
-// The processors that every experiment may ask for.
+// The processors that every experiment can use.
 #include "magister/engine/logits_processor.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class SequenceBias final : public LogitsProcessor {
   std::shared_ptr<const ModelRules> rules_;
 };
 
-// Of several forced tokens none is likelier than another. The mask leaves no others, but where they give way to it.
+// Forced tokens get equal logits. The mask allows no others, unless it would have allowed none.
 class ForcedTokens final : public LogitsProcessor {
  public:
   explicit ForcedTokens(std::shared_ptr<const ModelRules> rules) : rules_(std::move(rules)) {}

@@ -1,4 +1,5 @@
-// Bans become a mask, so that a constraint's mask and they are one; where both force and ban the reference's order decides, forcing first.
+// Bans become a mask, which is combined with the mask of a constraint. If rules both force and ban, the order of
+// transformers decides: forcing comes first.
 #include "magister/engine/model_rules.h"
 
 #include <fmt/format.h>
@@ -26,7 +27,7 @@ bool ends_with(std::span<const TokenId> history, std::span<const TokenId> prefix
 
 std::span<const TokenId> all_but_last(const std::vector<TokenId>& ids) { return std::span(ids).first(ids.size() - 1); }
 
-// Every token that followed the newest n - 1 tokens before.
+// Bans every token that has already followed the last n - 1 tokens.
 void bar_repeated(Words& words, std::span<const TokenId> history, std::size_t n) {
   if (history.size() < n) return;
   const std::span<const TokenId> newest = history.last(n - 1);
@@ -44,7 +45,7 @@ bool is_too_short(const ModelRules& rules, std::size_t length, std::size_t writt
                                   : length < static_cast<std::size_t>(rules.min_length);
 }
 
-// The reference leaves a prompt of one token its forced beginning, and counts from behind it.
+// Transformers keeps a forced first token after a prompt of one token, and counts from the token after it.
 std::size_t first_written(const ModelRules& rules, const DecodingState& state) {
   return rules.forced_first && state.num_prompt <= 1 ? 1 : 0;
 }

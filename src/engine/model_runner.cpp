@@ -1,4 +1,4 @@
-// One packed batch a pass; nothing is asked of the model for rows that nobody reads.
+// One packed batch per pass; logits are computed only for rows that are read.
 #include "engine/model_runner.h"
 
 #include <ATen/ATen.h>
@@ -48,7 +48,8 @@ std::int64_t tokens_of(const std::vector<ModelRunner::Piece>& pieces) {
   return tokens;
 }
 
-// Between two sequences, or within the only one. The later half may read pages that the earlier one fills, never the other way.
+// Splits between two sequences, or inside the only one. The second half may read pages that the first one fills, never
+// the other way round.
 std::pair<std::vector<ModelRunner::Piece>, std::vector<ModelRunner::Piece>> halves_of(
     const std::vector<ModelRunner::Piece>& pieces) {
   if (pieces.size() == 1) {
@@ -158,7 +159,7 @@ at::Tensor ModelRunner::run_ahead(const std::vector<Sequence*>& texts, const at:
   return logits_RV;
 }
 
-// Whole rows are gathered; of the others nothing but numbers is.
+// Whole rows are gathered; for other rows only a few numbers are.
 void ModelRunner::read_rows(const at::Tensor& hidden_RD, const std::vector<const Sequence*>& sequences, Parts& parts) {
   const at::Tensor logits_Rv = model_.logits(hidden_RD);
   std::vector<std::int64_t> whole, some;
@@ -173,7 +174,8 @@ void ModelRunner::read_rows(const at::Tensor& hidden_RD, const std::vector<const
                ? logits_Rv
                : logits_Rv.index_select(0, upload(at::tensor(places, at::kLong), logits_Rv.device()));
   };
-  // What throws for want of memory comes before anything is kept: the pass is computed again in halves then.
+  // Everything that may run out of memory comes before results are stored, because the pass is then computed again in
+  // halves.
   at::Tensor gathered_RV;
   if (!whole.empty()) gathered_RV = gather_logits(rows_at(whole), logit_widths_, model_.group());
   if (!some.empty()) {

@@ -1,6 +1,6 @@
-// ModelRunner: a scheduler's pass through the model: packed tokens in, the logits of the rows that are asked for out, or what is wanted of
-// them. Holds the cache.
-// Legend: R rows that are asked for, V vocabulary, v this shard's part.
+// ModelRunner: runs a scheduler's pass through the model: packed tokens in; out come the logits of the rows that are
+// read, or the wanted tokens' logits. Owns the cache.
+// Legend: R rows that are read, V vocabulary, v this shard's part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,16 +23,15 @@ class ModelRunner {
 
   // The last row of each sequence that is computed to its end, in order.
   struct Rows {
-    at::Tensor
-        logits_RV;  // f32 where the model is, replicated: of those whose whole row is asked for; undefined when there is none
-    std::vector<WantedRow> wanted;  // of the others
+    at::Tensor logits_RV;           // f32 on the model's device, replicated: whole rows; undefined if there are none
+    std::vector<WantedRow> wanted;  // for the other rows
   };
-  // Copies the pages that the pass asks for, and computes it. In halves, one after the other, where a device of the group has no memory
-  // for all at once: rows have the same bits. Collective over the model's group.
+  // Copies the pages that the pass names, and computes the pass. If a device of the group has not enough memory, it
+  // computes two halves one after the other; rows have the same bits. Collective over the model's group.
   Rows run(const Scheduler::Pass& pass);
 
-  // A token of each text that is drawn and has not come to the host: ids_R, i32, on the device. -> [R, V]; undefined where there is no memory for
-  // it, and nothing of it was kept then. Collective likewise.
+  // Computes one token per text that is drawn but not on the host yet: ids_R, i32, on the device -> [R, V]. Undefined
+  // if there is not enough memory; nothing was changed then. Collective over the model's group.
   at::Tensor run_ahead(const std::vector<Sequence*>& texts, const at::Tensor& ids_R);
 
   std::uint64_t num_computed_tokens() const { return computed_tokens_; }
@@ -44,12 +43,12 @@ class ModelRunner {
   };
 
  private:
-  // Rows of a pass or of a part of it, the whole ones part by part.
+  // Rows of a pass or of a part of it; `logits` has one tensor per part.
   struct Parts {
     std::vector<at::Tensor> logits;
     std::vector<WantedRow> wanted;
   };
-  // Appends the rows that are asked for.
+  // These functions append the rows that are read.
   void compute(const std::vector<Piece>& pieces, Parts& parts);
   void compute_at_once(const std::vector<Piece>& pieces, Parts& parts);
   void read_rows(const at::Tensor& hidden_RD, const std::vector<const Sequence*>& sequences, Parts& parts);
@@ -61,7 +60,7 @@ class ModelRunner {
   KvCache cache_;
   std::vector<std::int64_t> logit_widths_;
   std::uint64_t computed_tokens_ = 0;
-  std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // of a pass, as far as is known
+  std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // per pass; lowered when memory runs out
 };
 
 }  // namespace magister

@@ -1,6 +1,7 @@
-// A number is compared with both bounds digit by digit, from the left: a rule for each place where it may still equal one of them, and free digits
-// where it lies between. Negative numbers are the mirror image. Bounds are doubles in the fewest digits that name them (whole ones beyond 2^53 in
-// all their digits): a text that is no larger than those digits is read as no larger a double. An excluded bound is the next double's.
+// A number is compared with both bounds digit by digit, from the left: there is a rule for each place at which it may
+// still equal a bound, and free digits once it is strictly between. Negative numbers are mirrored. Bounds are doubles
+// in their shortest digits (integers beyond 2^53 with all digits), because a text that is not larger than these digits
+// is read as a double that is not larger. For an excluded bound the next double is used.
 #include "engine/number_range.h"
 
 #include <fmt/format.h>
@@ -20,17 +21,17 @@ namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// 0.d1 d2 d3 ... times 10^point; no digits: 0.
+// The value 0.d1 d2 d3 ... times 10^point; no digits: 0.
 struct Decimal {
   std::string digits;
   int point = 0;
 
-  // Of weight 10^weight.
+  // The digit with weight 10^weight.
   int digit(int weight) const {
     const int i = point - 1 - weight;
     return i < 0 || i >= static_cast<int>(digits.size()) ? 0 : digits[static_cast<std::size_t>(i)] - '0';
   }
-  // Whether no digit of this weight or less is another than 0.
+  // Returns whether all digits of this weight and below are 0.
   bool ends_above(int weight) const { return digits.empty() || point - static_cast<int>(digits.size()) > weight; }
 };
 
@@ -41,7 +42,7 @@ Decimal decimal_of(double value) {
     decimal.digits = fmt::format("{:.0f}", value);
     decimal.point = static_cast<int>(decimal.digits.size());
   } else {
-    std::string shortest;  // of the texts that are read as the value
+    std::string shortest;  // the shortest text that is read as the value
     for (int precision = 0; precision <= 17; ++precision) {
       shortest = fmt::format("{:.{}e}", value, precision);
       if (std::strtod(shortest.c_str(), nullptr) == value) break;
@@ -58,7 +59,7 @@ Decimal decimal_of(double value) {
 
 class RangeWriter {
  public:
-  // least <= most, of which the last may be infinite.
+  // least <= most; both may be infinite.
   std::string write(double least, double most) {
     std::string root;
     const auto add = [&](const std::string& sign, double from, double to) {
@@ -75,13 +76,13 @@ class RangeWriter {
   }
 
  private:
-  using Key = std::tuple<int, bool, bool, bool>;  // weight; low and high may still be equalled; a digit must come
+  using Key = std::tuple<int, bool, bool, bool>;  // weight; may still equal low, high; needs a digit
 
   static std::string digit_class(int first, int last) {
     return first == last ? fmt::format("\"{}\"", first) : fmt::format("[{}-{}]", first, last);
   }
 
-  // What may follow when the digits above this weight are written, which is the point's or lies behind it.
+  // What may follow after the digits above this weight; the weight is that of the first decimal or below.
   std::string behind(int weight, bool low, bool high, bool must) {
     low = low && !low_.ends_above(weight);
     if (!low && !high) return must ? "[0-9] digits" : weight == -1 ? "more" : "digits";
@@ -157,7 +158,7 @@ class RangeWriter {
     return all;
   }
 
-  // So many decimals; upwards: to the next number that has no more.
+  // Rounds to kPlainDigits decimals: down, or with `upwards` to the next number with so many decimals.
   static void cut(Decimal& decimal, bool upwards) {
     const int kept = decimal.point + kPlainDigits;
     if (static_cast<int>(decimal.digits.size()) <= std::max(kept, 0)) return;
@@ -185,7 +186,7 @@ class RangeWriter {
     return a.point != b.point ? a.point < b.point : a.digits < b.digits;
   }
 
-  // One digit before the point, which is not 0, and an exponent. What is larger than a double is not written so.
+  // One digit other than 0 before the point, and an exponent. Numbers beyond the range of doubles have no such form.
   std::string scientific(double from, double to) {
     const Decimal high = decimal_of(std::min(to, std::numeric_limits<double>::max()));
     if (high.digits.empty()) return "";
@@ -218,7 +219,7 @@ class RangeWriter {
     return choices(0, low, high, 1, [&](bool l, bool h) { return behind(-1, l, h, false); });
   }
 
-  // Whole numbers from `least` on, or from no bound, to `most`, with a sign or without and with zeros before them.
+  // Exponents from `least` (no bound if empty) to `most`, with or without a sign and with leading zeros.
   std::string exponents(std::optional<int> least, int most) {
     std::string all;
     const auto add = [&](const char* sign, const std::string& numbers) {
@@ -234,7 +235,8 @@ class RangeWriter {
     return fmt::format("({})", all);
   }
 
-  // At most three digits, as exponents of doubles have: a list of ranges whose digits are free behind the first that differs.
+  // Integers of at most three digits, as exponents of doubles have: ranges whose digits are free after the first one
+  // that differs.
   static std::string whole_numbers(int least, std::optional<int> most) {
     std::string all;
     const auto add = [&](const std::string& part) { all += (all.empty() ? "" : " | ") + part; };

@@ -1,4 +1,4 @@
-// Numbers between bounds as a grammar: what JSON lets a number look like, with any number of digits.
+// Numbers between bounds as a grammar: all forms of JSON numbers, with any number of digits.
 #pragma once
 
 #include <optional>
@@ -6,10 +6,11 @@
 
 namespace magister {
 
-// EBNF whose root is every number x with least <= x <= most (without the bound where it is excluded), as a double reads it; an open side has no
-// bound. Written plainly with any number of decimals, or with one digit but 0 before the point and an exponent (1.5e-07, as Python and JavaScript
-// write numbers): where the digits before a point may be any, what an exponent makes of them is no regular language. Where a bound has more
-// than kPlainDigits digits before its point or behind it, only the second form reaches it. Throws std::runtime_error where no number is in the
+// EBNF whose root matches every number x with least <= x <= most (without the bound if it is excluded), as read into a
+// double; an absent side has no bound. A number is written plainly with any number of decimals, or with one digit other
+// than 0 before the point and an exponent (1.5e-07, as Python and JavaScript write numbers); with any digits before the
+// point, numbers with an exponent in a range would not be a regular language. If a bound has more than kPlainDigits
+// digits before or after its point, only the second form reaches it. Throws std::runtime_error if no number is in the
 // range. Local, pure.
 std::string number_range_grammar(std::optional<double> least, std::optional<double> most, bool excludes_least,
                                  bool excludes_most);

@@ -1,5 +1,5 @@
-// Counted pages and the map of cached ones. A prefix id is never used twice: when a page's place goes to others, the
-// pages that came after it can no longer be found, and leave when their turn comes.
+// Counted pages and the map of cached ones. A prefix id is never reused: when a page is reused, the pages after it can
+// no longer be found, and are reused in their turn.
 #include "magister/engine/page_pool.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Two expressions as automata (Thompson, CACM 1968), and a walk over pairs of their states.
+// Two expressions as automata (Thompson, CACM 1968), and a search over pairs of their states.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -17,8 +17,8 @@ using regex::Set;
 constexpr std::size_t kMostStates = 4000, kMostPairs = 4'000'000;
 
 struct NfaState {
-  Set set;                        // of the character that leads to the next state; empty: none does
-  std::vector<std::size_t> free;  // states that are reached without one
+  Set set;                        // of the character that leads to the next state; empty: there is none
+  std::vector<std::size_t> free;  // states that are reached without a character
 };
 
 class Automaton {
@@ -26,7 +26,7 @@ class Automaton {
   explicit Automaton(const Node& node) : states_(1) { last_ = add(node, 0); }
   const NfaState& state(std::size_t i) const { return states_[i]; }
   std::size_t size() const { return states_.size(); }
-  std::size_t last() const { return last_; }  // the first is 0; a character leads from state i to i + 1
+  std::size_t last() const { return last_; }  // state 0 is the first; a character leads from state i to i + 1
   bool is_whole() const { return states_.size() <= kMostStates; }
 
  private:
@@ -35,7 +35,7 @@ class Automaton {
     return states_.size() - 1;
   }
 
-  // Behind `from`, which nothing leaves yet. -> the state behind it, of which that is true, too.
+  // Adds the node after state `from`, which has no transitions yet. Returns the end state, which has none either.
   std::size_t add(const Node& node, std::size_t from) {
     if (!is_whole()) return from;
     switch (node.kind) {

@@ -1,4 +1,4 @@
-// From characters to the tree: what is not known here is refused by its position.
+// Parses an expression into a tree; unsupported syntax is refused with its position.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace magister::regex {
 namespace {
 
-constexpr int kMaxDepth = 100;               // of groups
+constexpr int kMaxDepth = 100;               // of nested groups
 constexpr std::uint32_t kMaxCount = 10'000;  // of a repetition
 
 Set normal(Set set) {
@@ -40,7 +40,7 @@ Set complement(const Set& set) {
 const Set kDigits = {{'0', '9'}};
 const Set kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const Set kSpace = {{'\t', '\r'}, {' ', ' '}};
-// What Unicode, JavaScript or Python calls white space.
+// The characters that Unicode, JavaScript or Python call white space.
 const Set kAnySpace = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
                        {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
                        {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
@@ -128,7 +128,7 @@ class Parser {
     } else {
       return atom;
     }
-    skip('?');  // the fewest first: the same texts
+    skip('?');  // lazy repetition: it matches the same texts
     if (now() == '*' || now() == '+' || now() == '?' || now() == '{')
       fail("two repetitions in a row; put the first into a group");
     all.parts.push_back(std::move(atom));

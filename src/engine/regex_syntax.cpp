@@ -1,4 +1,5 @@
-// Writing the tree. Sets are written as positive classes, so that neither the library's complements nor its escapes have a say.
+// Writes the tree. Sets are written as positive classes, so that the result does not depend on the library's
+// complements and escapes.
 #include "magister/engine/regex_syntax.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ using regex::kNoBound;
 using regex::Node;
 using regex::Range;
 using regex::Set;
-constexpr std::size_t kMaxBytes = 1 << 20;  // of what is written: X{n,} repeats X
+constexpr std::size_t kMaxBytes = 1 << 20;  // of the result, because X{n,} repeats X
 
 class Writer {
  public:
@@ -86,7 +87,8 @@ class Writer {
     }
   }
 
-  // Without surrogates, which stand in no text, nor NUL, which JSON has as an escape alone. "^" goes last: the library unescapes it before it looks for a negation.
+  // Surrogates are left out, because no text has them, and in plain texts NUL. "^" is written last, because the library
+  // unescapes it before it looks for a negation.
   void write_set(const Set& given) {
     Set set;
     bool caret = false;
@@ -107,14 +109,14 @@ class Writer {
     write_class(set, caret);
   }
 
-  // What JSON writes with an escape stands here as its escape, in the spelling of json.dumps.
+  // Characters that JSON writes as escapes are written here as these escapes, in the spelling of json.dumps.
   void write_json_set(const Set& set, bool caret) {
     static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
     const auto has = [&](char32_t c) {
       return std::any_of(set.begin(), set.end(),
                          [c](const Range& range) { return range.first <= c && c <= range.last; });
     };
-    Set plain, letters, digits[2];  // the last: of \u000X and \u001X
+    Set plain, letters, digits[2];  // the last: for \u000X and \u001X
     for (const Range& range : set) {
       char32_t first = std::max<char32_t>(range.first, 0x20);
       for (const char32_t escaped : {U'"', U'\\'}) {

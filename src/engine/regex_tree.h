@@ -15,7 +15,7 @@ struct Range {
 };
 using Set = std::vector<Range>;
 
-// kRepeat: most is absent (kNoBound) for {n,}. kChoice, kSequence: parts.
+// kRepeat: most is kNoBound for {n,}. kChoice, kSequence: parts.
 struct Node {
   enum class Kind { kSet, kSequence, kChoice, kRepeat } kind = Kind::kSequence;
   Set set;

@@ -1,4 +1,4 @@
-// What changes or keeps logits happens on the host, but for guided rows.
+// Processors that change logits run on the host, except for guided rows.
 #include "engine/row_sampler.h"
 
 #include <ATen/ATen.h>
@@ -157,7 +157,7 @@ RowSampler::Rows RowSampler::finish_drawing(const DrawnRows& drawn) const {
 
 namespace {
 
-// Bits of tokens from `end` on are cleared. No words: all tokens were allowed.
+// Clears the bits of tokens from `end` on. Empty words mean that all tokens are allowed.
 void keep_below(std::vector<std::uint64_t>& words, std::int64_t end, std::int64_t vocab_size) {
   if (words.empty()) words.assign(static_cast<std::size_t>((vocab_size + 63) / 64), ~std::uint64_t{0});
   for (auto word = static_cast<std::size_t>(end / 64); word < words.size(); ++word) {

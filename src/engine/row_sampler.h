@@ -1,7 +1,8 @@
-// RowSampler: from the logits of a pass to the next token of each of its sequences. Rows that nothing changes or keeps are drawn where
-// they are, so that on a GPU only ids and log-probabilities leave it, and of guided rows the candidates; all others on the host, through the
-// chain of processors.
-// A row's way never depends on the other rows. Legend: R rows, V vocabulary.
+// RowSampler: draws the next token of each sequence of a pass from its logits. Rows that no processor changes and of
+// which nothing is kept are drawn on the device, so that only ids and log-probabilities are copied from a GPU; of
+// guided rows only the candidates are copied. All other rows are drawn on the host, through the chain of processors.
+// The way of a row never depends on the other rows.
+// Legend: R rows, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,18 +23,20 @@ namespace magister {
 
 class RowSampler {
  public:
-  // model is kept by reference. Throws Error(kConfig) for a number of kept tokens that the vocabulary does not have.
+  // model is kept by reference. Throws Error(kConfig) if top_logprobs does not fit the vocabulary.
   RowSampler(const Transformer& model, const GeneratorLimits& limits);
 
-  // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates. Tokens that the guide's
-  // model has no row for come next in no text, guided or not, for a text may be guided further on.
+  // From now on the rows of guided requests are read for a guide; from a GPU only `candidates` tokens per row are
+  // copied. Tokens outside the vocabulary of the guide's model are excluded from all texts, guided or not, because a
+  // text may be guided later.
   void read_guided_rows(std::int64_t candidates, std::int64_t guide_vocab_size) {
     reads_guided_rows_ = true;
     candidates_ = candidates;
     allowed_vocab_size_ = std::min(guide_vocab_size, model_.config().vocab_size);
   }
 
-  // What is known of a sequence's row: its logits on the host, the token that the device drew from them, or a guide's candidates.
+  // The known part of a sequence's row: its logits on the host, the token that the device drew, or a guide's
+  // candidates.
   struct Row {
     std::span<float> logits_V;
     std::optional<SampledToken> drawn;
@@ -41,27 +44,29 @@ class RowSampler {
     bool is_finite() const;
   };
   struct Rows {
-    std::vector<Row> rows;  // row i is that of sequence i
-    at::Tensor on_host;     // keeps the logits that came to the host
+    std::vector<Row> rows;  // row i belongs to sequence i
+    at::Tensor on_host;     // owns the logits on the host
   };
   Rows read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const;
 
-  // The same in two steps where the device draws all of them with one decoding, so that another pass is queued before the host has the tokens. later: tokens that
-  // are drawn of each sequence and not yet appended.
+  // The same in two steps if the device draws all rows with one decoding, so that another pass is queued before the host
+  // has the tokens. later: number of tokens of each sequence that are drawn but not appended yet.
   bool draws_all_on_device(const std::vector<Sequence*>& sequences, int later = 0) const;
   DrawnRows begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, int later) const;
   // Waits for the device.
   Rows finish_drawing(const DrawnRows& drawn) const;
 
-  // The sequence's next token, appended with what is kept of its row. guided: empty, or of its candidates. Throws Error(kData) where no
-  // token continues its constraint.
+  // Draws the sequence's next token, appends it with the data that are kept of its row, and returns it. guided: empty, or
+  // the offsets of its candidates. Throws Error(kData) if no token continues its constraint.
   SampledToken sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
 
-  // The row as bias, penalty and constraint make it: what a guide reads, and its reference. Throws likewise.
+  // The row after bias, penalty and constraint, from which a guide takes its candidates and which is its reference.
+  // Throws like sample().
   std::vector<float> processed(Sequence& sequence, std::span<const float> logits_V) const;
 
  private:
-  // By the constraint, the model's rules and the guide's vocabulary; empty: all tokens are. Valid until the sequence's next call.
+  // Tokens allowed by the constraint, the model's rules and the guide's vocabulary; empty: all are allowed. Valid until
+  // the sequence's next call.
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
   static DecodingState state_of(const Sequence& sequence);
   SampledToken append(Sequence& sequence, const SampledToken& token) const;
@@ -76,7 +81,7 @@ class RowSampler {
   std::int64_t top_logprobs_;
   bool reads_guided_rows_ = false;
   std::int64_t candidates_ = 0;
-  std::int64_t allowed_vocab_size_;  // tokens below it may come next
+  std::int64_t allowed_vocab_size_;  // only tokens below it may come next
 };
 
 }  // namespace magister

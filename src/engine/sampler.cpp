@@ -1,5 +1,5 @@
-// Sums run in double over ids in ascending order (or over probabilities in descending order, lower id first): one fixed
-// order, so that every shard and every machine draws the same token from the same logits.
+// Sums run in double over ids in ascending order (or over probabilities in descending order, lower id first). The order
+// is fixed, so every shard and every machine draws the same token from the same logits.
 #include "magister/engine/sampler.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ TokenId most_probable(std::span<const float> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-// Ids by descending logit, lower id first, of all that the truncations let in; the logits are divided by temperature.
+// Ids by descending logit (lower id first) that top-k and min-p keep. The logits are already divided by the
+// temperature.
 std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingParams& params) {
   std::vector<TokenId> ids;
   const float top = *std::max_element(logits.begin(), logits.end());
@@ -53,7 +54,7 @@ std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t c
   std::vector<TokenId> best;
   best.reserve(most);
   const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
-  for (std::size_t i = 0; i < logits_V.size(); ++i) {  // an insertion sort: almost every later token fails here
+  for (std::size_t i = 0; i < logits_V.size(); ++i) {  // insertion sort: almost every later token fails here
     if (logits_V[i] == kExcluded || (best.size() == most && !(logits_V[i] > logit(best.back())))) continue;
     if (best.size() < most) best.push_back(-1);
     std::size_t place = best.size() - 1;
@@ -81,13 +82,14 @@ double keyed_uniform(const DrawKey& key) {
 
 namespace {
 
-// The place of the token that is drawn from a row as processors leave it. only: the places, ascending, of which one may come out; empty: of all
-// that are not excluded.
+// Draws from a row after the processors and returns the position of the token. only: ascending positions that may be
+// drawn; empty: all that are not excluded.
 TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const SamplingParams& params,
                     const DrawKey& key) {
   if (params.temperature == 0.0) return most_probable(logits);
   for (float& logit : logits) logit = static_cast<float>(logit / params.temperature);
-  // Top-p goes over what top-k left, min-p over what top-p left, each renormalised: min-p's bound does not move with that.
+  // Top-p applies to what top-k kept, and min-p to what top-p kept, each renormalised; min-p's bound does not change
+  // with that.
   SamplingParams without_min_p = params;
   without_min_p.min_p = 0;
   const bool sorts = params.top_k > 0 || params.top_p < 1.0;
@@ -140,14 +142,14 @@ SampledToken sample_token(std::span<float> logits_V, const DecodingState& state,
   }
   const std::vector<float> raw(logits_V.begin(), logits_V.end());
   chain.apply(logits_V, state);
-  std::vector<TokenId> only;  // all others are excluded
+  std::vector<TokenId> only;  // all other tokens are excluded
   for (const GuidedToken& token : state.guided) only.push_back(token.id);
   std::sort(only.begin(), only.end());
   const TokenId id = drawn_place(logits_V, std::move(only), params, key);
   return {id, static_cast<float>(raw[static_cast<std::size_t>(id)] - normaliser)};
 }
 
-// In the order of ids, so that all sums are those of the whole row.
+// Draws in the order of ids, so that all sums equal those over the whole row.
 SampledToken sample_candidate(const CandidateRow& row, std::span<const GuidedToken> guided,
                               const SamplingParams& params, const DrawKey& key) {
   MAGISTER_ASSERT(guided.size() == row.ids.size() && !guided.empty());

@@ -1,5 +1,5 @@
-// Without a free page the sequence that was admitted last gives all of its pages back and starts again later; its text is the same
-// then, since draws are keyed by position.
+// If no page is free, the sequence that was admitted last gives back all of its pages and starts again later. Its text
+// is then the same, because draws are keyed by position.
 #include "engine/scheduler.h"
 
 #include <ATen/ATen.h>
@@ -60,7 +60,8 @@ std::unique_ptr<Sequence> Scheduler::take_out(std::uint64_t record, std::uint64_
   return taken;
 }
 
-// Full pages of the same beginning that others have computed; the last token is always computed, its row is asked for.
+// Takes over full pages of the same beginning that others have computed. The last token is always computed, because its
+// row is needed.
 void Scheduler::find_shared_pages(Sequence& sequence) {
   if (!limits_.share_prefixes) return;
   const std::span<const TokenId> tokens(sequence.tokens);
@@ -76,7 +77,8 @@ void Scheduler::find_shared_pages(Sequence& sequence) {
   }
 }
 
-// The sequence has the prompt's pages, the last one as a copy unless it is full; false when there is no page for it.
+// Gives the sequence the prompt's pages; the last one is copied unless it is full. Returns false if there is no page
+// for it.
 bool Scheduler::begin_on(SharedPrompt& prompt, Sequence& sequence) {
   const std::int64_t length = sequence.num_tokens(), full = length / kSlots;
   if (pages_for(length + 1) - full > pool_.num_available()) return false;
@@ -107,7 +109,7 @@ void Scheduler::keep_prompt(Sequence& sequence, const at::Tensor& logits_1V) {
     for (const std::int32_t page : prompt.pages) pool_.share(page);
     prompt.prefix = sequence.prefix;
     prompt.prefix_pages = sequence.prefix_pages;
-    prompt.logits_1V = logits_1V.clone();  // drawing changes a row where it stands
+    prompt.logits_1V = logits_1V.clone();  // drawing changes a row in place
     prompts_.push_back(sequence.prompt);
   }
   sequence.prompt.reset();
@@ -129,19 +131,19 @@ void Scheduler::drop(SharedPrompt& prompt) {
   std::erase_if(prompts_, [&](const std::shared_ptr<SharedPrompt>& one) { return one.get() == &prompt; });
 }
 
-// Where pages run out those that wait for texts to begin go first: the next of these texts computes the prompt again. Not those that
-// this pass will copy from.
+// If pages run out, prompts that wait for texts to begin are dropped first; the next of these texts computes its prompt
+// again. Nothing is dropped if this pass copies from such pages.
 bool Scheduler::drop_prompts() {
   if (prompts_.empty() || !pass_.copy_from.empty()) return false;
   while (!prompts_.empty()) drop(*std::shared_ptr<SharedPrompt>(prompts_.back()));
   return true;
 }
 
-// Takes the sequence into this pass with as many tokens as the budget has; false when there is no page for them.
+// Takes the sequence into this pass with as many tokens as the budget allows; false if there is no page for them.
 bool Scheduler::take_pages(Sequence& sequence, std::int64_t& budget) {
   const std::int64_t prompt = sequence.num_prompt_tokens();
   std::int64_t count = std::min(sequence.num_tokens() - sequence.computed, budget);
-  // A text that lost its pages is computed again as it was written: the prompt, then token by token.
+  // A text that lost its pages is computed again as it was written: first the prompt, then token by token.
   if (separates_prefill_) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
   while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
     const auto page = pool_.allocate();
@@ -150,7 +152,7 @@ bool Scheduler::take_pages(Sequence& sequence, std::int64_t& budget) {
   }
   sequence.scheduled = count;
   budget -= count;
-  // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
+  // Pages that this pass fills can be shared at once, because within a layer all keys are written before any is read.
   const std::span<const TokenId> tokens(sequence.tokens);
   const std::int64_t shareable =
       separates_prefill_ ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
@@ -164,7 +166,7 @@ bool Scheduler::take_pages(Sequence& sequence, std::int64_t& budget) {
 }
 
 void Scheduler::release(Sequence& sequence) {
-  if (sequence.leads) {  // before the prompt's end: another text, or this one again, computes it
+  if (sequence.leads) {  // before the end of the prompt: another text, or this one later, computes it
     sequence.leads = false;
     sequence.prompt->state = SharedPrompt::State::kNone;
     ++sequence.prompt->waiting;
@@ -192,7 +194,7 @@ void Scheduler::schedule_running(std::int64_t& budget) {
       while (!take_pages(sequence, budget)) {
         if (drop_prompts()) continue;
         MAGISTER_ASSERT(running_.size() > 1);
-        // Whoever goes has not been scheduled yet, or its pages would be taken from under this pass.
+        // Only a sequence that is not in this pass may be preempted, because the pass uses its pages.
         if (running_.back()->scheduled > 0 || running_.back().get() == &sequence) break;
         preempt_last();
       }
@@ -204,7 +206,7 @@ void Scheduler::schedule_running(std::int64_t& budget) {
 Scheduler::Pass Scheduler::schedule() {
   std::int64_t budget = std::max(limits_.token_budget, limits_.max_sequences);
   schedule_running(budget);
-  // Texts whose prompt another one computes are passed by.
+  // Skips texts whose prompt is being computed by another one.
   for (std::size_t i = 0;
        i < waiting_.size() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences;) {
     Sequence& sequence = *waiting_[i];
@@ -219,19 +221,19 @@ Scheduler::Pass Scheduler::schedule() {
   return std::exchange(pass_, {});
 }
 
-// False when there are not enough pages.
+// Returns false if there are not enough pages.
 bool Scheduler::admit(Sequence& sequence, std::int64_t& budget) {
   if (sequence.prompt && sequence.prompt->state == SharedPrompt::State::kComputed) {
     if (begin_on(*sequence.prompt, sequence)) {
       pass_.begun.push_back(&sequence);
       return true;
     }
-    // With nothing else at work nobody would give a page back.
+    // If nothing else runs, no sequence would ever give a page back.
     if (!running_.empty() || !drop_prompts()) return false;
   }
   find_shared_pages(sequence);
   const std::int64_t needed = pages_for(sequence.num_tokens() + 1) - static_cast<std::int64_t>(sequence.pages.size());
-  // A whole prompt and one token, or it would stop half way and be thrown out again.
+  // Requires pages for the whole prompt and one token: otherwise the sequence would stop half way and be preempted.
   if ((needed > pool_.num_available() && (!running_.empty() || !drop_prompts())) || !take_pages(sequence, budget)) {
     release(sequence);
     return false;

@@ -1,5 +1,6 @@
-// Scheduler: which tokens of which sequences the next pass computes, and in which pages of the cache. Decode rows first, then prompts in
-// pieces, then new sequences, as far as the token budget and the pages go. It sees no model: only lengths, pages and equal beginnings.
+// Scheduler: chooses the tokens of each sequence that the next pass computes, and their pages in the cache. Decode rows
+// come first, then pieces of prompts, then new sequences, as far as the token budget and the pages allow. It knows no
+// model, only lengths, pages and equal beginnings.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,11 +18,12 @@ namespace magister {
 
 class Scheduler {
  public:
-  // separates_prefill: rows of prompts and rows of texts go through different kernels, so none is computed the other's way.
+  // separates_prefill: rows of prompts and rows of texts use different kernels, so no row may be computed by the other
+  // kind.
   Scheduler(const GeneratorLimits& limits, bool separates_prefill);
 
-  // count texts of one prompt: samples request.sample and so on. Throws Error(kData) naming the record when prompt and text would not
-  // fit into the cache.
+  // Adds `count` texts of one prompt, with the samples request.sample and following. Throws Error(kData) naming the
+  // record if prompt and text would not fit into the cache.
   void add(GenerationRequest request, std::uint64_t count);
   // A text that waits or runs, with its pages given back; null: there is none. The texts of the same prompt go on.
   std::unique_ptr<Sequence> take_out(std::uint64_t record, std::uint64_t sample);
@@ -29,25 +31,27 @@ class Scheduler {
 
   struct Pass {
     std::vector<Sequence*> computed;               // `scheduled` tokens of each, from `computed` on
-    std::vector<Sequence*> begun;                  // on a shared prompt: their first token needs no pass
-    std::vector<std::int64_t> copy_from, copy_to;  // pages, before the pass
+    std::vector<Sequence*> begun;                  // texts on a shared prompt: their first token needs no pass
+    std::vector<std::int64_t> copy_from, copy_to;  // pages, copied before the pass
   };
-  // The next one. Not empty unless idle().
+  // The next pass. Not empty unless idle().
   Pass schedule();
-  // The texts that go on by a token behind one that is drawn and not yet known, in order, with pages for it; `drawing` is all that the scheduler
-  // has at work. Left out are those that end by their length with the drawn token. Empty where the next pass is to be scheduled otherwise: a text is at
-  // its prompt, a page is missing, or texts that wait have a place and takes_in. A text that turns out to have ended has computed a row for nothing.
+  // The texts that continue with one more token after a token that is drawn but not known yet, in order, with pages for
+  // it. `drawing`: all running texts. Texts that end by their length with the drawn token are left out. Empty if the
+  // next pass must be scheduled in the normal way: a text is in its prompt, a page is missing, or (with takes_in)
+  // waiting texts can be admitted. For a text that turns out to have ended, one row is computed in vain.
   std::vector<Sequence*> schedule_ahead(const std::vector<Sequence*>& drawing, bool takes_in);
-  // As advance(), of what schedule_ahead() gave; a null has ended meanwhile.
+  // Like advance(), for the result of schedule_ahead(); a null is a text that has ended meanwhile.
   static void advance_ahead(const std::vector<Sequence*>& sequences);
-  // The pass is computed: returns the sequences whose last token is now, in order.
+  // Called when the pass is computed: returns the sequences whose last token is now computed, in order.
   static std::vector<Sequence*> advance(const Pass& pass);
 
-  // A sequence that leads was computed to its prompt's end: pages and last row stay for the texts that have not begun.
+  // The sequence has computed a shared prompt to its end: pages and last row are kept for the texts that have not
+  // begun.
   void keep_prompt(Sequence& sequence, const at::Tensor& logits_1V);
-  // The last row of the prompt that the sequence begins on; the last of these texts frees it.
+  // The last row of the shared prompt on which the sequence begins; the last of its texts frees it.
   at::Tensor take_prompt_row(Sequence& sequence);
-  // Gives the pages back; a sequence without pages is gone with the next remove_finished().
+  // Frees the pages; remove_finished() deletes sequences without pages.
   void release(Sequence& sequence);
   void remove_finished();
 
@@ -70,8 +74,8 @@ class Scheduler {
   PagePool pool_;
   std::deque<SequencePtr> waiting_;
   std::vector<SequencePtr> running_;                    // in the order of admission
-  std::vector<std::shared_ptr<SharedPrompt>> prompts_;  // that hold pages
-  Pass pass_;                                           // that is being put together
+  std::vector<std::shared_ptr<SharedPrompt>> prompts_;  // prompts that hold pages
+  Pass pass_;                                           // the pass that is being built
   std::uint64_t cached_tokens_ = 0, preemptions_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Blocks of the vocabulary are summed by the kernels of the log-sum-exp; only blocks with a kept entry or a draw are gone through token by
-// token. The head's product is made twice: the draws need its log-sum-exp.
+// The log-sum-exp kernel sums blocks of the vocabulary; only blocks with a kept entry or a draw are processed token by
+// token. The head's product is computed twice, because the draws need its log-sum-exp.
 #include "magister/engine/tail_sampler.h"
 
 #include <ATen/ATen.h>
@@ -25,9 +25,9 @@ constexpr std::int64_t kTailRows = 256;
 struct TailSampler::Row {
   double logsumexp = 0, rest = 0, uniform = 0;
   std::vector<std::int32_t> kept;     // ascending
-  double mass = 0;                    // of the rest, before the next token
-  std::int64_t drawn = 0, last = -1;  // draws that are made; the last token that has mass
-  std::int32_t* draws = nullptr;      // null: only the mass is wanted
+  double mass = 0;                    // of the tail, before the next token
+  std::int64_t drawn = 0, last = -1;  // draws made so far; the last token that has mass
+  std::int32_t* draws = nullptr;      // null: only the mass is computed
 };
 
 TailSampler::TailSampler(const LmHead& head, ProcessGroup& group, ThreadPool& pool, std::int64_t draws)
@@ -59,7 +59,7 @@ void TailSampler::add_slice(const float* logits, std::int64_t columns, std::int6
         continue;
       }
     }
-    // With the same sum as above at the end, whichever way it was found.
+    // The mass after the block is the same sum as above, however the tokens were processed.
     double mass = row.mass;
     for (std::int64_t i = 0; i < n; ++i) {
       if (has_kept && std::binary_search(kept, row.kept.end(), static_cast<std::int32_t>(id + i))) continue;
@@ -93,7 +93,7 @@ void TailSampler::walk(const at::Tensor& hidden_TD, std::vector<Row>& rows) cons
     for (std::int64_t begin = 0; begin < T; begin += kLogitRows) {
       const std::int64_t n = std::min(kLogitRows, T - begin);
       at::Tensor hidden_RD = hidden_TD.narrow(0, begin, n);
-      // Always as many, as in the reducer: the product chooses its order of sums by the number of rows.
+      // The number of rows is always the same, as in LogitReducer, because the product chooses its order of sums by it.
       if (n < kLogitRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kLogitRows - n});
       const at::Tensor logits_Rv = logits_of(head_, hidden_RD, pool_).narrow(0, 0, n).cpu().contiguous();
       const std::int64_t v = logits_Rv.size(1);
@@ -136,7 +136,7 @@ at::Tensor TailSampler::sample(const at::Tensor& hidden_TD, const ReducedLogits&
     for (std::int64_t t = 0; t < T; ++t) mass_T.data_ptr<double>()[t] = rows[t].mass;
     const at::Tensor gathered =
         group_.all_gather(mass_T.view(at::kLong).to(hidden_TD.device())).cpu().view({shards, T}).view(at::kDouble);
-    // Where the draws of a shard begin: behind the mass of those before it.
+    // The draws of a shard begin after the mass of the shards before it.
     for (std::int64_t t = 0; t < T; ++t) {
       double before = 0;
       for (int s = 0; s < group_.tp_rank(); ++s) before += gathered.const_data_ptr<double>()[s * T + t];
@@ -152,7 +152,7 @@ at::Tensor TailSampler::sample(const at::Tensor& hidden_TD, const ReducedLogits&
   walk(hidden_TD, rows);
   const bool is_last = group_.tp_rank() == shards - 1;
   for (std::int64_t t = 0; t < T; ++t) {
-    // The rest's mass is known to 1e-7: where the sum ends before the last draw, that draw is the last token with mass.
+    // The tail's mass is known to 1e-7. If the sum ends before the last draw, that draw is the last token with mass.
     for (; is_last && rows[t].drawn < draws_; ++rows[t].drawn) {
       rows[t].draws[rows[t].drawn] = static_cast<std::int32_t>(std::max<std::int64_t>(rows[t].last, 0));
     }

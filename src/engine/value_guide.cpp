@@ -1,4 +1,5 @@
-// A pass in two halves where a text is new: its tokens, then the candidates of all. From the second token on the first half is empty.
+// A new text takes two steps: its tokens, then the candidates of all texts. From the second token on the first step has
+// no tokens.
 #include "engine/value_guide.h"
 
 #include <ATen/ATen.h>
@@ -72,7 +73,7 @@ void ValueGuide::release(const Sequence& sequence) {
   held_.erase(found);
 }
 
-// The last text that is not asked now loses its pages, and is computed again when it is.
+// Frees the pages of the last text that is not being asked; that text is computed again when it is asked.
 bool ValueGuide::give_up_another(std::span<const Asked> asked, const Asked& next) {
   for (auto other = held_.rbegin(); other != held_.rend(); ++other) {
     const Key key = other->first;
@@ -98,7 +99,7 @@ void ValueGuide::find_shared_pages(Held& held, std::span<const TokenId> tokens) 
   }
 }
 
-// Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
+// Pages that this pass fills can be shared at once, because within a layer all keys are written before any is read.
 void ValueGuide::share_full_pages(Held& held, std::span<const TokenId> tokens) {
   for (; (held.prefix_pages + 1) * kPageTokens <= static_cast<std::int64_t>(tokens.size()); ++held.prefix_pages) {
     const auto first = static_cast<std::size_t>(held.prefix_pages * kPageTokens);
@@ -107,7 +108,7 @@ void ValueGuide::share_full_pages(Held& held, std::span<const TokenId> tokens) {
   }
 }
 
-// Pages for the text of `next` and its candidates beside those of the ones before it; false: there are none.
+// Reserves pages for the text of `next` and its candidates, in addition to those of `asked`; false if there are none.
 bool ValueGuide::reserve(std::span<const Asked> asked, const Asked& next) {
   Held& held = held_[key_of(*next.sequence)];
   const std::span<const TokenId> tokens(next.sequence->tokens);
@@ -131,13 +132,14 @@ std::size_t ValueGuide::rescore(std::span<Asked> asked) {
     if (count > 0 && rows > token_budget_) break;
     if (!reserve(asked.first(count), asked[count])) break;
   }
-  MAGISTER_ASSERT(count > 0);  // check_fits()
+  MAGISTER_ASSERT(count > 0);  // ensured by check_fits()
   compute_texts(asked.first(count));
   compute_candidates(asked.first(count));
   return count;
 }
 
-// In pieces that fill the budget: what was drawn since the last time is none, a new or displaced text is whole.
+// Computes the missing tokens in pieces that fill the budget: all tokens of a new or displaced text; none if the text
+// only got the kept candidate.
 void ValueGuide::compute_texts(std::span<const Asked> asked) {
   std::vector<Piece> pieces;
   std::int64_t budget = token_budget_;
@@ -172,7 +174,8 @@ void ValueGuide::compute(const std::vector<Piece>& pieces) {
 
 namespace {
 
-// Between two texts, or within the only one. The later half may read pages that the earlier one fills, never the other way.
+// Splits between two texts, or inside the only one. The second half may read pages that the first one fills, never the
+// other way round.
 template <typename Input>
 std::pair<std::vector<Input>, std::vector<Input>> halves_of(const std::vector<Input>& inputs) {
   if (inputs.size() > 1) {
@@ -193,7 +196,7 @@ at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past;
   std::vector<BlockTable> slots;
-  PassMemory::Size size;  // a row of logits is a few numbers
+  PassMemory::Size size;  // rows of logits are small, so none are counted
   for (const Input& input : inputs) {
     const auto count = static_cast<std::int64_t>(input.tokens.size());
     size.tokens += count;
@@ -217,7 +220,7 @@ at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
   return at::cat({first_TD, pass(second)}, 0);
 }
 
-// A layer a thread: on one, this was a tenth of a step of 32 texts with 20 candidates.
+// One layer per thread: on a single thread this took a tenth of a step of 32 texts with 20 candidates.
 void ValueGuide::copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to) {
   if (model_.queue() != nullptr) return cache_.copy_pages(from, to);
   model_.pool().run(static_cast<std::int64_t>(cache_.layers.size()), [&](std::int64_t layer, int) {
@@ -232,7 +235,7 @@ void ValueGuide::compute_candidates(std::span<Asked> asked) {
   std::vector<std::int64_t> copy_from, copy_to;
   for (const Asked& one : asked) {
     const Held& held = held_.at(key_of(*one.sequence));
-    const bool inside = held.computed % kPageTokens != 0;  // of the last page, which each candidate then goes on in
+    const bool inside = held.computed % kPageTokens != 0;  // each candidate continues in a copy of the last page
     for (std::size_t i = 0; i < one.tokens.size(); ++i) {
       inputs.push_back({{one.tokens[i].id}, held.computed, {}});
       std::vector<std::int32_t>& table = tables.emplace_back(held.pages);

@@ -1,8 +1,9 @@
-// ValueGuide: what a value model says of the candidates of many texts, in one ragged pass. It has a cache of its own: a text's keys and values
-// stay there from token to token, each candidate writes into a private copy of the last page, and the chosen one's page is kept.
-// Pages of equal beginnings stand once. A number never depends on the neighbours, the pages or the cuts, to the bit.
-// On a GPU all its rows go through the kernels of prompts: a candidate that was kept has the keys that the text has when it is computed again.
-// Legend: C candidates, L numbers of the head.
+// ValueGuide: the value model's numbers for the candidates of many texts, in one ragged pass. It has its own cache: a
+// text's keys and values stay there from token to token, each candidate writes into a private copy of the last page,
+// and the page of the chosen one is kept. Pages of equal beginnings are stored once. A number does not depend on
+// neighbours, pages or the division into passes, bit for bit. On a GPU all its rows use the kernels of prompts, so a
+// kept candidate has the same keys as after a recomputation of the text.
+// Legend: C candidates, L outputs of the head.
 #pragma once
 
 #include <cstdint>
@@ -21,37 +22,39 @@ namespace magister {
 
 class ValueGuide {
  public:
-  // setup as Generator::guide() takes it, whose checks it makes against the reference's config; token_budget: of a pass. Local.
+  // setup: as for Generator::guide(), whose checks are made here against the reference's config. token_budget: per
+  // pass. Local.
   ValueGuide(const GuideSetup& setup, const ModelConfig& reference, std::int64_t token_budget);
 
   const GuideParams& params() const { return params_; }
-  // Throws Error(kData) naming the record when a text of `length` tokens would not fit into the cache with its candidates.
+  // Throws Error(kData) naming the record if a text of `length` tokens and its candidates would not fit into the cache.
   void check_fits(std::uint64_t record, std::int64_t length) const;
 
-  // A sequence whose next token is asked for: ids in, offsets out.
+  // A sequence whose next token is drawn: ids in, offsets out.
   struct Asked {
     Sequence* sequence = nullptr;
     std::vector<GuidedToken> tokens;  // at most C
   };
-  // Fills the offsets of the first ones, as many as a pass and the pages hold, at least one, and returns their number. Of each of these
-  // keep() or release() must be called before the next call. Throws Error(kData) for a number that is not finite. Collective over the group.
+  // Fills the offsets of the first sequences, as many as fit into a pass and the pages (at least one), and returns
+  // their number. For each of these, keep() or release() must be called before the next call. Throws Error(kData) for a
+  // number that is not finite. Collective over the group.
   std::size_t rescore(std::span<Asked> asked);
-  // The sequence's newest token is the one that was drawn: its keys and values stay. It must be one of those rescored.
+  // The sequence's last token was drawn from the rescored candidates: its keys and values are kept.
   void keep(const Asked& asked);
-  // The text has ended.
+  // Called when the text has ended.
   void release(const Sequence& sequence);
 
   std::uint64_t num_computed_tokens() const { return computed_tokens_; }
   double pass_seconds() const { return pass_seconds_; }
 
  private:
-  // The pages of one text. Keyed by record and sample, so that every shard gives up the same ones.
+  // The pages of one text. The key is record and sample, so that every shard frees the same ones.
   using Key = std::pair<std::uint64_t, std::uint64_t>;
   struct Held {
     std::vector<std::int32_t> pages, candidates;
-    std::int64_t computed = 0;  // tokens that stand in `pages`
+    std::int64_t computed = 0;  // tokens in `pages`
     PagePool::PrefixId prefix = 0;
-    std::int64_t prefix_pages = 0;  // full pages that can be found under their tokens
+    std::int64_t prefix_pages = 0;  // full pages that can be found by their tokens
   };
   struct Piece {
     Held* held = nullptr;
@@ -65,13 +68,13 @@ class ValueGuide {
   void free_pages(Held& held);
   void compute_texts(std::span<const Asked> asked);
   void compute(const std::vector<Piece>& pieces);
-  // What a pass computes of one text: tokens behind `past` others.
+  // The input of one text for a pass: `tokens` after `past` others.
   struct Input {
     std::vector<TokenId> tokens;
     std::int64_t past = 0;
     BlockTable slots;
   };
-  // -> hidden states, on the model's device. In halves where a GPU has no memory for all at once.
+  // Returns hidden states, on the model's device. Computes in halves if a GPU has not enough memory.
   at::Tensor pass(const std::vector<Input>& inputs);
   void copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to);
   void compute_candidates(std::span<Asked> asked);

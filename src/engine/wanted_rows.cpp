@@ -1,4 +1,5 @@
-// A shard's numbers as one row of doubles - maximum and sum of every row, then the logits of all wanted tokens - and their merging.
+// A shard's share is one row of doubles: maximum and sum of every row, then the logits of all wanted tokens. The shares
+// are merged here.
 #include "engine/wanted_rows.h"
 
 #include <ATen/ATen.h>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// The tokens of all rows one after the other, and where each row's begin.
+// The tokens of all rows in one list, and the position at which each row's tokens begin.
 struct WantedIds {
   std::vector<std::int32_t> ids, first{0};
 

@@ -1,5 +1,5 @@
-// What is read of a row of logits when only some tokens matter (a judge's verdicts): their logits and the log-sum-exp of the whole row, found
-// where the logits are and shard by shard, so that neither a row nor a part of one leaves its device.
+// The logits of a few tokens per row (a judge's verdicts) and the log-sum-exp of the whole row. They are computed on
+// the device that has the logits, shard by shard, so no row or part of a row is copied.
 // Legend: R rows, v this shard's part of the vocabulary.
 #pragma once
 
@@ -15,12 +15,12 @@ namespace magister {
 
 struct WantedRow {
   std::vector<float> logits;  // of the wanted tokens, in their order
-  double logsumexp = 0;       // nats; NaN where a logit of the row is not finite
+  double logsumexp = 0;       // nats; NaN if a logit of the row is not finite
 };
 
-// logits_Rv: f32, contiguous, of this shard's part of the head, where the model is. wanted: the tokens of each row, equal on all shards. On CPUs a
-// row that one shard has whole is summed in double in the order of ids; shards' sums are added in their order, so the result is the same on
-// all of them. Waits for the device. Collective over the group.
+// logits_Rv: f32, contiguous, this shard's part of the head, on the model's device. wanted: the tokens of each row,
+// equal on all shards. On CPUs a row of a single shard is summed in double in the order of ids. The shards' sums are
+// added in shard order, so all shards have the same result. Waits for the device. Collective over the group.
 std::vector<WantedRow> read_wanted(const at::Tensor& logits_Rv, const std::vector<std::span<const TokenId>>& wanted,
                                    const LmHead& head, ProcessGroup& group);
 

@@ -1,7 +1,9 @@
-// ReduceLogits: a tile of logits [R, v] becomes what is kept of each row, in one pass over it: maximum, sum of exponentials, weighted
-// sum, the target's logit and the exact best candidates. A block a row. Candidates above the threshold so far are appended in shared
-// memory; when it fills they are sorted and the threshold rises, about ln(v / kept) times kept entries per row for any order of logits.
-// Reading is all there is to it: a thread has four loads of 16 bytes under way, and asks for the next before it waits for the others.
+// ReduceLogits: computes the kept part of each row of a tile of logits [R, v] in one pass over the row: maximum, sum of
+// exponentials, weighted sum, the target's logit and the exact best candidates. One block per row. Candidates above the
+// current threshold are appended in shared memory; when it is full they are sorted and the threshold rises. For logits
+// in random order, about kept * ln(v / kept) candidates are appended per row; any other order costs time only. The
+// kernel is limited by memory bandwidth: a thread has four loads of 16 bytes in flight, and issues the next load before
+// it uses the previous ones.
 // Legend: R rows of a tile, v this shard's part of the vocabulary, W numbers of a share.
 #pragma once
 
@@ -13,14 +15,14 @@ struct ReduceLogits {
   static constexpr const char* kName = "reduce_logits";
   static constexpr int kMaxThreads = 256;
   static constexpr int kCapacity = 2048;          // candidates in shared memory
-  static constexpr int kChunk = 4 * kMaxThreads;  // columns between two looks at the count, 16 bytes a thread
-  static constexpr int kAhead = 4;                // chunks that are under way
+  static constexpr int kChunk = 4 * kMaxThreads;  // columns between two checks of the count; 16 bytes per thread
+  static constexpr int kAhead = 4;                // chunks in flight
   static constexpr int kMostKept = kCapacity - kChunk;
   static constexpr int kNumbers = 4;
 
-  const float* logits_Rv;         // at a multiple of 16 bytes
-  const std::int32_t* targets_R;  // ids in the whole vocabulary, -1: none
-  std::int64_t* shares_RW;  // maximum, sum, weighted sum, target logit as doubles' bits; then `kept` times {logit, id}
+  const float* logits_Rv;         // 16-byte aligned
+  const std::int32_t* targets_R;  // ids in the whole vocabulary; -1: no target
+  std::int64_t* shares_RW;  // maximum, sum, weighted sum, target logit as doubles' bits; then `kept` pairs {logit, id}
   std::int64_t v, vocab_begin, W;
   int kept;  // at most kMostKept
 
@@ -64,7 +66,7 @@ struct ReduceLogits {
         }
         t.sync();
         if (shared.count > kCapacity - kChunk) select(t, shared);
-        t.sync();  // everybody has read the count before it grows again
+        t.sync();  // all threads must read the count before it grows again
       }
     }
     if (kept > 0) select(t, shared);
@@ -72,7 +74,8 @@ struct ReduceLogits {
   }
 
  private:
-  // Four neighbours, of which those behind the row's end stay what they are. Rows of odd lengths begin anywhere.
+  // Loads four neighbours; those after the end of the row stay unchanged. If v is not a multiple of four, rows are not
+  // aligned.
   MAGISTER_DEVICE void load(const float* row_v, std::int64_t column, float (&to)[4]) const {
     if (column >= v) return;
     if (v % 4 == 0) {
@@ -94,12 +97,12 @@ struct ReduceLogits {
     float threshold, target;
   };
 
-  // exp(x - maximum) and (x - maximum) exp(x - maximum), summed while the maximum rises.
+  // Sums of exp(x - maximum) and (x - maximum) exp(x - maximum), rescaled when the maximum rises.
   struct Running {
     float maximum = -INFINITY, sum = 0, weighted = 0;
 
     MAGISTER_DEVICE void add(float x) {
-      if (!(x - x == 0.0f)) {  // NaN or infinite: the sum is NaN for good, where comparisons would pass it by
+      if (!(x - x == 0.0f)) {  // NaN or infinite: makes the sum NaN, because comparisons would ignore such a value
         sum = NAN;
         return;
       }
@@ -109,7 +112,7 @@ struct ReduceLogits {
         return;
       }
       const float shift = x - maximum;
-      if (!(shift > -104.0f)) return;  // less than the smallest f32
+      if (!(shift > -104.0f)) return;  // the term is smaller than the smallest f32
       const float term = expf(shift);
       sum += term;
       weighted += shift * term;
@@ -124,7 +127,7 @@ struct ReduceLogits {
     }
   };
 
-  // Larger keys are better: the logit's bits in an order that whole numbers have, then the lower id.
+  // Larger keys are better: the logit's bits in an order that integers have, then the lower id.
   static MAGISTER_DEVICE std::uint64_t key_of(float logit, std::uint32_t id) {
     const std::uint32_t bits = float_as_bits(logit + 0.0f);  // -0 becomes 0: they are equal
     const std::uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -138,7 +141,7 @@ struct ReduceLogits {
     return 0xffffffffu - static_cast<std::uint32_t>(key);
   }
 
-  // Sorts the candidates, best first, and keeps the first `kept`. Bitonic: Batcher, AFIPS 1968.
+  // Sorts the candidates, best first, and keeps the first `kept`. Bitonic sort: Batcher, AFIPS 1968.
   template <typename Thread>
   MAGISTER_DEVICE void select(Thread& t, Shared& shared) const {
     t.sync();

@@ -1,6 +1,7 @@
-// The sampler for GPUs: one kernel, a block a row.
-// ptxas for sm_90: 90 registers of 512 threads, nothing spilled, 41 KB of shared memory: one block a multiprocessor, 32 KB of
-// logits in flight, so a pass over 128,256 logits is about 10 us, and exp in double about 30 (counted, not measured).
+// The sampler for GPUs: one kernel, one block per row.
+// ptxas for sm_90: 90 registers for 512 threads, no spills, 41 KB of shared memory: one block per multiprocessor, with
+// 32 KB of logits in flight. So a pass over 128,256 logits takes about 10 us, and with exp in double about 30 us
+// (calculated, not measured).
 #include "engine/gpu/sample_kernel.h"
 #include "magister/device/launch_cuda.cuh"
 

@@ -1,6 +1,6 @@
-// The sampler of one row of logits a block, without a sort: the same token as sample_token() on the same row and uniform.
-// Probabilities are whole multiples of 2^-44 of the highest one, so sums have no order: threads add them as they come and
-// the result is always the same. Source: engine/sampler.cpp is the definition; radix selection over histograms is common.
+// Samples one row of logits per block, without a sort: the same token as sample_token() for the same row and uniform
+// number. Probabilities are integer multiples of 2^-44 of the highest one, so sums do not depend on the order in which
+// threads add. Source: engine/sampler.cpp is the definition; radix selection over histograms is a common method.
 // Legend: R rows, V vocabulary.
 #pragma once
 
@@ -8,23 +8,24 @@
 
 namespace magister::gpu {
 
-// Passes over a row: maximum, log-sum-exp, and for draws one that weighs all tokens (exp in double) and at most three that
-// look for a cut: top-k's, top-p's and the draw itself. A row of 128,256 is 513 KB and stays in the second cache.
+// Passes over a row: maximum, log-sum-exp; for draws also one that weighs all tokens (exp in double) and at most three
+// that search for a cut: that of top-k, that of top-p and the draw itself. A row of 128,256 is 513 KB and stays in the
+// L2 cache.
 struct SampleRows {
   static constexpr const char* kName = "sample_rows";
   static constexpr int kMaxThreads = 512;  // 1,024 would leave 64 registers and spill
   const float* logits_RV;
-  std::int64_t stride;      // from row to row
-  const double* uniform_R;  // keyed_uniform(); not read when greedy
-  std::int32_t* id_R;       // -1 where a logit of the row is not finite; then logprob is NaN
-  float* logprob_R;         // of the model's own distribution
+  std::int64_t stride;      // elements from one row to the next
+  const double* uniform_R;  // keyed_uniform(); not read if greedy
+  std::int32_t* id_R;       // -1 if a logit of the row is not finite; then logprob is NaN
+  float* logprob_R;         // by the model's own distribution
   int V;
   double temperature;   // 0: greedy
   int top_k;            // 0: off
   double top_p, min_p;  // 1 and 0: off
 
   static constexpr int kBins = SelectionMemory::kBins;
-  static constexpr double kCoarse = 0x1p6, kFine = 0x1p39;  // bins a nat; between them 2^17 and 2^28
+  static constexpr double kCoarse = 0x1p6, kFine = 0x1p39;  // bins per nat; 2^17 and 2^28 are between them
 
   LaunchShape shape(std::int64_t R) const {
     return {.blocks_x = static_cast<unsigned>(R),
@@ -37,7 +38,7 @@ struct SampleRows {
     auto& memory = *reinterpret_cast<SelectionMemory*>(t.shared());
     const float* row = logits_RV + t.block_x() * stride;
     const TokenPlace best = highest(t, row, memory);
-    std::uint64_t sum = 0, bad = 0;  // what is below 2^-45 of the highest adds 4e-9 at most
+    std::uint64_t sum = 0, bad = 0;  // terms below 2^-45 of the highest, which become 0, add 4e-9 at most
     each(t, row, [&](int, float z) {
       if (z - z == 0.0f) {
         sum += static_cast<std::uint64_t>(expf(z - best.x) * 0x1p44 + 0.5);
@@ -66,23 +67,23 @@ struct SampleRows {
   }
 
  private:
-  // The row after the temperature. A product by 1 / temperature and not a quotient: one float in 2^29 is another one.
+  // The row after the temperature. It multiplies by 1 / temperature instead of dividing: one float in 2^29 differs.
   struct Scaled {
     const float* row;
     double factor;
     float top;
     MAGISTER_DEVICE float of(float logit) const { return static_cast<float>(logit * factor); }
-    // In nats below the highest one.
+    // Distance below the highest value, in nats.
     MAGISTER_DEVICE double distance(float logit) const {
       return static_cast<double>(top) - static_cast<double>(of(logit));
     }
   };
 
-  // Zero from 31.2 nats on, and for what is no number.
+  // Zero from 31.2 nats on, and for NaN.
   MAGISTER_DEVICE static std::uint64_t mass_at(double distance) {
     return distance < 32 ? static_cast<std::uint64_t>(exp(-distance) * 0x1p44 + 0.5) : 0;
   }
-  // bins: so many a nat.
+  // bins: number of bins per nat.
   MAGISTER_DEVICE static std::uint64_t bin_at(double distance, double bins) {
     return static_cast<std::uint64_t>(distance * bins);
   }
@@ -91,7 +92,7 @@ struct SampleRows {
     return target < total ? target : total - 1;
   }
 
-  // f(id, logit) of all tokens, 16 bytes at once where rows keep to them, four loads in flight.
+  // Calls f(id, logit) for all tokens: 16 bytes at once if rows are aligned, with four loads in flight.
   template <typename Thread, typename F>
   MAGISTER_DEVICE void each(Thread& t, const float* row, F f) const {
     if (V % 4 != 0 || reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
@@ -129,11 +130,11 @@ struct SampleRows {
     t.sync();
     for (int warp = 0; warp < t.num_warps(); ++warp) take(memory.id[warp], memory.x[warp]);
     t.sync();
-    if (best.id >= V) best.id = 0;  // no number at all
+    if (best.id >= V) best.id = 0;  // all logits are NaN
     return best;
   }
 
-  // No order needed: the running sum goes over ids. -1 when no token has a weight.
+  // No order is needed here: the running sum goes over ids. -1 if no token has a weight.
   template <typename Thread>
   MAGISTER_DEVICE int draw_any(Thread& t, const Scaled& row, SelectionMemory& memory) const {
     const double uniform = uniform_R[t.block_x()];
@@ -149,7 +150,7 @@ struct SampleRows {
   template <typename Thread>
   MAGISTER_DEVICE int draw_ordered(Thread& t, const Scaled& row, SelectionMemory& memory) const {
     fill_bins(t, row, kCoarse, 0, memory);
-    bool filled = true;  // the bins are those of the whole row
+    bool filled = true;  // the bins contain the whole row
     std::uint64_t count = 0, total = 0;
     for (int bin = t.thread(); bin < kBins; bin += t.num_threads()) {
       count += static_cast<std::uint64_t>(memory.bin_count[bin]);
@@ -161,7 +162,7 @@ struct SampleRows {
     if (top_k > 0 && static_cast<std::uint64_t>(top_k) < count) {
       total = find<true>(t, row, static_cast<std::uint64_t>(top_k - 1), filled, memory).sum;
     }
-    if (top_p < 1) {  // until the mass reaches its part, and one token at least
+    if (top_p < 1) {  // until the mass reaches its part, but at least one token
       const auto needed = static_cast<std::uint64_t>(ceil(top_p * static_cast<double>(total)));
       total = find<false>(t, row, needed == 0 ? 0 : (needed < total ? needed : total) - 1, filled, memory).sum;
     }
@@ -177,7 +178,7 @@ struct SampleRows {
     return total == 0 ? -1 : find<false>(t, row, part(uniform_R[t.block_x()], total), filled, memory).id;
   }
 
-  // Counts and masses of the tokens that stand in bins [base, base + kBins).
+  // Counts and masses of the tokens in bins [base, base + kBins).
   template <typename Thread>
   MAGISTER_DEVICE void fill_bins(Thread& t, const Scaled& row, double bins, std::uint64_t base,
                                  SelectionMemory& memory) const {
@@ -186,7 +187,7 @@ struct SampleRows {
     each(t, row.row, [&](int, float logit) {
       const double distance = row.distance(logit);
       if (!(distance < 32)) return;
-      const std::uint64_t bin = bin_at(distance, bins) - base;  // below base it wraps around
+      const std::uint64_t bin = bin_at(distance, bins) - base;  // wraps around below base
       if (bin >= kBins) return;
       const std::uint64_t mass = mass_at(distance);
       if (mass == 0) return;
@@ -196,7 +197,7 @@ struct SampleRows {
     t.sync();
   }
 
-  // Tokens of a bin become candidates.
+  // Makes the tokens of a bin candidates.
   template <typename Thread>
   MAGISTER_DEVICE void collect(Thread& t, const Scaled& row, double bins, std::uint64_t bin,
                                SelectionMemory& memory) const {
@@ -213,8 +214,9 @@ struct SampleRows {
     t.sync();
   }
 
-  // The first token, the most probable first and of equal ones the lowest id, up to which there are more than `target` tokens
-  // (kCounts) or more than that mass; with the mass up to it. There is one. Bins keep the order whatever falls into one.
+  // The first token (most probable first; in a tie the lowest id) at which the number of tokens (kCounts) or the mass
+  // up to and including it exceeds `target`; also returns the mass up to it. Such a token must exist. Bins keep the
+  // order, however many tokens are in one.
   template <bool kCounts, typename Thread>
   MAGISTER_DEVICE TokenPlace find(Thread& t, const Scaled& row, std::uint64_t target, bool& filled,
                                   SelectionMemory& memory) const {
@@ -229,7 +231,7 @@ struct SampleRows {
         collect(t, row, bins, bin, memory);
         return rank_candidates<kCounts>(t, target, before, mass_before, memory);
       }
-      if (bins == kFine) {  // as good as equal: by id
+      if (bins == kFine) {  // nearly equal probabilities: by id
         const auto weigh = [&](int id) -> std::uint64_t {
           const double distance = row.distance(row.row[id]);
           if (!(distance < 32) || bin_at(distance, bins) != bin) return 0;

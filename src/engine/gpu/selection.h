@@ -1,13 +1,14 @@
-// Finding the token at which a running sum passes a target, by the threads of a block: over ids, over bins, over candidates.
-// Sums are whole numbers (tokens, or probabilities in fixed point), so the order in which threads add changes nothing.
-// Source: the block-wide prefix sums of every GPU text book. Legend: V vocabulary.
+// Finds the token at which a running sum exceeds a target, with the threads of a block: over ids, over bins, over
+// candidates. Sums are integers (tokens, or probabilities in fixed point), so the order of additions does not matter.
+// Source: block-wide prefix sums, as in every GPU textbook.
+// Legend: V vocabulary.
 #pragma once
 
 #include "magister/device/device_code.h"
 
 namespace magister::gpu {
 
-// Shared memory of a row's selection, 41 KB.
+// Shared memory for selecting from a row, 41 KB.
 struct SelectionMemory {
   static constexpr int kBins = 2048;
   static constexpr int kRoom = 1024;  // candidates
@@ -20,19 +21,19 @@ struct SelectionMemory {
   int num_candidates, found;
 };
 
-// A token, and the sum up to it in the order at hand, itself included.
+// A token, and the sum up to and including it in the current order.
 struct TokenPlace {
   float x;
   int id;
   std::uint64_t sum;
 };
 
-// The order of probabilities: of equal ones the lower id first.
+// The order of probabilities; in a tie the lower id comes first.
 MAGISTER_DEVICE bool is_before(float x, int id, float other, int other_id) {
   return x > other || (x == other && id < other_id);
 }
 
-// The sum of a warp's lanes up to this one.
+// The sum over the lanes of a warp up to and including this one.
 template <typename Thread>
 MAGISTER_DEVICE std::uint64_t running_sum(Thread& t, std::uint64_t value) {
   for (int distance = 1; distance < kWarp; distance *= 2) {
@@ -43,9 +44,9 @@ MAGISTER_DEVICE std::uint64_t running_sum(Thread& t, std::uint64_t value) {
   return value;
 }
 
-// By ascending id: the first of V tokens up to which there is more than target(sum of all) of weigh(id); id -1 where the sum of
-// all is 0. Every level gives each warp a stretch of ids and goes on in the one that passes the target: V = 128,256 with 16
-// warps is 8,032 ids, then 512, then 32.
+// In ascending order of ids: the first of V tokens at which the running sum of weigh(id) exceeds target(total); id -1
+// if the total is 0. At every level each warp sums a range of ids, and the search continues in the range in which the
+// target is exceeded: V = 128,256 with 16 warps gives ranges of 8,032 ids, then 512, then 32.
 template <typename Thread, typename Weigh, typename Target>
 MAGISTER_DEVICE TokenPlace find_by_id(Thread& t, int V, Weigh weigh, Target target_of, SelectionMemory& memory) {
   int low = 0, high = V;
@@ -80,14 +81,14 @@ MAGISTER_DEVICE TokenPlace find_by_id(Thread& t, int V, Weigh weigh, Target targ
   return {0.0f, low + lane, t.shuffle(sum, lane)};
 }
 
-// A bin, how many tokens it holds, and the sums before it.
+// A bin, the number of its tokens, and the sums before it.
 struct BinPlace {
   int bin, count;
   std::uint64_t before, mass_before;
 };
 
-// The bin in which the running sum of counts (kCounts) or of mass passes `target`; `before` and `mass_before` are the sums
-// before all bins. Every thread has read the bins when this returns: they may be refilled.
+// The bin in which the running sum of counts (kCounts) or of mass exceeds `target`; `before` and `mass_before` are the
+// sums before all bins. When this returns, every thread has read the bins, so they may be refilled.
 template <bool kCounts, typename Thread>
 MAGISTER_DEVICE BinPlace locate_bin(Thread& t, std::uint64_t target, std::uint64_t before, std::uint64_t mass_before,
                                     SelectionMemory& memory) {
@@ -100,7 +101,7 @@ MAGISTER_DEVICE BinPlace locate_bin(Thread& t, std::uint64_t target, std::uint64
   std::uint64_t sum = running_sum(t, own), mass = running_sum(t, own_mass);
   if (t.lane() == kWarp - 1) memory.scratch[t.warp()] = sum, memory.scratch[kWarp + t.warp()] = mass;
   t.sync();
-  sum += before - own;  // now without this thread's bins
+  sum += before - own;  // without this thread's bins
   mass += mass_before - own_mass;
   for (int warp = 0; warp < t.warp(); ++warp) sum += memory.scratch[warp], mass += memory.scratch[kWarp + warp];
   t.sync();
@@ -116,7 +117,8 @@ MAGISTER_DEVICE BinPlace locate_bin(Thread& t, std::uint64_t target, std::uint64
   return place;
 }
 
-// The same over the collected candidates, each of which finds its own place: n^2 steps by a block, 1,024 at most a thread.
+// The same over the collected candidates. Each finds its own place: n^2 steps per block, at most 1,024 in an inner
+// loop.
 template <bool kCounts, typename Thread>
 MAGISTER_DEVICE TokenPlace rank_candidates(Thread& t, std::uint64_t target, std::uint64_t before,
                                            std::uint64_t mass_before, SelectionMemory& memory) {

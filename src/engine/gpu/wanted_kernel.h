@@ -1,5 +1,6 @@
-// What a judge reads of a row of logits [R, v]: its maximum, the sum of exponentials below it, and the logits of a few tokens. A block a row;
-// a row is read once, four loads of 16 bytes under way in every thread, as ReduceLogits does. A row's bits are its own.
+// Reads from a row of logits [R, v] what a judge needs: its maximum, the sum of exponentials relative to it, and the
+// logits of a few tokens. One block per row; a row is read once, with four loads of 16 bytes in flight per thread, as
+// in ReduceLogits. The bits of a row do not depend on other rows.
 // Legend: R rows, v this shard's part of the vocabulary, N wanted tokens of all rows.
 #pragma once
 
@@ -10,13 +11,13 @@ namespace magister::gpu {
 struct WantedLogits {
   static constexpr const char* kName = "wanted_logits";
   static constexpr int kMaxThreads = 256;
-  static constexpr int kAhead = 4;  // loads that are under way
+  static constexpr int kAhead = 4;  // loads in flight
 
   const float* logits_Rv;
   const std::int32_t* first_R1;  // wanted tokens of row r: [first[r], first[r + 1])
   const std::int32_t* ids_N;     // in the whole vocabulary
-  double* sums_2R;               // maximum and sum of each row; a sum of NaN where a logit is not finite
-  double* found_N;               // -infinity of a token that another shard has
+  double* sums_2R;               // maximum and sum of each row; the sum is NaN if a logit is not finite
+  double* found_N;               // -infinity for a token that another shard has
   std::int64_t v, vocab_begin;
 
   LaunchShape shape(std::int64_t rows) const {
@@ -31,7 +32,7 @@ struct WantedLogits {
     Running running;
     if (v % 4 == 0) {
       add_words(t, row_v, running);
-    } else {  // rows of odd lengths begin anywhere
+    } else {  // rows are not aligned
       for (std::int64_t i = t.thread(); i < v; i += t.num_threads()) running.add(row_v[i]);
     }
     const float maximum = block_max(t, running.maximum, reinterpret_cast<float*>(scratch));
@@ -48,13 +49,13 @@ struct WantedLogits {
   }
 
  private:
-  // exp(x - maximum), summed in double while the maximum rises.
+  // Sum of exp(x - maximum) in double, rescaled when the maximum rises.
   struct Running {
     float maximum = -INFINITY;
     double sum = 0;
 
     MAGISTER_DEVICE void add(float x) {
-      if (!(x - x == 0.0f)) {  // NaN or infinite: the sum is NaN for good, where comparisons would pass it by
+      if (!(x - x == 0.0f)) {  // NaN or infinite: makes the sum NaN, because comparisons would ignore such a value
         sum = NAN;
         return;
       }
@@ -62,7 +63,7 @@ struct WantedLogits {
       sum += expf(x - maximum);
     }
     MAGISTER_DEVICE void rescale(float larger) {
-      if (sum != 0) sum *= expf(maximum - larger);  // of a thread without numbers the maximum is infinite
+      if (sum != 0) sum *= expf(maximum - larger);  // a thread without numbers has an infinite maximum
       maximum = larger;
     }
   };
