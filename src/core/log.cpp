@@ -113,8 +113,8 @@ void open_rank_log(const std::string& directory) {
     logger->set_error_handler([path, told = false](const std::string& reason) mutable {
       if (std::exchange(told, true)) return;
       const std::string text =
-          fmt::format("{}: cannot be written: {} (messages are lost there, results are not); free space",
-                      printable(path), printable(reason));
+          fmt::format("{}: cannot be written: {} (log messages are lost, results are not); free space", printable(path),
+                      printable(reason));
       write_stderr(stderr_text(state(), LogLevel::kWarning, false, text));
     });
     log.rank_log = std::move(logger);

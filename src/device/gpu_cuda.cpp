@@ -87,8 +87,7 @@ void release_idle_gpu_memory() noexcept {
   try {
     if (c10::DeviceAllocator* const allocator = used_allocator()) allocator->emptyCache();
   } catch (const std::exception& error) {
-    log_warning("the GPU's idle memory stays with this process (a later task may miss it): {}",
-                printable(error.what(), 300));
+    log_warning("unused GPU memory could not be released (a later task may lack it): {}", printable(error.what(), 300));
   }
 }
 

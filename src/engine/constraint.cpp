@@ -239,7 +239,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
   std::vector<std::string> tokens(token_bytes.begin(), token_bytes.begin() + known);
   for (const TokenId end : end_tokens) {
     MAGISTER_CHECK(end >= 0 && end < vocab_size, ExitCode::kConfig,
-                   "{}: the end token {} stands outside the vocabulary of {} (no "
+                   "{}: the end token {} is outside the vocabulary of {} (no "
                    "text could end); name another with stop_tokens",
                    rule.name, end, vocab_size);
     // The library takes only tokens of its vocabulary as end tokens, and padding is not part of it.

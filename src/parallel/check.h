@@ -22,7 +22,8 @@ inline std::string mpi_error_text(int code) {
 inline void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) [[likely]]
     return;
-  fail(ExitCode::kInternal, "rank {} on {}: {} failed: {} (the ranks cannot talk any more); run the same command again",
+  fail(ExitCode::kInternal,
+       "rank {} on {}: {} failed: {} (the ranks cannot communicate any more); run the same command again",
        log_world_rank(), host_name(), call, mpi_error_text(code));
 }
 

@@ -342,7 +342,7 @@ void Communicator::all_gather(std::span<const std::byte> block, std::span<std::b
 
 void Communicator::send(const void* data, std::size_t num_bytes, int destination, int tag) const {
   MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal,
-                 "send on a communicator of one rank (nobody is there); report this");
+                 "send on a communicator of one rank (there is no receiver); report this");
   in_pieces(*handle_, num_bytes, [&](std::size_t at, int count) {
     MAGISTER_CHECK_MPI(MPI_Send(static_cast<const char*>(data) + at, count, MPI_BYTE, destination, tag, handle_->comm));
   });
@@ -350,7 +350,7 @@ void Communicator::send(const void* data, std::size_t num_bytes, int destination
 
 void Communicator::receive(void* data, std::size_t num_bytes, int source, int tag) const {
   MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal,
-                 "receive on a communicator of one rank (nobody is there); report this");
+                 "receive on a communicator of one rank (there is no sender); report this");
   in_pieces(*handle_, num_bytes, [&](std::size_t at, int count) {
     MAGISTER_CHECK_MPI(
         MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm, MPI_STATUS_IGNORE));

@@ -120,7 +120,7 @@ void NcclCommunicator::abort_and_fail(const char* call, const std::string& probl
   const std::string more = detail == nullptr || *detail == '\0' ? "" : ", " + printable(detail, 1000);
   abort();
   fail(ExitCode::kInternal,
-       "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot talk any more); run the same "
+       "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot communicate any more); run the same "
        "command again, with NCCL_DEBUG=INFO if it comes back",
        log_world_rank(), host_name(), place_.rank, place_.size, place_.device, call, problem, more);
 }

@@ -20,7 +20,7 @@ std::vector<MPI_Request> started(const Communicator& world, std::span<const Tran
   if (transfers.empty()) return requests;
   const Communicator::Handle* const handle = world.handle();
   MAGISTER_CHECK(handle != nullptr, ExitCode::kInternal,
-                 "an exchange on a communicator of one rank (nobody is there); report this");
+                 "an exchange on a communicator of one rank (there is no other rank); report this");
   for (const Transfer& transfer : transfers) {
     for (std::size_t done = 0; done < transfer.num_bytes;) {
       const std::size_t piece = std::min(handle->piece_bytes, transfer.num_bytes - done);

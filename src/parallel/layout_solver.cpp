@@ -189,7 +189,7 @@ std::vector<Gpus> choose_gpus(const std::vector<RankProbe>& ranks, const LayoutC
 
 bool wants_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
   MAGISTER_CHECK(!config.cpu_only || config.devices.empty(), ExitCode::kConfig,
-                 "layout.devices says cpu and names GPUs (one or the other); keep one");
+                 "layout.devices is cpu and also names GPUs (a run uses one or the other); keep one");
   if (config.cpu_only) return false;
   if (!config.gpus_usable) {
     MAGISTER_CHECK(config.devices.empty(), ExitCode::kConfig,

@@ -178,7 +178,7 @@ void PeerSums::probe(ProcessGroup& group, std::byte* place) {
     check();
     if (std::memcmp(found.data(), sums.data(), bytes) != 0) wrong = count;  // the others continue, and wait
   }
-  MAGISTER_CHECK(wrong == 0, ExitCode::kInternal, "a sum of {} known numbers is another than it must be", wrong);
+  MAGISTER_CHECK(wrong == 0, ExitCode::kInternal, "the sum of {} known numbers is wrong", wrong);
   peers_->patience = patience;
 }
 
@@ -308,11 +308,11 @@ std::shared_ptr<PeerSums> PeerSums::make(ProcessGroup& group, const gpu::Queue& 
     making.give_back();
     if (tried && group.tp_rank() == 0 && !queue.on_host())
       log_warning(
-          "sums in kernels were tried and did not work, and others may add in another order (last bits of texts may "
-          "differ from those of runs where they work)");
+          "sums in kernels failed their test, and the sums used instead may add in another order (the last bits of "
+          "texts may differ from those of runs with sums in kernels)");
   }
   if (group.tp_rank() == 0 && !queue.on_host())
-    log_info("the sums of decoding are {}'s, and not kernels of the GPUs: {}", group.backend(), making.problem);
+    log_info("the sums of decoding are made by {}, not by kernels of the GPUs: {}", group.backend(), making.problem);
   return nullptr;
 }
 

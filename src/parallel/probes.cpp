@@ -55,7 +55,7 @@ RankProbe from_text(const std::string& text) {
     probe.gpus.push_back(gpu);
   }
   MAGISTER_CHECK(static_cast<bool>(in), ExitCode::kInternal,
-                 "a rank described itself in a way that another does not read (different builds in one job?); start "
+                 "the description of a rank cannot be read by another (are there different builds in one job?); start "
                  "the same program on every host");
   return probe;
 }

@@ -299,7 +299,7 @@ class CpuProcessGroup final : public ProcessGroup {
 
 std::vector<std::unique_ptr<ProcessGroup>> make_groups(Communicator ranks, int num_threads) {
   MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal,
-                 "a group of {} shards per rank (nobody would compute); report this", num_threads);
+                 "a group of {} shards per rank (no thread would compute); report this", num_threads);
   const auto shards = std::make_shared<RankShards>(std::move(ranks), num_threads);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   groups.reserve(static_cast<std::size_t>(num_threads));

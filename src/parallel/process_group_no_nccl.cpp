@@ -8,8 +8,8 @@ namespace magister {
 std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator&,
                                                                     const std::vector<int>& devices, bool) {
   fail(ExitCode::kConfig,
-       "a GPU group on cuda:{} in a build without NCCL (GPUs cannot talk); configure with MAGISTER_CUDA=ON, or set "
-       "layout.devices: cpu",
+       "a GPU group on cuda:{} in a build without NCCL (GPUs cannot communicate); configure with MAGISTER_CUDA=ON, or "
+       "set layout.devices: cpu",
        fmt::join(devices, ", cuda:"));
 }
 

@@ -127,7 +127,7 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()), num_threads_(num_threads) {
   MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal,
-                 "a thread pool of {} threads (nobody would compute); report this", num_threads);
+                 "a thread pool of {} threads (no thread would compute); report this", num_threads);
   make_library_single_threaded();
   state_->may_spin = num_threads <= usable_cores();
   try {

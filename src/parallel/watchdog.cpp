@@ -96,7 +96,7 @@ struct Watchdog::State {
       try {
         found = question();
       } catch (const std::exception& error) {
-        log_local(LogLevel::kWarning, "the other ranks cannot be asked whether they work: {}", error.what());
+        log_local(LogLevel::kWarning, "the progress of the other ranks cannot be read: {}", error.what());
       }
       const std::lock_guard own_lock(mutex);
       answer = found;
