@@ -1,4 +1,4 @@
-// Plain structs that cross modules: PackedBatch goes into the model, ReducedLogits comes out of the engine.
+// Plain structs that cross modules: PackedBatch is the model's input, ReducedLogits is the engine's output.
 // Shapes: T packed tokens, S sequences, k kept entries.
 #pragma once
 
@@ -9,20 +9,23 @@
 
 namespace magister {
 
-// Sequences one after the other, no padding. Lengths 2, 3, 4 give cu_seqlens [0, 2, 5, 9].
+// Sequences one after the other, without padding. Sequences of 2, 3 and 4 tokens give cu_seqlens [0, 2, 5, 9].
 struct PackedBatch {
   at::Tensor token_ids_T;                // i32, CPU
   at::Tensor positions_T;                // i32, CPU: past, past + 1, ... in each sequence
   std::vector<std::int64_t> cu_seqlens;  // S + 1
-  std::vector<std::int64_t> past_S{};    // tokens of each sequence that stand in a KV cache; empty: none anywhere
-  // Of passes without a cache: the earlier sequence, whole in this batch, that the past_S first tokens are also of; itself where past_S is 0.
-  // Sequences of one prefix have one past_S and stand behind each other. Empty: nothing is shared.
+  // tokens of each sequence that a KV cache holds already; empty: none in any sequence
+  std::vector<std::int64_t> past_S{};
+  // Only in passes without a cache: the earlier sequence of this batch whose first past_S tokens this sequence shares.
+  // That sequence is in the batch as a whole. A sequence with past_S 0 names itself. Sequences that share a prefix have
+  // the same past_S and follow each other. Empty: no sequence shares a prefix.
   std::vector<std::int64_t> prefix_of_S{};
-  // Sequences with a cache whose one row is of a text that is being written, not of its prompt: on a GPU these go through other
-  // kernels, so it must not depend on how prompts are cut. Empty: none.
+  // 1 for a sequence with a cache whose single row is a decoding step, 0 for rows of a prompt. On a GPU, decoding rows
+  // go through other kernels, so this flag must not depend on how prompts are cut into passes. Empty: no decoding rows.
   std::vector<std::uint8_t> is_decode_S{};
-  // Ids that were drawn on the device and have not come to the host, i32 [T] there, in place of token_ids_T; of passes in which all rows are of
-  // texts (Transformer::takes_drawn_ids). Undefined: none.
+  // Token ids that were sampled on the device and are not yet on the host: i32 [T], on the device. They replace
+  // token_ids_T in passes that consist of decoding rows only (Transformer::takes_drawn_ids). Undefined: token_ids_T
+  // holds the ids.
   at::Tensor drawn_ids_T{};
   std::int64_t past(std::int64_t sequence) const {
     return past_S.empty() ? 0 : past_S[static_cast<std::size_t>(sequence)];
@@ -31,13 +34,13 @@ struct PackedBatch {
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
 };
 
-// What is kept of the distribution of the next token, a row per packed token. CPU, replicated over the group.
+// The part of the next token's distribution that is kept, one row per packed token. CPU, replicated over the group.
 struct ReducedLogits {
-  at::Tensor top_id_Tk;         // i32, best first; ties: lower id first
+  at::Tensor top_id_Tk;         // i32, most probable first; ties: lower id first
   at::Tensor top_logprob_Tk;    // f32, nats, over the whole vocabulary
-  at::Tensor logsumexp_T;       // f32, of the raw logits
-  at::Tensor target_logprob_T;  // f32, of the token that follows; NaN in a sequence's last row
-  at::Tensor entropy_T;         // f32, nats, of the whole distribution
+  at::Tensor logsumexp_T;       // f32, over the raw logits
+  at::Tensor target_logprob_T;  // f32, of the token that follows; NaN in the last row of a sequence
+  at::Tensor entropy_T;         // f32, nats, over the whole distribution
   at::Tensor tail_mass_T;       // f32, 1 - sum of the kept probabilities
 };
 

@@ -1,5 +1,5 @@
-// Keys and values of one layer in pages of 48 slots, a slot a token. A key page stands transposed, [E, 48], and a value page
-// as it is, [48, E]: both are right-hand sides of the panel product (matmul.h) without any copy.
+// Keys and values of one layer in pages of 48 slots, one token per slot. A key page is stored transposed, [E, 48], and
+// a value page as [48, E], so that both are right-hand sides of the panel product (matmul.h) without a copy.
 // Legend: K KV heads of this shard, E head_dim, P pages. f32, CPU.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace magister {
 
-// Where a sequence's tokens stand: token j in slot (offset + j) of its pages, pages[0] the first. Not owned.
+// The slots of a sequence: token j is in slot (offset + j), counted from the start of pages[0]. `pages` is not owned.
 struct BlockTable {
   const std::int32_t* pages = nullptr;
   std::int64_t offset = 0;  // in [0, 48)
@@ -23,16 +23,17 @@ class KvPages {
 
   KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim);
 
-  // [E, 48] and [48, E] of one head; up to 15 floats behind a page may be read.
+  // [E, 48] and [48, E] of one head. A product may read up to 15 floats after the end of a page.
   const float* key_page(std::int64_t head, std::int64_t page) const {
     return keys_ + (head * num_pages_ + page) * page_floats();
   }
   const float* value_page(std::int64_t head, std::int64_t page) const {
     return values_ + (head * num_pages_ + page) * page_floats();
   }
-  // Token `index` of the sequence gets these vectors, [E] each. Different tokens may be written at once.
+  // Stores the vectors of token `index` of the sequence, [E] each. Several threads may write different tokens at the
+  // same time.
   void write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key, const float* value);
-  // Keys and values of all heads from one page to another.
+  // Copies keys and values of all heads from one page to another.
   void copy_page(std::int64_t from, std::int64_t to);
 
  private:
@@ -43,17 +44,19 @@ class KvPages {
   float *keys_, *values_;
 };
 
-// The keys and values of all layers of a shard: what generation keeps between two forward passes. Page p of every layer
-// belongs together; who owns which page is the engine's business.
+// Keys and values of all layers of a shard, kept between two forward passes of generation. Page p has the same owner in
+// every layer; the engine decides who owns it.
 struct KvCache {
-  // In every layer, page from[i] into page to[i], which differ. Local; on a GPU only queued.
+  // Copies page from[i] to page to[i] in every layer; the two must differ. Local; on a GPU the copy is only queued.
   void copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to);
 
   std::vector<KvPages> layers;
   std::int64_t num_pages = 0;
-  // On a GPU instead of `layers`: by layer [P + 1, K, 48, E], in the activations' type; nobody reads the last page.
+  // On a GPU these replace `layers`: one tensor [P + 1, K, 48, E] per layer, in the activations' dtype. The extra last
+  // page is never read.
   std::vector<at::Tensor> keys, values;
-  std::uint64_t generation = 0;  // on a GPU: of this cache alone in the process, for what remembers where it stands
+  // On a GPU: unique number of this cache in the process, for code that has stored its addresses.
+  std::uint64_t generation = 0;
 };
 
 }  // namespace magister

@@ -19,11 +19,12 @@ struct LayerShape {
   std::int64_t expert_mlp = 0;  // F of each expert, in models that have them
   std::int64_t num_experts = 0, experts_per_token = 0;
   std::int64_t sliding_window = 0;       // 0: none
-  std::int64_t rotary_dim = 0;           // the first dimensions of a head that are rotated; 0: none
-  std::size_t rope_table = 0;            // whose cosines and sines: 0: ModelConfig::rope, 1: sliding_rope
+  std::int64_t rotary_dim = 0;           // rotated dimensions at the start of a head; 0: none
+  std::size_t rope_table = 0;            // rotary table of this layer: 0: ModelConfig::rope, 1: sliding_rope
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
-  // Of norms on q and k over all heads, of which this shard holds a part: the heads of the whole model, and the first KV head here whose
-  // squares this shard adds to their sum (an earlier shard holds the others, too). 0 heads: nothing is summed.
+  // Only for RMS norms of q and k over all heads of a layer that is split over shards: the numbers of query and KV
+  // heads of the whole model, and the first local KV head whose squares this shard adds to the sum (an earlier shard
+  // adds those of a KV head that both hold). all_heads is 0 where no sum over shards is needed.
   std::int64_t all_heads = 0, all_kv_heads = 0, first_counted_kv = 0;
   float rms_norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
@@ -36,12 +37,14 @@ struct LayerShape {
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
+// Local.
 LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer);
 
-// What embeddings of this type are multiplied by.
+// The factor of the embeddings, rounded to `dtype` first if the model says so.
 float embedding_multiplier(const ModelConfig& config, at::ScalarType dtype);
 
-// Throws Error(kConfig): the keys that stand in a cache would have to turn with every token.
+// Throws Error(kConfig) where the batch has a cache: the rotary frequencies of dynamic scaling change with the length,
+// so all cached keys would have to be rotated again.
 void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length);
 
 }  // namespace magister

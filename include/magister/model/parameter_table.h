@@ -1,5 +1,6 @@
-// The parameter table: every weight of a model once - its names in files, its shape, what it is for and how shards divide it. Names, the check
-// of a file, bytes in memory, the number of parameters and FLOPs all come from these rows.
+// The parameter table: every weight of a model, with its names in files, its shape, its use and its division over
+// shards. Tensor names, the check of a file, bytes in memory, the number of parameters and FLOPs all come from these
+// rows.
 // Legend: D hidden, E head_dim, Q and K query and KV heads times E, F MLP columns, X experts, V vocabulary.
 #pragma once
 
@@ -13,36 +14,38 @@
 
 namespace magister {
 
-// Which part of a weight a shard holds.
+// The part of a weight that a shard holds.
 enum class Division {
   kWhole,          // all of it, on every shard
-  kFirstShard,     // all of it on shard 0: added to a sum of partial products, it counts once
+  kFirstShard,     // all of it, on shard 0 only: it is added to a sum of partial products, and must count once
   kVocabRows,      // rows of Partition::vocab
-  kHeads,          // an entry a query head
+  kHeads,          // one entry per query head
   kHeadRows,       // rows of the query heads
   kKvHeadRows,     // rows of the KV heads
   kMlpRows,        // rows of Partition::mlp
-  kHeadColumns,    // columns of the query heads: the product is partial
-  kMlpColumns,     // columns of Partition::mlp: likewise
+  kHeadColumns,    // columns of the query heads; the product is partial
+  kMlpColumns,     // columns of Partition::mlp; the product is partial
   kExpertRows,     // rows of Partition::expert
-  kExpertColumns,  // columns of Partition::expert: likewise partial
+  kExpertColumns,  // columns of Partition::expert; the product is partial
 };
 
-// Weights that are multiplied together, rows under rows. kNone: a norm, a bias (f32 in memory) or a table.
+// The product in which a weight is used. Weights of one product are concatenated along the rows. kNone: a norm, a bias
+// (f32 in memory), a router (f32) or a table.
 enum class FusedProduct { kNone, kQkv, kOutput, kGateUp, kDown };
 
 // A weight of a decoder layer.
 struct LayerParameter {
   std::string TensorNames::Layer::* name;
-  const char *hf, *gguf;            // below the layer's prefix; "{}": the expert's number
-  std::vector<std::int64_t> shape;  // of the whole model's
+  const char *hf, *gguf;            // without the layer's prefix; "{}" is replaced by the number of the expert
+  std::vector<std::int64_t> shape;  // of the unsharded weight
   Division division = Division::kWhole;
   FusedProduct product = FusedProduct::kNone;
-  // Where it stands in a tensor of the file that holds others, too, under its rows: the shape of all of it, and this one's first row.
+  // If the file holds this weight inside a larger tensor (fused weights): the shape of that tensor, and the first row
+  // of this weight in it.
   std::vector<std::int64_t> stored{};
   std::int64_t first_row = 0;
-  std::int64_t row_step = 1;  // from a row to its next one there
-  // Of an expert's weight its number and its name; `name` is not used then.
+  std::int64_t row_step = 1;  // distance between two rows of this weight in that tensor
+  // Number and name of an expert's weight; `name` is then unused.
   std::int64_t expert = -1;
   std::string TensorNames::Layer::Expert::* expert_name = nullptr;
 
@@ -52,20 +55,20 @@ struct LayerParameter {
   const std::string& name_in(const TensorNames::Layer& names) const {
     return expert < 0 ? names.*name : names.experts[static_cast<std::size_t>(expert)].*expert_name;
   }
-  // Of the file's tensor that holds it.
+  // Shape of the tensor in the file that holds this weight.
   std::vector<std::int64_t> shape_in(const TensorNames& names) const;
 };
-// Those that this layer of a model of this config has.
+// The weights of this layer.
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer);
-// gate, up and down of one expert and their biases: a part of the rows above.
+// gate, up and down of one expert and their biases; layer_parameters() includes these rows.
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert);
-// Rows of each product of a layer: four, or with experts two and two an expert.
+// The rows of each product of a layer: four products, or, with experts, two and another two per expert.
 std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table);
 
-// Names of the file's tensors that stand as [in, out], as its linear layers otherwise do not.
+// Names of the tensors of linear layers that the file stores as [in, out] instead of [out, in].
 std::set<std::string> tensors_with_inputs_first(const ModelDescription& description);
 
-// A weight outside the layers: the embeddings, the last norm, an untied head.
+// A weight outside the layers: embeddings, last norm, untied head.
 struct ModelParameter {
   std::string TensorNames::* name;
   const char *hf, *gguf;
@@ -75,7 +78,7 @@ struct ModelParameter {
 std::vector<ModelParameter> model_parameters(const ModelConfig& config);
 
 std::uint64_t num_elements(const std::vector<std::int64_t>& shape);
-// What a shard holds of a weight: ranges of its rows and columns; a vector has one row. Empty ranges: nothing.
+// The part of a weight that a shard holds: ranges of rows and columns. A vector has one row. Empty ranges: nothing.
 struct ShardSlice {
   IndexRange rows, columns;
   std::uint64_t num_elements() const { return rows.size() * columns.size(); }

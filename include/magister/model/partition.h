@@ -1,6 +1,7 @@
-// Partition: which heads, MLP columns and vocabulary rows a shard holds. Divided unevenly where they do not divide:
-// SmolLM2's 9 heads and 3 KV heads over 2 shards are 6 + 3 heads on 2 + 1 KV heads. Whole KV heads with all their query
-// heads stay together; when there are fewer KV heads than shards, KV heads are copied and query heads divided.
+// Partition: the heads, MLP columns and vocabulary rows of a shard. The parts are uneven where the numbers do not
+// divide: SmolLM2's 9 heads and 3 KV heads over 2 shards give 6 + 3 heads on 2 + 1 KV heads. Each KV head stays
+// together with all its query heads. If there are fewer KV heads than shards, query heads are divided, and shards whose
+// heads use the same KV head each hold a copy of it.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +14,20 @@ namespace magister {
 
 struct Partition {
   IndexRange heads;     // query heads of this shard
-  IndexRange kv_heads;  // KV heads that they use
-  IndexRange mlp;       // columns of the MLP's middle
-  IndexRange expert;    // of every expert's; empty where there are none
-  IndexRange vocab;     // rows of embedding and head
+  IndexRange kv_heads;  // KV heads that these query heads use
+  IndexRange mlp;       // intermediate columns of the MLP
+  IndexRange expert;    // intermediate columns of every expert; empty: no experts
+  IndexRange vocab;     // rows of embeddings and head
 
-  // A classifier's few labels stand on every shard.
+  // Rows of the head on this shard. A classifier has few labels, so every shard holds all of them.
   IndexRange head_rows(const ModelConfig& config) const {
     return config.is_classifier() ? IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())} : vocab;
   }
 };
 
-// Throws Error(kConfig) with the group sizes that do work.
+// Throws Error(kConfig), which names the sizes that work.
 Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size);
-// All tp_size in [1, limit] that partition_for accepts.
+// All tp_size in [1, limit] that partition_for() accepts.
 std::vector<int> working_tp_sizes(const ModelConfig& config, int limit);
 
 }  // namespace magister

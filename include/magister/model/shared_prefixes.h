@@ -1,5 +1,6 @@
-// Sequences that begin alike in one pass: their common tokens are computed once, as the same texts behind one prompt want it. A row has the
-// same bits as in a pass over whole sequences, for models that say so (Transformer::shares_prefixes).
+// Sharing of common prefixes within one pass: tokens that neighbouring sequences have in common are computed once, as
+// for several texts with one prompt. In models that allow it (Transformer::shares_prefixes) a row has the same bits as
+// in a pass over whole sequences.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,13 @@
 
 namespace magister {
 
-// Packs sequences of which neighbours may begin alike. wanted_S: of each the first row that the caller reads, which is never left out: row r of
-// sequence s, for r >= wanted_S[s], is packed row cu_seqlens[s] + r - past(s). Neighbours share at least kLeastShared tokens or none, and one
-// beginning: of several that lie in each other the one that saves most rows. Depends on the sequences and their order alone.
+// Packs sequences; neighbours may share a prefix. wanted_S: for each sequence the first row that the caller reads. Rows
+// from there on are always kept: row r >= wanted_S[s] of sequence s is packed row cu_seqlens[s] + r - past(s).
+// Neighbours that share have one prefix of at least kLeastShared tokens. Of several possible groupings the one that
+// saves most rows is taken. The result depends on the sequences and their order only.
 PackedBatch pack_sharing(const std::vector<std::vector<TokenId>>& sequences, const std::vector<std::int64_t>& wanted_S);
 
-// A page of keys: then the pages of what is left never are more than those of whole sequences.
+// One page of keys. With a shorter prefix, the remaining parts could need more pages than whole sequences.
 inline constexpr std::int64_t kLeastShared = 48;
 
 }  // namespace magister

@@ -1,6 +1,6 @@
-// Transformer: one shard of a decoder-only model that runs packed batches. The fast path is tiled and allocates no
-// [T, V] tensor; the slow reference implementation (forward_reference) is the oracle of the tests. Training has a forward of its own
-// (train/trunk.h).
+// Transformer: one shard of a model that runs packed batches. The fast path is tiled and allocates no [T, V] tensor.
+// The slow reference implementation (forward_reference) is the oracle of the tests. Training has a forward pass of its
+// own (train/trunk.h).
 // Legend: T packed tokens, D hidden, V vocabulary, v this shard's part of it.
 #pragma once
 
@@ -31,106 +31,116 @@ namespace gpu {
 struct FixedProduct;  // src/model/gpu/fixed_product.h
 }
 
-// Rows of logits that stand on a GPU at a time: 525 MB of f32 for a vocabulary of 128,256, and as many blocks of the reduction as 132
-// multiprocessors hold at once.
+// Rows of logits that exist on a GPU at a time: 525 MB of f32 for a vocabulary of 128,256, and as many blocks of the
+// reduction as 132 multiprocessors run at once.
 constexpr std::int64_t kLogitRows = 1024;
 
-// The output head's slice of a shard: rows [vocab.begin, vocab.end) of the vocabulary.
+// A shard's slice of the output head: rows [vocab.begin, vocab.end) of the vocabulary.
 struct LmHead {
-  Linear projection;  // [v, D], packed; the embedding table as well when tied
+  Linear projection;  // [v, D], packed; when tied, it is also the embedding table
   IndexRange vocab;
   std::int64_t vocab_size = 0;
-  std::optional<gpu::Queue> queue{};  // of a model on a GPU: projection is plain there, and hidden states stay there
-  double softcap = 0;                 // logits become softcap * tanh(logits / softcap); 0: none
-  // Of a model on a GPU, where a library has one: an algorithm for kLogitRows rows at most that gives each row its own bits.
+  // Set for a model on a GPU: projection is then plain, and hidden states stay on the device.
+  std::optional<gpu::Queue> queue{};
+  double softcap = 0;  // logits become softcap * tanh(logits / softcap); 0: none
+  // Set for a model on a GPU whose library has an algorithm that gives each row its own bits, for at most kLogitRows
+  // rows.
   std::shared_ptr<const gpu::FixedProduct> fixed{};
 
-  // In place, contiguous; only for heads of CPUs.
+  // Applies the softcap in place to contiguous logits; for heads on CPUs only.
   void cap(float* logits, std::int64_t count) const;
-  // In place, where they are.
+  // Applies the softcap in place, on the device of the logits.
   at::Tensor capped(const at::Tensor& logits) const;
 };
 
-class ModelBackend;  // src/model/model_backend.h: a CPU's, a GPU's
+class ModelBackend;  // src/model/model_backend.h: the part that differs between CPUs and GPUs
 
 class Transformer {
  public:
   // Reads this shard's slices of the weights. `group` and `pool` are kept by reference. Local (reads files only).
-  // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32. With a quantization that is on, the layers'
-  // weights are quantised while loading and `dtype` is that of embeddings and head. kept: where they may stand already, and stay.
+  // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32. If quantization is on, the layers'
+  // weights are quantised while loading, and `dtype` is that of embeddings and head. kept: a store that may hold the
+  // weights already, and that keeps them.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
               at::ScalarType dtype, const QuantScheme& quantization = {}, const LoadHook& hook = {},
               const KeptWeights& kept = {});
-  // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
-  // on the CPU, for tests.
+  // The same on a GPU that this thread has opened (open_gpu). dtype: see resolve_gpu_dtype. A host queue runs the GPU's
+  // code on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
               at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook = {},
               const KeptWeights& kept = {});
-  // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
+  // Random weights with the shapes of a config, on a GPU: for measuring speed without a checkpoint.
   Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
               const QuantScheme& quantization, const gpu::Queue& queue);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
-  // Hidden states after the last norm, [T, D] f32, CPU, replicated over the group; on a GPU in the weights' type, on the device,
-  // and only queued. Returns an undefined tensor when should_stop() said yes between two layers (a GPU's passes are queued whole:
-  // asked once, before); it is asked on every shard and must answer the same on all of them.
+  // Hidden states after the last norm, [T, D], replicated over the group: f32 on the CPU; on a GPU in the activations'
+  // dtype, on the device, and only queued. Returns an undefined tensor if should_stop() returned true between two
+  // layers (on a GPU it is asked once, before the pass, because passes are queued as a whole). Every shard asks it, and
+  // all must get the same answer.
   // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop = {});
-  // The same for rows whose sequences go on from a cache: batch.past_S tokens of sequence s stand in its slots already, and
-  // this batch's join them. Bits are those of forward() over the whole sequences: they depend neither on how a sequence
-  // was cut into passes nor on its neighbours; on a GPU they are those of the same cached passes, and the next call overwrites the result.
+  // The same with a KV cache: the first batch.past_S[s] tokens of sequence s are in its slots already, and this call
+  // adds the batch's tokens. Bits are those of forward() over whole sequences; they depend neither on how a sequence
+  // was cut into passes nor on its neighbours. On a GPU this holds among passes with a cache only, and the next call
+  // overwrites the result.
   // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache);
   // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
   KvCache make_cache(std::int64_t num_pages) const;
-  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, where the hidden states are. A row's bits
-  // do not depend on the others. Local.
+  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, on the device of the hidden
+  // states. The bits of a row do not depend on the other rows. Local.
   at::Tensor logits(const at::Tensor& hidden_RD) const;
-  // The same by plain ATen code in the weights' dtype. CPU models only. Collective over the group.
+  // The same as forward() without a cache, by plain ATen code in the weights' dtype. CPU models only. Collective over
+  // the group.
   at::Tensor forward_reference(const PackedBatch& batch);
 
-  // Where the first numbers that are not finite come up in a forward pass over the batch: "the embeddings", "layer 7", "the last norm"
-  // or, after all of them, "the head"; empty on a GPU, whose passes are not looked into. For messages. Collective over the group.
+  // The place where a forward pass over the batch first gives NaN or infinity, for messages: "the embeddings", "layer
+  // 7", "the last norm", or "the head" if all these are finite. Empty on a GPU, where passes are not examined.
+  // Collective over the group.
   std::string first_not_finite(const PackedBatch& batch);
 
-  // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product) and
-  // throws Error(kInternal) naming the path and the largest difference. Where plain code gives no finite number the fast path must not,
-  // either: weights are judged by the rows that they give. Local.
+  // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product). Throws
+  // Error(kInternal) with the path and the largest difference. Where plain code gives NaN or infinity, the fast path
+  // must too: faulty weights are reported by the pass that uses them. Local.
   void self_test();
 
-  // Of a model on a GPU: whether decoding passes are CUDA graphs (they are, unless MAGISTER_CUDA_GRAPHS=0).
+  // Switches CUDA graphs of decoding passes on a GPU; they are on unless MAGISTER_CUDA_GRAPHS=0.
   void use_cuda_graphs(bool on);
 
-  // Attention of texts of 2,048 tokens or more in passes without a cache goes through cuDNN from now on, a text a call (src/model/gpu/cudnn_attention.h);
-  // passes then share no beginnings. Tried before: throws Error(kConfig) where ATen or the device has none for this model, or where a row would depend on
-  // its neighbours. GPU models only. Local.
+  // From now on, attention of sequences of 2,048 tokens or more in passes without a cache goes through cuDNN, one
+  // sequence per call (src/model/gpu/cudnn_attention.h). Passes then share no prefixes. It is tried first: throws
+  // Error(kConfig) where ATen or the device does not support this model, or where a row would depend on its neighbours.
+  // GPU models only. Local.
   void use_cudnn_attention();
 
-  // Products of rows of texts that are being written go through cuBLASLt from now on (src/model/gpu/decode_products.h): faster for many texts at once,
-  // slower for a few, and other last bits. Throws Error(kConfig) where the model or the library does not take it. GPU models only. Local.
+  // From now on, products of decoding rows go through cuBLASLt (src/model/gpu/decode_products.h): faster for many texts
+  // at once, slower for a few, and with other last bits. Throws Error(kConfig) where the model or the library does not
+  // support it. GPU models only. Local.
   void use_throughput_decoding();
 
   const LmHead& lm_head() const;
-  // Of a model on a device with a queue of its own, whose passes are queued and not yet done when forward() returns; null: on the CPU.
+  // The queue of a model on a GPU: forward() returns before queued passes are done. Null on the CPU.
   const gpu::Queue* queue() const;
-  // Whether rows of prompts and rows of texts go through different kernels: a token must be computed again the way it was written.
+  // Whether prompt rows and decoding rows go through different kernels. If so, a token must be recomputed the way it
+  // was generated.
   bool separates_prefill() const;
-  // Whether a pass of so many texts, the longest of so many tokens, may have PackedBatch::drawn_ids_T.
+  // Whether a decoding pass of `rows` texts, the longest with `tokens` tokens, may use PackedBatch::drawn_ids_T.
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
-  // Whether passes without a cache take batches of pack_sharing() with the bits of whole sequences: decoders on CPUs, and on GPUs where the order
-  // of attention's sums does not depend on the number of queries, so in bf16 by flash attention, or with capped scores, which are summed in
-  // double. Equal on all shards.
+  // Whether passes without a cache accept batches of pack_sharing() and give the bits of whole sequences. Decoders on
+  // CPUs do. On a GPU, models do whose order of attention's sums does not depend on the number of queries: those in
+  // bf16 with flash attention, and those with capped scores, which are summed in double. All shards return the same.
   bool shares_prefixes() const;
   const ModelConfig& config() const;
   ThreadPool& pool() const { return *pool_; }
   ProcessGroup& group() const { return *group_; }
   // Bytes of this shard's weights in memory.
   std::uint64_t weight_bytes() const;
-  // Of a model on a GPU: whether its layers hold codes, which passes of many rows make plain, a product at a time.
+  // Whether a model on a GPU holds quantised codes. Passes of many rows then widen them, one product at a time.
   bool has_codes() const;
-  // Floating-point operations of the products and of attention for a batch, whole model, without the head.
-  // Multiply and add count as two; attention counts the visible keys only.
+  // Floating-point operations of products and attention for a batch of the whole model, without the head. A multiply
+  // and an add count as two. Attention counts visible keys within the batch only.
   double forward_flops(const PackedBatch& batch) const;
   double head_flops(std::int64_t num_rows) const;
 
@@ -140,48 +150,51 @@ class Transformer {
   ThreadPool* pool_;
 };
 
-// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] -> [R, v] f32, where they are. On a GPU their bits
-// depend on R. Local.
+// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] -> [R, v] f32, on the device of
+// the hidden states. On a GPU a row's bits depend on R unless `fixed` is set and R <= kLogitRows. Local.
 at::Tensor logits_of(const LmHead& head, const at::Tensor& hidden_RD, ThreadPool& pool);
 
-// Packs sequences of token ids one after the other. past_S as in PackedBatch; positions start there.
+// Packs sequences of token ids one after the other. past_S as in PackedBatch; the positions of a sequence start at its
+// past.
 PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, std::vector<std::int64_t> past_S = {});
 
-// Bytes of a page of 48 tokens over all layers of a shard.
+// Bytes of a page of 48 tokens over all layers of a shard, with f32 numbers; other dtypes need their share of it.
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition);
 
-// Bytes of work memory of a forward pass on one shard, upper bound.
+// Upper bound of the bytes of work memory of a forward pass on one shard of a CPU.
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads);
 
-// The same on a GPU, where a pass runs whole; dtype: of the activations. The largest of attention's and the MLP's part counts.
-// sequence_tokens: of the longest sequence whose keys are kept; 0: none are.
+// The same on a GPU, where a pass runs as a whole. dtype: of the activations. Attention and MLP use the same memory, so
+// the larger of the two counts. sequence_tokens: of the longest sequence with keys in a cache; 0: no cache.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    std::int64_t sequence_tokens, at::ScalarType dtype);
 
-// The same of the keys and values that prompts with a cache gather out of its pages, a layer at a time. sequence_tokens: of the longest
-// sequence.
+// Bytes of the keys and values that prompts gather out of the pages of a cache, one layer at a time. sequence_tokens:
+// of the longest sequence.
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype);
 
-// The same of decoding passes: the places that they work in, their inputs for every number of rows and keys, and attention's sums. 0
-// on all tp_size shards alike where one's heads are none that the kernels take.
+// Bytes of decoding passes: their buffers, their inputs for every number of rows and keys, and attention's partial
+// sums. 0 on all tp_size shards if the decoding kernels do not support the heads of one of them.
 std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, int tp_size,
                                  std::int64_t sequence_tokens, at::ScalarType dtype);
 
-// What this model asks for and the passes on GPUs do not compute, in words; empty: nothing. Throws Error(kConfig) naming it.
+// A part of this model that passes on GPUs do not compute; empty: none.
 std::string missing_on_gpus(const ModelConfig& config);
+// Throws Error(kConfig) that names this part.
 void check_gpu_computes(const ModelConfig& config);
 
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
 // auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16 and unknown names.
 at::ScalarType resolve_gpu_dtype(const std::string& name);
-// Of activations, tables, keys and values: bf16 where products are in fp8.
+// Dtype of activations, tables, keys and values: bf16 where products are in fp8.
 inline at::ScalarType activation_dtype(at::ScalarType dtype) {
   return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype;
 }
-// Texts that a decoding pass on a GPU writes at once: as many rows as its kernels take, and as cuBLAS multiplies in one tile of fp8.
+// Texts that one decoding pass on a GPU extends: the most rows that its kernels take, and that cuBLAS multiplies in one
+// tile of fp8.
 constexpr std::int64_t kGpuDecodingRows = 256;
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// WeightStore: weights of models that stay in memory from task to task, so that tasks of one model read its file once. What is found is the
-// same memory, so the same bits. A store belongs to a process and outlives its models.
+// WeightStore: model weights that stay in memory from task to task, so that tasks with the same model read its file
+// once. They share the same memory, so they have the same bits. A store belongs to one process and outlives its models.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,30 @@
 
 namespace magister {
 
-// A shard of a model: CpuWeights, EncoderWeights or gpu::GpuWeights, as the name of the shard says.
+// The weights of one shard of a model: CpuWeights, EncoderWeights or gpu::GpuWeights, according to the shard's name.
 struct StoredWeights {
   std::shared_ptr<const void> weights;
   std::uint64_t num_bytes = 0;
-  int device = -1;  // of a GPU, by its CUDA runtime index; else the host's memory
+  int device = -1;  // CUDA runtime index of a GPU; -1: host memory
 };
 
 class WeightStore {
  public:
-  // Frees the weights of every checkpoint but these: before others come, for there may be no memory for all. {}: of all.
+  // Frees the weights of all checkpoints but these. It is called before other weights are loaded, because memory may
+  // not suffice for both. {}: frees all.
   void keep_only(std::vector<std::string> checkpoints);
-  // Whether anything of the checkpoint is there.
+  // Whether the store holds a shard of this checkpoint.
   bool has(const std::string& checkpoint) const;
-  // What keep_only({}) would give back of the host's memory, or of this GPU's, as far as no model uses it.
+  // Bytes that keep_only({}) would free on the host, or on this GPU, if no model uses them.
   std::uint64_t host_bytes() const { return bytes_on(-1); }
   std::uint64_t gpu_bytes(int device) const { return bytes_on(device); }
 
-  // The shard that `load` makes, or made before; of a checkpoint that is not kept it is the caller's alone. checkpoint: what decides the
-  // numbers, so the file's content and the type; shard: what else decides the memory. From any thread: several may load different shards
-  // at once, and who asks for one that another loads waits for it, so `load` holds no collective where two groups have one shard. heartbeat:
-  // called every 20 ms of such a wait; may throw. What `load` throws all get that wait for it.
+  // Returns the shard from the store, or calls `load` and stores its result. The shard of a checkpoint that is not kept
+  // belongs to the caller alone. checkpoint: everything that decides the numbers (file content, dtype); shard:
+  // everything else that decides the memory. Any thread may call it. Threads may load different shards at the same
+  // time; a thread that asks for a shard that another is loading waits for it, so `load` must not communicate where two
+  // groups have the same shard. heartbeat: called every 20 ms while waiting; it may throw. If `load` throws, all
+  // threads that wait for it get the exception.
   std::shared_ptr<const void> get(const std::string& checkpoint, const std::string& shard,
                                   const std::function<StoredWeights()>& load,
                                   const std::function<void()>& heartbeat = {});
@@ -49,13 +52,13 @@ class WeightStore {
   std::map<std::pair<std::string, std::string>, std::shared_future<StoredWeights>> loading_;
 };
 
-// Where a model may look before it reads its file; store null: nowhere.
+// Where a model looks before it reads its file. store null: nowhere.
 struct KeptWeights {
   WeightStore* store = nullptr;
   std::string checkpoint;
 
   bool is_cached() const { return store != nullptr && store->has(checkpoint); }
-  // As WeightStore::get(). Weights: what `shard` says.
+  // See WeightStore::get(). Weights: the type that belongs to `shard`.
   template <typename Weights>
   std::shared_ptr<const Weights> get(const std::string& shard, const std::function<StoredWeights()>& load,
                                      const std::function<void()>& heartbeat = {}) const {

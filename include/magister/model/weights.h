@@ -1,7 +1,7 @@
-// WeightSource: reads one shard's slices of a model's weights from its file straight into the tensors that stay.
-// Quantised and 16-bit storage is converted on the way; memory above the weights is one attention head's rows a thread at
-// most, and where a QuantScheme makes codes one linear layer in f32, with the columns that o_proj and down_proj read beyond
-// their slice.
+// WeightSource: reads one shard's slices of a model's weights from the file directly into their final tensors.
+// Quantised and 16-bit storage is converted while reading. Memory in addition to the weights: for tensors stored as
+// rotary pairs or transposed, a copy of the rows that a thread reads; and where a QuantScheme makes codes, one linear
+// layer in f32, with the columns that o_proj and down_proj read beyond their slice.
 // Legend: D hidden, E head_dim, h and k this shard's query and KV heads, f its MLP columns, v its vocabulary rows.
 #pragma once
 
@@ -26,94 +26,100 @@ class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
 struct LayerParameter;
 
-// Norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
-// where the model has none there.
+// Norms of a block (attention or MLP): on its input, and on its output before the residual sum. [D] f32, replicated;
+// undefined where the model has none.
 struct BlockNorms {
   at::Tensor input_D, output_D;
-  bool centred = false;       // a layer norm on what it reads: the row's mean is subtracted first
-  at::Tensor input_bias_D{};  // of a layer norm; or undefined
+  bool centred = false;       // the norm on the input is a layer norm: it subtracts the mean of the row first
+  at::Tensor input_bias_D{};  // bias of that layer norm, or undefined
 };
 
-// Called before each large tensor is read, on the loading thread: a load of hours shows that it goes on, and ends early by
-// throwing.
+// Called before each large tensor is read, on the loading thread. A long load reports progress through it, and can be
+// stopped if it throws.
 using LoadHook = std::function<void()>;
 
-// All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
-// (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
-// products come quantised and packed: with the file's own codes where all tensors of a product hold codes that the scheme
-// keeps, else made from the file's numbers in f32; embeddings and head stay in `dtype`.
+// All reads are local and thread-safe: several layers may be loaded at once. Weights of products have `dtype` (kFloat,
+// kBFloat16, kHalf), norms and biases f32. All tensors are contiguous and on the CPU, unless send_to() was called. If
+// quantization is on, the layers' products are quantised and packed: with the file's own codes where all tensors of a
+// product hold codes that the scheme keeps, else with codes made from the file's numbers in f32. Embeddings and head
+// keep `dtype`.
 class WeightSource {
  public:
-  // File, description and pool are kept by reference. The partition is that of tp_rank. The pool's threads share the rows
-  // of a product; the bits are the same.
+  // File, description and pool are kept by reference. The partition must be that of tp_rank. The pool's threads share
+  // the rows of a product; the bits do not depend on their number.
   WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition, int tp_rank,
                at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr,
                LoadHook before_product = {});
 
-  // From here on tables and products that are not quantised come on upload's device, contiguous; codes and all else stay on the CPU. Kept by
-  // reference.
+  // From now on, tables and products that are not quantised are stored on upload's device, contiguous. Codes and
+  // everything else stay on the CPU. `upload` is kept by reference.
   void send_to(StagedUpload& upload) { upload_ = &upload; }
-  // A copy of a contiguous CPU tensor there, by the pool's threads.
+  // Copies a contiguous CPU tensor to that device, with the pool's threads.
   at::Tensor sent(const at::Tensor& host);
 
   at::Tensor load_embeddings();  // [v, D]
-  // [v, D]; the embeddings themselves when tied. Of a classifier all labels.
+  // [v, D]; the embeddings themselves when tied. A classifier's head has all labels.
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
-  // [positions, D] in `dtype` on tp_rank 0, where they join the embeddings before their sum; undefined elsewhere or where there are none.
+  // [positions, D] in `dtype` on tp_rank 0, which adds them to its part of the embeddings before the sum over shards.
+  // Undefined on other ranks, and where the model has none.
   at::Tensor load_positions();
-  // A table or vector of an encoder, whole, in f32; undefined where the name is empty.
+  // A whole table or vector of an encoder, in f32; undefined if the name is empty.
   at::Tensor load_whole(const std::string& name, at::IntArrayRef shape);
-  BlockNorms load_norm();  // the last norm, as of a block's input, times the scale of the logits
+  BlockNorms load_norm();  // the last norm, as an input norm; its weights include the factor of the logits
 
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);
-  // [E], or this shard's heads times E where the norm is over all of them; undefined where the model has none.
+  // [E], or this shard's heads times E where the norm is over all heads; undefined where the model has none.
   at::Tensor load_q_norm(std::int64_t layer);
   at::Tensor load_k_norm(std::int64_t layer);
-  at::Tensor load_sinks(std::int64_t layer);  // [h], of this shard's heads; undefined where the model has none
+  at::Tensor load_sinks(std::int64_t layer);  // [h], for this shard's heads; undefined where the model has none
 
-  // [(h + 2k) E, D]: rows of q, then k, then v; rotary pairs in halves whatever the file's order. Bias [(h + 2k) E].
+  // [(h + 2k) E, D]: rows of q, then k, then v. Rotary pairs are stored as halves, whatever the file's order. Bias [(h
+  // + 2k) E].
   Linear load_qkv_proj(std::int64_t layer);
-  // [D, h E]. The product is partial over the shards: only tp_rank 0 gets the bias [D], so that the sum has it once.
+  // [D, h E]. The product is partial over the shards, so only tp_rank 0 gets the bias [D]: the sum must contain it
+  // once.
   Linear load_o_proj(std::int64_t layer);
-  // [2f, D]: rows of gate, then up. Bias [2f]. Of an MLP without a gate [f, D].
+  // [2f, D]: rows of gate, then up. Bias [2f]. In an MLP without a gate [f, D] and [f].
   Linear load_gate_up_proj(std::int64_t layer);
-  // [D, f], partial as o_proj.
+  // [D, f], partial like load_o_proj().
   Linear load_down_proj(std::int64_t layer);
 
-  // Of a layer with experts: [experts, D] f32, replicated; and an expert's products as those above, f its columns of this shard.
+  // For layers with experts. The router is [experts, D] f32, replicated. An expert's products are as above, with f its
+  // columns on this shard.
   Linear load_router(std::int64_t layer);
   Linear load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert);
   Linear load_expert_down_proj(std::int64_t layer, std::int64_t expert);
 
-  // After all loads: a weight of the file that nothing has read is refused by name (Error(kData)).
+  // Call this after all loads: throws Error(kData) that names a weight of the file which was never read.
   void verify_all_used() const;
-  // Bytes of the tensors handed out so far; tied embeddings count once.
+  // Bytes of the tensors returned so far; tied embeddings count once.
   std::uint64_t loaded_bytes() const;
 
  private:
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype);
-  // Where tables and plain products stay.
+  // In `dtype`, on the device of tables and plain products.
   at::Tensor allocate_table(at::IntArrayRef shape);
   at::Tensor load_table(const std::string& name, IndexRange rows);
-  // [N, columns of the whole tensors' `width`], of blocks that cover N. Without a bias.
+  // [N, columns] from blocks that cover all N rows. width: columns of the unsharded tensors. Without a bias.
   Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
-  // is_sent: out_NK stands where send_to() says.
+  // is_sent: out_NK is on send_to()'s device.
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK, bool is_sent);
   void read_block(const RowBlock& block, IndexRange columns, const at::Tensor& out_RK);
-  // At most, of one part that a thread reads.
+  // The largest number of rows that one thread reads at once.
   std::int64_t rows_of_part(const at::Tensor& out_NK, bool is_sent) const;
   Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
-  // Rows of heads of a product's weight; of the MLP's columns.
+  // Appends the rows of these heads of a product's weight.
   void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
                  IndexRange heads, bool rotary) const;
-  // Rows of an expert's weight that become outputs from `output` on.
+  // Rows of an expert's weight, which become the outputs from `output` on.
   RowBlock expert_rows(std::int64_t layer, const LayerParameter& row, IndexRange rows, std::int64_t output) const;
-  // Entries of an expert's bias into out [range].
+  // Reads entries `range` of an expert's bias into `out`.
   void read_expert_bias(std::int64_t layer, const LayerParameter& row, IndexRange range, const at::Tensor& out);
+  // Rows of this shard's MLP columns in a weight, which become the outputs from `output` on.
   RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
-  // Where the weight begins in the tensor of its name; a head's rows of it.
+  // The first row of a weight in the file's tensor, which may hold several weights; the first row of one head in it.
   std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
   std::uint64_t head_row(std::uint64_t first, std::uint64_t head) const;
   void read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
@@ -131,22 +137,23 @@ class WeightSource {
   ThreadPool* pool_;
   StagedUpload* upload_ = nullptr;
   LoadHook before_product_;
-  mutable std::mutex mutex_;  // of the two below
+  mutable std::mutex mutex_;  // guards the two below
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
 };
 
-// Bytes of one shard's weights in memory, exactly what WeightSource hands out. Local, reads nothing but the order of groups.
-// Without a file no codes are kept.
+// Bytes of one shard's weights in memory, exactly what WeightSource returns. Local; of the file only the order of
+// quantisation groups is read. Without a file, no codes count as kept.
 std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
                            const QuantScheme& quantization = {});
 std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
                            int tp_rank, int tp_size, const QuantScheme& quantization);
-// The largest shard's.
+// Bytes of the largest shard.
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
                           const QuantScheme& quantization = {});
 
-// The layers' products, four a layer or, with experts, two and two an expert: how many keep the file's codes, and how many are quantised while loading. Local.
+// Products of the layers (four per layer, or, with experts, two and another two per expert): the number that keeps the
+// file's codes, and the number that is quantised while loading. Local.
 struct QuantizedProducts {
   std::int64_t kept = 0, made = 0;
 };

@@ -1,6 +1,7 @@
-// CpuKernels: the inner loops of the fast CPU path, one source compiled for AVX2 and for AVX-512 and chosen once by CPU
-// feature. They run on one thread on a tile that stays in cache. Both builds use 16-lane arithmetic in the same order, and
-// fused multiply-adds in products; they differ from each other only where the compiler may fuse.
+// CpuKernels: the inner loops of the fast CPU path. One source is compiled for AVX2 and for AVX-512, and one of the
+// builds is chosen at start by the CPU's features. A kernel runs on one thread, on a tile that stays in cache. Both
+// builds use 16-lane arithmetic in the same order, and fused multiply-adds in products. Their results differ only where
+// the compiler may fuse.
 #pragma once
 
 #include <cstdint>
@@ -10,63 +11,65 @@
 
 namespace magister {
 
-// One row's state of the online log-sum-exp over slices of the vocabulary. Source: Milakov & Gimelshein, arXiv 1805.02867.
+// State of one row for the online log-sum-exp over slices of the vocabulary. Source: Milakov & Gimelshein, arXiv
+// 1805.02867.
 struct SoftmaxState {
   float maximum = -__builtin_inff();
-  double sum = 0;           // of exp(z - maximum); NaN for good once a logit was NaN or infinite
+  double sum = 0;           // of exp(z - maximum); stays NaN once a logit was NaN or infinite
   double weighted_sum = 0;  // of exp(z - maximum) * (z - maximum)
 };
 
-// How the weights of a product are stored; the arithmetic is f32. The first three are numbers, the others QuantizedPanels.
+// Storage of a product's weights; the arithmetic is f32. The first three are numbers, the others are QuantizedPanels.
 enum class WeightFormat { kF32, kBF16, kF16, kInt8, kInt4, kInt8Kept, kInt4Kept };
-inline constexpr int kNumWeightFormats = 3;  // of numbers
-inline constexpr int kNumQuantFormats = 4;   // int8, int4; the same with scales and offsets of a file
+inline constexpr int kNumWeightFormats = 3;  // formats of numbers
+inline constexpr int kNumQuantFormats = 4;   // int8, int4, and the same with scales and offsets from a file
 
-// C[r, n] = (C[r, n] or 0) + a[r, 0] * b[0, n] + a[r, 1] * b[1, n] + ..., fused, in this order: an element's bits depend on
-// nothing but its row of a and its column of b. Strides in elements.
+// C[r, n] = (C[r, n] or 0) + a[r, 0] * b[0, n] + a[r, 1] * b[1, n] + ..., fused, in this order. So the bits of an
+// element depend only on its row of a and its column of b. Strides in elements.
 struct Product {
   const float* a = nullptr;  // [rows, k]
   std::int64_t a_stride = 0, rows = 0;
-  const void* b = nullptr;  // [k, columns]; up to 15 elements behind a row's last column are read, never used
+  const void* b = nullptr;  // [k, columns]; up to 15 elements after a row's last column are read and not used
   std::int64_t b_stride = 0, k = 0;
   float* c = nullptr;  // [rows, columns]
   std::int64_t c_stride = 0, columns = 0;
   bool accumulate = false;
   float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
   std::int64_t add_stride = 0;
-  const void* next = nullptr;   // what will be read after b, or nullptr: fetched into L2 meanwhile
-  std::int64_t next_bytes = 0;  // of it
-  bool streams = false;  // b is a panel that comes from memory and is read once: fetched ahead, beyond its end too
+  const void* next = nullptr;   // memory that is read after b, prefetched into L2 meanwhile; nullptr: none
+  std::int64_t next_bytes = 0;  // size of `next`
+  bool streams = false;  // b is a panel that comes from memory and is read once: it is prefetched, also beyond its end
 };
 
-// One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word holds
-// 4 (int8) or 8 (int4) rows of k of one column, the lowest bits first, as q + 128 or q + 8. Codes that a file held ("kept")
-// have b[k, n] = code * scale + offset in one rounding: the offset is a minimum, or -zero * scale, which is exact.
+// One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word
+// holds 4 (int8) or 8 (int4) rows of k of one column, the lowest bits first, as q + 128 or q + 8. For codes from a file
+// ("kept codes") b[k, n] = code * scale + offset, rounded once. The offset is a minimum, or -zero * scale, which is
+// exact.
 struct QuantizedPanel {
-  const std::uint32_t* words = nullptr;   // [words, 48]; row k stands in word (lead mod 8 + k) / 4 or / 8
+  const std::uint32_t* words = nullptr;   // [words, 48]; row k is in word (lead mod 8 + k) / 4 or / 8
   const std::uint16_t* scales = nullptr;  // [groups, 48] bf16
-  std::int64_t group = 0;                 // rows of k a scale, a multiple of 8; 0: one for all
-  std::int64_t lead = 0;                  // rows of the first group before row 0
-  // Of kept codes alone:
-  const std::uint16_t* offsets = nullptr;  // [groups, 48] f16; nullptr: the zero is 128 or 8
-  bool half_scales = false;                // f16
-  bool offsets_are_zeros = false;          // else minima
+  std::int64_t group = 0;                 // rows of k per scale, a multiple of 8; 0: one scale for all rows
+  std::int64_t lead = 0;                  // rows of the first group that precede row 0
+  // Only for kept codes:
+  const std::uint16_t* offsets = nullptr;  // [groups, 48] f16; nullptr: the zero point is 128 or 8
+  bool half_scales = false;                // scales are f16
+  bool offsets_are_zeros = false;          // offsets are zero points; false: minima
 };
 
-// c[r, n] (+)= a[r, :] * b[:, n] with a rounded to bf16, b in bf16 and sums in f32. b stands in panels of 48 columns of pairs,
-// [Kp / 2][48][2] with Kp = k rounded up to 32 (zeros behind k). An element's bits depend on its row and its column alone, and on which
-// instructions multiply: AVX512-BF16 and AMX add in different orders.
+// c[r, n] (+)= a[r, :] * b[:, n] with a rounded to bf16, b in bf16 and sums in f32. b is stored in panels of 48 columns
+// of pairs, [Kp / 2][48][2], with Kp = k rounded up to 32 (zeros after row k). The bits of an element depend on its
+// row, its column and the instructions that multiply: AVX512-BF16 and AMX add in different orders.
 struct Bf16Product {
   const float* a = nullptr;  // [rows, k]
   std::int64_t a_stride = 0, rows = 0, k = 0;
   const std::uint16_t* panels = nullptr;
-  std::int64_t panel_stride = 0;  // numbers from panel to panel
+  std::int64_t panel_stride = 0;  // elements between two panels
   float* c = nullptr;             // [rows, columns]
   std::int64_t c_stride = 0, columns = 0;
   bool add = false;
 };
 
-// One softmax of columns of logits (see CpuKernels::softmax_columns): exp(z * factor - maxima[c]) * scales[c].
+// One softmax over columns of logits (see CpuKernels::softmax_columns): exp(z * factor - maxima[c]) * scales[c].
 struct ColumnSoftmax {
   float factor = 1;
   const float* maxima = nullptr;  // [columns]
@@ -76,73 +79,80 @@ struct ColumnSoftmax {
 struct CpuKernels {
   const char* name;
 
-  // By the storage of b.
+  // Indexed by the storage of b.
   void (*multiply[kNumWeightFormats])(const Product& product);
-  // The same over one panel (product.b is not used, at most 48 columns), from WeightFormat::kInt8 on, for few rows: every 2 to 4 of them
-  // unpack the weights once more. The bits are those of widen_quantized and multiply.
+  // The same over one panel of quantised weights, for few rows; index 0 is WeightFormat::kInt8. product.b is not used,
+  // and there are at most 48 columns. Each group of 2 to 4 rows unpacks the weights again. The bits are those of
+  // widen_quantized and multiply.
   void (*multiply_quantized[kNumQuantFormats])(const Product& product, const QuantizedPanel& panel);
-  // Rows [begin, end) of k as f32 [end - begin, 48].
+  // Writes rows [begin, end) of k as f32 [end - begin, 48].
   void (*widen_quantized[kNumQuantFormats])(const QuantizedPanel& panel, std::int64_t begin, std::int64_t end,
                                             float* out);
 
   // out[r, :] = x[r, :] * rsqrt(mean(x[r, :]^2) + eps) * weight. Row strides in elements; out may be x.
   void (*rms_norm)(const float* x, std::int64_t x_stride, const float* weight, float eps, float* out,
                    std::int64_t out_stride, std::int64_t rows, std::int64_t columns);
-  // Rotates pairs (i, i + half) of one head vector in place: cos, sin have `half` entries.
+  // Rotates pairs (i, i + half) of one head vector in place. cos and sin have `half` entries.
   void (*rope)(float* head, const float* cos, const float* sin, std::int64_t half);
-  // By Activation: out[r, f] = act(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
+  // Indexed by Activation: out[r, f] = act(gate_up[r, f]) * gate_up[r, F + f] with F = columns.
   void (*activate[kNumActivations])(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
                                     std::int64_t rows, std::int64_t columns);
-  // out[r, f] = g sigmoid(alpha g) (1 + u), of g = gate up to limit and u = up within +-limit (gpt-oss); out row stride given.
+  // gpt-oss: out[r, f] = g sigmoid(alpha g) (1 + u), where g is gate clipped to at most limit, and u is up clipped to
+  // +-limit.
   void (*clamped_swiglu)(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
                          std::int64_t rows, std::int64_t columns, float alpha, float limit);
-  // By Activation: out[r, f] = act(up[r, f]), of an MLP without a gate; both row strides given.
+  // Indexed by Activation: out[r, f] = act(up[r, f]), for an MLP without a gate.
   void (*activate_alone[kNumActivations])(const float* up, std::int64_t stride, float* out, std::int64_t out_stride,
                                           std::int64_t rows, std::int64_t columns);
   // Adds bias to every row.
   void (*add_bias)(float* x, std::int64_t stride, const float* bias, std::int64_t rows, std::int64_t columns);
-  // One step of online softmax on a row of attention scores: s = s * scale on [begin, end), the rest of [0, n) is masked.
-  // Writes exp(s - new maximum) (0 where masked) back, updates maximum and sum, returns the factor for earlier sums.
+  // One step of online softmax on a row of attention scores: s = s * scale on [begin, end); the rest of [0, n) is
+  // masked. Writes exp(s - new maximum) (0 where masked) back, updates maximum and sum, and returns the factor for
+  // earlier sums.
   float (*softmax_step)(float* scores, std::int64_t n, std::int64_t begin, std::int64_t end, float scale,
                         float* maximum, float* sum);
-  // x = cap * tanh(x * factor / cap): scores and logits that stay within +-cap (Gemma 2, arXiv 2408.00118).
+  // x = cap * tanh(x * factor / cap): keeps scores and logits within +-cap (Gemma 2, arXiv 2408.00118).
   void (*softcap)(float* x, std::int64_t n, float factor, float cap);
   // x *= factor
   void (*scale)(float* x, float factor, std::int64_t n);
-  // Folds logits[0, n) into the state.
+  // Adds logits[0, n) to the state.
   void (*logsumexp_step)(const float* logits, std::int64_t n, SoftmaxState* state);
-  // Training's head, logits z[entries, columns] of a slice of the vocabulary, columns a multiple of 16, each a row of text:
-  // maxima[c] = max of z * factor over the entries, sums[c] = sum of exp(z * factor - maxima[c]), NaN when a logit is not finite.
+  // For the head in training. z[entries, columns] are logits of a slice of the vocabulary; a column is a row of text,
+  // and columns is a multiple of 16. maxima[c] = max of z * factor over the entries, sums[c] = sum of exp(z * factor -
+  // maxima[c]), NaN if a logit is not finite.
   void (*logsumexp_columns)(const float* z, std::int64_t entries, std::int64_t columns, float factor, float* maxima,
                             double* sums);
-  // z becomes the sum of the two softmaxes, times 1 - (z / cap)^2 where cap is not 0 (the derivative of softcap).
+  // Replaces z by the sum of the two softmaxes, times 1 - (z / cap)^2 if cap is not 0 (the derivative of softcap).
   void (*softmax_columns)(float* z, std::int64_t entries, std::int64_t columns, const ColumnSoftmax& first,
                           const ColumnSoftmax& second, float cap);
-  // Positions i in [0, n) with logits[i] > threshold, ascending; returns how many were written to out (room for n).
+  // Writes the positions i in [0, n) with logits[i] > threshold to out (room for n), ascending, and returns their
+  // number.
   std::int64_t (*above)(const float* logits, std::int64_t n, float threshold, std::int32_t* out);
-  // bf16 bits, round to nearest even.
+  // To bf16 bits, rounded to nearest even.
   void (*to_bf16)(const float* x, std::uint16_t* out, std::int64_t n);
   void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
   void (*from_f16)(const std::uint16_t* x, float* out, std::int64_t n);
-  // nullptr: bf16 weights are widened and multiplied in f32.
+  // nullptr: bf16 weights are widened and multiplied in f32
   void (*multiply_bf16)(const Bf16Product& product) = nullptr;
 };
 
-// The kernels of this process: "avx2", "avx512", or "avx512bf16" and "amx", which are "avx512" with bf16 products. Chosen once: the fastest
-// that this CPU has, or what MAGISTER_CPU_KERNELS in the environment names (tests). Throws Error(kConfig) for one that it has not.
+// The kernels of this process: "avx2", "avx512", or "avx512bf16" and "amx", which are "avx512" with bf16 products.
+// Chosen once: the fastest that this CPU supports, or those that the environment variable MAGISTER_CPU_KERNELS names
+// (for tests). Throws Error(kConfig) if the CPU does not support them.
 const CpuKernels& cpu_kernels();
 const CpuKernels& cpu_kernels_avx2();
 const CpuKernels* cpu_kernels_avx512();  // nullptr where the CPU cannot run it
-// All that this CPU runs, the narrowest first.
+// All kernels that this CPU supports, the narrowest first.
 const std::vector<const CpuKernels*>& cpu_kernels_here();
-// From here on these: for tests, and for ranks that must agree. Weights that were packed before must not be used any more.
+// Selects the kernels to use from now on: for tests, and for ranks that must use the same. Weights that were packed
+// before must no longer be used.
 void use_cpu_kernels(const CpuKernels& kernels);
 
-// What this CPU offers, in words for doctor, --version and run.jsonl: "avx2 fma avx512f avx512bf16 amx-bf16".
+// Features of this CPU, as text for doctor, --version and run.jsonl: "avx2 fma avx512f avx512bf16 amx-bf16".
 const char* cpu_features();
-// Whether the kernels in use have bf16 products. They are chosen where those are faster than fp32 ones: AMX tiles, or AVX512-BF16 on AMD.
-// Intel cores without AMX run VDPBF16PS at half the rate of an fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168
-// GFLOP/s a core).
+// Whether the kernels in use have bf16 products. The default kernels have them only where they are faster than fp32
+// products: with AMX tiles, or with AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the rate of an
+// fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168 GFLOP/s per core).
 bool cpu_prefers_bf16();
 
 }  // namespace magister

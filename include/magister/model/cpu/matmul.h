@@ -1,10 +1,10 @@
-// Products with a linear layer's weights on one thread: out[M, N] (+)= x[M, K] * weight[N, K]^T. Weights stand in panels of
-// 48 outputs, [K][48], so that every element of a product is one chain of fused multiply-adds over K in this order,
-// whatever M, the tile or the instruction set: a row's bits never depend on which rows it is computed with.
-// 16-bit weights keep their storage and are widened on the way, int8 and int4 codes are unpacked on the way (quantize.h);
-// activations and sums are f32. Where the CPU has faster bf16 products than fp32 ones (cpu_prefers_bf16) bf16 weights stand in panels of
-// pairs instead, activations are rounded to bf16, and only sums are f32: few rows and many use the same products, so there, too, a row's
-// bits are its own.
+// Products with a linear layer's weights: out[M, N] (+)= x[M, K] * weight[N, K]^T. Weights are stored in panels of 48
+// outputs, [K][48], so that every element of a product is one chain of fused multiply-adds over K in this order,
+// whatever M, the tile or the instruction set. So the bits of a row never depend on the rows that are computed with it.
+// 16-bit weights keep their storage and are widened on the way; int8 and int4 codes are unpacked on the way
+// (quantize.h). Activations and sums are f32. Where the CPU has bf16 products that are faster than fp32 ones
+// (cpu_prefers_bf16), bf16 weights are stored in panels of pairs instead, activations are rounded to bf16, and only
+// sums are f32. Few rows and many rows use the same products, so a row's bits do not depend on other rows there either.
 // Shapes: M rows of a tile, K in, N out, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
 #pragma once
 
@@ -18,25 +18,25 @@ namespace magister {
 
 class ThreadPool;
 
-// A linear layer's slice on this shard, CPU. Plain as it is read, or packed for the products; exactly one is defined.
-// A packed one whose scheme is on is quantised: its panels hold codes, and dtype() is that of plain_weight(), f32.
+// A linear layer's slice on this shard, on the CPU: either plain as it was read, or packed for the products. If a
+// packed one has a scheme, it is quantised: its panels hold codes, and dtype() is that of plain_weight(), f32.
 struct Linear {
-  static constexpr std::int64_t kPanel = 48;      // outputs a panel: three AVX-512 registers
-  static constexpr std::int64_t kPairDepth = 32;  // inputs that a panel of pairs is filled up to a multiple of
+  static constexpr std::int64_t kPanel = 48;      // outputs per panel: three AVX-512 registers
+  static constexpr std::int64_t kPairDepth = 32;  // the inputs of a panel of pairs are padded to a multiple of this
 
-  at::Tensor weight_NK;  // contiguous, f32, bf16 or f16; products need f32 or a packed one
+  at::Tensor weight_NK;  // contiguous, f32, bf16 or f16; products accept f32, or packed weights
   at::Tensor bias_N;     // f32 or undefined
-  at::Tensor
-      panels_PKW{};  // [ceil(N / 48), K, 48], the same types; quantised [P, words, 48] i32; outputs beyond N are 0
-  std::int64_t num_outputs = 0;  // N of a packed one
-  // Of a quantised one (see QuantizedPanel):
-  at::Tensor scales_PGW{};   // [P, groups, 48] bf16, or f16 of kept codes
-  at::Tensor offsets_PGW{};  // [P, groups, 48] f16: zeros or minima of kept codes, else undefined
+  // [ceil(N / 48), K, 48] in the same dtypes; quantised: [P, words, 48] i32. Outputs beyond N are 0.
+  at::Tensor panels_PKW{};
+  std::int64_t num_outputs = 0;  // N of packed weights
+  // Only for quantised weights (see QuantizedPanel):
+  at::Tensor scales_PGW{};   // [P, groups, 48] bf16; f16 for kept codes with f16 scales
+  at::Tensor offsets_PGW{};  // [P, groups, 48] f16: zero points or minima of kept codes, else undefined
   QuantScheme scheme{};
   CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
   std::int64_t num_inputs = 0;  // K
   std::int64_t lead = 0;        // inputs of the first group that another shard holds
-  // bf16 panels of pairs (see Bf16Product), [P, Kp / 2, 96] with Kp = num_inputs rounded up to 32.
+  // True for bf16 panels of pairs (see Bf16Product): [P, Kp / 2, 96], with Kp = num_inputs rounded up to 32.
   bool pairs = false;
 
   bool is_packed() const { return panels_PKW.defined(); }
@@ -49,27 +49,29 @@ struct Linear {
     return is_quantized() ? at::kFloat : (is_packed() ? panels_PKW : weight_NK).scalar_type();
   }
 
-  // [N, K] in the stored type, f32 of a quantised one; a copy when packed.
+  // [N, K] in the stored dtype, f32 if quantised. A packed weight is copied.
   at::Tensor plain_weight() const;
-  // Outputs [begin, end) without the bias, sharing storage; begin divides by 48 when packed.
+  // Outputs [begin, end) without the bias, sharing storage. If packed, begin must be a multiple of 48.
   Linear outputs(std::int64_t begin, std::int64_t end) const;
-  // Row n of the weight as f32: what an embedding table is asked for. out: [K].
+  // Row n of the weight as f32, for embedding lookups. out: [K].
   void copy_row(std::int64_t n, float* out) const;
 };
 
-// The weight in panels; needs N rounded up to 48 times K numbers beside the plain one while it runs.
+// Packs the weight into panels. While it runs it needs memory for N rounded up to 48 times K numbers in addition to the
+// plain weight.
 Linear pack(Linear plain, ThreadPool* pool = nullptr);
 
-// Uninitialised memory for panels, on large pages where the system gives them.
+// Uninitialised memory for panels, on huge pages if the system provides them.
 at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type);
 
-// x and out are f32 with row strides in elements. The bias is added when there is one. With a pool its threads share the
-// outputs (few rows: decoding, short units), else this thread does all (one of many row tiles); the bits are the same.
+// x and out are f32 with row strides in elements. The bias is added if there is one. With a pool its threads share the
+// outputs (for few rows: decoding, short units); without one this thread computes all (one of many row tiles). The bits
+// are the same.
 void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
                  std::int64_t out_stride, bool accumulate, ThreadPool* pool = nullptr);
 
-// C[m, n] = alpha * A[m, k] * op(B) + beta * C by the BLAS inside libtorch (MKL), all f32 row-major with row strides;
-// transpose_b: B is [n, k]. The measure of our own products: `bench sgemm`.
+// C[m, n] = alpha * A[m, k] * op(B) + beta * C by the BLAS inside libtorch (MKL); all f32, row-major with row strides;
+// transpose_b: B is [n, k]. Our own products are measured against it: `bench sgemm`.
 void sgemm(bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
            std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c, std::int64_t c_stride);
 

@@ -1,5 +1,5 @@
-// Panels for linear_tile() of f32 matrices that are multiplied once, as training does with weights that change at every step: made as fast as
-// memory is read, in blocks of 8 x 8 that turn in registers. One thread.
+// Panels for linear_tile() of f32 matrices that are multiplied once, as training does with weights that change at every
+// step. They are made at the speed of memory, in blocks of 8 x 8 that are transposed in registers. One thread.
 // Shapes: M, N, K as in matmul.h.
 #pragma once
 
@@ -9,14 +9,16 @@
 
 namespace magister {
 
-// x * weight_NK^T: what pack() makes, too. f32, rows contiguous.
+// For x * weight_NK^T; pack() gives the same panels. f32, rows contiguous.
 Linear panels_of_weight(const at::Tensor& weight_NK);
-// x * rows_KN, with the rows as they stand. f32, rows contiguous.
+// For x * rows_KN. f32, rows contiguous.
 Linear panels_of_rows(const at::Tensor& rows_KN);
-// The same with the weight rounded to bf16, for products whose x is rounded, too, and whose sums are f32: in pairs where the CPU has faster bf16
-// products, else f32 panels of rounded numbers, for an x that the caller has rounded. weight_NK: f32 or bf16, rows contiguous.
+// Like panels_of_weight(), with the weight rounded to bf16, for products whose x is also rounded and whose sums are
+// f32. Panels of pairs where the CPU has faster bf16 products; else f32 panels of rounded numbers, and the caller must
+// round x. weight_NK: f32 or bf16, rows contiguous.
 Linear bf16_panels_of_weight(const at::Tensor& weight_NK);
-// x_MN^T as a tensor [N, M] whose rows lie a little further apart than M: whole pages between rows would share one set of the L1 cache.
+// x_MN^T as a tensor [N, M] whose row stride is a little larger than M: rows that are whole pages apart would share one
+// set of the L1 cache.
 at::Tensor transposed(const at::Tensor& x_MN);
 
 }  // namespace magister
