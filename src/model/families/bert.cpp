@@ -1,4 +1,5 @@
-// BERT as a sequence classifier: vectors of positions and of token types, a pooler with tanh over the first token.
+// BERT as a sequence classifier: learned vectors of positions and token types, and a pooler with tanh over the first
+// token.
 // Source: transformers' BertForSequenceClassification; Devlin et al., arXiv 1810.04805.
 #include <array>
 

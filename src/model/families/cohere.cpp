@@ -1,7 +1,8 @@
-// Cohere's Command R (cohere) and Command R7B and A (cohere2): attention and MLP read one layer norm of the residual stream and are added
-// to it together; logits are scaled, the head is the embeddings. Rotary pairs are interleaved. Cohere 2 has a window and a rotary embedding
-// in three of four layers, and neither in the fourth. Source: transformers CohereConfig, Cohere2Config and their decoder layers;
-// llama.cpp for GGUF files.
+// Cohere's Command R (cohere), and Command R7B and Command A (cohere2). Attention and MLP read the same layer norm of
+// the residual stream, and their outputs are added to it together. Logits are scaled, the head is tied to the
+// embeddings, and rotary pairs are interleaved. In Cohere 2, three of four layers have a window and a rotary embedding,
+// and the fourth has neither.
+// Source: transformers CohereConfig, Cohere2Config and their decoder layers; llama.cpp for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 

@@ -1,4 +1,5 @@
-// DeBERTa v2 and v3 as a sequence classifier or reward model: scores of contents, and of contents with distances.
+// DeBERTa v2 and v3 as a sequence classifier or reward model, with disentangled attention: scores of content with
+// content, and of content with relative positions.
 // Source: transformers' DebertaV2ForSequenceClassification; He et al., arXiv 2006.03654 and 2111.09543.
 #include <algorithm>
 #include <array>
@@ -27,7 +28,7 @@ constexpr std::array<std::pair<const char*, const char*>, 14> kRenames = {
      {"attention.self.key.bias", "attention.self.key_proj.bias"},
      {"attention.self.value.bias", "attention.self.value_proj.bias"}}};
 
-// A list, or one text with | between its parts.
+// The value is a list, or one string with | between its parts.
 std::vector<std::string> parts_of(const HfConfig& source, const char* key) {
   if (!source.is_text(key)) return source.texts(key);
   std::vector<std::string> parts(1);
@@ -81,7 +82,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   encoder.token_types = source.integer_or("type_vocab_size", 0, 0, 1 << 16);
   read_distances(source, config, encoder);
   config.encoder = encoder;
-  // Sizes that transformers lets differ, and no published model has.
+  // transformers allows other values of these sizes, but no published model has them.
   const std::array<std::pair<const char*, std::int64_t>, 4> computed = {{{"embedding_size", config.hidden_size},
                                                                          {"pooler_hidden_size", config.hidden_size},
                                                                          {"attention_head_size", config.head_dim},

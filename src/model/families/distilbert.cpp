@@ -1,4 +1,4 @@
-// DistilBERT as a sequence classifier: BERT without token types, whose pooler ends in ReLU.
+// DistilBERT as a sequence classifier: BERT without token types, with ReLU in the pooler.
 // Source: transformers' DistilBertForSequenceClassification; Sanh et al., arXiv 1910.01108.
 #include <array>
 
@@ -42,7 +42,7 @@ constexpr std::array<Pair, 22> kRenames = {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   read_encoder(source, config);
-  config.rms_norm_eps = 1e-12;  // in transformers whatever the config says
+  config.rms_norm_eps = 1e-12;  // transformers ignores the config's value
   config.learned_positions = true;
   EncoderConfig encoder;
   encoder.pooler = EncoderConfig::Pooler::kRelu;

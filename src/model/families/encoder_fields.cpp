@@ -1,4 +1,4 @@
-// Source: transformers' configuration classes of BERT, DistilBERT and DeBERTa-v2.
+// Fields that encoders have in common. Source: transformers' configuration classes of BERT, DistilBERT and DeBERTa-v2.
 #include "model/families/encoder_fields.h"
 
 #include "magister/core/error.h"

@@ -1,14 +1,15 @@
-// What the families of encoders read alike.
+// Fields that the families of encoders read in the same way.
 #pragma once
 
 #include "model/families/hf_config.h"
 
 namespace magister {
 
-// Fields of a decoder that an encoder has otherwise: biases everywhere, an MLP without a gate, no rotary embedding, heads that are equal
-// parts of the stream.
+// Sets what all encoders have: biases everywhere, layer norms after the residual sums, an MLP without a gate, no rotary
+// embedding, and heads that are equal parts of the hidden size.
 void read_encoder(const HfConfig& source, ModelConfig& config);
-// Refuses a config that says another value than the only one which is computed.
+// These refuse a config whose value differs from the only one that is computed. absent: the value where the key is
+// missing.
 void need_flag(const HfConfig& source, const char* key, bool computed, bool absent);
 void need_text(const HfConfig& source, const char* key, const char* computed);
 

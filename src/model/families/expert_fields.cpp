@@ -1,4 +1,4 @@
-// Reads of the experts' numbers, and the rules between them (in check_config).
+// Reads of the experts' numbers. check_config() checks the rules between them.
 #include "model/families/expert_fields.h"
 
 namespace magister {
@@ -11,7 +11,7 @@ constexpr std::int64_t kMostExperts = 1 << 12, kMostColumns = 1 << 22;
 void read_experts(const HfConfig& source, ModelConfig& config, const char* columns_key, std::int64_t absent_experts,
                   std::int64_t absent_per_token) {
   source.refuse_two("num_local_experts", "num_experts");
-  // Two names of one number; published configs have one of them.
+  // Two names of one number; published configs have one of the two.
   const char* key = source.has("num_local_experts") ? "num_local_experts" : "num_experts";
   config.num_experts = source.integer_or(key, absent_experts, 1, kMostExperts);
   config.num_experts_per_tok = source.integer_or("num_experts_per_tok", absent_per_token, 1, kMostExperts);

@@ -1,16 +1,16 @@
-// What families with experts share: how many there are, how many a token has, and their width.
-// Source: transformers MixtralConfig, Qwen3MoeConfig, OlmoeConfig; llama.cpp's keys for GGUF files, where all experts' weights of one kind
-// are one tensor.
+// Fields that families with experts share: the number of experts, the number per token, and their width.
+// Source: transformers MixtralConfig, Qwen3MoeConfig, OlmoeConfig; llama.cpp's keys for GGUF files, where one tensor
+// holds a weight of all experts.
 #pragma once
 
 #include "model/families/family.h"
 
 namespace magister {
 
-// Keys that these readers compute.
+// Keys that these readers handle, for Family::computes.
 inline constexpr const char* kExpertKeys[] = {"num_experts", "num_local_experts", "expert_count"};
 
-// columns_key: of an expert. absent_*: of a config that does not say.
+// columns_key: the key of an expert's width. absent_*: values for a config without the key.
 void read_experts(const HfConfig& source, ModelConfig& config, const char* columns_key, std::int64_t absent_experts,
                   std::int64_t absent_per_token);
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key);

@@ -1,6 +1,6 @@
-// What a family's file gives: how its config.json and its GGUF metadata become a ModelConfig. One file a family; the
-// list of all stands in registry.cpp. Layers never see a Family.
-// A new family: families/<name>.cpp with one Family, one line in registry.cpp, one variant in tests/oracle.
+// A Family describes how a family's config.json and GGUF metadata become a ModelConfig. Each family has one file;
+// registry.cpp has the list of all. Layers never see a Family.
+// To add a family: families/<name>.cpp with one Family, one line in registry.cpp, one variant in tests/oracle.
 #pragma once
 
 #include <span>
@@ -16,57 +16,58 @@ namespace magister {
 
 struct Family {
   const char* name;                    // ModelConfig::family
-  const char* model_type;              // config.json; "" if the family has no such files
-  const char* architecture;            // config.json's "architectures": the causal language model
-  const char* gguf_architecture = "";  // "" where another family's name stands in GGUF files (Mistral's say llama)
+  const char* model_type;              // model_type in config.json; "" if the family has no such files
+  const char* architecture;            // "architectures" in config.json: the causal language model's class
+  const char* gguf_architecture = "";  // "" where GGUF files use another family's name (Mistral's say llama)
   bool gguf_interleaved_rope_rows = false;
-  // Beyond the common fields, already read into config.
+  // Reads the family's own fields; the common fields are in `config` already.
   void (*read_hf)(const HfConfig& source, ModelConfig& config) = nullptr;
   void (*read_gguf)(const GgufConfig& source, ModelConfig& config) = nullptr;  // nullptr: no GGUF files
-  // Keys of config.json and of GGUF metadata that HfConfig and GgufConfig refuse, unless their family computes what they say.
+  // Keys of config.json and GGUF metadata that HfConfig and GgufConfig refuse unless the family computes what they say.
   std::span<const char* const> computes{};
-  // What its safetensors call a weight of a layer, where that is not what the parameter table has: {table's name, its name}.
+  // Weights of a layer whose name in safetensors files differs from the parameter table: {table's name, file's name}.
   std::span<const std::pair<const char*, const char*>> hf_renames{};
   bool hf_interleaved_rope_rows = false;
-  double default_rope_theta = 10000.0;  // of a config.json that does not say
-  // config.json's "architectures" of the same layers with a head of labels; null: the causal model's name with
-  // ForSequenceClassification; "": transformers has no such class.
+  double default_rope_theta = 10000.0;  // for a config.json without rope_theta
+  // The class of the same layers with a classification head in config.json's "architectures". null: the causal model's
+  // name with ForSequenceClassification; "": transformers has no such class.
   const char* classifier = nullptr;
-  // What its config.json calls a common key: {common name, its name}.
+  // Common keys that have another name in this family's config.json: {common name, file's name}.
   std::span<const std::pair<const char*, const char*>> hf_keys{};
-  std::int64_t default_mlp_widths =
-      0;  // intermediate_size over hidden_size of a config.json that does not say; 0: it must
-  // The same of GGUF files, without the layer's prefix.
+  // intermediate_size / hidden_size where config.json does not give intermediate_size; 0: the key is required.
+  std::int64_t default_mlp_widths = 0;
+  // Like hf_renames for GGUF files, without the layer's prefix.
   std::span<const std::pair<const char*, const char*>> gguf_renames{};
   const char* hf_layers = "model.layers.";
-  const char* hf_optional_prefix = "";        // of all names, which older files lack
-  std::span<const char* const> hf_ignored{};  // buffers of a layer in old files, beside rotary inv_freq
-  std::span<const char* const>
-      hf_unread{};                      // tensors outside the layers that files may hold and its class does not read
-  bool hf_transposed_products = false;  // as TensorNames::transposed_products
+  const char* hf_optional_prefix = "";        // prefix of all names that older files lack
+  std::span<const char* const> hf_ignored{};  // buffers of a layer in old files, in addition to rotary inv_freq
+  // Tensors outside the layers that files may hold and that the family's class does not read.
+  std::span<const char* const> hf_unread{};
+  bool hf_transposed_products = false;  // see TensorNames::transposed_products
 };
 
 const std::vector<const Family*>& families();
-// A family that is not built in (tests): before the first model is read, and it must outlive the program's last use of one.
+// Adds a family that is not built in (for tests). Call it before the first model is read. `family` must stay valid
+// until the program ends.
 void add_family(const Family& family);
 
-// Fields that all families spell the same way; then the family's own; then check_config.
-// The source keeps what the family computes.
+// Reads the fields that all families spell in the same way, then the family's own, then calls check_config(). The
+// source remembers what the family computes.
 ModelConfig read_config(HfConfig& source, const Family& family);
 ModelConfig read_config(GgufConfig& source, const Family& family);
 const Family& family_of(const GgufConfig& source);
 const Family& family_of(const HfConfig& source);
 
-// True for all layers but every interval-th.
+// False for every interval-th layer, true for all others.
 std::vector<bool> all_but_every(std::int64_t interval, std::int64_t num_layers);
 
-// Rules between fields (heads over KV heads, an even head size, ...), Error(kData) naming `path`.
+// Checks rules between fields (query heads are a multiple of KV heads, an even head size, ...). Throws Error(kData)
+// that names `path`.
 void check_config(const ModelConfig& config, const std::string& path);
 
-// Names of the tensors; `interleaved` as TensorNames::interleaved_rope_rows.
 TensorNames hf_tensor_names(const ModelConfig& config);  // by the common names
 TensorNames hf_tensor_names(const ModelConfig& config, const Family& family);
-// The names without this prefix of each.
+// The same names without this prefix.
 TensorNames without_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix);
 TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family);
 
@@ -74,11 +75,11 @@ struct ExpectedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
 };
-// Every tensor that the config and its names ask for.
+// Every tensor that the config requires, under its name in the file.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
-// Scales of a cache of few bits that stand beside the weights are among the ignored tensors from here on, and are said.
+// Adds scales of a quantised KV cache, which some files hold, to the ignored tensors, and logs them.
 void leave_out_cache_scales(ModelDescription& description, const TensorFile& file, const std::string& path);
-// Refuses missing, unused and wrongly shaped or typed tensors by name.
+// Throws Error(kData) that names a missing or unused tensor, or one of wrong shape or dtype.
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path);
 
 }  // namespace magister

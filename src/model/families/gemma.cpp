@@ -1,11 +1,12 @@
-// Gemma 1: Llama's layers with embeddings times the root of the hidden size, norms by 1 + w, GELU and heads of 256.
+// Gemma 1: Llama's layers with embeddings times the square root of the hidden size, norms with weights 1 + w, GELU, and
+// a head size of 256.
 // Source: transformers GemmaConfig and GemmaModel.
 #include "model/families/gemma_fields.h"
 
 namespace magister {
 namespace gemma {
 
-constexpr const char* kComputes[] = {"gelu"};  // which Gemma 1's files call the tanh approximation
+constexpr const char* kComputes[] = {"gelu"};  // Gemma 1's files call the tanh approximation so
 
 void read_hf(const HfConfig& source, ModelConfig& config) { read_gemma_fields(source, config); }
 void read_gguf(const GgufConfig& source, ModelConfig& config) { read_gemma_fields(source, config); }

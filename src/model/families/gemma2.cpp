@@ -1,5 +1,6 @@
-// Gemma 2: Gemma 1 with norms on what blocks add, too, caps on attention's scores and on logits, and a window in every other layer, the
-// first included. Source: transformers Gemma2Config and Gemma2Attention (arXiv 2408.00118); llama.cpp for GGUF files.
+// Gemma 2: Gemma 1 with norms also on the output of blocks, softcaps on attention scores and logits, and a window in
+// every other layer, beginning with the first.
+// Source: transformers Gemma2Config and Gemma2Attention (arXiv 2408.00118); llama.cpp for GGUF files.
 #include <cmath>
 
 #include "model/families/gemma_fields.h"
@@ -9,7 +10,7 @@ namespace gemma2 {
 
 constexpr const char* kComputes[] = {"gelu", "query_pre_attn_scalar", "attn_logit_softcapping",
                                      "final_logit_softcapping", "attention.scale"};
-constexpr double kAttentionCap = 50.0, kLogitCap = 30.0;  // of a config that does not say
+constexpr double kAttentionCap = 50.0, kLogitCap = 30.0;  // for a config without these keys
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   read_gemma_layers(source, config, kAttentionCap, kLogitCap, 2);
@@ -17,7 +18,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   read_gemma_layers(source, config, kAttentionCap, kLogitCap, 2);
-  // These files do not say query_pre_attn_scalar. It is the head size, but in the 27B model, which llama.cpp knows by its 46 layers.
+  // GGUF files lack query_pre_attn_scalar. It is the head size in all models but the 27B one, which llama.cpp
+  // recognises by its 46 layers.
   if (config.attention_multiplier == 0 && config.num_hidden_layers == 46) {
     const std::int64_t width = config.hidden_size / config.num_attention_heads;
     config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(width));

@@ -1,5 +1,6 @@
-// Gemma 3, text: Gemma 2's layers without caps, with norms on q and k, and two rotary embeddings: one of the layers that slide, five of
-// six, and one of those that see all keys. Source: transformers Gemma3TextConfig (arXiv 2503.19786); llama.cpp for GGUF files.
+// Gemma 3, text: Gemma 2's layers without softcap on attention scores, with norms on q and k, and with two rotary
+// embeddings: one for the layers with a window (five of six), and one for the layers with full attention.
+// Source: transformers Gemma3TextConfig (arXiv 2503.19786); llama.cpp for GGUF files.
 #include <cmath>
 
 #include "magister/core/error.h"
@@ -8,7 +9,7 @@
 namespace magister {
 namespace gemma3 {
 
-// Not attn_logit_softcapping, which transformers' class reads and does not compute.
+// attn_logit_softcapping is missing here: transformers' class reads it but does not compute it.
 constexpr const char* kComputes[] = {"gelu",
                                      "query_pre_attn_scalar",
                                      "final_logit_softcapping",
@@ -29,14 +30,14 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   read_gemma_layers(source, config, 0, 0, 6, 0);
   config.qk_norm = true;
-  // llama.cpp's converter leaves the window away where no layer slides: all turn by the one base then.
+  // llama.cpp's converter omits the window where no layer has one. All layers then use the one rotary base.
   if (source.integer_or("attention.sliding_window", 0, 0, INT32_MAX) == 0) {
     config.sliding_window = 0;
     config.layer_is_sliding.clear();
   } else {
     config.sliding_rope.emplace().theta = source.number_or("rope.freq_base_swa", kLocalTheta, 1e-3, 1e15);
   }
-  // As Gemma 2's: the 27B model is the one with 62 layers.
+  // As in Gemma 2; the 27B model is the one with 62 layers.
   if (config.attention_multiplier == 0 && config.num_hidden_layers == 62) {
     const std::int64_t width = config.hidden_size / config.num_attention_heads;
     config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(width));

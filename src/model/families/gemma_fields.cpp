@@ -1,4 +1,4 @@
-// See the header.
+// Reads of the fields that Gemma 1, 2 and 3 share.
 #include "model/families/gemma_fields.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ void set_common(ModelConfig& config) {
   config.activation = Activation::kGeluTanh;
 }
 
-// A key that is null has none, one that is missing the class's.
+// A key that is null means no cap; a missing key means the class's default.
 double cap(const HfConfig& source, const char* key, double absent) {
   if (source.is_null(key)) return 0.0;
   return source.has(key) ? source.number_or(key, 0.0, 1e-3, kMostCap) : absent;
@@ -33,7 +33,7 @@ void read_gemma_fields(const HfConfig& source, ModelConfig& config) {
   }
   set_common(config);
   config.norm_weights_plus_one = true;
-  if (!source.has("head_dim")) config.head_dim = 256;  // the classes' default, whatever hidden / heads is
+  if (!source.has("head_dim")) config.head_dim = 256;  // the classes' default; hidden_size / heads is not used
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
 }

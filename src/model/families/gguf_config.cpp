@@ -1,5 +1,5 @@
-// Reads of GGUF metadata with their ranges, and the keys that stand for computations we do not do.
-// rope_freqs.weight holds divisors of the rotary frequencies (llama3 scaling, worked out when the file was made).
+// Range-checked reads of GGUF metadata, and the list of keys that stand for computations which are not supported. The
+// tensor rope_freqs.weight holds divisors of the rotary frequencies (llama3 scaling, computed when the file was made).
 // Source: ggml GGUF specification, standard keys.
 #include "model/families/gguf_config.h"
 
@@ -42,7 +42,8 @@ constexpr std::array kUnsupportedGguf = {
     UnsupportedKey{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
 };
 
-// Of architectures that begin so ("" for all): false changes results, true is what is computed.
+// A key that must be true: false changes results. architecture: the beginning of the architectures to which this
+// applies; "" for all.
 struct NeededTrue {
   const char* architecture;
   const char* key;
@@ -51,7 +52,8 @@ struct NeededTrue {
 
 constexpr std::array kNeededTrue = {
     NeededTrue{"", "attention.causal", "attention that looks ahead"},
-    // Elsewhere it is told of a scaling; llama.cpp turns nothing in Granite's layers without it.
+    // In other architectures this key only describes a scaling. In Granite, llama.cpp applies no rotary embedding if it
+    // is false.
     NeededTrue{"granite", "rope.scaling.finetuned", "layers without rotary embedding"},
 };
 
@@ -212,8 +214,9 @@ std::int64_t GgufConfig::rotary_dim(std::int64_t head_dim) const {
   return rotary == head_dim ? 0 : rotary;
 }
 
-// Cosines and sines are multiplied by 0.1 ln(factor) + 1 unless a model says otherwise. Whether rope.scaling.attn_factor is that number or
-// multiplies it changed between versions of the programs that write and read it: only a value that means the same both ways is taken.
+// Cosines and sines are multiplied by 0.1 ln(factor) + 1 unless the file has rope.scaling.attn_factor. Versions of the
+// programs that write and read that key disagree whether it replaces this number or multiplies it. So only values that
+// mean the same in both cases are accepted.
 void GgufConfig::read_yarn(RopeConfig& rope) const {
   rope.kind = RopeConfig::Kind::kYarn;
   rope.factor = number("rope.scaling.factor", 1.0, 1e6);
@@ -260,7 +263,7 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
                    printable(path_), architecture_, shown(*value));
     type = *text;
   }
-  // Files older than rope.scaling.* say rope.scale_linear alone.
+  // Files older than rope.scaling.* have only rope.scale_linear.
   out.factor = number_or("rope.scale_linear", 1.0, 1e-6, 1e6);
   if (type == "linear") out.factor = number("rope.scaling.factor", 1e-6, 1e6);
   if (out.factor != 1.0) out.kind = RopeConfig::Kind::kLinear;

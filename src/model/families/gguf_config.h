@@ -1,5 +1,5 @@
-// GgufConfig: range-checked reads of a GGUF header's metadata below "<architecture>.", every fault an Error(kData) with
-// file, key and value. Keys that would change results and that nobody here computes are refused by name.
+// GgufConfig: range-checked reads of a GGUF header's metadata below "<architecture>.". Every fault is an Error(kData)
+// with file, key and value. Keys that would change results and that the family does not compute are refused by name.
 // Source: ggml GGUF specification, standard keys.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace magister {
 
 class GgufConfig {
  public:
-  // File is kept by reference; it must have general.architecture.
+  // `file` is kept by reference; it must have general.architecture.
   GgufConfig(const std::string& path, const TensorFile& file);
 
   const std::string& architecture() const { return architecture_; }
@@ -27,15 +27,16 @@ class GgufConfig {
   bool boolean(const std::string& key) const;  // required
   std::int64_t vocab_size() const;
   std::int64_t token_or(const std::string& full_key, std::int64_t fallback) const;
-  // Divisors of rotary frequencies in a tensor of F32 [size], each from 1e-6 to 1e6; empty: there is no such tensor.
+  // Divisors of rotary frequencies from an F32 tensor of shape [size], each between 1e-6 and 1e6; empty: the file has
+  // no such tensor.
   std::vector<float> divisors(const std::string& name, std::int64_t size) const;
   bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
 
   RopeConfig rope(std::int64_t head_dim) const;
-  // Which layers slide, by <architecture>.attention.sliding_window_pattern (a truth value a layer, or every how many-th layer does not);
-  // absent: all but every `interval`-th.
+  // Tells for each layer whether it has a sliding window. <architecture>.attention.sliding_window_pattern is a list of
+  // one flag per layer, or a number n: every n-th layer has no window. Without the key n is `interval`.
   std::vector<bool> sliding_layers(std::int64_t interval, std::int64_t num_layers) const;
-  std::int64_t rotary_dim(std::int64_t head_dim) const;            // 0: all of the head
+  std::int64_t rotary_dim(std::int64_t head_dim) const;            // 0: all dimensions of the head
   void refuse_unsupported(std::span<const char* const> computes);  // see HfConfig
 
   const std::string& path() const { return path_; }

@@ -1,6 +1,6 @@
-// GLM-4: GLM-4-9B (glm) and GLM-4-0414 (glm4), which has norms on what blocks add, too. Half of each head turns, in interleaved pairs;
-// gate and up are one tensor of the file. Source: transformers GlmConfig, Glm4Config and Glm4DecoderLayer; llama.cpp for GGUF
-// files of GLM-4-0414.
+// GLM-4: GLM-4-9B (glm) and GLM-4-0414 (glm4), which has norms also on the output of blocks. Half of each head is
+// rotated, in interleaved pairs. Gate and up are one tensor in the file.
+// Source: transformers GlmConfig, Glm4Config and Glm4DecoderLayer; llama.cpp for GGUF files of GLM-4-0414.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
@@ -33,7 +33,8 @@ void read_hf_4(const HfConfig& source, ModelConfig& config) {
   config.norm_placement = NormPlacement::kBoth;
 }
 
-// Prediction layers behind the model's own would stand among block_count: their tensors are refused by name.
+// Layers for multi-token prediction would follow the model's own layers and count in block_count. Their tensors are
+// refused by name.
 void read_gguf_4(const GgufConfig&, ModelConfig& config) {
   config.fused_gate_up_proj = true;
   config.norm_placement = NormPlacement::kBoth;

@@ -1,5 +1,6 @@
-// GPT-2: a vector for each position in the place of a rotary embedding, an MLP without a gate, layer norms with biases, biases everywhere;
-// weights stand as [in, out], q, k and v in one; the head is the embeddings. The files published first lack the prefix "transformer.".
+// GPT-2: learned position vectors instead of a rotary embedding, an MLP without a gate, layer norms with biases, biases
+// everywhere. Weights are stored as [in, out], with q, k and v in one tensor; the head is tied to the embeddings. The
+// first published files lack the prefix "transformer.".
 // Source: transformers GPT2Config, GPT2Block and Conv1D.
 #include "magister/core/error.h"
 #include "model/families/family.h"
@@ -32,7 +33,7 @@ constexpr std::pair<const char*, const char*> kRenames[] = {{"model.embed_tokens
                                                             {"mlp.down_proj.bias", "mlp.c_proj.bias"}};
 constexpr const char* kIgnored[] = {"attn.bias", "attn.masked_bias"};  // the causal mask
 
-// What both kinds of files leave unsaid.
+// Fields that neither kind of file states.
 void set_blocks(ModelConfig& config, const std::string& path) {
   config.norm_kind = NormKind::kLayer;
   config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
@@ -66,7 +67,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
 }
 
-// Weights stand as [out, in] there. Source: llama.cpp's converter of GPT2LMHeadModel; its GELU is the tanh form, like the family's.
+// GGUF files store weights as [out, in], and GELU is the tanh form, as in the family's configs. Source: llama.cpp's
+// converter of GPT2LMHeadModel.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_blocks(config, source.path());
   config.activation = Activation::kGeluTanh;

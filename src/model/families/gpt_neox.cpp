@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: attention and an MLP without a gate, side by side or one after the other, each by a layer norm of its own; biases
-// everywhere; q, k and v of each head follow each other in one tensor; a part of the head turns.
+// GPT-NeoX and Pythia: attention and an MLP without a gate, in parallel or in sequence, each with its own layer norm;
+// biases everywhere; one tensor holds q, k and v of each head in turn; only a part of each head is rotated.
 // Source: transformers GPTNeoXConfig, GPTNeoXLayer and GPTNeoXAttention.
 #include "magister/core/error.h"
 #include "model/families/family.h"
@@ -25,7 +25,8 @@ constexpr std::pair<const char*, const char*> kRenames[] = {
     {"mlp.down_proj.bias", "mlp.dense_4h_to_h.bias"}};
 constexpr const char* kIgnored[] = {"attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq"};
 
-// What the rotary embedding's object says, else this family's own key, else its default: transformers never looks at the common key beside them.
+// Returns the value in the rotary embedding's object, else the family's own key, else its default. transformers ignores
+// the common key at the top level in this family, so a common key that differs is refused.
 double rope_number(const HfConfig& source, const char* common, const char* own, double absent, double most) {
   const double value = source.rope_member(common).value_or(source.number_or(own, absent, 0.0, most));
   const double beside = source.number_or(common, value, 0.0, most);
@@ -42,7 +43,8 @@ void set_blocks(ModelConfig& config, bool parallel) {
   config.parallel_residual = config.parallel_norms = parallel;
   config.gated_mlp = false;
   config.fused_qkv_proj = true;
-  config.num_key_value_heads = config.num_attention_heads;  // whatever the config says: the class has no others
+  // The class has no grouped heads; the config's value is ignored.
+  config.num_key_value_heads = config.num_attention_heads;
 }
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
@@ -63,8 +65,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()), config.rope.theta);
 }
 
-// Rows of q stand before those of k and of v there. Files do not say which GELU: it is the family's own, by the normal distribution, as
-// Pythia and all that transformers' defaults describe have it. Source: llama.cpp's converter of GPTNeoXForCausalLM.
+// In GGUF files, all rows of q precede those of k and v. The files do not say which GELU the model has: it is the exact
+// one, as in Pythia and in transformers' default. Source: llama.cpp's converter of GPTNeoXForCausalLM.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_blocks(config, source.boolean("use_parallel_residual"));
   config.qkv_bias = source.has_tensor("blk.0.attn_qkv.bias");

@@ -1,6 +1,7 @@
-// gpt-oss: Mixtral's layers with sinks beside the attention's scores, biases on every product, a window in every other layer, the first
-// included, YaRN that is not cut to whole waves, and experts whose gate is clamped and whose up counts from 1.
-// Source: transformers GptOssConfig, GptOssAttention, GptOssTopKRouter and GptOssExperts (arXiv 2508.10925); llama.cpp for GGUF files.
+// gpt-oss: Mixtral's layers with attention sinks, biases on every product, a window in every other layer, beginning
+// with the first, YaRN without rounding to whole dimensions, and experts with a clamped gate and (up + 1).
+// Source: transformers GptOssConfig, GptOssAttention, GptOssTopKRouter and GptOssExperts (arXiv 2508.10925); llama.cpp
+// for GGUF files.
 #include <cmath>
 
 #include "magister/core/error.h"
@@ -13,9 +14,9 @@ constexpr const char* kComputes[] = {"num_experts", "num_local_experts", "expert
                                      "yarn",        "rope.scaling.yarn", "attention.sliding_window_pattern"};
 constexpr std::pair<const char*, const char*> kRenames[] = {{"mlp.gate.weight", "mlp.router.weight"},
                                                             {"mlp.gate.bias", "mlp.router.bias"}};
-// It stands behind attention and before the experts.
+// This norm comes after attention and before the experts, hence its name in GGUF files.
 constexpr std::pair<const char*, const char*> kGgufRenames[] = {{"ffn_norm.weight", "post_attention_norm.weight"}};
-constexpr double kAlpha = 1.702, kLimit = 7.0;  // of a config that does not say; GGUF files never do
+constexpr double kAlpha = 1.702, kLimit = 7.0;  // for a config without these keys; GGUF files never have them
 
 void set_layers(ModelConfig& config) {
   config.attention_sinks = config.expert_bias = config.norm_topk_prob = true;
@@ -23,7 +24,7 @@ void set_layers(ModelConfig& config) {
   config.swiglu_limit = kLimit;
 }
 
-// What transformers takes where a config has no rotary embedding.
+// The default of transformers for a config without a rotary embedding.
 void set_absent_rope(RopeConfig& rope, std::int64_t original) {
   rope.kind = RopeConfig::Kind::kYarn;
   rope.factor = 32.0;
@@ -38,7 +39,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (absent("rms_norm_eps")) config.rms_norm_eps = 1e-5;
   if (absent("num_key_value_heads")) config.num_key_value_heads = 8;
   if (absent("head_dim")) config.head_dim = 64;
-  // An empty rope_scaling counts as none, an empty rope_parameters as plain.
+  // An empty rope_scaling counts as absent, an empty rope_parameters as unscaled.
   if (!source.has("rope_parameters") && (!source.has("rope_scaling") || source.is_empty("rope_scaling")))
     set_absent_rope(config.rope, source.integer_or("original_max_position_embeddings", 4096, 1, INT32_MAX));
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", true);
@@ -54,7 +55,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.sliding_window = source.integer_or("sliding_window", 128, 1, INT32_MAX);
 }
 
-// llama.cpp cuts YaRN to whole waves in every model.
+// llama.cpp rounds YaRN's range to whole dimensions in every model.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_layers(config);
   read_experts(source, config, "expert_feed_forward_length");

@@ -1,7 +1,9 @@
-// Granite 3 and 4's dense models: Llama's layers with four multipliers: of embeddings, attention's scores, what blocks add, and logits.
-// What blocks add needs no multiplier of its own. With h = m h', h + m f(norm(h)) is m (h' + f(norm(h))), and norm(h) with eps is norm(h')
-// with eps / m^2, as RMS norms know no scale: so the residual stream is kept divided by m, from the embeddings on.
-// Source: transformers GraniteConfig and GraniteDecoderLayer; llama.cpp for GGUF files, whose converter turns q and k as Llama's.
+// Granite 3 and the dense models of Granite 4: Llama's layers with four multipliers: of embeddings, attention scores,
+// block outputs and logits. The multiplier m of block outputs needs no code of its own. With h = m h', h + m f(norm(h))
+// is m (h' + f(norm(h))). An RMS norm does not depend on scale: norm(h) with eps is norm(h') with eps / m^2. So the
+// residual stream is stored divided by m, beginning with the embeddings.
+// Source: transformers GraniteConfig and GraniteDecoderLayer; llama.cpp for GGUF files, whose converter reorders the
+// rows of q and k as for Llama.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
@@ -28,7 +30,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 }
 
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
-  config.attention_multiplier = source.number_or("attention.scale", 0.0, 0.0, kMost);  // 0: as if it were not there
+  config.attention_multiplier = source.number_or("attention.scale", 0.0, 0.0, kMost);  // 0 counts as absent
   config.embedding_multiplier = source.number_or("embedding_scale", 1.0, kLeast, kMost);
   config.logit_scale = 1.0 / source.number_or("logit_scale", 1.0, kLeast, kMost);
   divide_stream(config, source.number_or("residual_scale", 1.0, kLeast, kMost));

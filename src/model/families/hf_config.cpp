@@ -1,6 +1,7 @@
-// Reads of config.json with their ranges, and the list of keys that stand for computations we do not do.
-// Why a list: transformers ignores what a class does not know, and a model saved by another class may carry it.
-// Source: transformers' configuration classes of the families here and of their neighbours (Gemma, Granite, Cohere, ...).
+// Range-checked reads of config.json, and the list of keys that stand for computations which are not supported. The
+// list is needed because transformers ignores keys that a class does not know, and a model saved by another class may
+// have them.
+// Source: transformers' configuration classes of the families here and of similar ones (Gemma, Granite, Cohere, ...).
 #include "model/families/hf_config.h"
 
 #include <algorithm>
@@ -209,7 +210,7 @@ void HfConfig::call(std::span<const std::pair<const char*, const char*>> keys) {
     if (std::string_view(common) == "hidden_act") activation_key_ = theirs;
     const auto found = root_->find(theirs);
     if (found == root_->end()) {
-      root_->erase(common);  // transformers does not look at it either
+      root_->erase(common);  // transformers ignores the common name, too
     } else {
       nlohmann::json value = *found;
       (*root_)[common] = std::move(value);
@@ -238,7 +239,7 @@ void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
   }
 }
 
-// Since transformers 5.2 any decoder looks ahead where this is not true, null included.
+// From transformers 5.2 on, every decoder attends to later tokens if this key is present and not true, null included.
 void HfConfig::require_causal() const {
   const auto found = root_->find("is_causal");
   MAGISTER_CHECK(found == root_->end() || *found == true, ExitCode::kData,

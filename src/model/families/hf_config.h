@@ -1,6 +1,6 @@
-// HfConfig: range-checked reads of a Hugging Face config.json, every fault an Error(kData) with file, key and value.
-// null counts as absent, as in transformers. Keys that would change results and that nobody here computes are refused
-// by name; keys that change nothing (dtype, caches, dropout) are not looked at.
+// HfConfig: range-checked reads of a Hugging Face config.json. Every fault is an Error(kData) with file, key and value.
+// null counts as absent, as in transformers. Keys that would change results and that the family does not compute are
+// refused by name; keys that change nothing (dtype, caches, dropout) are ignored.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace magister {
 
 class HfConfig {
  public:
-  static constexpr std::uint64_t kMaxBytes =
-      1 << 20;  // real ones have 1-10 kB; nested brackets cost 100 B each once parsed
+  // Real files have 1-10 kB. The limit bounds the memory of nested brackets, which take 100 B each once parsed.
+  static constexpr std::uint64_t kMaxBytes = 1 << 20;
 
   explicit HfConfig(const std::string& path);
   ~HfConfig();
@@ -27,7 +27,7 @@ class HfConfig {
 
   bool has(const std::string& key) const;       // present and not null
   bool is_empty(const std::string& key) const;  // an object without members
-  bool is_null(const std::string& key) const;   // present and null: for the few keys whose default is not "none"
+  bool is_null(const std::string& key) const;   // present and null: for the few keys where null differs from absent
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;  // required
   std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
   double number_or(const std::string& key, double fallback, double least, double most) const;
@@ -40,31 +40,33 @@ class HfConfig {
   std::vector<bool> flags(const std::string& key) const;                       // a list of 0 and 1; absent: empty
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
-  // Of a sequence classifier: id2label, or as many LABEL_i as num_labels says (2 where nothing is said).
+  // Labels of a sequence classifier: id2label, or LABEL_i for i below num_labels (2 without either key).
   std::vector<std::string> labels() const;
 
-  // theta: where the config does not say. Of the layers that see all keys where it tells types of layers apart and the family computes that.
+  // Rotary embedding; theta: for a config without it. If the config has one rotary embedding per layer type and the
+  // family supports that, this is the one of layers with full attention.
   RopeConfig rope(std::int64_t max_position_embeddings, double theta) const;
-  // Of the layers of this type, where the config tells them apart.
+  // The rotary embedding of layers of this type, if the config has one per layer type.
   std::optional<RopeConfig> rope_of(const std::string& layer_type, std::int64_t max_position_embeddings,
                                     double theta) const;
-  // A number inside the rotary embedding's object, where it stands there.
+  // A number inside the rotary embedding's object, if the object has it.
   std::optional<double> rope_member(const std::string& name) const;
-  // By partial_rotary_factor; 0: all of the head.
+  // From partial_rotary_factor; 0: all dimensions of the head.
   std::int64_t rotary_dim(std::int64_t head_dim, double absent = 1.0) const;
   Activation activation() const;  // hidden_act; absent: silu
-  // Which layers slide, by layer_types.
+  // Tells for each layer whether it has a sliding window, from layer_types; `absent` if the config lacks it.
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;
-  // Common names for the keys of {common name, the file's name}, of which the file's alone counts.
+  // keys: {common name, name in this file}. Stores each value under its common name; a common name in the file itself
+  // is ignored.
   void call(std::span<const std::pair<const char*, const char*>> keys);
-  // Two names of one value: a fault where both stand and differ.
+  // Two names of one value: throws Error(kData) if both are present and differ.
   void refuse_two(const std::string& one, const std::string& other) const;
-  // The tensor file has read and applied quantization_config: it is no longer a fault.
+  // Makes quantization_config acceptable, because the tensor file has read and applied it.
   void accept_quantization();
-  // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and
-  // rotary_dim() are told by this, too.
+  // Refuses keys for quantisation, softcaps, experts, partial rotary embeddings and so on by name, except those that
+  // the family computes. rope(), rotary_dim() and activation() use `computes`, too.
   void refuse_unsupported(std::span<const char* const> computes);
-  // Refuses a decoder whose rows see what follows them: is_causal is not true.
+  // Refuses a decoder that attends to later tokens: is_causal is present and not true.
   void require_causal() const;
 
   const std::string& path() const { return path_; }
@@ -73,7 +75,7 @@ class HfConfig {
   std::string path_;
   std::unique_ptr<nlohmann::json> root_;
   std::span<const char* const> computes_{};
-  std::string activation_key_ = "hidden_act";  // the name in the file
+  std::string activation_key_ = "hidden_act";  // name of the key in the file
 };
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// Checked JSON values and the rotary embedding's object. Precedence as transformers reads old and new configs:
-// rope_scaling over rope_parameters, rope_type over type, a theta inside the object over the one beside it.
+// Checked JSON values and the rotary embedding's object. Precedence is as in transformers, for old and new configs:
+// rope_scaling before rope_parameters, rope_type before type, and rope_theta inside the object before the one outside.
 // Source: transformers modeling_rope_utils (standardised rope parameters).
 #include "model/families/json_value.h"
 
@@ -45,7 +45,7 @@ const nlohmann::json* member(const nlohmann::json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-// One rope object of the config and where it stands in it.
+// One rotary embedding object of the config, and its key there.
 struct RopeObject {
   const nlohmann::json* value = nullptr;
   std::string key;
@@ -61,8 +61,8 @@ struct RopeObject {
   }
 };
 
-// One object for all layers, in a family that tells types of layers apart: transformers leaves such ones unread but for rope_scaling with
-// its newer member rope_type.
+// Refuses one object for all layers in a family that has one per layer type. transformers ignores such objects, except
+// rope_scaling with the newer member rope_type.
 void refuse_flat(const nlohmann::json& rope, const std::string& key, const std::string& path) {
   MAGISTER_CHECK(
       key == "rope_scaling" && (member(rope, "rope_type") != nullptr || member(rope, "type") == nullptr),
@@ -131,7 +131,7 @@ std::string rope_type(const RopeObject& rope) {
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-// transformers prefers the one outside.
+// transformers prefers the value outside the object.
 std::int64_t original_positions(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions) {
   const auto* original = member(root, kOriginal);
   if (original == nullptr) original = rope.find(kOriginal);
@@ -182,7 +182,8 @@ void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t 
   if (rope.find("attention_factor") != nullptr) out.attention_factor = rope.required("attention_factor");
 }
 
-// Source: transformers' _compute_longrope_parameters: the attention factor follows from how far positions were extended.
+// Source: transformers' _compute_longrope_parameters. The default attention factor follows from the ratio of extended
+// to original positions.
 void read_longrope(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
   out.kind = RopeConfig::Kind::kLongRope;
   out.short_factor = wave_factors(rope, "short_factor");
@@ -239,11 +240,11 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   RopeConfig out;
   out.theta = reading.theta;
   const RopeObject rope = rope_object(root, path, reading.layer_type);
-  // Of two rotary embeddings it is that of the layers that see all keys.
+  // With two rotary embeddings, the outer rope_theta is that of layers with full attention.
   if (const auto* theta = reading.layer_type == "sliding_attention" ? nullptr : member(root, "rope_theta"))
     out.theta = json_number(*theta, path, "rope_theta", kLeastTheta, kMostTheta);
   if (rope.value == nullptr) return out;
-  // Nested by layer type first: its members are objects, and "unknown member" would mislead.
+  // Objects nested by layer type are refused first: their members are objects, so "unknown member" would mislead.
   for (const auto& [name, value] : rope.value->items()) {
     MAGISTER_CHECK(
         !value.is_object(), ExitCode::kData,
@@ -263,7 +264,7 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
   }
-  // Of the whole config it is json_partial_rotary_factor's.
+  // Without a layer type, json_partial_rotary_factor() reads this key.
   if (const auto* part = reading.layer_type.empty() ? nullptr : rope.find("partial_rotary_factor"))
     json_number(*part, path, rope.key + ".partial_rotary_factor", 1, 1);
   if (yarn) read_yarn(rope, root, max_position_embeddings, out);

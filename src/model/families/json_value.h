@@ -1,5 +1,5 @@
-// Checked values out of parsed JSON, and the rotary embedding's object in its three spellings.
-// Shared by the reads of config.json; each fault names file, key and value.
+// Checked values from parsed JSON, and the rotary embedding's object in its three spellings. Every fault is an
+// Error(kData) with file, key and value.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace magister {
 
-// A value as a terminal may show it, cut to 60 bytes.
+// A value as text that a terminal may print, cut to 60 bytes.
 std::string json_shown(const nlohmann::json& value);
 // Whole numbers only: 576.0, "576" and true are refused.
 std::int64_t json_integer(const nlohmann::json& value, const std::string& path, const std::string& key,
@@ -20,21 +20,24 @@ std::int64_t json_integer(const nlohmann::json& value, const std::string& path, 
 double json_number(const nlohmann::json& value, const std::string& path, const std::string& key, double least,
                    double most);
 
-// `root` is the whole config: rope_scaling {"type" or "rope_type"} beside rope_theta, or rope_parameters.
+// How json_rope() reads the whole config `root`: rope_scaling {"type" or "rope_type"} with rope_theta outside it, or
+// rope_parameters.
 struct RopeReading {
   const std::string& path;
   std::int64_t max_position_embeddings;
-  double theta;                           // where the config does not say
-  std::span<const char* const> computes;  // keys and rope types that the family computes and that are refused otherwise
-  std::string
-      layer_type;  // the member to read of an object that has one for each type of layer; "": no such object is known
+  double theta;                           // for a config without rope_theta
+  std::span<const char* const> computes;  // keys and rope types that the family computes; others are refused
+  // Layer type whose member is read, in an object that has one member per layer type; "": the family has no such
+  // objects.
+  std::string layer_type;
 };
 RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading);
 // Whether the object has a member for layers of this type.
 bool json_has_rope_of(const nlohmann::json& root, const std::string& path, const std::string& layer_type);
-// A number of the object for all layers.
+// A number in the object for all layers; nothing: the object lacks it.
 std::optional<double> json_rope_member(const nlohmann::json& root, const std::string& path, const std::string& name);
-// Of a head's numbers those that turn; 1: all. Beside the rotary embedding's object or in it.
+// The fraction of a head's dimensions that is rotated, from inside or outside the rotary embedding's object; 1: all.
+// Nothing: the config does not say.
 std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
                                                  std::span<const char* const> computes);
 bool is_named(std::span<const char* const> names, std::string_view name);

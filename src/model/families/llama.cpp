@@ -1,5 +1,6 @@
-// Llama 1 to 3.x and everything saved in its shape (SmolLM2, ...). GGUF files of Mistral models call themselves llama, too.
-// GGUF's converter turns the rows of q and k into interleaved rotary pairs for this architecture.
+// Llama 1 to 3.x, and models saved in the same form (SmolLM2, ...). GGUF files of Mistral models also have the
+// architecture llama. For this architecture, GGUF's converter reorders the rows of q and k into interleaved rotary
+// pairs.
 // Sources: transformers LlamaConfig; ggml GGUF specification.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
@@ -10,7 +11,7 @@ namespace llama {
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   config.mlp_bias = source.boolean_or("mlp_bias", false);
-  // transformers' Llama ignores a window; a config that has one was meant for another class.
+  // transformers' Llama ignores a window. A config with one was meant for another class.
   const bool window = source.has("sliding_window") && source.boolean_or("use_sliding_window", true);
   MAGISTER_CHECK(
       !window, ExitCode::kData,
@@ -31,7 +32,7 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.norm_topk_prob = true;
 }
 
-// In GGUF files; config.json has another name for it, which stays refused.
+// This key is for GGUF files. config.json has another name for it, which stays refused.
 constexpr const char* kComputes[] = {"expert_count"};
 
 }  // namespace llama

@@ -1,5 +1,5 @@
-// Mistral 7B and its kin: Llama's layers with a sliding window in all of them or in none.
-// The window's default is 4096, not none: transformers reads a config without the key so, and null as none.
+// Mistral 7B and related models: Llama's layers with a sliding window in all of them or in none. Without the key the
+// window is 4096, and null means no window, as in transformers.
 // Source: transformers MistralConfig.
 #include "magister/core/error.h"
 #include "model/families/family.h"

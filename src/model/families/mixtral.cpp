@@ -1,5 +1,6 @@
-// Mixtral: Mistral's layers with experts in the place of the MLP; the chosen experts' probabilities are divided by their sum.
-// GGUF files of it call themselves llama. Source: transformers MixtralConfig and MixtralSparseMoeBlock (arXiv 2401.04088).
+// Mixtral: Mistral's layers with experts instead of the MLP. The probabilities of the chosen experts are divided by
+// their sum. Its GGUF files have the architecture llama.
+// Source: transformers MixtralConfig and MixtralSparseMoeBlock (arXiv 2401.04088).
 #include "model/families/expert_fields.h"
 
 namespace magister {

@@ -1,6 +1,6 @@
-// OLMo 2 and 3: norms on what blocks add to the residual stream alone, and on q and k over all heads at once. OLMo 3 has a window in
-// three of four layers, and YaRN in the others. Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention; llama.cpp
-// for GGUF files.
+// OLMo 2 and 3: norms only on the output of blocks, and on q and k over all heads together. In OLMo 3, three of four
+// layers have a window, and the others may have YaRN.
+// Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention; llama.cpp for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
@@ -25,7 +25,7 @@ void read_hf_3(const HfConfig& source, ModelConfig& config) {
   const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
   config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
   config.layer_is_sliding = source.sliding_layers(all_but_every(4, config.num_hidden_layers));
-  RopeConfig plain;  // scaling is of the layers that see all keys
+  RopeConfig plain;  // only layers with full attention have scaling
   plain.theta = kTheta3;
   const auto stated = source.rope_of("sliding_attention", config.max_position_embeddings, plain.theta);
   MAGISTER_CHECK(
@@ -36,7 +36,8 @@ void read_hf_3(const HfConfig& source, ModelConfig& config) {
   config.sliding_rope = stated.value_or(plain);
 }
 
-// Files of OLMo 3 say olmo2, too, and have a window, in three of four layers unless they say in which.
+// GGUF files of OLMo 3 also have the architecture olmo2. They have a window, in three of four layers if the file does
+// not say in which.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_layers(config);
   config.sliding_window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);

@@ -1,4 +1,5 @@
-// OLMoE: Llama's layers with experts, norms on q and k over all heads at once, and q, k and v cut to a range where the config says so.
+// OLMoE: Llama's layers with experts, norms on q and k over all heads together, and q, k and v clipped if the config
+// says so.
 // Source: transformers OlmoeConfig, OlmoeAttention and OlmoeTopKRouter (arXiv 2409.02060).
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
@@ -22,7 +23,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
 }
 
-// llama.cpp does not divide the probabilities by their sum here.
+// llama.cpp does not divide the probabilities by their sum in this family.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_layers(config);
   read_experts(source, config, "feed_forward_length");

@@ -1,5 +1,6 @@
-// Phi-3, Phi-3.5 and Phi-4: Llama's layers, q, k and v as one tensor of the file and gate and up as another. In the mini models of Phi-4
-// a part of the head turns; long-context models divide each wave by a number of its own (LongRoPE).
+// Phi-3, Phi-3.5 and Phi-4: Llama's layers, with q, k and v in one tensor of the file, and gate and up in another. In
+// the mini models of Phi-4 only a part of each head is rotated. Long-context models divide each frequency by a number
+// of its own (LongRoPE).
 // Source: transformers Phi3Config and Phi3Attention.
 #include <cmath>
 #include <string_view>
@@ -17,7 +18,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.fused_qkv_proj = config.fused_gate_up_proj = true;
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
   config.sliding_window = source.integer_or("sliding_window", 0, 1, INT32_MAX);
-  // transformers' class gives the outer key 4096 where it is missing, whatever stands inside.
+  // If the outer key is missing, transformers' class sets it to 4096, whatever the object contains.
   MAGISTER_CHECK(config.rope.kind != RopeConfig::Kind::kLongRope || source.has("original_max_position_embeddings") ||
                      config.rope.original_max_position_embeddings == 4096,
                  ExitCode::kData,
@@ -26,7 +27,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()), config.rope.original_max_position_embeddings);
 }
 
-// The divisors of short and of long sequences stand in two tensors. Source: llama.cpp's converter of Phi3ForCausalLM.
+// Two tensors hold the divisors for short and for long sequences. Source: llama.cpp's converter of Phi3ForCausalLM.
 void read_gguf_longrope(const GgufConfig& source, ModelConfig& config) {
   constexpr const char* kShort = "rope_factors_short.weight";
   constexpr const char* kLong = "rope_factors_long.weight";
@@ -49,7 +50,8 @@ void read_gguf_longrope(const GgufConfig& source, ModelConfig& config) {
   rope.short_factor = source.divisors(kShort, size);
   rope.long_factor = source.divisors(kLong, size);
   rope.original_max_position_embeddings = source.integer("rope.scaling.original_context_length", 2, INT32_MAX);
-  // Written as f32. transformers' LongRoPE; files of Phi-3 whose config says otherwise ("yarn") have another number here.
+  // The factor of transformers' LongRoPE; the file has it as f32. Files of Phi-3 models with another scaling ("yarn")
+  // have another number here.
   const double factor =
       static_cast<double>(config.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
   const double original = std::log(static_cast<double>(rope.original_max_position_embeddings));
@@ -67,7 +69,7 @@ void read_gguf_longrope(const GgufConfig& source, ModelConfig& config) {
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.fused_qkv_proj = config.fused_gate_up_proj = true;
   read_gguf_longrope(source, config);
-  // Old files say a window that llama.cpp has not computed either; whether it holds is unknown.
+  // Old files state a window that llama.cpp does not compute either. Whether the model has it is unknown.
   const std::int64_t window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
   MAGISTER_CHECK(window == 0 || window >= config.max_position_embeddings, ExitCode::kData,
                  "{}: {}.attention.sliding_window is {} (which layers slide is not written in such files); use the "

@@ -1,4 +1,5 @@
-// Qwen2 and Qwen2.5: Llama's layers with biases on q, k and v always, and windows in some layers if switched on.
+// Qwen2 and Qwen2.5: Llama's layers, always with biases on q, k and v, and with windows in some layers if these are
+// enabled.
 // Source: transformers Qwen2Config and Qwen2Attention.
 #include "magister/core/error.h"
 #include "model/families/family.h"

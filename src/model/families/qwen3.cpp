@@ -1,4 +1,4 @@
-// Qwen3 (dense): an RMS norm over each head of q and k before the rotary embedding, a head size of its own.
+// Qwen3 (dense): an RMS norm over each head of q and k before the rotary embedding, and a head size of its own.
 // Source: transformers Qwen3Config and Qwen3Attention.
 #include "magister/core/error.h"
 #include "model/families/family.h"
@@ -8,7 +8,7 @@ namespace magister {
 namespace qwen3 {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
-  if (!source.has("head_dim")) config.head_dim = 128;  // the class's default, whatever hidden / heads is
+  if (!source.has("head_dim")) config.head_dim = 128;  // the class's default; hidden_size / heads is not used
   config.qk_norm = true;
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   read_qwen_windows(source, config);

@@ -1,5 +1,6 @@
-// Qwen3-MoE: Qwen3's attention with experts in every layer, or in every decoder_sparse_step-th of those that mlp_only_layers does not
-// name; the others have a plain MLP. Source: transformers Qwen3MoeConfig and Qwen3MoeDecoderLayer.
+// Qwen3-MoE: Qwen3's attention, with experts in every layer, or in every decoder_sparse_step-th layer that
+// mlp_only_layers does not list. The other layers have a plain MLP.
+// Source: transformers Qwen3MoeConfig and Qwen3MoeDecoderLayer.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 
@@ -10,7 +11,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads")) config.num_key_value_heads = 4;
   config.qk_norm = true;
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
-  if (source.boolean_or("use_sliding_window", false)) {  // in all layers, unlike Qwen3's
+  if (source.boolean_or("use_sliding_window", false)) {  // all layers have the window, unlike in Qwen3
     const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
     config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
   }

@@ -1,5 +1,5 @@
-// See the header. A list without a single sliding layer leaves the window off altogether.
-// Limits: defaults 4096 positions and 28 layers are transformers'.
+// Windows of Qwen2 and Qwen3. A layer_types list without any sliding layer disables the window.
+// The defaults, 4096 positions and 28 layers, are those of transformers.
 #include "model/families/qwen_windows.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void read_qwen_windows(const HfConfig& source, ModelConfig& config) {
                  "{}: layer_types has sliding_attention, but use_sliding_window and sliding_window give no window (the "
                  "layers cannot be computed); fetch the config again",
                  printable(source.path()));
-  // A list of the wrong length is refused by check_config.
+  // check_config() refuses a list of the wrong length.
   const bool wrong_length = static_cast<std::int64_t>(sliding.size()) != config.num_hidden_layers;
   if (!any && !wrong_length) return;
   config.sliding_window = window;

@@ -1,5 +1,5 @@
-// The list of families, and the fields that all of them spell the same way.
-// A family is found by config.json's model_type or by GGUF's general.architecture; anything else is refused by name.
+// The list of families, and the fields that all of them spell in the same way. A family is found by config.json's
+// model_type or by GGUF's general.architecture; an unknown one is refused by name.
 #include <algorithm>
 
 #include "magister/core/error.h"
@@ -40,7 +40,7 @@ std::string known_names(const char* Family::* field) {
   return names;
 }
 
-// transformers' name for the same layers with a head of labels; "": it has none.
+// transformers' class of the same layers with a classification head; "": there is none.
 std::string classifier_of(const Family& family) {
   if (family.classifier != nullptr) return family.classifier;
   std::string name = family.architecture;
@@ -96,7 +96,7 @@ constexpr std::int64_t kMaxHeadDim = 1 << 12, kMaxVocab = 1 << 24, kMaxPositions
 
 std::int64_t stated_head_dim(const HfConfig& source, const ModelConfig& config) {
   if (source.has("head_dim")) return source.integer("head_dim", 2, kMaxHeadDim);
-  // 0 where it does not divide: a family may have a default of its own, else check_config refuses it.
+  // 0 if it does not divide: the family may have a default, else check_config() refuses it.
   return config.hidden_size % config.num_attention_heads == 0 ? config.hidden_size / config.num_attention_heads : 0;
 }
 
@@ -143,7 +143,7 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   const std::vector<std::string> architectures = source.texts("architectures");
   if (config.encoder || (!architectures.empty() && architectures.front() != family.architecture)) {
     config.labels = source.labels();
-    config.final_logit_softcapping = 0;  // of logits over a vocabulary
+    config.final_logit_softcapping = 0;  // this cap is for logits over a vocabulary only
   }
   check_config(config, source.path());
   return config;
@@ -165,8 +165,8 @@ ModelConfig read_config(GgufConfig& source, const Family& family) {
                         : source.integer("attention.key_length", 2, kMaxHeadDim);
   source.integer_or("attention.value_length", config.head_dim, config.head_dim, config.head_dim);
   config.max_position_embeddings = source.integer("context_length", 1, kMaxPositions);
-  const bool mean_is_taken =
-      is_named(family.computes, "attention.layer_norm_epsilon");  // layer norms have a key of their own
+  // Files of layer norms have another key.
+  const bool mean_is_taken = is_named(family.computes, "attention.layer_norm_epsilon");
   config.rms_norm_eps =
       source.number(mean_is_taken ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-12, 1.0);
   config.tie_word_embeddings = !source.has_tensor("output.weight");

@@ -1,6 +1,7 @@
-// RoBERTa and XLM-RoBERTa as sequence classifiers: BERT whose positions begin behind the padding's, with a product and tanh of the head's
-// own in the place of the pooler. Source: transformers' RobertaForSequenceClassification and RobertaEmbeddings; Liu et al.,
-// arXiv 1907.11692; Conneau et al., arXiv 1911.02116.
+// RoBERTa and XLM-RoBERTa as sequence classifiers: BERT whose position numbers begin after the padding id, with a
+// product and tanh of the classification head instead of the pooler.
+// Source: transformers' RobertaForSequenceClassification and RobertaEmbeddings; Liu et al., arXiv 1907.11692; Conneau
+// et al., arXiv 1911.02116.
 #include <array>
 
 #include "magister/core/error.h"
@@ -21,7 +22,7 @@ constexpr std::array<std::pair<const char*, const char*>, 9> kRenames = {
      {"pooler.dense.bias", "classifier.dense.bias"},
      {"classifier.weight", "classifier.out_proj.weight"},
      {"classifier.bias", "classifier.out_proj.bias"}}};
-// Of the model that was trained first; the head of labels does not read it.
+// These belong to the pretrained model; the classification head does not read them.
 constexpr std::array kUnread = {"roberta.pooler.dense.weight", "roberta.pooler.dense.bias"};
 
 void read_hf(const HfConfig& source, ModelConfig& config) {

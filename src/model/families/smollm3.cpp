@@ -1,4 +1,5 @@
-// SmolLM3: Llama's layers, of which every fourth has no rotary embedding. GGUF's converter turns q and k as it does Llama's.
+// SmolLM3: Llama's layers; every fourth has no rotary embedding. GGUF's converter reorders the rows of q and k as for
+// Llama.
 // Source: transformers SmolLM3Config and SmolLM3Attention; llama.cpp for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"
@@ -13,8 +14,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   config.mlp_bias = source.boolean_or("mlp_bias", false);
   if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads"))
-    config.num_key_value_heads = 4;  // the class's default; null: as many as heads
-  // The list says which layers have one: 1 has, 0 has not.
+    config.num_key_value_heads = 4;  // the class's default; null: as many as query heads
+  // Despite its name, the list says which layers have a rotary embedding: 1 means yes, 0 means no.
   config.layer_has_rope = source.flags("no_rope_layers");
   if (static_cast<std::int64_t>(config.layer_has_rope.size()) > config.num_hidden_layers)
     config.layer_has_rope.resize(static_cast<std::size_t>(config.num_hidden_layers));
@@ -33,7 +34,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 }
 
 void read_gguf(const GgufConfig&, ModelConfig& config) {
-  config.layer_has_rope = all_but_every(4, config.num_hidden_layers);  // not in the file: llama.cpp knows it, too
+  // The file does not say so; llama.cpp has the same fixed rule.
+  config.layer_has_rope = all_but_every(4, config.num_hidden_layers);
 }
 
 }  // namespace smollm3

@@ -1,4 +1,4 @@
-// Names of a model's tensors in Hugging Face files and in GGUF files, and the check of a file against the parameter table.
+// Names of a model's tensors in Hugging Face and GGUF files, and the check of a file against the parameter table.
 #include <cstring>
 #include <set>
 
@@ -30,7 +30,7 @@ TensorNames::Layer layer_names(const std::vector<LayerParameter>& table, const s
 
 namespace {
 
-// What the family calls it; a family may exchange two names.
+// The family's name for a tensor, else our own. A family may swap two names.
 const char* spelled(std::span<const std::pair<const char*, const char*>> renames, const char* ours) {
   for (const auto& [common, theirs] : renames) {
     if (std::strcmp(ours, common) == 0) return theirs;
@@ -50,11 +50,11 @@ TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
     for (LayerParameter& row : table) row.hf = spelled(family.hf_renames, row.hf);
     const std::string prefix = fmt::format("{}{}.", family.hf_layers, i);
     names.layers.push_back(layer_names(table, prefix, &LayerParameter::hf));
-    names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files keep this buffer
+    names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files have this buffer
     for (const char* buffer : family.hf_ignored) names.ignored.push_back(prefix + buffer);
   }
   names.ignored.insert(names.ignored.end(), family.hf_unread.begin(), family.hf_unread.end());
-  // Older files of encoders keep 0, 1, 2 ... beside the table of words.
+  // Older files of encoders hold the positions 0, 1, 2 ... next to the word embeddings.
   if (config.encoder)
     names.ignored.push_back(names.embed_tokens.substr(0, names.embed_tokens.rfind("word_")) + "position_ids");
   names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
@@ -84,7 +84,7 @@ TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family) {
     for (LayerParameter& row : table) row.gguf = spelled(family.gguf_renames, row.gguf);
     names.layers.push_back(layer_names(table, fmt::format("blk.{}.", i), &LayerParameter::gguf));
   }
-  names.ignored = {"rope_freqs.weight"};  // read with the config
+  names.ignored = {"rope_freqs.weight"};  // GgufConfig::rope() reads it
   if (config.rope.kind == RopeConfig::Kind::kLongRope)
     names.ignored.insert(names.ignored.end(), {"rope_factors_short.weight", "rope_factors_long.weight"});
   names.interleaved_rope_rows = family.gguf_interleaved_rope_rows;

@@ -1,4 +1,4 @@
-// A key of a model's config that changes results unless it is absent, null, false, empty or equal to `neutral`.
+// A key of a model's config. It changes results unless it is absent, null, false, empty or equal to `neutral`.
 #pragma once
 
 namespace magister {
