@@ -1,5 +1,5 @@
-// The tiled fast path of attention: every product is one thread's on a fixed tile, every loop between products runs while the
-// tile is in cache. Online softmax over key blocks (Dao et al., arXiv 2205.14135).
+// The tiled fast path of attention. Each product runs on one thread on a fixed tile, and the loops between products run
+// while the tile is in cache. Online softmax over key blocks (Dao et al., arXiv 2205.14135).
 #include "model/cpu/attention.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@ namespace magister {
 
 namespace {
 
-// In one order for every batch.
+// The order of the additions is the same for every batch.
 float sum_of_squares(const float* numbers, std::int64_t count) {
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(numbers[i]) * numbers[i];
@@ -67,7 +67,7 @@ void Attention::norm_heads(float* row, float* keys, const float* squares) const 
   const std::int64_t E = shape_.head_dim, q = weights_.q_norm.numel(), k = weights_.k_norm.numel();
   const float *q_norm = weights_.q_norm.const_data_ptr<float>(), *k_norm = weights_.k_norm.const_data_ptr<float>();
   if (squares == nullptr) {
-    // Over each head, or, where the weight is as wide as all of them, over all at once.
+    // Norms over each head, or over all heads together if the weight is as wide as all of them.
     const CpuKernels& kernels = cpu_kernels();
     kernels.rms_norm(row, q, q_norm, shape_.rms_norm_eps, row, q, shape_.heads * E / q, q);
     kernels.rms_norm(keys, k, k_norm, shape_.rms_norm_eps, keys, k, shape_.kv_heads * E / k, k);
@@ -110,8 +110,8 @@ void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::i
 
 namespace {
 
-// Calls body(page, first slot in it, first key, count) for the pieces of keys [begin, end) that lie in one page or, with
-// `runs`, in pages that follow each other in memory.
+// Calls body(page, first slot in it, first key, number of keys) for the parts of keys [begin, end) that are in one page
+// or, with `runs`, in pages that follow each other in memory.
 template <typename Body>
 void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end, bool runs, const Body& body) {
   while (begin < end) {
@@ -130,7 +130,7 @@ void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end,
 void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers, int thread_index) const {
   const CpuKernels& kernels = cpu_kernels();
   const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
-  const bool single = tile.row_end - tile.row_begin == 1;  // then the rows below are the tile's heads
+  const bool single = tile.row_end - tile.row_begin == 1;  // the rows below are then the heads of the tile
   const std::int64_t E = shape_.head_dim, width = shape_.qkv_features();
   const std::int64_t rows = single ? tile.num_heads : tile.row_end - tile.row_begin, stride = single ? E : width;
   const std::int64_t kv = shape_.kv_of_head[static_cast<std::size_t>(tile.head)];
@@ -144,7 +144,7 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
   float* output_RE = scores + most_rows * kBlock;
   float* maximum = output_RE + most_rows * E;
   float* sum = maximum + most_rows;
-  if (weights_.sinks.defined()) {  // the first score of every row, of weight exp(0)
+  if (weights_.sinks.defined()) {  // the first score of every row is its sink, with weight exp(0)
     const float* sinks = weights_.sinks.const_data_ptr<float>() + tile.head;
     for (std::int64_t r = 0; r < rows; ++r) maximum[r] = sinks[single ? r : 0];
     std::fill(sum, sum + rows, 1.0f);
@@ -154,7 +154,7 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
   }
   std::fill(output_RE, output_RE + rows * E, 0.0f);
 
-  // Blocks count from the sequence's first key, so that a row's sums do not depend on the tile it is in.
+  // Blocks are counted from the first key of the sequence, so that the sums of a row do not depend on its tile.
   const std::int64_t window = shape_.sliding_window;
   const std::int64_t first_key = window > 0 ? std::max<std::int64_t>(0, tile.position - window + 1) : 0;
   for (std::int64_t block = first_key / kBlock * kBlock; block < end; block += kBlock) {

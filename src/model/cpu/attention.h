@@ -1,6 +1,7 @@
-// Attention: the first block of a decoder layer on one shard: its weights, the tiled fast path and its reference implementation.
+// Attention: the first block of a decoder layer on one shard: its weights, the tiled fast path and its reference
+// implementation. All functions are local; reference() communicates only through `sum`. The model sums partial outputs
+// over the shards.
 // Legend: T packed tokens, D hidden, H query heads and K KV heads of this shard, E head_dim, R rows of a tile.
-// Every function here is local but the reference; sums over the shards are the model's business.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,43 +20,45 @@ namespace magister {
 struct AttentionWeights {
   BlockNorms norms;
   Linear qkv_proj;            // [(H + 2K) E, D], sharded on rows
-  Linear o_proj;              // [D, H E], sharded on columns: its product is partial
-  at::Tensor q_norm, k_norm;  // f32, [E], or [H E] and [K E] of norms over all heads; or undefined
-  at::Tensor sinks{};         // f32 [H], a score of each head without a value; or undefined
+  Linear o_proj;              // [D, H E], sharded on columns: the product is partial
+  at::Tensor q_norm, k_norm;  // f32 [E], or [H E] and [K E] for norms over all heads; or undefined
+  at::Tensor sinks{};         // f32 [H], one learned score per head without a value; or undefined
 };
 
-// Attention's queries in blocks, the expensive ones first: rows of one sequence and one head, or, where a sequence has a
-// single row (decoding), that row's heads that share a KV head.
+// A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding), one row for
+// the heads that share a KV head. attention_tiles() returns the most expensive tiles first.
 struct AttentionTile {
   std::int64_t row_begin = 0, row_end = 0;  // packed rows
-  std::int64_t position = 0;                // of row_begin in its sequence
+  std::int64_t position = 0;                // position of row_begin in its sequence
   std::int64_t sequence = 0, head = 0, num_heads = 1;
 };
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
 
-// [Lq, Lk] bool: which keys (columns) the queries see that are the last Lq of Lk positions. window 0: none.
+// [Lq, Lk] bool: the keys (columns) that each query sees. The queries are the last Lq of Lk positions. window 0: none.
 at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device);
 
-// `pool`: the products of this call are shared by its threads; only outside ThreadPool::run.
+// `pool`: its threads share the products of the call; pass it only outside ThreadPool::run.
 class Attention {
  public:
   Attention(LayerShape shape, AttentionWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
 
-  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and the pages. hidden_TD is read only. Of a shape with all_heads only
-  // q/k/v and buffers.squares_T2, which the model sums over the shards; place_heads does what is left.
+  // Rows [begin, end): norm, q/k/v, q/k norm and rope, into buffers.qkv_TQ and the pages. hidden_TD is only read. With
+  // all_heads > 0 it computes only q/k/v and buffers.squares_T2; the model sums the squares over the shards and then
+  // calls place_heads(), which does the rest.
   void project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
                    const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index,
                    ThreadPool* pool = nullptr) const;
   void place_heads(const PackedBatch& batch, std::int64_t begin, std::int64_t end, const RopeRows& rope, KvPages& kv,
                    LayerBuffers& buffers) const;
-  // One tile of causal attention over everything that the pages hold of its sequence -> buffers.attention_TA.
+  // Causal attention of one tile over all keys of its sequence in the pages, into buffers.attention_TA.
   void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
-  // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream itself.
+  // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream.
   void project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD, bool accumulate,
                       ThreadPool* pool = nullptr) const;
 
-  // Plain ATen reference on a whole batch, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D], before
-  // the norm on the block's output. sum: over the shards, in place; none: of this shard alone. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table.
+  // Plain ATen reference for a whole batch: [T, D] -> partial [T, D], before the norm on the block's output. Products
+  // are computed in the weights' dtype; autograd can follow it. sum: sums a tensor over the shards in place; empty:
+  // this shard's numbers are used alone. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table.
   at::Tensor reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                        const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum = {}) const;
 

@@ -1,4 +1,4 @@
-// RMS norms by the CPU kernels; a layer norm is one of rows without their mean.
+// RMS norms with the CPU kernels. A layer norm is an RMS norm of rows whose mean has been subtracted.
 #include "model/cpu/block_norms.h"
 
 #include <ATen/ATen.h>

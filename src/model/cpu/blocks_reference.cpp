@@ -1,5 +1,5 @@
 // The slow reference implementation of both blocks: whole batches, plain ATen, one sequence at a time, explicit masks.
-// Oracle of the start-up self-test and of the unit tests, and the path that autograd can follow.
+// The start-up self-test and the unit tests compare with it, and autograd can follow it.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ at::Tensor plain_linear(const at::Tensor& x_TK, const Linear& linear) {
   return linear.bias_N.defined() ? out + linear.bias_N : out;
 }
 
-// The first `turning` numbers of each head rotated by halves: (a, b) -> (a cos - b sin, b cos + a sin).
+// Rotates the first `turning` dimensions of each head as halves: (a, b) -> (a cos - b sin, b cos + a sin).
 at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2,
                       std::int64_t turning) {
   if (turning == 0) return x_THE;
@@ -31,8 +31,8 @@ at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const 
                  -1);
 }
 
-// Over each head, or over all heads at once where the weight is as wide. all_heads above 0: over those of all shards, of which this one
-// counts those from `counted` on.
+// RMS norm over each head, or over all heads together if the weight is as wide as all of them. If all_heads > 0, the
+// norm is over the heads of all shards; this shard adds its heads from `counted` on.
 at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, double eps, std::int64_t all_heads,
                          std::int64_t counted, const std::function<void(at::Tensor&)>& sum) {
   if (all_heads > 0) {
@@ -98,7 +98,7 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
     scores_HLL =
         scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
                                -std::numeric_limits<double>::infinity());
-    if (weights_.sinks.defined())  // one key more, which every query sees and which has no value
+    if (weights_.sinks.defined())  // one more key, which every query sees and which has no value
       scores_HLL = at::cat({scores_HLL, weights_.sinks.view({H, 1, 1}).expand({H, length, 1})}, -1);
     const at::Tensor shares_HLL = at::softmax(scores_HLL, -1).narrow(-1, 0, length);
     outputs.push_back(at::matmul(shares_HLL, of(v_THE)).transpose(0, 1));
@@ -132,7 +132,7 @@ at::Tensor Experts::reference(const at::Tensor& hidden_TD) const {
                                              shape_.experts_per_token, shape_.norm_topk_prob));
 }
 
-// The weights of the routes are constants here: no gradient reaches the router.
+// The weights of the routes are constants here: the router gets no gradient.
 at::Tensor Experts::reference(const at::Tensor& hidden_TD, const Routes& routes) const {
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
   at::Tensor out_TD = at::zeros_like(input_TD);

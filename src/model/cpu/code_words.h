@@ -1,5 +1,6 @@
-// Codes of a byte each -> the words of quantised panels: 8 nibbles or 4 bytes of one output, the first lowest. For files that
-// are built for AVX2: a word of nibbles is one instruction of BMI2.
+// Packs codes of one byte each into the words of quantised panels: 8 nibbles or 4 bytes of one output, the first in the
+// lowest bits. Include this only in files that are built for AVX2: packing a word of nibbles is one instruction of
+// BMI2.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +12,7 @@
 
 namespace magister {
 
-// codes: num_words * 32 / bits of them, below 2^bits. words: of one output in a panel, [num_words, 48].
+// codes: num_words * 32 / bits of them, each below 2^bits. words: those of one output in a panel, [num_words, 48].
 inline void place_words(const std::uint8_t* codes, std::int64_t bits, std::int64_t num_words, std::uint32_t* words) {
   if (bits == 8) {
     for (std::int64_t w = 0; w < num_words; ++w)

@@ -1,4 +1,4 @@
-// Chooses the build of the CPU kernels by CPU feature, once.
+// Chooses the build of the CPU kernels by the CPU's features, once.
 // Source: Intel SDM vol. 2 (CPUID leaf 7), read through the compiler's __builtin_cpu_supports and <cpuid.h>.
 #include "magister/model/cpu/cpu_kernels.h"
 
@@ -37,7 +37,8 @@ bool has_amx_bf16() {
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1u << 22)) != 0;
 }
 
-// Linux gives a process the tiles' 8 kB of state when it asks. Source: the kernel's document on XSTATE features.
+// Linux lets a process use the AMX tiles (8 kB of state) only on request. Source: the kernel's document on XSTATE
+// features.
 bool may_use_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return has_avx512_bf16() && has_amx_bf16() && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

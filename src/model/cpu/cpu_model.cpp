@@ -1,4 +1,4 @@
-// The forward pass of one shard on a CPU, and the same by plain ATen code.
+// The forward pass of one shard on a CPU, and the same in plain ATen code.
 #include "model/cpu/cpu_model.h"
 
 #include <ATen/ATen.h>
@@ -15,8 +15,8 @@
 namespace magister {
 namespace {
 
-// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens: the threads take tiles, or, where there is only
-// one, share its products.
+// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens. The threads take a tile each, or, if there
+// is only one tile, share its products.
 template <typename Body>
 void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
   constexpr std::int64_t kRows = LayerBuffers::kTileRows;
@@ -26,7 +26,8 @@ void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
   });
 }
 
-// Rows of the embedding that this shard holds times `scale`, zero for the others: a sum over the shards completes them.
+// Writes the embeddings that this shard holds, times `scale`, and zeros for all other tokens. A sum over the shards
+// completes them.
 void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const PackedBatch& batch, std::int64_t begin,
                 std::int64_t end, float* hidden_TD) {
   const std::int64_t D = embedding.in_features();
@@ -43,7 +44,7 @@ void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const Pa
   }
 }
 
-// Adds the vectors of the rows' positions. They end where the training did: nothing stands for a later one.
+// Adds the learned position vectors. check_positions() has refused positions that the model has not learned.
 void add_positions(const Linear& positions, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
                    float* hidden_TD) {
   const std::int64_t D = positions.in_features();
@@ -54,7 +55,7 @@ void add_positions(const Linear& positions, const PackedBatch& batch, std::int64
   }
 }
 
-// On every shard, so that all of them end.
+// Every shard calls this, so that all of them stop.
 void check_positions(const ModelConfig& config, const PackedBatch& batch) {
   if (!config.learned_positions || batch.num_tokens() == 0) return;
   const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
@@ -69,7 +70,7 @@ void check_positions(const ModelConfig& config, const PackedBatch& batch) {
 at::Tensor CpuModel::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
   const LayerShape& shape = weights_.decoder.front().shape();
   const BatchPages pages(batch);
-  std::vector<KvPages> kv;  // one layer's, for all
+  std::vector<KvPages> kv;  // one layer's pages, used by all layers
   kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
   return run_layers(batch, pages.sequences, kv, should_stop);
 }
@@ -87,13 +88,14 @@ KvCache CpuModel::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-// One forward pass on its way through the layers.
+// State of one forward pass.
 struct CpuModel::Pass {
   const PackedBatch& batch;
   RopeTables tables;
   LayerBuffers buffers;
   std::vector<AttentionTile> tiles;
-  // One shard alone, no norms on outputs: products add to the residual stream themselves, and partial_TD is hidden_TD.
+  // True for a single shard without output norms or parallel blocks: products add to the residual stream directly, and
+  // partial_TD is hidden_TD.
   bool adds;
   at::Tensor hidden_TD, partial_TD;  // f32
   float* hidden() { return hidden_TD.data_ptr<float>(); }
@@ -110,7 +112,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   const std::int64_t T = pass.batch.num_tokens();
   const float eps = layer.shape().rms_norm_eps;
   const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp_norms();
-  // Sums the shards' partial products and adds them to the residual stream.
+  // Sums the partial products over the shards and adds them to the residual stream.
   const auto join_sum = [&](const BlockNorms& norms) {
     group_.all_reduce_sum(pass.partial_TD);
     for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
@@ -121,7 +123,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
                                 pages, pass.buffers, thread, shared);
   });
-  if (layer.shape().all_heads > 0) {  // norms on q and k over the heads of all shards
+  if (layer.shape().all_heads > 0) {  // the norms of q and k are over the heads of all shards
     group_.all_reduce_sum(pass.buffers.squares_T2);
     for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
       layer.attention.place_heads(pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table], pages,
@@ -140,13 +142,13 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     if (!alone && !parallel) return;
     if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
     if (layer.experts()) return;
-    run_mlp(begin, end, thread, shared);  // of parallel blocks onto attention's output
+    run_mlp(begin, end, thread, shared);  // with parallel blocks it adds to attention's output
     if (alone) pass.join_rows(mlp_norms, eps, begin, end);
   });
   if (alone && !layer.experts()) return;
   if (!alone) join_sum(attention_norms);
   if (parallel) return;
-  if (layer.experts()) {  // an expert multiplies its tokens of all tiles at once
+  if (layer.experts()) {  // an expert multiplies its tokens from all tiles at once
     layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
   } else {
     for_row_tiles(pool_, T, run_mlp);

@@ -1,5 +1,6 @@
-// CpuModel: a shard on a CPU: embedding, decoder layers in fixed row tiles, last norm. With more than one shard the partial products are
-// summed by the group between the tiles; alone they go straight into the residual stream.
+// CpuModel: one shard on a CPU: embeddings, decoder layers in fixed row tiles, last norm. With several shards, the
+// group sums the partial products between the tiles. A single shard adds them directly to the residual stream where it
+// can.
 #pragma once
 
 #include <cstdint>

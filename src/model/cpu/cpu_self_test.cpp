@@ -1,4 +1,4 @@
-// Attention, MLP and head of a CPU model against plain ATen code on one small block.
+// Compares attention, MLP and head of a CPU model with plain ATen code on one small block.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ void CpuModel::self_test() {
   const std::int64_t T = batch.num_tokens(), D = shape.hidden_size;
   const RopeTables tables = weights_.rope_tables(batch);
   const at::Tensor hidden_TD = self_test_block(T, D);
-  // Of the range: fp32 sums in another order; bf16 has 8 bits. Of quantised layers the head may stay bf16.
+  // Tolerances relative to the range: fp32 sums have another order, and bf16 has 8 bits. The head may be bf16 although
+  // the layers are quantised.
   const auto tolerance_of = [](const Linear& linear) { return linear.dtype() == at::kFloat ? 1e-4 : 4e-2; };
   const double tolerance = tolerance_of(layer.attention.weights().qkv_proj);
 
@@ -30,7 +31,7 @@ void CpuModel::self_test() {
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
   layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows[shape.rope_table], kv,
                               buffers, 0);
-  // This shard's squares alone, here and in the reference.
+  // Both sides use this shard's squares only.
   if (shape.all_heads > 0) layer.attention.place_heads(batch, 0, T, tables.rows[shape.rope_table], kv, buffers);
   for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
   layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
@@ -38,7 +39,8 @@ void CpuModel::self_test() {
           layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape)), tolerance);
   if (const Experts* experts = layer.experts()) {
     experts->run(hidden_TD.const_data_ptr<float>(), T, buffers, mlp_TD.data_ptr<float>(), false, pool_);
-    // Where two experts are close the plain logits, which differ in the last bits, might choose the other.
+    // The reference gets the same choice of experts: where two experts are close, plain logits, which differ in the
+    // last bits, could give another choice.
     compare("experts", mlp_TD, experts->reference(hidden_TD, {buffers.experts_Tk, buffers.expert_weights_Tk}),
             tolerance);
     const at::Tensor plain_TX = at::softmax(experts->reference_logits(hidden_TD), -1);

@@ -1,4 +1,4 @@
-// Reads a shard's weights layer by layer and builds the rotary tables of a batch.
+// Reads a shard's weights layer by layer, and builds the rotary tables of a batch.
 #include "model/cpu/cpu_weights.h"
 
 #include <ATen/ATen.h>
@@ -71,7 +71,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
 
 namespace {
 
-// Appends rotary embedding number `index` of every token of the batch.
+// Appends the rows of rotary embedding `index` for every token of the batch.
 void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::size_t index, std::int64_t longest,
                    RopeTables& tables) {
   const RopeTable shared = rope_table(config, 0, longest, index);
@@ -124,8 +124,8 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
                                int num_threads) {
   const auto heads = partition.heads.size(), kv_heads = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  // Residual, partial sum, qkv, attention; keys and values in pages of which half may be empty.
-  // With experts what each of a token's gives, its number and weight, and two numbers of the grouping.
+  // Per token: residual stream, partial sum, q/k/v, attention output, and keys and values in pages that may be half
+  // empty. With experts also the output of each chosen expert, its number and weight, and two numbers of the grouping.
   const std::uint64_t a_token =
       2 * D + (2 * heads + 6 * kv_heads) * E + static_cast<std::uint64_t>(config.num_experts_per_tok) * (D + 4);
   const std::uint64_t width =

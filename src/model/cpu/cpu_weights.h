@@ -1,4 +1,4 @@
-// What a shard on a CPU holds: its weights by layer, its partition, and the rotary tables of a batch.
+// Weights of one shard on a CPU by layer, its partition, and the rotary tables of a batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,11 @@
 
 namespace magister {
 
-// cos and sin for every packed token. A sequence has the common table, or its own where scaling depends on its
-// length; the rows point into the tables held here.
+// cos and sin of every packed token. The rows point into the tables held here. Sequences share a table, but where
+// scaling depends on the length, a long sequence has its own.
 struct RopeTables {
   std::vector<at::Tensor> tables;  // [positions, R/2] f32, R = rotary_dim: cos, sin, cos, sin, ...
-  std::vector<RopeRows> rows;      // by LayerShape::rope_table
+  std::vector<RopeRows> rows;      // indexed by LayerShape::rope_table
   std::int64_t half = 0;
   at::Tensor gather_cos(const LayerShape& shape) const;  // [T, R/2]
   at::Tensor gather_sin(const LayerShape& shape) const;
@@ -26,9 +26,9 @@ struct RopeTables {
 struct CpuWeights {
   ModelConfig config;
   Partition partition;
-  Linear embedding;  // [v, D]: the head's when tied, else plain
-  Linear positions;  // [positions, D], plain, of shard 0 of a model that learned them; else undefined
-  BlockNorms norm;   // the last one, as of a block's input
+  Linear embedding;  // [v, D]: the head's panels when tied, else plain
+  Linear positions;  // [positions, D], plain, on shard 0 of a model with learned positions; else undefined
+  BlockNorms norm;   // the last norm, as an input norm
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;
   std::uint64_t num_bytes = 0;

@@ -1,4 +1,4 @@
-// One decoder layer of a transformer on one shard: hidden += attention(hidden), then hidden += mlp(hidden), each with its norms.
+// One decoder layer on one shard: hidden += attention(hidden), then hidden += mlp(hidden), each with its norms.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,24 +15,24 @@ struct DecoderLayer {
   Attention attention;
   std::variant<FeedForward, Experts> mlp;
   const LayerShape& shape() const { return attention.shape(); }
-  // nullptr: the layer has the other.
+  // nullptr: the layer has the other kind of MLP.
   const FeedForward* feed_forward() const { return std::get_if<FeedForward>(&mlp); }
   const Experts* experts() const { return std::get_if<Experts>(&mlp); }
   const BlockNorms& mlp_norms() const {
     return experts() ? experts()->weights().norms : feed_forward()->weights().norms;
   }
-  // As Attention::reference.
+  // See Attention::reference().
   at::Tensor mlp_reference(const at::Tensor& hidden_TD) const {
     return experts() ? experts()->reference(hidden_TD) : feed_forward()->reference(hidden_TD);
   }
 };
 
-// What a block reads, by plain ATen code: normed, or hidden_TD itself where it has no norm there.
+// The input of a block in plain ATen code: normed, or hidden_TD itself if the block has no input norm.
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps);
-// The norm on a block's output, by plain ATen code; out_TD itself where the block has none.
+// The output norm of a block in plain ATen code; out_TD itself if the block has none.
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps);
 
-// cap * tanh(x / cap), or x itself where cap is 0.
+// cap * tanh(x / cap), or x itself if cap is 0.
 at::Tensor soft_capped(const at::Tensor& numbers, double cap);
 
 }  // namespace magister

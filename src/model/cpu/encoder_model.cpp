@@ -1,4 +1,4 @@
-// The pass of an encoder: products in row tiles over the threads, attention of a head of a sequence a tile.
+// The pass of an encoder: the threads share products by row tiles, and attention by pairs of sequence and head.
 #include "model/cpu/encoder_model.h"
 
 #include <ATen/ATen.h>
@@ -24,8 +24,8 @@ void for_tiles(ThreadPool& pool, std::int64_t rows, const Body& body) {
              [&](std::int64_t tile) { body(tile * kRows, std::min((tile + 1) * kRows, rows)); });
 }
 
-// The bucket of a distance: itself below half of the buckets, beyond by its logarithm. In f32, operation by operation as the models were trained:
-// at a bucket's edge another rounding is another vector.
+// The bucket of a distance: the distance itself up to half of the buckets, logarithmic beyond. The f32 operations are
+// the same as in training, because at the edge of a bucket another rounding would select another vector.
 at::Tensor bucket_of(const at::Tensor& distance, const EncoderConfig& encoder) {
   const std::int64_t middle = encoder.position_buckets / 2;
   if (middle == 0) return distance;
@@ -115,7 +115,7 @@ at::Tensor EncoderModel::product(const at::Tensor& x_TK, const Linear& linear) c
 at::Tensor EncoderModel::positions_of(const PackedBatch& batch) const {
   const auto first = static_cast<std::int32_t>(config_.encoder->first_position);
   if (first == 0) return batch.positions_T;
-  const std::int32_t padding = first - 1;  // the token and the vector
+  const std::int32_t padding = first - 1;  // id of the padding token, and row of its vector
   at::Tensor rows_T = at::empty_like(batch.positions_T);
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {

@@ -1,6 +1,7 @@
-// EncoderModel: an encoder with a head of labels on a CPU, in f32: embeddings, layers in which every token sees every other, pooler and
-// head. It has no keys to keep and no shards. Source: transformers' BERT, DistilBERT and DeBERTa-v2 as sequence classifiers.
-// Legend: T packed tokens, D hidden, F MLP columns, H heads of E, L a sequence's tokens, N vectors of distances.
+// EncoderModel: an encoder with a classification head on a CPU, in f32: embeddings, layers in which every token attends
+// to every other, pooler and head. It has no KV cache and is not sharded. Source: transformers' BERT, DistilBERT and
+// DeBERTa-v2 as sequence classifiers.
+// Legend: T packed tokens, D hidden, F MLP columns, H heads of E, L tokens of a sequence, N relative position vectors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ struct EncoderWeights {
   std::uint64_t num_bytes = 0;
 };
 
-// The whole model. Local (reads files only).
+// Loads the whole model. Local (reads files only).
 EncoderWeights load_encoder_weights(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,
                                     const LoadHook& hook);
 
@@ -40,9 +41,9 @@ class EncoderModel final : public ModelBackend {
   EncoderModel(std::shared_ptr<const EncoderWeights> weights, ThreadPool& pool)
       : held_(std::move(weights)), weights_(*held_), config_(weights_.config), pool_(pool) {}
 
-  // The last layer's output; no norm stands behind it. A sequence's bits do not depend on its neighbours.
+  // The output of the last layer; there is no last norm. The bits of a sequence do not depend on its neighbours.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override;
-  // Pooler and head, of the rows of first tokens.
+  // Applies pooler and head to the rows of first tokens.
   at::Tensor logits(const at::Tensor& hidden_RD) const override;
   std::string first_not_finite(const PackedBatch& batch) override;
   void self_test() override;
@@ -54,7 +55,7 @@ class EncoderModel final : public ModelBackend {
   bool separates_prefill() const override { return false; }
   bool shares_prefixes() const override { return false; }
 
-  // An encoder writes no text and is not differentiated: Error(kInternal).
+  // An encoder generates no text and is not trained: these throw Error(kInternal).
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
   KvCache make_cache(std::int64_t num_pages) const override;
   at::Tensor forward_reference(const PackedBatch& batch) override;
@@ -62,7 +63,7 @@ class EncoderModel final : public ModelBackend {
  private:
   using Norm = EncoderWeights::Norm;
   using Layer = EncoderWeights::Layer;
-  // Of a pass over the distances of its longest sequence: which vector stands for query i and key j, [L, L] i64.
+  // The relative position vector for query i and key j, [L, L] i64, for the longest sequence of a pass.
   struct Distances {
     at::Tensor content_to_position_LL, position_to_content_LL;
   };
@@ -75,11 +76,12 @@ class EncoderModel final : public ModelBackend {
   void run_layer(const Layer& layer, const PackedBatch& batch, const Distances& distances, at::Tensor& hidden_TD) const;
   at::Tensor attend(const Layer& layer, const PackedBatch& batch, const Distances& distances,
                     const at::Tensor& hidden_TD) const;
-  // [L, E] of one head of one sequence. qkv_LX: its rows; distances_NX: the same product of the vectors of distances.
+  // [L, E] of one head of one sequence. qkv_LX: the rows of the sequence; distances_NX: the same product of the
+  // relative position vectors.
   at::Tensor attend_head(const at::Tensor& qkv_LX, const at::Tensor& distances_NX, const Distances& distances,
                          std::int64_t head) const;
   at::Tensor product(const at::Tensor& x_TK, const Linear& linear) const;
-  // In place, by row tiles.
+  // hidden_TD = norm(hidden_TD + output_TD), in place, by row tiles.
   void add_and_norm(at::Tensor& hidden_TD, const at::Tensor& output_TD, const Norm& norm) const;
   at::Tensor normed(const at::Tensor& x_TD, const Norm& norm) const;
 

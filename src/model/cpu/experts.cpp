@@ -1,5 +1,5 @@
-// The fast path of a mixture of experts, in three steps over the whole batch: every tile's tokens choose, every expert multiplies the
-// tokens that chose it, every token adds up what its experts gave.
+// The fast path of a mixture of experts, in three steps over the whole batch: the router chooses experts for every
+// tile's tokens, every expert multiplies the tokens that chose it, and every token adds up the outputs of its experts.
 #include "model/cpu/experts.h"
 
 #include <ATen/ATen.h>
@@ -57,13 +57,13 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
       const std::int64_t token = grouping.entry[static_cast<std::size_t>(chunk.begin + r)] / k;
       std::memcpy(gathered_RD + r * D, hidden_TD + token * D, static_cast<std::size_t>(D) * sizeof(float));
     }
-    // A norm again is D operations a row beside the expert's 6 D F.
+    // The norm is computed again: D operations per row are little compared with the expert's 6 D F.
     block_input(weights_.norms, shape_.rms_norm_eps, gathered_RD, gathered_RD, rows, D);
     weights_.experts[static_cast<std::size_t>(chunk.expert)].run(gathered_RD, 0, rows, buffers, thread,
                                                                  rows_ND + chunk.begin * D, false, shared);
   };
   const auto num_chunks = static_cast<std::int64_t>(chunks.size());
-  if (num_chunks < pool.num_threads()) {  // few tokens: the threads share each product, the bits are the same
+  if (num_chunks < pool.num_threads()) {  // few tokens: the threads share each product; the bits are the same
     for (const Chunk& chunk : chunks) multiply(chunk, 0, &pool);
   } else {
     pool.run(num_chunks, [&](std::int64_t index, int thread) {

@@ -1,6 +1,7 @@
-// Experts: the second block of a sparse decoder layer on one shard: a router chooses a few of many gated MLPs for each token, and their
-// outputs are added up, weighted by the router's probabilities. Source: Shazeer et al., arXiv 1701.06538; transformers' Mixtral, Qwen3-MoE.
-// Legend: T packed tokens, D hidden, F an expert's columns of this shard, X experts, k experts a token.
+// Experts: the second block of a sparse decoder layer on one shard. A router chooses a few of many gated MLPs for each
+// token, and their outputs are added up, weighted by the router's probabilities. Source: Shazeer et al., arXiv
+// 1701.06538; transformers' Mixtral, Qwen3-MoE.
+// Legend: T packed tokens, D hidden, F columns of an expert on this shard, X experts, k experts per token.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,22 +17,22 @@ namespace magister {
 struct ExpertsWeights {
   BlockNorms norms;
   Linear router;                     // [X, D] f32, replicated: every shard makes the same choice from the same rows
-  std::vector<FeedForward> experts;  // [X], each sliced as an MLP is and without norms; their products are partial
+  std::vector<FeedForward> experts;  // [X], each sliced like an MLP and without norms; their products are partial
 };
 
 class Experts {
  public:
   Experts(LayerShape shape, ExpertsWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
 
-  // Whole batches: out (+)= experts(norm(hidden)). Tokens are sorted by expert, and each expert multiplies its own at once; a token's
-  // sum runs over its experts in ascending order, so its bits depend on nothing but its row. accumulate: out is the residual stream
-  // itself, which is hidden. Only outside ThreadPool::run.
+  // out (+)= experts(norm(hidden)) for whole batches. Tokens are sorted by expert, and each expert multiplies all its
+  // tokens at once. The sum of a token runs over its experts in ascending order, so its bits depend only on its row.
+  // accumulate: out is the residual stream, which is also hidden. Only outside ThreadPool::run.
   void run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, float* out_TD, bool accumulate,
            ThreadPool& pool) const;
 
-  // The router's logits of whole batches by plain ATen code: [T, X].
+  // The router's logits for a whole batch in plain ATen code: [T, X].
   at::Tensor reference_logits(const at::Tensor& hidden_TD) const;
-  // As Attention::reference, of these routes.
+  // See Attention::reference(); with these routes, or with the router's own.
   at::Tensor reference(const at::Tensor& hidden_TD, const Routes& routes) const;
   at::Tensor reference(const at::Tensor& hidden_TD) const;
 

@@ -1,4 +1,4 @@
-// The tiled fast path of the MLP: both products and the activation between them while a tile is in cache.
+// The tiled fast path of the MLP: both products and the activation between them, while a tile is in cache.
 #include "model/cpu/feed_forward.h"
 
 #include "magister/model/cpu/cpu_kernels.h"

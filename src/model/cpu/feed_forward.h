@@ -1,6 +1,7 @@
-// FeedForward: the second block of a decoder layer on one shard, an MLP with a gate, down(act(gate(x)) * up(x)), or without one,
-// down(act(up(x))), as LayerShape::gated_mlp says.
-// Legend: T packed tokens, D hidden, F MLP columns of this shard. Local; sums over the shards are the model's business.
+// FeedForward: the second block of a decoder layer on one shard, an MLP with a gate, down(act(gate(x)) * up(x)), or
+// without one, down(act(up(x))), according to LayerShape::gated_mlp.
+// Legend: T packed tokens, D hidden, F MLP columns of this shard. Local; the model sums partial outputs over the
+// shards.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,18 +18,18 @@ namespace magister {
 struct FeedForwardWeights {
   BlockNorms norms;
   Linear gate_up_proj;  // [2F, D], gate rows first, sharded; without a gate [F, D]
-  Linear down_proj;     // [D, F], its product is partial
+  Linear down_proj;     // [D, F]; the product is partial
 };
 
 class FeedForward {
  public:
   FeedForward(LayerShape shape, FeedForwardWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
 
-  // Rows [begin, end): out (+)= mlp(norm(hidden)). accumulate: out is the residual stream itself. pool: as Attention's.
+  // Rows [begin, end): out (+)= mlp(norm(hidden)). accumulate: out is the residual stream. pool: see Attention.
   void run(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers, int thread_index,
            float* out_TD, bool accumulate, ThreadPool* pool = nullptr) const;
 
-  // As Attention::reference.
+  // See Attention::reference().
   at::Tensor reference(const at::Tensor& hidden_TD) const;
 
   const FeedForwardWeights& weights() const { return weights_; }

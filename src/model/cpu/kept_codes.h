@@ -1,5 +1,5 @@
-// Codes of a file -> a packed weight that multiplies by them as they are.
-// Shapes: N outputs of a fused weight, made of blocks of rows of one or more tensors; K inputs of this shard.
+// Makes a packed weight out of the codes of a file, without changing the codes.
+// Shapes: N outputs of a fused weight, which consists of row blocks of one or more tensors; K inputs of this shard.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,28 @@ namespace magister {
 
 class ThreadPool;
 
-// Rows of a tensor of the file that become outputs [output, output + outputs()) of a fused weight.
+// Rows of a tensor in the file that become outputs [output, output + outputs()) of a fused weight.
 struct RowBlock {
   std::string tensor;
   IndexRange rows;
   std::int64_t output = 0;
-  bool as_halves =
-      false;  // one head's rows, in the file as rotary pairs (GGUF's Llama): even ones first, then odd ones
+  // The rows of one head, which the file holds as rotary pairs (GGUF's Llama): even ones become the first half, odd
+  // ones the second.
+  bool as_halves = false;
   bool transposed = false;        // the file holds [in, out]: `rows` are its columns
   std::uint64_t first_input = 0;  // transposed: the row of input 0
-  std::uint64_t step = 1;         // from a row to the next one that is meant (of a transposed block)
+  std::uint64_t step = 1;         // transposed: distance between two rows of the block
   std::int64_t outputs() const { return static_cast<std::int64_t>((rows.size() + step - 1) / step); }
 };
 
-// The same blocks in parts of at most so many rows, for threads to share; a head of pairs stays whole.
+// Splits the blocks into parts of at most most_rows rows, for threads to share. A block with as_halves stays whole.
 std::vector<RowBlock> divided(const std::vector<RowBlock>& blocks, std::int64_t most_rows);
 
-// The format that all these tensors have in common, or nothing: then the fused weight cannot keep their codes.
+// The format that all these tensors share, or nothing: the fused weight can then not keep their codes.
 std::optional<CodeFormat> common_code_format(const TensorFile& file, const std::vector<std::string>& tensors);
 
-// scheme.keeps(format). The blocks cover N outputs; `columns` of the whole tensor are kept, wherever a group begins. A pool's
-// threads share the blocks. Throws Error(kData) where a scale or an offset is not finite.
+// Requires scheme.keeps(format). The blocks cover N outputs. Keeps `columns` of the whole tensors; they may begin
+// inside a group. A pool's threads share the blocks. Throws Error(kData) if a scale or an offset is not finite.
 Linear keep_codes(const TensorFile& file, const std::vector<RowBlock>& blocks, std::int64_t N, const CodeFormat& format,
                   const QuantScheme& scheme, IndexRange columns, ThreadPool* pool);
 

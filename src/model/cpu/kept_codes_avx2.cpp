@@ -1,4 +1,5 @@
-// A block's codes are read row by row and gathered into words of one output each. Built at -O3 (the file's name asks for it).
+// Reads the codes of a block row by row and packs them into words of one output each. The file's name makes the build
+// use -O3.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -15,19 +16,19 @@ constexpr std::int64_t kPanel = Linear::kPanel;
 
 bool finite(std::uint16_t bits, bool half) { return half ? (bits & 0x7C00u) != 0x7C00u : (bits & 0x7F80u) != 0x7F80u; }
 
-// Where the weight goes, and how its codes are laid out.
+// Destination of a weight, and the layout of its codes.
 struct Target {
   std::uint32_t* words;
   std::uint16_t* scales;
-  std::uint16_t* offsets;                  // nullptr: none
+  std::uint16_t* offsets;                  // nullptr: the format has none
   std::int64_t panel_words, panel_groups;  // strides of a panel
-  std::int64_t num_words, num_groups;      // of an output
-  std::int64_t first;                      // place of row 0 in its word
+  std::int64_t num_words, num_groups;      // per output
+  std::int64_t first;                      // position of row 0 in its word
   std::int64_t bits;
   bool half_scales;
 };
 
-// One block's codes in rows of whole words, and what its groups share.
+// Codes of one block, as rows of whole words, with the scales and offsets of their groups.
 struct BlockRows {
   std::vector<std::uint8_t> codes;
   std::vector<std::uint16_t> scales, offsets;
@@ -100,7 +101,7 @@ Linear keep_codes(const TensorFile& file, const std::vector<RowBlock>& blocks, s
   out.panels_PKW = empty_panels({panels, words, kPanel}, at::kInt);
   out.scales_PGW = empty_panels({panels, groups, kPanel}, half ? at::kHalf : at::kBFloat16);
   if (offsets) out.offsets_PGW = empty_panels({panels, groups, kPanel}, at::kHalf);
-  // Outputs beyond N are nothing.
+  // The padding outputs after N are zero.
   for (at::Tensor* tensor : {&out.panels_PKW, &out.scales_PGW, &out.offsets_PGW}) {
     if (tensor->defined() && panels > 0) tensor->select(0, panels - 1).zero_();
   }
@@ -114,7 +115,7 @@ Linear keep_codes(const TensorFile& file, const std::vector<RowBlock>& blocks, s
                   out.lead % 8,
                   format.bits,
                   half};
-  const std::vector<RowBlock> parts = divided(blocks, 64);  // small buffers
+  const std::vector<RowBlock> parts = divided(blocks, 64);  // keeps the buffers small
   on_threads(pool, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
     const std::size_t rows = block.rows.size(), stride = static_cast<std::size_t>(words * 32 / format.bits);

@@ -1,4 +1,4 @@
-// Sizes of the work buffers, and where the sequences of a batch begin in its pages.
+// Sizes of the work buffers, and the slots at which the sequences of a batch begin.
 #include "model/cpu/layer_buffers.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ constexpr std::int64_t kSlots = KvPages::kSlots;
 
 std::int64_t page_border(std::int64_t slot) { return (slot + kSlots - 1) / kSlots * kSlots; }
 
-// Tokens of the prefix that others share of each sequence; 0: nobody does.
+// For each sequence the number of its first tokens that others share; 0: none do.
 std::vector<std::int64_t> shared_prefixes(const PackedBatch& batch) {
   std::vector<std::int64_t> shared_S(static_cast<std::size_t>(batch.num_sequences()), 0);
   for (std::size_t s = 0; s < batch.prefix_of_S.size(); ++s) {
@@ -22,8 +22,9 @@ std::vector<std::int64_t> shared_prefixes(const PackedBatch& batch) {
   return shared_S;
 }
 
-// Where the rows of each sequence begin, and the end of the last. One of a page or more begins a page, so that its products run over whole
-// pages; shorter ones share pages. A prefix ends with a page, and what follows it elsewhere begins one.
+// The slot at which the rows of each sequence begin, and the end of the last one. A sequence of at least a page begins
+// at a page border, so that its products run over whole pages; shorter ones share pages. A shared prefix ends at a page
+// border, and the rows that continue it elsewhere begin at one.
 std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
   const std::vector<std::int64_t> shared_S = shared_prefixes(batch);
   std::vector<std::int64_t> slots;

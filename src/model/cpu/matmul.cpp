@@ -1,6 +1,7 @@
-// Panels: packing and the loops around the micro-kernel. Blocking after Goto & van de Geijn, "Anatomy of High-Performance
-// Matrix Multiplication" (2008): a slab of 192 x 48 weights (36 kB) stays in L1 while the tile's rows pass, the next slab
-// is fetched meanwhile. Measured on 256 rows of 576 to 4096: 192 is best or within 2 % (128, 256, 384, 576 tried).
+// Panels: packing, and the loops around the micro-kernel. Blocking after Goto & van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (2008): a slab of 192 x 48 weights (36 kB) stays in L1 while all rows of the
+// tile use it, and the next slab is prefetched meanwhile. Measured with 256 rows and sizes from 576 to 4096: 192 is
+// best or within 2 % (128, 256, 384 and 576 were tried).
 #include "magister/model/cpu/matmul.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +15,7 @@
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/parallel/thread_pool.h"
 
-// The BLAS inside libtorch_cpu (MKL, 32-bit integers). ATen's own wrapper of it is not exported.
+// The BLAS inside libtorch_cpu (MKL, 32-bit integers). ATen does not export its wrapper.
 extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
                        const float* beta, float* c, const int* ldc);
@@ -23,9 +24,10 @@ namespace magister {
 namespace {
 
 constexpr std::int64_t kPanel = Linear::kPanel;
-constexpr std::int64_t kSlab = 192;      // of K
+constexpr std::int64_t kSlab = 192;      // inputs per slab
 constexpr std::int64_t kTileRows = 256;  // rows between two reads of the weights
-constexpr std::int64_t kFewRows = 8;     // up to here 16-bit weights are widened in registers, above once a slab in L1
+// Up to this number 16-bit weights are widened in registers; with more rows, slab by slab in L1.
+constexpr std::int64_t kFewRows = 8;
 
 WeightFormat format_of(at::ScalarType type) {
   switch (type) {
@@ -41,22 +43,22 @@ WeightFormat format_of(at::ScalarType type) {
   }
 }
 
-// One panel of a packed weight, whatever its storage.
+// One panel of a packed weight in any storage.
 struct Panel {
   WeightFormat format;
   const char* bytes;
-  QuantizedPanel quantized;  // of codes
-  bool eight_bits = false;   // they have
+  QuantizedPanel quantized;  // of a quantised weight
+  bool eight_bits = false;   // int8 codes, else int4
   bool is_quantized() const { return format >= WeightFormat::kInt8; }
   int quant_index() const { return static_cast<int>(format) - static_cast<int>(WeightFormat::kInt8); }
 
-  // Where row k stands.
+  // Address of row k.
   const char* at(std::int64_t k) const {
     if (is_quantized()) return bytes + (quantized.lead % 8 + k) * kPanel / (eight_bits ? 1 : 2);
     return bytes +
            k * kPanel * static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
   }
-  // Rows [begin, begin + depth) of k -> f32 [depth, 48].
+  // Writes rows [begin, begin + depth) of k as f32 [depth, 48].
   void widen(std::int64_t begin, std::int64_t depth, float* to) const {
     const CpuKernels& kernels = cpu_kernels();
     if (is_quantized()) return kernels.widen_quantized[quant_index()](quantized, begin, begin + depth, to);
@@ -88,7 +90,8 @@ Panel panel_of(const Linear& linear, std::int64_t index) {
   return {format, bytes, quantized, eight};
 }
 
-// One panel's product of at most kTileRows rows: few rows in one go from the storage, more of them slab by slab in f32.
+// One panel's product for at most kTileRows rows. Few rows read the storage directly; more rows go slab by slab through
+// f32.
 void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const Panel& panel, std::int64_t k,
                     float* out, std::int64_t out_stride, std::int64_t columns, bool accumulate) {
   alignas(64) thread_local float widened[kSlab * kPanel];
@@ -114,7 +117,7 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
       product.next_bytes = panel.at(begin + depth) - panel.at(begin);
     }
     product.streams = rows <= kFewRows;
-    // The product is summed from zero and added last: the same bits as a partial product that a group adds up.
+    // The product is summed from zero and added last. So the bits equal those of a partial product that a group sums.
     if (accumulate && begin + depth == k) {
       product.add_to = out;
       product.add_stride = out_stride;
@@ -127,7 +130,7 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
   }
 }
 
-// Outputs [first, last); first divides by kPanel.
+// Outputs [first, last); first must be a multiple of kPanel.
 void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear,
                         std::int64_t first, std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
   const std::int64_t k = linear.in_features();
@@ -137,7 +140,7 @@ void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows
   }
 }
 
-// Panels of pairs: all rows at once, for the activations are rounded once for all panels.
+// Panels of pairs. All rows are passed at once, because the activations are rounded once for all panels.
 void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear,
                        std::int64_t first, std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
   const at::Tensor& panels = linear.panels_PKW;
@@ -148,14 +151,14 @@ void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows,
 
 constexpr std::int64_t kPairDepth = Linear::kPairDepth;
 
-// [K, 48] of a panel of pairs [Kp / 2, 96].
+// Returns [K, 48] from a panel of pairs [Kp / 2, 96].
 at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
   return panel_HW.view({-1, kPanel, 2}).transpose(1, 2).reshape({-1, kPanel}).narrow(0, 0, k);
 }
 
 }  // namespace
 
-// Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
+// Huge pages reduce address translation for the weights: 1 to 3 % of a product. It is only a hint.
 at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
   prefer_huge_pages(tensor.data_ptr(), tensor.nbytes());

@@ -1,3 +1,4 @@
+// Panels of f32 and bf16 matrices, made with 8 x 8 transposes in AVX registers; see panels.h.
 #include "magister/model/cpu/panels.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,7 @@ namespace {
 constexpr std::int64_t kPanelWidth = Linear::kPanel;
 constexpr std::int64_t kTurnBlock = 8;
 
-// to[c, r] = from[r, c] of 8 x 8.
+// to[c, r] = from[r, c] for 8 x 8 numbers.
 void turn_block(const float* from, std::int64_t stride, float* to, std::int64_t to_stride) {
   __m256 row[kTurnBlock], pair[kTurnBlock], quad[kTurnBlock];
   for (int r = 0; r < kTurnBlock; ++r) row[r] = _mm256_loadu_ps(from + r * stride);
@@ -90,7 +91,7 @@ Linear panels_of_rows(const at::Tensor& rows_KN) {
   return out;
 }
 
-// Two inputs of an output are one word, and words stand as f32 numbers do.
+// A pair of two bf16 inputs of an output has the size of an f32 number, so the f32 code can transpose pairs.
 Linear bf16_panels_of_weight(const at::Tensor& weight_NK) {
   const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1);
   if (!cpu_prefers_bf16()) return panels_of_weight(weight_NK.to(at::kBFloat16).to(at::kFloat));

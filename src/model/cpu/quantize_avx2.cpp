@@ -1,6 +1,7 @@
-// Scales, codes and their packing, one output after the other. Built at -O3 (the file's name asks for it): the search for
-// 4-bit scales tries a row's groups a few times, and its loops run over eight lanes that are added up in one order.
-// Source of the sign: ggml's Q4_0, which lets the largest weight take the code -8.
+// Scales, codes and their packing, one output after the other. The file's name makes the build use -O3: the search for
+// 4-bit scales reads the groups of a row several times, and its loops run over eight lanes that are added up in a fixed
+// order.
+// Source of the sign: ggml's Q4_0, which gives the largest weight the code -8.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace {
 
 constexpr std::int64_t kPanel = Linear::kPanel;
 constexpr std::int64_t kLanes = 8;
-constexpr float kLargest = 1e30f;    // above, 2^23 times a scale could overflow in the kernels
-constexpr float kSmallest = 1e-30f;  // below, a group is zero
+constexpr float kLargest = 1e30f;    // for larger weights, 2^23 times a scale could overflow in the kernels
+constexpr float kSmallest = 1e-30f;  // a group whose weights are all smaller counts as zero
 
 float as_bf16(float x) {
   std::uint32_t bits;
@@ -30,7 +31,7 @@ float as_bf16(float x) {
   return x;
 }
 
-// Nearest, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits below one.
+// Rounds to nearest, ties to even, for |x| < 2^22: adding 1.5 * 2^23 removes all bits below one.
 float nearest(float x) {
   constexpr float kShift = 12582912.0f;
   return (x + kShift) - kShift;
@@ -41,7 +42,7 @@ struct Fit {
   double with_codes, codes;  // sums of w q and of q^2: their ratio is the best scale for these codes
 };
 
-// values: n of them, a multiple of kLanes, zeros at the end.
+// values: n numbers; n is a multiple of kLanes, padded with zeros.
 Fit fit(const float* values, std::int64_t n, float scale, float least, float most) {
   float error[kLanes] = {}, with_codes[kLanes] = {}, codes[kLanes] = {};
   const float inverse = 1.0f / scale;
@@ -62,8 +63,8 @@ Fit fit(const float* values, std::int64_t n, float scale, float least, float mos
   return sum;
 }
 
-// The scale of a group of n weights (padded as above) with the least error among: every first guess, and the best one for
-// the codes that the best guess gives.
+// Finds the scale with the least error for a group of n weights (padded as above): the best of the attempted scales, or
+// the least-squares scale for the codes which that one gives.
 class ScaleSearch {
  public:
   ScaleSearch(const float* values, std::int64_t n, float least, float most)
@@ -87,8 +88,9 @@ class ScaleSearch {
   Fit best_fit_{INFINITY, 0, 0};
 };
 
-// Measured on SmolLM2 (groups of 32): a wider grid has less error in the weights and more in the model. Factors from 0.7 to
-// 1 give +30.6 % of perplexity, from 1 to 1.12 +28.8 %, errors weighted by the weights' squares +31.1 %, this +27.3 %.
+// A wider grid of scales gives a smaller error of the weights, but a worse model. Measured on SmolLM2 (groups of 32),
+// increase of perplexity: factors from 0.7 to 1 +30.6 %, from 1 to 1.12 +28.8 %, errors weighted by the squares of the
+// weights +31.1 %, this search +27.3 %.
 float int4_scale(const float* values, std::int64_t n, float extreme) {
   ScaleSearch search(values, n, -8, 7);
   search.attempt(extreme / -8.0f);
@@ -96,7 +98,7 @@ float int4_scale(const float* values, std::int64_t n, float extreme) {
   return search.refined();
 }
 
-// values as for fit(). The weight of the largest absolute value, of equal ones the first.
+// values: as for fit(). The extreme is the weight of the largest absolute value, and of equal ones the first.
 float group_scale(const float* values, std::int64_t n, QuantType type) {
   float high[kLanes] = {}, low[kLanes] = {};
   std::int32_t good[kLanes];
@@ -122,7 +124,7 @@ float group_scale(const float* values, std::int64_t n, QuantType type) {
   return type == QuantType::kInt8 ? as_bf16(std::abs(extreme) / 127.0f) : int4_scale(values, n, extreme);
 }
 
-// One output's row: its codes and scales.
+// Codes and scales of one output's row.
 class RowQuantizer {
  public:
   RowQuantizer(const QuantScheme& scheme, IndexRange columns, IndexRange covering)
@@ -133,7 +135,8 @@ class RowQuantizer {
         group_(scheme.group == 0 ? std::max<std::int64_t>(size_, 1) : scheme.group),
         padded_(static_cast<std::size_t>((group_ + kLanes - 1) / kLanes * kLanes)) {}
 
-  // row: covering columns. Writes the kept ones' codes with the bias, as they are stored, and scales[group][48] at `scales`.
+  // row: the covering columns. Writes the codes of the kept columns with their bias, as they are stored, and
+  // scales[group][48] at `scales`.
   void run(const float* row, std::uint8_t* codes, std::uint16_t* scales) {
     const float least = scheme_.type == QuantType::kInt8 ? -127 : -8, most = scheme_.type == QuantType::kInt8 ? 127 : 7;
     const std::int32_t bias = 1 << (scheme_.bits() - 1);

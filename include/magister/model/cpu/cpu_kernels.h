@@ -148,7 +148,7 @@ const std::vector<const CpuKernels*>& cpu_kernels_here();
 // before must no longer be used.
 void use_cpu_kernels(const CpuKernels& kernels);
 
-// Features of this CPU, as text for doctor, --version and run.jsonl: "avx2 fma avx512f avx512bf16 amx-bf16".
+// Features of this CPU, as text for doctor, --version and run.jsonl: "avx2 fma avx512 avx512vnni avx512bf16 amx-bf16".
 const char* cpu_features();
 // Whether the kernels in use have bf16 products. The default kernels have them only where they are faster than fp32
 // products: with AMX tiles, or with AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the rate of an

@@ -1,5 +1,6 @@
-// What the two builds of bf16 products share: activations rounded to bf16 once for all panels, and the loops over rows and panels.
-// Included by one file an instruction set. Legend: K inputs, Kp = K rounded up to 32; pairs: two rows of K of one column side by side.
+// The common part of the two builds of bf16 products: rounding of activations to bf16, once for all panels, and the
+// loops over rows and panels. One file per instruction set includes it.
+// Legend: K inputs, Kp = K rounded up to 32; pairs: two rows of K of one column next to each other.
 #pragma once
 
 #include <immintrin.h>
@@ -13,15 +14,15 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kColumns = 48;            // of a panel
-constexpr std::int64_t kStep = 32;               // rows of K that a panel is filled up to a multiple of
-constexpr std::int64_t kPairRow = 2 * kColumns;  // numbers of a row of pairs
-constexpr std::int64_t kRoundedBytes = std::int64_t{1}
-                                       << 20;  // of rounded activations at a time: half of a server core's L2
+constexpr std::int64_t kColumns = 48;            // columns of a panel
+constexpr std::int64_t kStep = 32;               // the rows of a panel are padded to a multiple of this
+constexpr std::int64_t kPairRow = 2 * kColumns;  // numbers per row of pairs
+// Bytes of rounded activations at a time: half of a server core's L2.
+constexpr std::int64_t kRoundedBytes = std::int64_t{1} << 20;
 
 inline std::int64_t padded(std::int64_t k) { return (k + kStep - 1) / kStep * kStep; }
 
-// Rows of f32 -> bf16, round to nearest even, with zeros behind K. out: [rows, Kp].
+// Converts rows from f32 to bf16, rounded to nearest even, with zeros after K. out: [rows, Kp].
 inline void round_rows(const Bf16Product& p, std::int64_t begin, std::int64_t rows, std::uint16_t* out) {
   const std::int64_t width = padded(p.k);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -35,7 +36,8 @@ inline void round_rows(const Bf16Product& p, std::int64_t begin, std::int64_t ro
   }
 }
 
-// block(rounded activations, rows, panel, first row, first column, columns): all of K of one panel for some rows.
+// Calls block(rounded activations, rows, panel, first row, first column, columns) for all of K of one panel and some
+// rows.
 template <typename Block>
 void for_panels(const Bf16Product& p, std::int64_t rows_together, const Block& block) {
   struct alignas(64) Line {
@@ -59,7 +61,7 @@ void for_panels(const Bf16Product& p, std::int64_t rows_together, const Block& b
   }
 }
 
-// Lanes of register n of a panel with so many columns.
+// The lanes of register n that a panel with this number of columns uses.
 inline __mmask16 lanes_of(std::int64_t columns, int n) {
   return static_cast<__mmask16>((1u << std::clamp<std::int64_t>(columns - 16 * n, 0, 16)) - 1);
 }
@@ -69,7 +71,7 @@ inline void put(const Bf16Product& p, float* to, __mmask16 lanes, __m512 sum) {
   _mm512_mask_storeu_ps(to, lanes, sum);
 }
 
-// What few rows read next: the panels come from memory then, and are read once.
+// Prefetches a panel for products of few rows, which read it from memory, once.
 inline void fetch_ahead(const std::uint16_t* at, std::int64_t bytes) {
   constexpr std::int64_t kAhead = 8192;
   for (std::int64_t byte = 0; byte < bytes; byte += 64)

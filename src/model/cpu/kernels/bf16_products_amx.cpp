@@ -1,6 +1,6 @@
-// bf16 products by AMX tiles: 32 x 48 sums stay in six tiles for all of K. An element is a chain over steps of 32 of K, and a tile's rows do
-// not know each other, so its bits do not depend on the number of rows. Source: Intel SDM, TDPBF16PS; a panel's 16 rows of pairs are three
-// tiles as they stand.
+// bf16 products with AMX tiles: 32 x 48 sums stay in six tiles for all of K. An element is a chain over steps of 32 of
+// K. The rows of a tile are independent, so the bits of an element do not depend on the number of rows. 16 rows of
+// pairs of a panel can be loaded as three tiles without rearrangement. Source: Intel SDM, TDPBF16PS.
 #include <cstring>
 
 #include "model/cpu/kernels/bf16_products.h"
@@ -17,7 +17,7 @@ struct alignas(64) TileConfig {
 constexpr std::int64_t kTileRows = 16;
 constexpr int kPairRowBytes = 2 * kPairRow;
 
-// 16 rows: tiles 0 to 2 are sums, 3 activations, 4 to 6 weights.
+// For 16 rows: tiles 0 to 2 hold sums, tile 3 activations, tiles 4 to 6 weights.
 void sums_of_16(const std::uint16_t* rounded, std::int64_t width, const std::uint16_t* panel, bool streams,
                 float* sums) {
   _tile_zero(0);
@@ -40,7 +40,7 @@ void sums_of_16(const std::uint16_t* rounded, std::int64_t width, const std::uin
   _tile_stored(2, sums + 32, kStride);
 }
 
-// 32 rows: tiles 0 to 5 are sums, 6 activations, 7 weights.
+// For 32 rows: tiles 0 to 5 hold sums, tile 6 activations, tile 7 weights.
 void sums_of_32(const std::uint16_t* rounded, std::int64_t width, const std::uint16_t* panel, float* sums) {
   _tile_zero(0);
   _tile_zero(1);
@@ -100,7 +100,7 @@ void multiply_bf16_amx(const Bf16Product& p) {
                  r += block;
                }
              });
-  _tile_release();  // or every change of threads would carry 8 kB of tiles
+  _tile_release();  // otherwise every context switch would save 8 kB of tiles
 }
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// bf16 products by VDPBF16PS: an element is one chain over the pairs of K in order, whatever the number of rows.
+// bf16 products with VDPBF16PS: an element is one chain over the pairs of K in order, whatever the number of rows.
 #include "model/cpu/kernels/bf16_products.h"
 
 namespace magister {

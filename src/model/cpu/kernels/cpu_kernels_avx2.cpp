@@ -1,4 +1,4 @@
-// CpuKernels compiled for AVX2; the bodies stand in cpu_kernels.inc.
+// CpuKernels compiled for AVX2; cpu_kernels.inc has the bodies.
 #define MAGISTER_ISA isa_avx2
 #include "model/cpu/kernels/cpu_kernels.inc"
 

@@ -1,4 +1,4 @@
-// CpuKernels compiled for AVX512; the bodies stand in cpu_kernels.inc.
+// CpuKernels compiled for AVX-512; cpu_kernels.inc has the bodies.
 #define MAGISTER_ISA isa_avx512
 #include "model/cpu/kernels/cpu_kernels.inc"
 
