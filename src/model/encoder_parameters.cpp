@@ -1,4 +1,5 @@
-// Rows in the order in which an encoder uses them. Source: transformers' BERT; what others call them stands in their family's file.
+// Rows in the order in which an encoder uses them, with BERT's names. The file of each family has the names that
+// differ. Source: transformers' BERT.
 #include "model/encoder_parameters.h"
 
 namespace magister {

@@ -1,4 +1,4 @@
-// The rows of an encoder in the parameter table; see parameter_table.h.
+// The rows of encoders in the parameter table; see parameter_table.h.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace magister {
 
-// By BERT's names, without the prefix that its class gives them.
+// Names are BERT's, without the prefix of its class.
 std::vector<LayerParameter> encoder_layer_parameters(const ModelConfig& config);
 std::vector<ModelParameter> encoder_model_parameters(const ModelConfig& config);
 

@@ -1,4 +1,4 @@
-// Pages of keys and values; see kv_pages.h for the layout.
+// Pages of keys and values; kv_pages.h describes the layout.
 #include "magister/model/kv_pages.h"
 
 #include <ATen/ATen.h>
@@ -13,10 +13,11 @@ namespace magister {
 
 KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim)
     : kv_heads_(kv_heads), num_pages_(num_pages), head_dim_(head_dim) {
-  constexpr std::int64_t kBehind = 16;  // what a product may read behind the last page
+  constexpr std::int64_t kBehind = 16;  // a product may read this many floats after the last page
   const std::int64_t floats = kv_heads * num_pages * page_floats();
-  // Zeros: a slot that no token has yet is multiplied before it is masked, and must not be slow (denormal numbers). The system gives them
-  // when a page is touched: a cache for many texts costs what the in-flight texts use.
+  // The memory must be zero: slots without a token are multiplied before they are masked, and denormal numbers would be
+  // slow. The system provides zeros when a page is first touched, so a cache for many texts costs only the memory that
+  // the texts in flight use.
   const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kBehind) * sizeof(float);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig,

@@ -1,4 +1,4 @@
-// From a model's sizes and a shard's part of them.
+// Sizes of a shard's part of a layer, from the sizes of the model.
 #include "magister/model/layer_shape.h"
 
 #include <ATen/ATen.h>

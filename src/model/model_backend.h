@@ -1,5 +1,6 @@
-// ModelBackend: how one kind of device holds and runs a shard of a model. Transformer owns one and says what each function promises;
-// nothing above knows which one it is, but for what the functions of this file tell of it. A new kind of device is one more of these.
+// ModelBackend: how one kind of device holds and runs a shard of a model. Transformer owns one, and documents what each
+// function promises. Code above it does not depend on the kind, except through the functions of this file. A new kind
+// of device is another subclass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,9 +22,9 @@ class ModelBackend {
   virtual at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) = 0;
   virtual KvCache make_cache(std::int64_t num_pages) const = 0;
   virtual at::Tensor logits(const at::Tensor& hidden_RD) const = 0;
-  // By plain code; a backend without it throws Error(kInternal).
+  // In plain code. A backend without it throws Error(kInternal).
   virtual at::Tensor forward_reference(const PackedBatch& batch) = 0;
-  // Empty: the backend does not look into its passes.
+  // Empty: the backend does not examine its passes.
   virtual std::string first_not_finite(const PackedBatch& batch) = 0;
   virtual void self_test() = 0;
 

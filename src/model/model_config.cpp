@@ -1,5 +1,5 @@
-// From a model's files to a ModelDescription: which family, its config, its tensors' names, and all of them checked.
-// A config that ties the head while the file holds another head follows the file, as transformers does.
+// Makes a ModelDescription from a model's files: finds the family, reads config and tensor names, and checks them. If
+// the config ties the head but the file holds a different head, the file's head is used, as in transformers.
 #include "magister/model/model_config.h"
 
 #include <ATen/ATen.h>
@@ -36,7 +36,7 @@ std::uint64_t ModelConfig::parameters_a_token() const {
 
 namespace {
 
-// Whether two tensors of one shape hold the same numbers. Blocks of 4 MB, stops at the first difference.
+// Whether two tensors of one shape hold the same numbers. Reads blocks of 4 MB and stops at the first difference.
 bool same_values(const TensorFile& file, const TensorInfo& a, const TensorInfo& b) {
   if (a.shape != b.shape || a.shape.size() != 2) return false;
   const std::int64_t columns = a.shape[1];

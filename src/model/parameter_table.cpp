@@ -1,5 +1,6 @@
-// Rows in the order in which a layer uses them; what a family lacks has no row.
-// Sources: transformers' modules of the families here (names that differ stand in the family's file); ggml GGUF specification, standard tensor names.
+// Rows in the order in which a layer uses them; weights that a family lacks have no row.
+// Sources: transformers' modules of the families here (the family's file has the names that differ); ggml GGUF
+// specification, standard tensor names.
 #include "magister/model/parameter_table.h"
 
 #include <functional>
@@ -20,7 +21,7 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
   const std::int64_t D = config.hidden_size, F = config.moe_intermediate_size, X = config.num_experts;
   using enum Division;
   constexpr FusedProduct kBias = FusedProduct::kNone;
-  // `fused`: its name in files that hold gate and up as one tensor, of which `up` has the odd rows.
+  // fused: the name in files that hold gate and up as one tensor, in which gate and up take turns.
   const auto row = [&](std::string Expert::* name, const char* hf, const char* gguf, const char* fused,
                        std::vector<std::int64_t> shape, Division division, FusedProduct product) {
     LayerParameter out{nullptr, hf, gguf, std::move(shape), division, product};
@@ -70,7 +71,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
              on_output = config.norm_placement != NormPlacement::kInput;
   add(on_input, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
   add(on_input && config.norm_bias, {&Layer::attention_input_norm_bias, "input_layernorm.bias", "attn_norm.bias", {D}});
-  // Weights of one product, or their biases, which some files hold as one tensor of this name.
+  // Weights of one product, or their biases. Some files hold them as one tensor with this name (fused).
   const auto add_product = [&](bool fused, std::vector<LayerParameter> rows, const char* hf, const char* gguf) {
     std::int64_t sum = 0;
     for (LayerParameter& row : rows) {
@@ -139,7 +140,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
              FusedProduct::kOutput});
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
   add(on_output, {&Layer::attention_output_norm, "post_attention_layernorm.weight", "post_attention_norm.weight", {D}});
-  // Llama's files name the norm on the MLP's input after what stands before it.
+  // In Llama's files, the norm on the MLP's input is named after the block before it.
   const bool own_norm = on_input && (!config.parallel_residual || config.parallel_norms);
   add(own_norm && config.norm_bias,
       {&Layer::mlp_input_norm_bias, "post_attention_layernorm.bias", "ffn_norm.bias", {D}});
@@ -162,7 +163,7 @@ std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerPara
   std::vector<std::vector<LayerParameter>> products;
   for (const LayerParameter& row : table) {
     if (row.product == FusedProduct::kNone) continue;
-    // Biases may stand between; no product's rows stand between those of another.
+    // Biases may come between the rows of a product, but no rows of another product.
     const LayerParameter* before = products.empty() ? nullptr : &products.back().front();
     if (before == nullptr || before->product != row.product || before->expert != row.expert) products.emplace_back();
     products.back().push_back(row);
@@ -214,7 +215,7 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
   const IndexRange all_columns{0, static_cast<std::uint64_t>(shape.back())};
   const IndexRange all_rows{0, is_vector ? 1 : static_cast<std::uint64_t>(shape.front())};
   const auto heads = [E](IndexRange range) { return IndexRange{range.begin * E, range.end * E}; };
-  // The rows of a bias stand in its only dimension.
+  // A bias is a vector: its entries are the rows.
   const auto of_rows = [&](IndexRange rows) {
     return is_vector ? ShardSlice{all_rows, rows} : ShardSlice{rows, all_columns};
   };

@@ -1,6 +1,7 @@
-// Divides heads, MLP columns and vocabulary among shards: the first shards get the larger parts.
-// Boundaries fall on multiples of 32 columns (blocks of quantised weights) and 64 words (the head's tiles) where the
-// model is large enough for that. Source: none, plain arithmetic; tests check cover, disjointness and whole groups.
+// Divides heads, MLP columns and vocabulary among shards; the first shards get the larger parts. Boundaries are
+// multiples of 32 columns (blocks of quantised weights) and of 64 vocabulary rows (tiles of the head) if the model is
+// large enough.
+// Source: none, plain arithmetic. Tests check that parts are disjoint, cover everything and keep groups of heads whole.
 #include "magister/model/partition.h"
 
 #include <algorithm>
@@ -10,21 +11,21 @@
 namespace magister {
 namespace {
 
-// Part `index` of `count` even parts of [0, total), the first ones larger by one where it does not divide.
+// Part `index` of `count` even parts of [0, total). If it does not divide, the first parts are larger by one.
 IndexRange even_part(std::uint64_t total, std::uint64_t index, std::uint64_t count) {
   const std::uint64_t base = total / count, larger = total % count;
   const std::uint64_t begin = index * base + std::min(index, larger);
   return {begin, begin + base + (index < larger ? 1 : 0)};
 }
 
-// The same in steps of `unit`, halved until every part gets a step; the last step may be short.
+// The same in steps of `unit`, which is halved until every part gets a step. The last step may be shorter.
 IndexRange stepped_part(std::uint64_t total, std::uint64_t index, std::uint64_t count, std::uint64_t unit) {
   while (unit > 1 && (total + unit - 1) / unit < count) unit /= 2;
   const IndexRange steps = even_part((total + unit - 1) / unit, index, count);
   return {steps.begin * unit, std::min(steps.end * unit, total)};
 }
 
-// Of the narrower kind where a model has experts and plain MLPs.
+// MLP columns; in a model that has both experts and plain MLPs, the smaller of the two numbers.
 std::int64_t mlp_columns(const ModelConfig& config) {
   return config.num_experts > 0 ? std::min(config.intermediate_size, config.moe_intermediate_size)
                                 : config.intermediate_size;

@@ -1,4 +1,5 @@
-// On a GPU a place of the size that is planned for the pass is taken and given back: the allocator keeps it, and the pass is cut out of it.
+// Before a pass of several shards on GPUs, each shard allocates memory of the planned size and frees it. The allocator
+// keeps that memory and uses it for the pass.
 #include "magister/model/pass_memory.h"
 
 #include <ATen/ATen.h>
@@ -16,7 +17,7 @@
 namespace magister {
 namespace {
 
-// The largest product of a layer; an expert's is one.
+// Numbers of the largest product of a layer; the product of one expert counts as one.
 std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part) {
   const std::uint64_t qkv =
       (part.heads.size() + 2 * part.kv_heads.size()) * static_cast<std::uint64_t>(config.head_dim);
@@ -24,8 +25,8 @@ std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& par
   return std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size);
 }
 
-// Rows of logits between the head and the tokens: those of the pass, the same with rows that were kept of shared prompts, and those that are
-// drawn; the shard's own part twice on its way to the others.
+// Bytes of logits between head and sampling: the rows of the pass, the same together with rows kept for shared prompts,
+// and the rows that are sampled. With several shards, the own part exists twice while it is sent to the others.
 std::uint64_t sampled_row_bytes(const ModelConfig& config, const Partition& part, std::int64_t rows, int tp_size) {
   const std::uint64_t own = tp_size == 1 ? 0 : 2 * (part.vocab.size() + 1);
   return static_cast<std::uint64_t>(rows) * (3 * static_cast<std::uint64_t>(config.vocab_size) + own) * sizeof(float);
@@ -73,7 +74,8 @@ bool PassMemory::fits_here(const Size& size) const {
   }
 }
 
-// All that passes may have without another question, some tokens ahead; where there is no memory for that, this pass alone.
+// Asks for the largest sizes so far together with this one, with some tokens in advance. If there is no memory for
+// that, asks for this pass alone.
 bool PassMemory::fits_everywhere(const Size& size) {
   if (known_.holds(size)) return true;
   const bool refused = refuses_();

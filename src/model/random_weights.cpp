@@ -1,4 +1,4 @@
-// Every matrix has a key of its own, every number a place in it.
+// Every tensor has a key of its own, derived from seed and name; a number depends on the key and its position.
 #include "magister/model/random_weights.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ class RandomWeights final : public TensorFile {
   RandomWeights(const ModelDescription& description, std::uint64_t seed) : seed_(seed) {
     const ModelConfig& config = description.config;
     const double range = config.initializer_range, norm = config.norm_weights_plus_one ? 0.0 : 1.0;
-    // Biases are the only vectors that are not norms' weights.
+    // Biases are the only vectors that are not weights of norms.
     const auto first = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
       return shape.size() > 1 ? First{range, 0} : First{0, name.ends_with("bias") ? 0 : norm};
     };
@@ -29,7 +29,7 @@ class RandomWeights final : public TensorFile {
     }
     for (std::size_t layer = 0; layer < description.names.layers.size(); ++layer) {
       for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(layer))) {
-        if (row.first_row > 0) continue;  // stands in the tensor of another row
+        if (row.first_row > 0) continue;  // another row has added this tensor
         const std::string& name = row.name_in(description.names.layers[layer]);
         First values = first(name, row.shape);
         const bool adds = row.product == FusedProduct::kOutput || row.product == FusedProduct::kDown;
@@ -68,7 +68,7 @@ class RandomWeights final : public TensorFile {
   }
 
  private:
-  // Of a tensor: normal numbers, or with deviation 0 all alike.
+  // Initial values of a tensor: normal numbers with this standard deviation; if it is 0, all are `value`.
   struct First {
     double deviation, value;
   };

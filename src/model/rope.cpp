@@ -1,5 +1,5 @@
-// Rotary frequencies and tables by ATen operations in the order in which transformers applies them, all in float32.
-// Limits: angles lose precision as positions grow (about 1e-3 rad at 2^14 in f32); the reference loses the same.
+// Rotary frequencies and tables with ATen operations in the order of transformers, all in float32.
+// Limits: angles lose precision at high positions (about 1e-3 rad at 2^14 in f32); the reference loses the same.
 // Sources: transformers modeling_rope_utils; Llama 3.1's frequency bands.
 #include "magister/model/rope.h"
 
@@ -28,7 +28,7 @@ std::int64_t rotary_dim_of(const ModelConfig& config) {
 }
 
 // NTK scaling: the base grows with the length, so that the longest wave is stretched and the shortest is not. The
-// reference holds the length in a tensor, hence float32 from the first product on.
+// reference holds the length in a tensor, so all its products are in float32.
 at::Tensor dynamic_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
   const double factor = config.rope.factor, dim = static_cast<double>(rotary_dim_of(config));
   const at::Tensor length = at::scalar_tensor(sequence_length, at::kLong);
@@ -38,7 +38,8 @@ at::Tensor dynamic_frequencies(const ModelConfig& config, std::int64_t sequence_
   return at::pow(theta, exponents(rotary_dim_of(config))).reciprocal();
 }
 
-// Long waves are divided by the factor, short ones kept, those between interpolated smoothly.
+// Frequencies of long waves are divided by the factor, those of short waves are kept, and those in between are
+// interpolated.
 at::Tensor llama3_frequencies(const RopeConfig& rope, const at::Tensor& frequencies) {
   const double trained = static_cast<double>(rope.original_max_position_embeddings);
   const double longest = trained / rope.low_freq_factor, shortest = trained / rope.high_freq_factor;
@@ -51,7 +52,8 @@ at::Tensor llama3_frequencies(const RopeConfig& rope, const at::Tensor& frequenc
   return at::where(is_between, between, scaled);
 }
 
-// Waves that turn more than beta_fast times within the original positions are kept, those below beta_slow divided by the factor.
+// Frequencies that rotate more than beta_fast times within the original positions are kept; those below beta_slow
+// rotations are divided by the factor; in between they are interpolated.
 at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& frequencies, std::int64_t rotary_dim) {
   const double dim = static_cast<double>(rotary_dim);
   const auto wave_of = [&](double turns) {
@@ -61,13 +63,13 @@ at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& frequencie
   const double first = wave_of(rope.beta_fast), last = wave_of(rope.beta_slow);
   const double low = std::max(rope.truncates ? std::floor(first) : first, 0.0);
   double high = std::min(rope.truncates ? std::ceil(last) : last, dim - 1.0);
-  if (low == high) high += 0.001;  // the reference's way around a division by zero
+  if (low == high) high += 0.001;  // as in the reference, avoids a division by zero
   const at::Tensor kept = 1.0 - ((at::arange(rotary_dim / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
   const at::Tensor divided = (frequencies.reciprocal() * rope.factor).reciprocal();
   return divided * (1.0 - kept) + frequencies * kept;
 }
 
-// A divisor for each wave, of short sequences and of long ones.
+// Each frequency has a divisor, one for short sequences and another for long ones.
 at::Tensor longrope_frequencies(const ModelConfig& config, bool is_long) {
   const at::Tensor divisors = at::tensor(is_long ? config.rope.long_factor : config.rope.short_factor, at::kFloat);
   return (divisors * at::pow(at::Scalar(config.rope.theta), exponents(rotary_dim_of(config)))).reciprocal();

@@ -1,4 +1,4 @@
-// See routes.h. Plain loops over a token's logits; beside an expert's products they are nothing.
+// See routes.h. Plain loops over a token's logits; they cost little compared with an expert's products.
 #include "magister/model/routes.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ void choose_experts(const float* logits, std::int64_t num_experts, std::int64_t 
     experts[i] = best;
   }
   std::sort(experts, experts + k);
-  // In f64, so that no library's vectors have a say in the sum.
+  // In f64 and in a fixed order, so that the sum does not depend on a library's vector code.
   const double maximum = *std::max_element(logits, logits + num_experts);
   const auto weight = [&](std::int64_t x) { return std::exp(static_cast<double>(logits[x]) - maximum); };
   double sum = 0;

@@ -1,5 +1,5 @@
-// The start-up self-test: every fast path in use against plain ATen code on one small random block, before any work.
-// A wrong kernel, BLAS or CPU would otherwise write a week of almost right numbers.
+// The start-up self-test compares every fast path in use with plain ATen code on one small random block, before any
+// work. Otherwise a wrong kernel, BLAS or CPU could produce a week of almost right numbers.
 #include "model/self_test.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ at::Tensor self_test_block(std::int64_t rows, std::int64_t columns, at::Device d
 
 void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance,
                    const char* kernels) {
-  // Weights with NaN or infinity are not a fault of the path: both must give no finite number in the same places.
+  // NaN or infinity in the weights is not a fault of the path, but both results must have them in the same places.
   const at::Tensor finite = at::isfinite(plain);
   MAGISTER_CHECK(
       at::equal(at::isfinite(fast), finite), ExitCode::kInternal,

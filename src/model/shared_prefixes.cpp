@@ -1,4 +1,4 @@
-// Runs of neighbours by dynamic programming over where the last run begins.
+// Finds the best runs of neighbours by dynamic programming over the beginning of the last run.
 #include "magister/model/shared_prefixes.h"
 
 #include <algorithm>
@@ -12,8 +12,9 @@ namespace magister {
 namespace {
 
 static_assert(kLeastShared == KvPages::kSlots);
-constexpr std::size_t kMostNeighbours =
-    256;  // of one run: the search costs so much a sequence, a longer run saves 0.4 % more
+// Largest number of sequences in a run. It bounds the search per sequence; a longer run would save at most 0.4 % more
+// rows.
+constexpr std::size_t kMostNeighbours = 256;
 
 std::int64_t common_tokens(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
   const std::size_t most = std::min(a.size(), b.size());
@@ -21,13 +22,13 @@ std::int64_t common_tokens(const std::vector<TokenId>& a, const std::vector<Toke
   return std::mismatch(a.begin(), end, b.begin()).first - a.begin();
 }
 
-// A run of neighbours and the tokens that all of them begin with.
+// A run of neighbouring sequences, given by its first one, and the number of tokens that all of them begin with.
 struct Run {
   std::size_t begin = 0;
   std::int64_t shared = 0;
 };
 
-// By the end of each run, [S + 1]: the run that ends there where the runs up to it save the most rows.
+// Entry e, of [S + 1], is the last run of the best division of the first e sequences, which saves the most rows.
 std::vector<Run> best_runs(const std::vector<std::vector<TokenId>>& sequences,
                            const std::vector<std::int64_t>& wanted_S) {
   const std::size_t count = sequences.size();

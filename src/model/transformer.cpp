@@ -1,4 +1,4 @@
-// What every backend does alike: packing, checks of a batch, and the choice of a backend.
+// Code that all backends share: packing, checks of a batch, and the choice of a backend.
 #include "magister/model/transformer.h"
 
 #include <ATen/ATen.h>
@@ -64,7 +64,7 @@ at::ScalarType resolve_gpu_dtype(const std::string& name) {
 
 namespace {
 
-// Beside the file, everything that decides what a load gives.
+// Everything that decides the loaded weights in addition to the file.
 std::string loaded_as(at::ScalarType dtype, const QuantScheme& quantization) {
   return fmt::format("{}, {} {} {}", static_cast<int>(dtype), static_cast<int>(quantization.type), quantization.group,
                      quantization.group_given);
@@ -80,7 +80,7 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
       const auto weights = std::make_shared<const EncoderWeights>(load_encoder_weights(description, file, pool, hook));
       return StoredWeights{weights, weights->num_bytes};
     };
-    // The kernels decide the order of packed rows.
+    // The layout of packed weights depends on the kernels.
     const std::string shard = fmt::format("encoder, {}", cpu_kernels().name);
     return std::make_unique<EncoderModel>(kept.get<EncoderWeights>(shard, load, hook), pool);
   }
@@ -209,7 +209,7 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 double Transformer::forward_flops(const PackedBatch& batch) const {
   const ModelConfig& c = config();
   const auto E = static_cast<double>(c.head_dim), H = static_cast<double>(c.num_attention_heads);
-  double products = 0;  // a token's
+  double products = 0;  // per token
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(c, layer)) {
       if (row.product == FusedProduct::kNone && row.name != &TensorNames::Layer::router) continue;

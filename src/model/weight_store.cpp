@@ -1,4 +1,4 @@
-// The shards of the few checkpoints that a task uses.
+// Shards of the few checkpoints that a task uses.
 #include "magister/model/weight_store.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// Slices of the file's tensors, read straight into fused tensors of one shard.
-// Only interleaved rotary rows (GGUF's Llama) pass through a second buffer, one head at a time: E x D numbers, 4 MB for
-// a head of 128 and a hidden size of 8192. Source: transformers' layout of q, k, v, gate and up.
+// Reads slices of the file's tensors directly into the fused tensors of one shard. Two kinds of tensors pass through a
+// second buffer: interleaved rotary rows (GGUF's Llama), one head at a time (E x D numbers, 4 MB for a head of 128 and
+// a hidden size of 8192), and transposed weights, the rows of one thread at a time.
+// Source: transformers' layout of q, k, v, gate and up.
 #include "magister/model/weights.h"
 
 #include <ATen/ATen.h>
@@ -19,13 +20,13 @@ namespace {
 
 std::int64_t size_of(IndexRange range) { return static_cast<std::int64_t>(range.size()); }
 
-// Rows as [E/2, 2] pairs -> [2, E/2] halves, one head; the last dimension is kept.
+// Reorders the rows of one head from [E/2, 2] pairs to [2, E/2] halves; the last dimension stays.
 at::Tensor as_halves(const at::Tensor& pairs_EX) {
   const std::int64_t half = pairs_EX.size(0) / 2;
   return pairs_EX.view({half, 2, pairs_EX.size(1)}).transpose(0, 1);
 }
 
-// Of the weight of a norm over each head, or over all heads.
+// Range of a q or k norm weight: one head's numbers, or those of this shard's heads.
 IndexRange qk_norm_range(const ModelConfig& config, IndexRange heads) {
   const auto E = static_cast<std::uint64_t>(config.head_dim);
   return config.qk_norm_of_all_heads ? IndexRange{heads.begin * E, heads.end * E} : IndexRange{0, E};
@@ -145,7 +146,7 @@ BlockNorms WeightSource::load_norm() {
                   {},
                   description_.config.norm_kind == NormKind::kLayer,
                   load_vector(description_.names.norm_bias, all)};
-  // The head has no bias: what scales its input scales the logits.
+  // The head has no bias, so a factor of its input is a factor of the logits.
   const double scale = description_.config.logit_scale;
   if (scale == 1.0) return norm;
   norm.input_D.mul_(scale);
@@ -193,7 +194,7 @@ void WeightSource::read_block(const RowBlock& block, IndexRange columns, const a
 
 void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK,
                                bool is_sent) {
-  // Checkpoints whose words run along the outputs are touched as a whole by every part, so there are few.
+  // Some checkpoints pack words along the outputs, and every part then reads them as a whole. So there are few parts.
   const std::vector<RowBlock> parts = divided(blocks, rows_of_part(out_NK, is_sent));
   on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
@@ -244,7 +245,7 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
   const ModelConfig& config = description_.config;
   const std::string& name = names_of(layer).*weight;
   const auto E = static_cast<std::uint64_t>(config.head_dim);
-  // Rows of a head that stand as pairs; those behind them do not turn.
+  // The number of rows of a head that are stored as pairs; the others are not rotated.
   const auto R = static_cast<std::uint64_t>(config.rotary_dim > 0 ? config.rotary_dim : config.head_dim);
   const bool pairs = rotary && description_.names.interleaved_rope_rows;
   std::int64_t output = blocks.empty() ? 0 : blocks.back().output + size_of(blocks.back().rows);
@@ -260,7 +261,7 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
     return;
   }
   if (!pairs) return add(first + heads.begin * E, first + heads.end * E, false);
-  for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs are told apart head by head
+  for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs must be reordered head by head
     add(first + head * E, first + head * E + R, true);
     add(first + head * E + R, first + (head + 1) * E, false);
   }
@@ -279,7 +280,7 @@ RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Lay
 std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) const {
   const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
   if (!description_.config.fused_qkv_by_head) return first + head * E;
-  // q, k and v of each head follow each other; `first` counts as if all of q did.
+  // The file stores q, k and v of each head in turn; `first` counts as if all rows of q came first.
   const std::uint64_t part = first / (static_cast<std::uint64_t>(description_.config.num_attention_heads) * E);
   return (3 * head + part) * E;
 }

@@ -1,4 +1,4 @@
-// What a shard's weights take in memory, from the parameter table: exactly what WeightSource hands out.
+// Bytes of a shard's weights in memory, from the parameter table: exactly what WeightSource returns.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace magister {
 namespace {
 
-// The format in which the file's codes of this product are kept; nothing where they are made or not quantised.
+// The format in which the file's codes of this product are kept; nothing if codes are made while loading, or if it is
+// not quantised.
 std::optional<CodeFormat> kept_codes(const std::vector<LayerParameter>& product, const TensorNames::Layer& names,
                                      const TensorFile& file, const QuantScheme& quantization, bool transposed) {
   if (!quantization.on() || transposed) return std::nullopt;
@@ -46,14 +47,14 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
     columns = slice.columns;
   }
   if (!quantization.on()) {
-    const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one a row
+    const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one scale per row
     return rows * (columns.size() * c10::elementSize(sizes.dtype) + scale);
   }
   const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
   return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
 }
 
-// Everything of a layer but its products: norms, biases and routers, in f32.
+// Bytes of a layer without its products: norms, biases and routers, in f32.
 std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const Sizes& sizes) {
   std::uint64_t bytes = 0;
   for (const LayerParameter& row : table) {
@@ -64,7 +65,7 @@ std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const 
   return bytes;
 }
 
-// What stands outside the layers: vectors in f32, tables in the weights' type.
+// Bytes of weights outside the layers: vectors in f32, tables in the weights' dtype.
 std::uint64_t model_parameter_bytes(const Sizes& sizes) {
   std::uint64_t bytes = 0;
   const std::size_t table_bytes = c10::elementSize(sizes.dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : sizes.dtype);
@@ -75,11 +76,11 @@ std::uint64_t model_parameter_bytes(const Sizes& sizes) {
   return bytes;
 }
 
-// description and file: nullptr where only the config is known.
+// description and file: nullptr if only the config is known.
 std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description, const TensorFile* file) {
   std::uint64_t bytes = model_parameter_bytes(sizes);
-  std::optional<std::uint64_t>
-      alike[2];  // of all layers with, and of all without experts, where codes do not tell them apart
+  // Bytes per layer, [0] without and [1] with experts, while kept codes do not make layers differ.
+  std::optional<std::uint64_t> alike[2];
   for (std::int64_t layer = 0; layer < sizes.config.num_hidden_layers; ++layer) {
     std::optional<std::uint64_t>& known = alike[sizes.config.is_sparse(layer) ? 1 : 0];
     if (known) {

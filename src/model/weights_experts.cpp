@@ -1,5 +1,6 @@
-// Weights of a mixture of experts on one shard: a router, and a part of every expert's columns, from files that hold an expert a tensor, all
-// of them as rows of one (GGUF), or as columns of one, gate and up in turn (gpt-oss).
+// Weights of a mixture of experts on one shard: a router, and a part of the columns of every expert. Files hold one
+// tensor per expert, or all experts as rows of one tensor (GGUF), or as columns of one tensor with gate and up in turn
+// (gpt-oss).
 #include <ATen/ATen.h>
 
 #include "magister/model/parameter_table.h"
@@ -9,7 +10,8 @@
 namespace magister {
 namespace {
 
-// These entries of a vector that has them at place, place + step, ...: from the first to the last of them.
+// Entries `range` of a vector are stored at place, place + step, ...: returns the stored range from the first to the
+// last of them.
 IndexRange stepping(IndexRange range, std::uint64_t place, std::uint64_t step) {
   if (range.size() == 0) return {place, place};
   return {place + step * range.begin, place + step * (range.end - 1) + 1};
@@ -43,7 +45,7 @@ RowBlock WeightSource::expert_rows(std::int64_t layer, const LayerParameter& row
 
 void WeightSource::read_expert_bias(std::int64_t layer, const LayerParameter& row, IndexRange range,
                                     const at::Tensor& out) {
-  // A row of a table of all experts, or a vector of its own.
+  // A bias is a row in a table of all experts, or a vector of its own.
   const std::uint64_t number = row.stored.empty() ? 0 : static_cast<std::uint64_t>(row.expert);
   const std::uint64_t place = row.stored.empty() ? 0 : static_cast<std::uint64_t>(row.first_row % row.stored.back());
   const IndexRange stored = stepping(range, place, static_cast<std::uint64_t>(row.row_step));
