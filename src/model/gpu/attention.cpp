@@ -1,5 +1,5 @@
-// Lanes a key by head_dim (8, 16 or 32 of eight numbers each), heads a block by what shares a KV head (1, 4 or 8).
-// Every instance is compiled by attention_cuda.cu.
+// Chooses the instance: 8, 16 or 32 lanes per key (eight numbers each) by head_dim, and 1, 4 or 8 heads per block by
+// the number of heads that share a KV head. attention_cuda.cu compiles all instances.
 // Source: attention_kernels.h.
 #include "model/gpu/attention.h"
 

@@ -1,5 +1,5 @@
-// Decoding attention over paged keys and values: which instances serve a model's heads, and their start on a queue.
-// The launch depends on R and C and on nothing that stands on the device, so a CUDA graph can hold it.
+// Decoding attention over paged keys and values: chooses the instance for a model's heads, and starts it on a queue.
+// The launch depends on R and C but on no value on the device, so a CUDA graph can hold it.
 // Source: attention_kernels.h. Legend as there.
 #pragma once
 
@@ -10,18 +10,18 @@ namespace magister::gpu {
 
 constexpr int kMostHeadDim = 256;
 
-// Chunks of a row that sees so many keys: AttentionArguments::C is that of the longest row.
+// Chunks of a row that sees this number of keys. AttentionArguments::C is that of the longest row.
 inline int attention_chunks(std::int64_t keys) {
   return static_cast<int>((keys + kAttentionChunk - 1) / kAttentionChunk);
 }
 
-// f32 numbers of scratch for both partial arrays; partial_RHC2 may stand behind partial_RHCE.
+// f32 numbers of scratch memory for both partial arrays; partial_RHC2 may follow partial_RHCE.
 inline std::int64_t attention_scratch(std::int64_t R, std::int64_t H, std::int64_t C, std::int64_t E) {
   return R * H * C * (E + 2);
 }
 
-// E even and at most 256, H a multiple of K. q and the pages are aligned to 16 bytes. Both kernels, in order on the queue.
-// Defined for Bf16 and float.
+// Queues both kernels in order. E must be even and at most 256, H a multiple of K, and q and the pages aligned to 16
+// bytes. Defined for Bf16 and float.
 template <typename A>
 void paged_attention(const AttentionArguments<A>& arguments, const Queue& queue);
 

@@ -1,8 +1,9 @@
 // Paged attention for GPUs: the instances that attention.cpp chooses from.
-// ptxas for sm_90, nothing spills: 54 to 80 registers with 1 or 4 heads a block (3 blocks of 256 threads per multiprocessor, 48 KB of
-// bf16 in flight), 117 to 128 with 8 (2 blocks, 32 KB). Shared memory at E = 128: 4, 16 and 32 KB. A key and its value are 512
-// bytes at E = 128, 27 cycles of a multiprocessor at 4.3 TB/s; their instructions are 21 cycles with 4 heads, 32 with 8 (sm_90's
-// code, counted): 8 heads on the plain units end at 0.85 of that speed, and the tensor cores would round the probabilities.
+// ptxas for sm_90 spills nothing. With 1 or 4 heads per block it uses 54 to 80 registers (3 blocks of 256 threads per
+// multiprocessor, 48 KB of bf16 in flight), with 8 heads 117 to 128 (2 blocks, 32 KB). Shared memory at E = 128: 4, 16
+// and 32 KB. A key and its value are 512 bytes at E = 128, which take 27 cycles of a multiprocessor at 4.3 TB/s. Their
+// instructions take 21 cycles with 4 heads and 32 with 8 (counted in sm_90's code). So 8 heads reach 0.85 of that speed
+// without tensor cores, which would round the probabilities.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/attention_kernels.h"
 

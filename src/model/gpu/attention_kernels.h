@@ -1,6 +1,7 @@
-// Attention of single queries over pages of a cache (decoding): every key and value is read once for all heads that share it.
-// Keys are cut in chunks counted from the sequence's first, a block a chunk, and the chunks are added up in ascending order:
-// a row's bits depend on its own sequence alone. Source: flash decoding (Dao et al., 2023), the online softmax of chunks.
+// Attention of single queries over the pages of a cache (decoding). Every key and value is read once for all heads that
+// share it. Keys are cut into chunks, counted from the sequence's first key, with one block per chunk. The chunks are
+// added in ascending order, so the bits of a row depend only on its own sequence. Source: flash decoding (Dao et al.,
+// 2023), the online softmax over chunks.
 // Legend: R query rows, H query heads, K KV heads, E head_dim, S sequences, P pages of 48 tokens, C chunks of 192 keys.
 #pragma once
 
@@ -10,25 +11,25 @@ namespace magister::gpu {
 
 template <typename A>
 struct AttentionArguments {
-  const A* q;             // [R, H, E], inside wider rows
-  std::int64_t q_stride;  // from row to row, in numbers
+  const A* q;             // [R, H, E], part of wider rows
+  std::int64_t q_stride;  // numbers between two rows
   const A* key_pages;     // [P, K, 48, E]
   const A* value_pages;
-  const std::int32_t* page_table;  // [S, table_stride]: key j stands in page j / 48, place j % 48
-  const std::int32_t* sequence_R;  // the row of page_table
-  const std::int32_t* visible_R;   // keys that a row sees, itself included; 0: the row's result is zero
+  const std::int32_t* page_table;  // [S, table_stride]: key j is in page j / 48, slot j % 48
+  const std::int32_t* sequence_R;  // row of page_table for each query row
+  const std::int32_t* visible_R;   // number of keys that a row sees, including its own; 0: the result is zero
   A* out;                          // [R, H, E]
   std::int64_t table_stride, out_stride;
-  float* partial_RHCE;  // scratch: unscaled sums of values
-  float* partial_RHC2;  // scratch: maximum and sum of exponentials
-  int R, H, K, E, C;    // C: at least that of the longest row; more cost an idle block each
-  int window;           // the last so many keys are visible; 0: all
+  float* partial_RHCE;  // scratch: weighted sums of values, not yet divided
+  float* partial_RHC2;  // scratch: maximum and sum of exponentials per chunk
+  int R, H, K, E, C;    // C: at least the chunks of the longest row; a larger C only adds idle blocks
+  int window;           // only the last `window` keys are visible; 0: all
   float scale;
   float softcap = 0;  // scores become softcap * tanh(score / softcap); 0: none
 };
 
-// Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors; the partial sums that are
-// written and read again are 4 % of its keys and values at E = 128 and 4 heads a KV head.
+// Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors. Writing and
+// reading the partial sums adds 4 % to the bytes of its keys and values at E = 128 and 4 heads per KV head.
 constexpr int kAttentionChunk = 192;
 constexpr int kPageSlots = 48;
 
@@ -42,17 +43,17 @@ struct ChunkKeys {
   }
 };
 
-// Eight numbers of a row as they are stored.
+// Eight numbers of a row in their stored dtype.
 template <typename A>
 struct Run8 {
   Words4 raw[sizeof(A) / 2];
-  // Rows of whole runs: from number e on.
+  // For rows whose size is a multiple of 8: loads from number e on.
   MAGISTER_DEVICE void load(const A* row, int e) {
     constexpr std::size_t kAtOnce = 16 / sizeof(A);
     MAGISTER_UNROLL
     for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * kAtOnce);
   }
-  // Any rows, number by number: zeros beyond E.
+  // For any row, number by number; zeros beyond E.
   MAGISTER_DEVICE void load(const A* row, int e, int E) {
     *this = {};
     MAGISTER_UNROLL
@@ -73,8 +74,9 @@ struct Run8 {
   }
 };
 
-// The sums of kValues numbers over kLanes lanes: while there are several, a lane sends one half and keeps the other, so 16
-// numbers of 16 lanes cost 15 shuffles and not 64. Number `index` + i of the result stands in values[i] for i < the returned count.
+// Sums kValues numbers over kLanes lanes. While there are several numbers, a lane sends one half and keeps the other:
+// 16 numbers of 16 lanes cost 15 shuffles instead of 64. Returns the number of sums in this lane: values[i] is then sum
+// `index` + i.
 template <int kValues, int kLanes, typename Thread>
 MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
   if constexpr (kLanes == 1) {
@@ -95,8 +97,9 @@ MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
   }
 }
 
-// A chunk of a row and kHeads of a KV head's query heads. kLanes lanes share a key, eight numbers each, so a block of 256
-// threads holds kTeams keys at once and kAtOnce loads of each lane are in flight: 2 KB of bf16 a warp. kWhole: E is a multiple of 8.
+// One chunk of one row, for kHeads of a KV head's query heads. kLanes lanes share a key, with eight numbers each, so a
+// block of 256 threads processes kTeams keys at a time. Each lane has kAtOnce loads in flight: 2 KB of bf16 per warp.
+// kWhole: E is a multiple of 8.
 template <typename A, int kLanes, int kHeads, bool kWhole = true>
 struct PagedAttention {
   static constexpr const char* kName = "paged_attention";
@@ -149,7 +152,8 @@ struct PagedAttention {
     const std::int64_t page = place.table[key / kPageSlots];
     return pages + ((page * a.K + place.kv_head) * kPageSlots + key % kPageSlots) * a.E;
   }
-  // What is beyond the row or the chunk is the last there instead: no branch, and nobody takes its results.
+  // Indices beyond the row or the chunk are clamped to the last valid one. This needs no branch, and the results are
+  // not used.
   MAGISTER_DEVICE Run8<A> run_of(const A* pages, const Place& place, const ChunkKeys& keys, int key, int e) const {
     Run8<A> run;
     const A* row = slot(pages, place, key < keys.high ? key : keys.high - 1);
@@ -164,7 +168,7 @@ struct PagedAttention {
     return (static_cast<std::int64_t>(place.row) * a.H + place.first_head + head) * a.C + place.chunk;
   }
 
-  // scores[key in the chunk][head].
+  // Writes scores[key in the chunk][head].
   template <typename Thread>
   MAGISTER_DEVICE void score(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
     const int team = t.thread() / kLanes, e = t.lane() % kLanes * 8;
@@ -200,7 +204,7 @@ struct PagedAttention {
     }
   }
 
-  // scores, capped where the model caps them -> exp(score - maximum); a warp a head.
+  // Applies the softcap, if the model has one, and replaces scores by exp(score - maximum); one warp per head.
   template <typename Thread>
   MAGISTER_DEVICE void exponentials(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
     const int begin = place.chunk * kAttentionChunk;
@@ -228,7 +232,7 @@ struct PagedAttention {
     }
   }
 
-  // All heads' numbers of a key, four a load.
+  // The numbers of all heads for one key, four per load.
   MAGISTER_DEVICE static void key_weights(const float* shared, float (&weights)[kHeads]) {
     if constexpr (kHeads == 1) {
       weights[0] = shared[0];
@@ -263,7 +267,7 @@ struct PagedAttention {
         }
       }
     }
-    t.sync();  // the scores' place now takes the warps' sums, [warp][head][E]
+    t.sync();  // the memory of the scores now takes the sums of the warps, [warp][head][E]
     MAGISTER_UNROLL
     for (int i = 0; i < kHeads * 8; ++i) {
       float& sum = sums[i / 8][i % 8];
@@ -280,7 +284,7 @@ struct PagedAttention {
   }
 };
 
-// The chunks of a row and head in ascending order.
+// Combines the chunks of a row and head in ascending order.
 template <typename A>
 struct CombineChunks {
   static constexpr const char* kName = "combine_chunks";

@@ -1,6 +1,8 @@
 // Stored weights in registers: words of bf16, int8 or int4 become pairs of bf16 for the tensor cores, without rounding.
-// Why here: products and dequantisation read the same layout, and x must be put in the order in which codes fall out of a word.
-// Sources: the PTX ISA on lop3, prmt and bf16x2; the idea of a number under a fixed exponent is common (128 + n is 0x4300 | n).
+// Products and dequantisation share this file because both read the same layout, and x must have the order in which
+// codes come out of a word.
+// Sources: the PTX ISA on lop3, prmt and bf16x2; adding a number under a fixed exponent is a known method (128 + n is
+// 0x4300 | n).
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -12,7 +14,7 @@
 
 namespace magister::gpu {
 
-// a - b of both halves; here always whole numbers up to 256 with exact differences.
+// a - b for both halves; here always integers up to 256, so the differences are exact.
 MAGISTER_DEVICE std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDACC__)
   const __nv_bfloat162 difference =
@@ -24,7 +26,8 @@ MAGISTER_DEVICE std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-// (word & mask) | bits in one operation: with constants that the compiler sees it makes two, for only one may be in the code.
+// (word & mask) | bits in one instruction. With constants that are visible to the compiler it would use two, because an
+// instruction can hold only one of them.
 MAGISTER_DEVICE std::uint32_t and_or(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
 #if defined(__CUDACC__)
   std::uint32_t result;
@@ -35,7 +38,7 @@ MAGISTER_DEVICE std::uint32_t and_or(std::uint32_t word, std::uint32_t mask, std
 #endif
 }
 
-// The lower (upper) halves of two words as one word, a's first.
+// Combines the lower (upper) halves of two words into one word, a's first.
 MAGISTER_DEVICE std::uint32_t lower_halves(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDACC__)
   return __byte_perm(a, b, 0x5410);
@@ -57,7 +60,7 @@ MAGISTER_DEVICE float half_as_float(std::uint16_t bits) {
 #else
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return bits_as_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // Exponents are 112 apart; the product puts subnormal numbers right, too, and is exact.
+  // The exponents differ by 112. The product also handles subnormal numbers, and is exact.
   return bits_as_float(sign | float_as_bits(bits_as_float(magnitude << 13) * bits_as_float(0x77800000u)));
 #endif
 }
@@ -65,20 +68,22 @@ MAGISTER_DEVICE float scale_as_float(std::uint16_t bits, bool is_half) {
   return is_half ? half_as_float(bits) : to_float(Bf16{bits});
 }
 
-// Eight inputs of an output, a "unit": 4, 2 or 1 words. Codes count from 0; int8 ones are stored less 128, as signed bytes.
+// Eight inputs of an output are a "unit" of 4, 2 or 1 words. Codes are unsigned; int8 codes are stored minus 128, as
+// signed bytes.
 template <int kBits>
 struct CodeUnit {
   static_assert(kBits == 16 || kBits == 8 || kBits == 4);
   static constexpr int kWords = kBits / 4;
 
-  // What widen() subtracts for the weight code - zero, twice in a word. 128 is the fixed exponent's own value.
+  // The number that widen() subtracts to get code - zero, twice in a word. The fixed exponent contributes 128.
   MAGISTER_DEVICE static std::uint32_t offset(float zero) {
     const float value = kBits == 4 ? 128.0f + zero : zero - 128.0f;
     return pack_bf16(value, value);
   }
 
-  // 4 pairs for the tensor cores. Of int8 they hold inputs (0,2) (1,3) (4,6) (5,7), of int4 (0,4) (1,5) (2,6) (3,7): what two
-  // halves of a word have at the same place costs one operation. With kMiddle int8 is done without `minus`.
+  // Returns 4 pairs for the tensor cores. For int8 they hold inputs (0,2) (1,3) (4,6) (5,7), for int4 (0,4) (1,5) (2,6)
+  // (3,7), because one operation extracts numbers at the same position of both halves of a word. int8 with kMiddle does
+  // not use `minus`.
   template <CodeFormat::Offset kOffset>
   MAGISTER_DEVICE static void widen(const std::uint32_t* words, std::uint32_t minus, std::uint32_t (&pairs)[4]) {
     MAGISTER_UNROLL
@@ -86,8 +91,8 @@ struct CodeUnit {
       if constexpr (kBits == 16) {
         pairs[i] = words[i];
       } else if constexpr (kBits == 8) {
-        // A signed byte is its low 7 bits less 128 times its sign, and the sign bit is the lowest bit of a bf16's exponent:
-        // (128 + low) - (sign ? 256 : 128).
+        // A signed byte is its low 7 bits minus 128 if the sign bit is set. The sign bit becomes the lowest bit of a
+        // bf16's exponent: (128 + low) - (sign ? 256 : 128).
         const std::uint32_t bytes = words[i / 2] >> (8 * (i % 2));
         pairs[i] = subtract_pairs(and_or(bytes, 0x007f007fu, 0x43004300u), and_or(bytes, 0x00800080u, 0x43004300u));
         if constexpr (kOffset != CodeFormat::Offset::kMiddle) pairs[i] = subtract_pairs(pairs[i], minus);
@@ -97,7 +102,7 @@ struct CodeUnit {
     }
   }
 
-  // x of eight inputs in a row -> the order of widen().
+  // Brings x of eight consecutive inputs into the order of widen().
   MAGISTER_DEVICE static void arrange(const Words4& x, std::uint32_t (&pairs)[4]) {
     if constexpr (kBits == 16) {
       for (int i = 0; i < 4; ++i) pairs[i] = x.word[i];

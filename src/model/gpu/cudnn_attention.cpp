@@ -1,4 +1,4 @@
-// The call, and the trial that every model makes before it is used; see cudnn_attention.h.
+// The call, and the test of cuDNN that every model makes before it is used; see cudnn_attention.h.
 #include "model/gpu/cudnn_attention.h"
 
 #include <ATen/ATen.h>
@@ -16,14 +16,15 @@
 namespace magister::gpu {
 namespace {
 
-// bf16 rounds by 2^-9 and weights of keys are rounded before they are summed; what is not attention at all is off by as much as values are large.
+// bf16 rounds by 2^-9, and the weights of keys are rounded before they are summed. A result that is not attention at
+// all would be wrong by the size of the values.
 constexpr double kNearFlash = 0.03;
 constexpr int kRepeats = 3;
 constexpr std::int64_t kTimedText = 4096;
 
 std::int64_t filled_up(std::int64_t length) { return (length + kCudnnStep - 1) / kCudnnStep * kCudnnStep; }
 
-// The rows of text `one` of a pass of texts so long, [L, H E].
+// The rows of text number `one` in a pass over texts of these lengths, [L, H E].
 at::Tensor rows_of(const at::Tensor& qkv_TQ, const std::vector<std::int64_t>& lengths, std::size_t one,
                    const LayerShape& shape, bool by_cudnn, const Queue& queue) {
   std::vector<std::vector<TokenId>> texts;
@@ -52,7 +53,7 @@ std::string problem_with(std::int64_t length, const LayerShape& shape, at::Tenso
   const at::Tensor plain = rows_of(alone_LQ, {length}, 0, shape, false, queue).to(at::kFloat);
   const double apart = (wanted.to(at::kFloat) - plain).abs().max().item<double>(),
                largest = plain.abs().max().item<double>();
-  if (apart <= kNearFlash * largest) return "";  // nor what is not a number
+  if (apart <= kNearFlash * largest) return "";  // false for NaN, too
   return fmt::format("a text of {} tokens is off by {:.3g} of {:.3g} from flash attention", length, apart, largest);
 }
 
@@ -75,7 +76,7 @@ bool cudnn_takes(const LayerShape& shape, at::ScalarType dtype) {
 
 at::Tensor attend_by_cudnn(const at::Tensor& q_LHE, const at::Tensor& k_LKE, const at::Tensor& v_LKE, double scale) {
   const std::int64_t L = q_LHE.size(0), filled = filled_up(L);
-  // Rows behind the text are seen by none of its queries, but they must be numbers.
+  // No query of the text sees the padding rows after it, but they must be finite.
   const auto heads_first = [&](const at::Tensor& x) {
     if (filled == L) return x.transpose(0, 1).unsqueeze(0);
     at::Tensor longer = at::zeros({filled, x.size(1), x.size(2)}, x.options());

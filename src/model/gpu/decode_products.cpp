@@ -1,4 +1,4 @@
-// The choice at load, and the call; see decode_products.h.
+// The choice of algorithms when a model is loaded, and the call; see decode_products.h.
 #include "model/gpu/decode_products.h"
 
 #include <ATen/ATen.h>

@@ -1,6 +1,8 @@
-// cuBLASLt's products for the rows of decoding passes, in place of our own: 4.7 times as fast for 256 rows on an H200 (8B, bf16), 2.2 times for 64, and slower
-// for the few rows that DecodeProduct (product_kernels.h) is made for. One algorithm a weight for any number of rows, so a row's bits stay its own; they are
-// others than those of our kernels, which is why a run asks for one or the other (model.decoding). Source: tests/bench/README.md.
+// cuBLASLt's products for the rows of decoding passes, as an alternative to our own kernels. On an H200 (8B, bf16) they
+// are 4.7 times as fast for 256 rows and 2.2 times for 64, but slower for the few rows for which DecodeProduct
+// (product_kernels.h) is made. One algorithm per weight is used for any number of rows, so a row's bits do not depend
+// on other rows. They differ from those of our kernels, therefore a run selects one or the other (model.decoding).
+// Source: tests/bench/README.md.
 // Legend: M rows, N outputs, K inputs.
 #pragma once
 
@@ -20,28 +22,29 @@ namespace magister::gpu {
 
 class DecodeProducts {
  public:
-  // As lt_algorithms(); tests have others.
+  // See lt_algorithms(); tests use others.
   using Algorithms = std::function<std::shared_ptr<const ProductAlgorithms>(
       std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue& queue,
       std::int64_t asked_rows)>;
 
-  // Tries the algorithms of each shape of the layers' weights, which are plain bf16. Throws Error(kConfig) where one has none whose rows have their own
-  // bits, and of codes, 8-bit floats and experts, which have kernels of their own. A head that has none (a vocabulary of 50,257) goes on as it
-  // was. Local.
+  // Tries the algorithms for each shape of the layers' weights, which must be plain bf16. Throws Error(kConfig) if a
+  // shape has no algorithm that gives each row its own bits, and for codes, 8-bit floats and experts, which have their
+  // own kernels. A head without such an algorithm (a vocabulary of 50,257) keeps using our kernels. Local.
   DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms = lt_algorithms);
 
   bool has_head() const { return head_.defined(); }
 
-  // At most kMostDecodeRows rows, x_MK bf16 and out_MN (bf16, or f32 of the products that end a block) contiguous; queued, and
-  // part of a graph that is being recorded. The bias is added after bf16 is rounded.
+  // At most kMostDecodeRows rows. x_MK is bf16; out_MN is bf16, or f32 for the last product of a block; both
+  // contiguous. The product is queued, and can be part of a graph that is being captured. The bias is added after
+  // rounding to bf16.
   void multiply(const GpuLinear& linear, const at::Tensor& x_MK, const at::Tensor& out_MN, const Queue& queue) const;
-  // The same of the head, f32.
+  // The same for the head, in f32.
   void multiply_by_head(const GpuLinear& head, const at::Tensor& x_MK, const at::Tensor& out_MN,
                         const Queue& queue) const;
 
  private:
   FixedProduct head_;
-  std::map<std::pair<std::int64_t, std::int64_t>, FixedProduct> of_shape_[2];  // by N, K; [1]: with f32 results
+  std::map<std::pair<std::int64_t, std::int64_t>, FixedProduct> of_shape_[2];  // by N and K; [1]: with f32 results
 };
 
 }  // namespace magister::gpu

@@ -1,4 +1,4 @@
-// See decoder_places.h; and the plan of all of them, gpu_decoding_bytes().
+// Buffers of decoding passes (see decoder_places.h), and gpu_decoding_bytes(), which plans all of them.
 #include "model/gpu/decoder_places.h"
 
 #include <ATen/ATen.h>
@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-// Numbers of a row of what products in 8-bit floats read (of norms, of the rest) and give before it becomes f32, in the order of Fp8Places'.
+// Numbers per row of fp8 products: inputs after a norm, other inputs, and outputs before they become f32; in the order
+// of Fp8Places.
 std::array<std::int64_t, 3> fp8_places(std::int64_t D, const LayerShape& shape) {
   return {D, std::max({D, shape.heads * shape.head_dim, shape.mlp}), D};
 }
@@ -54,10 +55,11 @@ std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t 
            {at::kBFloat16, D},
            {at::kBFloat16, shape.qkv_features()},
            {at::kBFloat16, shape.heads * shape.head_dim},
-           {at::kFloat, D},  // what joins the residual stream, or the group adds, is not rounded: it is small here
+           // Outputs of a block stay f32 for the residual stream or the sum over shards; this buffer is small.
+           {at::kFloat, D},
            {at::kBFloat16, 2 * shape.mlp},
            {at::kBFloat16, shape.mlp},
-           {at::kFloat, shape.all_heads > 0 ? 2 : 0}}};  // squares that the group adds
+           {at::kFloat, shape.all_heads > 0 ? 2 : 0}}};  // squares that the group sums
 }
 
 Fp8Places::Fp8Places(std::int64_t D, const LayerShape& shape, at::Device device) {

@@ -1,4 +1,4 @@
-// The places that decoding passes work in: how many rows they have, what stands in a row, and so what they take of the device's memory.
+// Buffers of decoding passes: the number of their rows, the contents of a row, and so their bytes on the device.
 // Legend: R rows, T rows of a tile, D hidden, K inputs of a product.
 #pragma once
 
@@ -20,32 +20,33 @@ namespace magister::gpu {
 static_assert(kGpuDecodingRows == kPromptTile && kGpuDecodingRows == kMostDecodeRows);
 constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
 
-// The number of rows that so many are filled up to: few enough graphs, and at most a third of the rows idle.
+// The number of rows to which a pass is padded. There are few such numbers, so there are few graphs. At most a third of
+// the rows are idle; just above 64 rows up to a half.
 std::int64_t bucket_of(std::int64_t rows);
 std::int64_t next_power_of_two(std::int64_t number);
 
-// Whether the decode kernels take the heads of every shard of a group; of experts the host must read the choice in every layer. Of a
-// group of four with 2 KV heads for 10 query heads one shard may have its heads in even groups and the next one not, and the shards
-// must do the same: their sums meet.
+// True if the decode kernels support the heads of every shard of a group. They do not support experts, because the host
+// must read the router's choice in every layer. In a group of four with 2 KV heads for 10 query heads, one shard may
+// have even groups of heads and the next one not; all shards must do the same, because they sum together.
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations);
 
-// Of the inputs of a pass.
+// Bytes of the inputs of a pass.
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks);
 
-// Numbers of a row in every place that passes work in, in the order of GpuDecoder's, and their types.
+// Dtype and numbers per row of every work buffer of a pass, in the order in which GpuDecoder uses them.
 std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t D, const LayerShape& shape);
 
-// What products in 8-bit floats read and give, in whole tiles: cuBLAS's products have always as many rows, of which a pass fills the first, and what
-// stands in the others changes nothing.
+// Inputs and outputs of products in 8-bit floats, as whole tiles: cuBLAS's products always have this number of rows. A
+// pass fills the first rows; the contents of the others do not change the results.
 struct Fp8Places {
-  ProductRows normed_TD;       // for the products behind a norm
-  at::Tensor bytes, scale_T1;  // for all others
-  at::Tensor rounded_TD;       // what joins the residual stream, bf16, before it is f32
+  ProductRows normed_TD;       // inputs of products that follow a norm
+  at::Tensor bytes, scale_T1;  // inputs of all other products
+  at::Tensor rounded_TD;       // output of a block in bf16, before it becomes f32
 
   Fp8Places() = default;
   Fp8Places(std::int64_t D, const LayerShape& shape, at::Device device);
   bool defined() const { return bytes.defined(); }
-  // Of products with K inputs that do not stand behind a norm.
+  // Inputs of a product with K inputs that does not follow a norm.
   ProductRows rows_TK(std::int64_t K) const;
   static ProductRows first(const ProductRows& rows, std::int64_t count);
   std::uint64_t num_bytes() const;

@@ -1,5 +1,5 @@
-// Stored codes become plain numbers [N, K], as wide products want them (once a batch, then cuBLAS).
-// Each is the f32 that the codes stand for, rounded once with minima and else not, then to bf16 where that is asked for.
+// Converts stored codes to plain numbers [N, K] for products of many rows (once per batch, then cuBLAS). Each number is
+// the f32 that the code stands for (rounded once if there are minima, else exact), then rounded to bf16 if A is bf16.
 // Source: io/checkpoint/stored_codes.h. Legend: N outputs, K inputs, G groups of inputs that share a scale.
 #pragma once
 
@@ -7,18 +7,19 @@
 
 namespace magister::gpu {
 
-// Writing 2 of about 2.5 bytes per weight bounds it: 16 bytes per thread and store, four stores in flight.
+// The kernel is limited by writing 2 of about 2.5 bytes per weight: 16 bytes per thread and store, four stores in
+// flight.
 template <int kBits, typename A>
 struct Dequantize {
   static_assert(kBits == 8 || kBits == 4);
   static constexpr const char* kName = "dequantize";
   static constexpr int kMaxThreads = 256;
-  static constexpr int kRun = 8;   // inputs a thread takes at once: 4 or 8 bytes of codes
-  static constexpr int kRuns = 4;  // and how often, 256 threads apart
+  static constexpr int kRun = 8;   // inputs that a thread converts at a time: 4 or 8 bytes of codes
+  static constexpr int kRuns = 4;  // number of runs per thread, 256 threads apart
   StoredWeight weight;
   A* out_NK;  // contiguous, 16-byte aligned
 
-  // Runs are counted in 32 bits: up to 2^34 weights.
+  // Runs are counted in 32 bits, which is enough for 2^34 weights.
   MAGISTER_DEVICE std::uint32_t runs_a_row() const { return static_cast<std::uint32_t>(weight.K + kRun - 1) / kRun; }
   LaunchShape shape() const {
     const std::int64_t runs = static_cast<std::int64_t>(weight.N) * ((weight.K + kRun - 1) / kRun);
@@ -28,7 +29,7 @@ struct Dequantize {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const std::uint32_t a_row = runs_a_row();
-    // Whole runs of one group that begin at whole words: every weight of a real model.
+    // True if runs are whole, inside one group and aligned to whole words, as in all weights of real models.
     const bool whole = weight.K % kRun == 0 && weight.lead % kRun == 0 && weight.row_bytes % kBits == 0 &&
                        reinterpret_cast<std::uintptr_t>(weight.rows) % 8 == 0;
     MAGISTER_UNROLL

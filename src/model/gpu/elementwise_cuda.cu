@@ -1,4 +1,4 @@
-// The kernels of elementwise_kernels.h for GPUs.
+// Instantiates the kernels of elementwise_kernels.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/elementwise_kernels.h"
 

@@ -1,6 +1,6 @@
-// Kernels between the products of a layer: each reads its input once and writes its output once.
-// Legend: T packed tokens, D hidden, H query heads and K KV heads of this shard, E head_dim, F MLP columns of this shard,
-// P pages, A the activations' type (Bf16 or float).
+// Kernels between the products of a layer. Each reads its input once and writes its output once.
+// Legend: T packed tokens, D hidden, H query heads and K KV heads of this shard, E head_dim, F MLP columns of this
+// shard, P pages, A the activations' type (Bf16 or float).
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -9,7 +9,7 @@
 
 namespace magister::gpu {
 
-// Rows of the embedding table times `scale`; zero for ids that another shard holds.
+// Rows of the embedding table times `scale`; zeros for ids that another shard holds.
 template <typename A>
 struct EmbedRows {
   static constexpr const char* kName = "embed_rows";
@@ -20,7 +20,7 @@ struct EmbedRows {
   std::int64_t D, vocab_begin, vocab_end;
   float scale = 1.0f;
 
-  // A block a token.
+  // One block per token.
   LaunchShape shape(std::int64_t T) const { return {.blocks_x = static_cast<unsigned>(T), .threads = 256}; }
 
   template <typename Thread>
@@ -47,8 +47,8 @@ struct EmbedRows {
   }
 };
 
-// hidden += delta (where there is one) for the row of this block, which stays in shared memory as row_D; 1 / rms of it.
-// scratch: 32 numbers of shared memory.
+// Adds delta (if there is one) to the residual row of this block, keeps the row in shared memory as row_D, and returns
+// 1 / rms of it. scratch: 32 numbers of shared memory.
 template <int kAtOnce, typename Delta, typename Thread>
 MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* delta_TD, std::int64_t D, float eps,
                                    float* scratch, float* row_D) {
@@ -76,7 +76,7 @@ MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* del
   return 1.0f / sqrtf(mean + eps);
 }
 
-// Numbers of that row with the norm's weight, where there is one.
+// Numbers of that row, normed and multiplied by the norm's weight if there is one.
 template <int kAtOnce>
 MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int64_t d, float scale,
                             float (&values)[kAtOnce]) {
@@ -88,20 +88,21 @@ MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int6
   for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
 }
 
-// hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight:
-// out = hidden. kCentred: the row's mean is subtracted before it is normed, a layer norm without a bias. Delta: A, or float of a sum over shards.
+// hidden += delta (if there is one), then out = weight * hidden / rms(hidden): residual sum and norm in one pass.
+// Without a weight, out = hidden. kCentred: the mean of the row is subtracted first (a layer norm without bias). Delta:
+// A, or float for a sum over shards.
 template <typename A, bool kCentred, typename Delta = A>
 struct AddNorm {
   static constexpr const char* kName = kCentred ? "add_layer_norm" : "add_rms_norm";
   static constexpr int kMaxThreads = 256;
   float* hidden_TD;       // the residual stream, f32
   const Delta* delta_TD;  // a product's output, or nullptr
-  const float* weight_D;  // nullptr only where nothing is subtracted
+  const float* weight_D;  // may be nullptr only if kCentred is false
   A* out_TD;
   std::int64_t D;
   float eps;
 
-  // A block a token; its row of the residual stream stays in shared memory between the passes over it.
+  // One block per token. The row of the residual stream stays in shared memory between the passes over it.
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T),
             .threads = 256,
@@ -130,7 +131,8 @@ struct AddNorm {
     }
   }
 
-  // Subtracts the row's mean; -> 1 / its deviation. Each thread goes over its own numbers of the row alone.
+  // Subtracts the mean of the row, and returns 1 / its standard deviation. Each thread processes only its own numbers
+  // of the row.
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE float centre(Thread& t, float* scratch, float* row_D) const {
     float sum = 0, squares = 0;
@@ -154,7 +156,8 @@ using AddRmsNorm = AddNorm<A, false, Delta>;
 template <typename A, typename Delta = A>
 using AddLayerNorm = AddNorm<A, true, Delta>;
 
-// x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream, or that over all heads of q or k.
+// x = weight * x / rms(x) in place: the norm on a block's output before the residual sum, or a norm over all heads of q
+// or k.
 template <typename A>
 struct NormRows {
   static constexpr const char* kName = "norm_rows";
@@ -163,10 +166,10 @@ struct NormRows {
   const float* weight_D;
   std::int64_t D;
   float eps;
-  std::int64_t stride = 0;  // from row to row, in numbers; 0: D
-  bool eight = true;        // whether rows begin at multiples of eight numbers where D is one
+  std::int64_t stride = 0;  // numbers between two rows; 0: D
+  bool eight = true;        // if D is a multiple of eight, rows also begin at multiples of eight numbers
 
-  // A block a token.
+  // One block per token.
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T), .threads = 256, .shared_bytes = 32 * sizeof(float)};
   }
@@ -204,8 +207,9 @@ struct NormRows {
   }
 };
 
-// Rotates the first R numbers of q's and k's heads in place after their own norms where the model has them (Qwen3), and puts keys and
-// values into the pages of a cache where there is one. Rotary pairs stand in halves: (x[e], x[e + R/2]).
+// Rotates the first R dimensions of the heads of q and k in place, after their norms if the model has them (Qwen3), and
+// writes keys and values into the pages of a cache if there is one. Rotary pairs are stored as halves: (x[e], x[e +
+// R/2]).
 template <typename A>
 struct RotateHeads {
   static constexpr const char* kName = "rotate_heads";
@@ -216,7 +220,7 @@ struct RotateHeads {
   const std::int32_t* rows_T;
   const float* q_norm_E;  // or nullptr
   const float* k_norm_E;
-  // [P, K, 48, E] each, and the slot (page * 48 + place) of every token; nullptr without a cache.
+  // [P, K, 48, E] each, and the slot of every token (page * 48 + slot in the page); nullptr without a cache.
   A* key_pages;
   A* value_pages;
   const std::int64_t* slots_T;
@@ -225,7 +229,7 @@ struct RotateHeads {
 
   static constexpr std::int64_t kSlots = 48;
 
-  // A warp a head of a token.
+  // One warp per head of a token.
   LaunchShape shape(std::int64_t T) const {
     return {
         .blocks_x = static_cast<unsigned>(T), .blocks_y = static_cast<unsigned>((H + 2 * K + 3) / 4), .threads = 128};
@@ -240,7 +244,7 @@ struct RotateHeads {
     const float* norm_E = is_key ? k_norm_E : q_norm_E;
     if (!is_value) E % 4 == 0 && R % 4 == 0 ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
     if (slots_T == nullptr || head < H) return;
-    t.sync_warp();  // the row is stored by other lanes than those that read it now
+    t.sync_warp();  // other lanes have stored the numbers that this lane reads now
     const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H);
     A* to = (is_value ? value_pages : key_pages) + ((slot / kSlots * K + kv_head) * kSlots + slot % kSlots) * E;
     if (E % 8 == 0) {
@@ -255,7 +259,7 @@ struct RotateHeads {
   }
 
  private:
-  // kAtOnce neighbours, if the head's halves are whole multiples of them.
+  // Processes kAtOnce neighbours at a time; the halves of the head must be multiples of that.
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void rotate(Thread& t, A* x, std::int64_t token, const float* norm_E) const {
     const std::int64_t half = R / 2, row = rows_T[token] * half;
@@ -295,12 +299,12 @@ MAGISTER_DEVICE float gated(Activation activation, float gate, float up) {
   return divide_roughly(gate, 1.0f + expf(-z)) * up;
 }
 
-// act(gate) * up.
+// out = act(gate) * up.
 template <typename A>
 struct GateMultiply {
   static constexpr const char* kName = "gate_multiply";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // of a block
+  static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // columns of a block
   const A* gate_up_TF2;                                      // [T, 2F], gate first
   A* out_TF;
   std::int64_t F;

@@ -1,4 +1,4 @@
-// The kernels of expert_kernels.h for GPUs.
+// Instantiates the kernels of expert_kernels.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/expert_kernels.h"
 

@@ -1,13 +1,14 @@
-// A mixture of experts between its products: each token's choice, and the sum of what its experts gave.
-// Legend: T packed tokens, D hidden, X experts, k experts a token, A the activations' type (Bf16 or float).
+// Kernels of a mixture of experts between its products: the choice of each token, and the sum of its experts' outputs.
+// Legend: T packed tokens, D hidden, X experts, k experts per token, A the activations' type (Bf16 or float).
 #pragma once
 
 #include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
 
-// The k experts of each token in ascending order and their weights, by the rule of choose_experts (model/routes.h): of equal logits
-// the lower number wins, probabilities are made in f64, and a logit that is not a number makes the token's weights so. A warp a token.
+// The k experts of each token in ascending order, and their weights, by the rule of choose_experts (model/routes.h):
+// among equal logits the lower expert wins, probabilities are computed in f64, and a NaN logit makes the token's
+// weights NaN. One warp per token.
 struct ChooseExperts {
   static constexpr const char* kName = "choose_experts";
   static constexpr int kMaxThreads = 128;
@@ -16,7 +17,7 @@ struct ChooseExperts {
   float* weights_Tk;
   std::int64_t T;
   int X, k;
-  bool normed;  // the chosen probabilities are divided by their sum
+  bool normed;  // the probabilities of the chosen experts are divided by their sum
 
   LaunchShape shape() const {
     constexpr int kTokens = kMaxThreads / kWarp;
@@ -26,11 +27,11 @@ struct ChooseExperts {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const std::int64_t token = t.block_x() * t.num_warps() + t.warp();
-    if (token >= T) return;  // with the whole warp
+    if (token >= T) return;  // the whole warp returns
     const float* logits = logits_TX + token * X;
     std::int32_t* experts = experts_Tk + token * k;
     float* weights = weights_Tk + token * k;
-    // Round by round the next of the order "larger logit, then lower number".
+    // Each round finds the next expert in the order "larger logit first, then lower number".
     float last = kInfinity, largest = 0;
     int last_x = -1;
     double sum = 0;
@@ -55,7 +56,7 @@ struct ChooseExperts {
       if (normed) sum += probability(logits[best_x], largest);
     }
     t.sync_warp();
-    double others = 0;  // without `normed` all probabilities, else what is not a number
+    double others = 0;  // all probabilities if not normed, else only NaN
     for (int x = t.lane(); x < X; x += kWarp) {
       if (!normed || logits[x] != logits[x]) others += probability(logits[x], largest);
     }
@@ -70,7 +71,7 @@ struct ChooseExperts {
   MAGISTER_DEVICE static double probability(float logit, float largest) {
     return exp(static_cast<double>(logit) - static_cast<double>(largest));
   }
-  // Keeps the first `count` numbers and one more ascending.
+  // Inserts an expert into the first `count` numbers, which stay ascending.
   MAGISTER_DEVICE static void insert(std::int32_t* experts, int count, int expert) {
     int at = count;
     for (; at > 0 && experts[at - 1] > expert; --at) experts[at] = experts[at - 1];

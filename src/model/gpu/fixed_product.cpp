@@ -1,4 +1,5 @@
-// The choice; see fixed_product.h. Rows of the same numbers again and again show both what the number of rows changes and what their place does.
+// The choice of an algorithm; see fixed_product.h. Repeating the same rows shows whether the bits of a row depend on
+// the number of rows or on its position.
 #include "model/gpu/fixed_product.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +15,8 @@
 namespace magister::gpu {
 namespace {
 
-// bf16 rounds by 2^-9; the order of sums adds little. What is not the product at all is off by as much as its numbers are large.
+// bf16 rounds by 2^-9, and the order of sums adds little. A result that is not the product at all would be wrong by the
+// size of its numbers.
 constexpr double kNear = 0.02;
 
 ProductFactors repeated(const ProductFactors& block, std::int64_t rows) {
@@ -24,14 +26,15 @@ ProductFactors repeated(const ProductFactors& block, std::int64_t rows) {
           block.weight_scale_1N};
 }
 
-// In f32; bf16 holds every number of 8 bits.
+// The product in f32; bf16 represents every 8-bit float exactly.
 at::Tensor plain_product(const ProductFactors& factors) {
   if (!factors.is_fp8()) return at::mm(factors.x_MK, factors.weight_NK.t()).to(at::kFloat);
   const at::Tensor codes_MN = at::mm(factors.x_MK.to(at::kBFloat16), factors.weight_NK.to(at::kBFloat16).t());
   return codes_MN.to(at::kFloat) * factors.scale_M1 * factors.weight_scale_1N;
 }
 
-// Rows 0 .. B-1, where all that repeat them have the same bits; undefined: some have not, or it does not take so many.
+// Rows 0 to B-1, if all repetitions of them have the same bits. Undefined if not, or if the algorithm does not support
+// this number of rows.
 at::Tensor product_of_repeated(const ProductAlgorithms& algorithms, int algorithm, const ProductFactors& block,
                                std::int64_t rows, at::ScalarType out_type, const Queue& queue) {
   const std::int64_t B = block.x_MK.size(0);
@@ -46,7 +49,7 @@ bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorith
   if (!wanted.defined()) return false;
   const at::Tensor plain = plain_product(block);
   const at::Tensor apart = (wanted.to(at::kFloat) - plain).abs().max(), largest = plain.abs().max();
-  if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;  // nor what is not a number
+  if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;  // false for NaN, too
   return std::all_of(kTriedRows.begin(), kTriedRows.end(), [&](std::int64_t rows) {
     if (rows > most_rows) return true;
     try {

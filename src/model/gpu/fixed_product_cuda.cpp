@@ -1,5 +1,6 @@
-// cuBLASLt's algorithms behind ProductAlgorithms. The library comes with libtorch's GPU libraries, which a run on GPUs loads (device/gpu.h), so its
-// functions are looked up and not linked. Its matrices stand by columns: out^T [N, M] = weight [N, K] * x^T [K, M].
+// Implements ProductAlgorithms with cuBLASLt. A run on GPUs loads the library together with libtorch's GPU libraries
+// (device/gpu.h), so its functions are looked up and not linked. Its matrices are column-major: out^T [N, M] = weight
+// [N, K] * x^T [K, M].
 // Source: the cuBLAS library's user guide, "Using the cuBLASLt API".
 #include <ATen/ATen.h>
 #include <cublasLt.h>
@@ -20,10 +21,10 @@ namespace magister::gpu {
 namespace {
 
 constexpr const char* kLibrary = CUBLAS_VER_MAJOR == 13 ? "libcublasLt.so.13" : "libcublasLt.so.12";
-constexpr int kMostAlgorithms = 32;       // that are asked for; the first few are as good as all
-constexpr std::uint32_t kAlignment = 16;  // of all factors, in bytes
+constexpr int kMostAlgorithms = 32;       // how many algorithms are requested; the first few are as good as all
+constexpr std::uint32_t kAlignment = 16;  // alignment of all factors, in bytes
 
-// The functions in use.
+// The functions of the library that are used here.
 struct Lt {
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
@@ -37,7 +38,7 @@ struct Lt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithms = nullptr;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) get_setting = nullptr;
-  bool whole = true;  // all of them were found
+  bool whole = true;  // all functions were found
 
   explicit Lt(void* library) {
     look_up(library, "cublasLtCreate", create);
@@ -73,7 +74,7 @@ void check(cublasStatus_t status, const char* call) {
                  static_cast<int>(status));
 }
 
-// A descriptor of the library's. Move-only.
+// Owns a descriptor of the library. Move-only.
 template <typename Handle, auto kEnd>
 class Owned {
  public:
@@ -101,7 +102,7 @@ bool is_aligned(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment == 0;
 }
 
-// Rows of a row-major matrix are the library's columns.
+// The rows of a row-major matrix are columns for the library.
 Layout layout_of(at::ScalarType type, std::int64_t rows, std::int64_t columns) {
   Layout layout;
   check(lt().make_layout(layout.place(), type_of(type), static_cast<std::uint64_t>(columns),
@@ -110,7 +111,7 @@ Layout layout_of(at::ScalarType type, std::int64_t rows, std::int64_t columns) {
   return layout;
 }
 
-// One a device and process; it lives as long as the process, as ATen's own do.
+// One handle per device and process. It exists until the process ends, like ATen's own handles.
 cublasLtHandle_t handle_of(int device) {
   static std::array<cublasLtHandle_t, 64> handles{};
   cublasLtHandle_t& handle = handles.at(static_cast<std::size_t>(device));
@@ -138,7 +139,7 @@ class LtAlgorithms final : public ProductAlgorithms {
     MAGISTER_ASSERT(x_MK.is_contiguous() && weight_NK.is_contiguous() && out_MN.is_contiguous());
     MAGISTER_ASSERT(out_MN.scalar_type() == out_type_);
     if (!is_aligned(x_MK) || !is_aligned(weight_NK) || !is_aligned(out_MN)) return false;
-    at::Tensor scale_M1 = factors.scale_M1;  // of an expert's rows it begins anywhere
+    at::Tensor scale_M1 = factors.scale_M1;  // the rows of an expert may begin at any address
     if (factors.is_fp8() && !is_aligned(scale_M1)) scale_M1 = scale_M1.clone();
     const Product product = product_of(factors.weight_scale_1N, scale_M1);
     const Layout x = layout_of(x_MK.scalar_type(), x_MK.size(0), x_MK.size(1)),
@@ -149,12 +150,13 @@ class LtAlgorithms final : public ProductAlgorithms {
         out_MN.const_data_ptr(), out.get(), out_MN.data_ptr(), out.get(),
         &algorithms_[static_cast<std::size_t>(algorithm)], nullptr, 0, static_cast<cudaStream_t>(queue.stream));
     if (status != CUBLAS_STATUS_SUCCESS)
-      cudaGetLastError();  // or ATen would hold the next kernel for the one that failed
+      cudaGetLastError();  // otherwise ATen would report this error for the next kernel
     return status == CUBLAS_STATUS_SUCCESS;
   }
 
  private:
-  // The weight, turned, with rows; f32 scales of the outputs and of the rows on the device, both undefined for none.
+  // Describes the product of the transposed weight with rows. Both scales are f32 on the device, one per output and one
+  // per row, or both undefined.
   static Product product_of(const at::Tensor& weight_scales, const at::Tensor& row_scales) {
     Product product;
     check(lt().make_product(product.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -168,12 +170,12 @@ class LtAlgorithms final : public ProductAlgorithms {
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, std::int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight_scales.const_data_ptr());
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, row_scales.const_data_ptr());
-    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});  // as _scaled_mm() in tiles; see gpu_linear.cpp
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});  // as _scaled_mm() for tiles; see gpu_linear.cpp
 #endif
     return product;
   }
 
-  // Without a work place and a scheme for the sums of parts neither K is split nor tiles are shared between blocks.
+  // Without workspace and reduction scheme, K is not split, and tiles are not shared between blocks.
   void find(const Product& product, const Layout& x, const Layout& out) {
     Preference preference;
     check(lt().make_preference(preference.place()), "cublasLtMatmulPreferenceCreate");
@@ -192,7 +194,7 @@ class LtAlgorithms final : public ProductAlgorithms {
     const cublasStatus_t status =
         lt().find_algorithms(handle_, product.get(), weight_.get(), x.get(), out.get(), out.get(), preference.get(),
                              kMostAlgorithms, found.data(), &count);
-    if (status != CUBLAS_STATUS_SUCCESS) return;  // there are none, for sizes that are no multiples of 16 bytes
+    if (status != CUBLAS_STATUS_SUCCESS) return;  // no algorithm supports sizes that are not multiples of 16 bytes
     for (int i = 0; i < count; ++i) {
       const cublasLtMatmulHeuristicResult_t& one = found[static_cast<std::size_t>(i)];
       if (one.state == CUBLAS_STATUS_SUCCESS && sums_are_whole(one.algo)) algorithms_.push_back(one.algo);

@@ -1,4 +1,4 @@
-// A build without GPU code has no library whose algorithms could be fixed.
+// A build without GPU code has no cuBLASLt, so there are no algorithms.
 #include "model/gpu/fixed_product.h"
 
 namespace magister::gpu {

@@ -1,4 +1,4 @@
-// The kernels of fp8_kernel.h for GPUs.
+// Instantiates the kernels of fp8_kernel.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/fp8_kernel.h"
 

@@ -1,14 +1,14 @@
-// Rows of activations (or of weights) as 8-bit floats with one scale a row, for fp8 products: of what stands there (QuantizeRows), and of
-// what a norm or a gate makes, in the same pass and with the same bits (NormQuantize, GateQuantize).
+// Converts rows of activations (or of weights) to 8-bit floats with one scale per row, for fp8 products: stored rows
+// (QuantizeRows), or the output of a norm or gate in the same pass and with the same bits (NormQuantize, GateQuantize).
 // e4m3: 3 bits of mantissa, largest number 448. Source: Micikevicius et al., arXiv 2209.05433.
-// Legend: M rows, K numbers of a row; T packed tokens, D hidden, F MLP columns of this shard.
+// Legend: M rows, K numbers per row; T packed tokens, D hidden, F MLP columns of this shard.
 #pragma once
 
 #include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
 
-// To the nearest, ties to even; |value| is at most 448 here, larger ones become 448.
+// Rounds to nearest, ties to even. |value| is at most 448 here; larger values become 448.
 MAGISTER_DEVICE std::uint8_t to_e4m3(float value) {
   const std::uint32_t bits = float_as_bits(value), sign = bits >> 24 & 0x80u;
   std::uint32_t size = bits & 0x7fffffffu;
@@ -18,13 +18,13 @@ MAGISTER_DEVICE std::uint8_t to_e4m3(float value) {
     const float shifted = bits_as_float(size) + bits_as_float(0x46800000u);  // 2^14: its last bit is 2^-9
     return static_cast<std::uint8_t>(sign | (float_as_bits(shifted) - 0x46800000u));
   }
-  const std::uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1);          // 20 bits of mantissa go
-  return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));  // the exponent's bias is 7 and not 127
+  const std::uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1);          // drops 20 bits of mantissa
+  return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));  // the exponent's bias is 7 instead of 127
 }
 
 MAGISTER_DEVICE float e4m3_scale(float largest) { return largest > 0 ? largest / 448.0f : 1.0f; }
 
-// Eight neighbours, 8 bytes.
+// Stores eight neighbouring numbers, 8 bytes.
 MAGISTER_DEVICE void store_e4m3(std::uint8_t* to, const float (&values)[8], float scale) {
   union {
     std::uint8_t byte[8];
@@ -35,7 +35,7 @@ MAGISTER_DEVICE void store_e4m3(std::uint8_t* to, const float (&values)[8], floa
   *reinterpret_cast<std::uint64_t*>(to) = packed.word;
 }
 
-// What eight numbers are as bf16, and the largest of them so far.
+// Rounds eight numbers to bf16, and returns the largest absolute value so far.
 MAGISTER_DEVICE float rounded_and_largest(float (&values)[8], float largest) {
   MAGISTER_UNROLL
   for (int i = 0; i < 8; ++i) {
@@ -45,7 +45,8 @@ MAGISTER_DEVICE float rounded_and_largest(float (&values)[8], float largest) {
   return largest;
 }
 
-// The row of this block as codes with their scale; largest: of the thread's own numbers. scratch: 32 numbers of shared memory.
+// Writes the row of this block as codes, and its scale. largest: the largest absolute value of this thread's numbers.
+// scratch: 32 numbers of shared memory.
 template <typename Number, typename Thread>
 MAGISTER_DEVICE void quantize_row(Thread& t, const Number* row, float largest, std::int64_t count, float* scratch,
                                   std::uint8_t* out_MK, float* scale_M) {
@@ -64,7 +65,7 @@ struct QuantizeRows {
   static constexpr int kMaxThreads = 256;
   const A* x_MK;
   std::uint8_t* out_MK;
-  float* scale_M;  // x is about out * scale
+  float* scale_M;  // x is approximately out * scale
   std::int64_t K;  // a multiple of 8
 
   LaunchShape shape(std::int64_t M) const {
@@ -85,7 +86,7 @@ struct QuantizeRows {
   }
 };
 
-// AddRmsNorm<Bf16, Delta>, then QuantizeRows<Bf16> of what it gives, which nobody else reads.
+// AddRmsNorm<Bf16, Delta>, then QuantizeRows<Bf16> of its output, which is not stored.
 template <typename Delta = Bf16>
 struct NormQuantize {
   static constexpr const char* kName = "norm_quantize";
@@ -98,7 +99,7 @@ struct NormQuantize {
   std::int64_t D;  // a multiple of 8
   float eps;
 
-  // A block a token, whose row stays in shared memory between the passes over it.
+  // One block per token. The row stays in shared memory between the passes over it.
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T),
             .threads = kMaxThreads,
@@ -131,13 +132,13 @@ struct GateQuantize {
   std::int64_t F;  // a multiple of 8
   Activation activation;
 
-  // A block a token, whose row of bf16 stays in shared memory until its largest number is known: 28 KB of an 8B model.
+  // One block per token. The bf16 row stays in shared memory until its largest number is known: 28 KB for an 8B model.
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T),
             .threads = kMaxThreads,
             .shared_bytes = 32 * sizeof(float) + static_cast<std::size_t>(F) * sizeof(Bf16)};
   }
-  // Rows that fit: others are made in two passes.
+  // Longer rows do not fit into shared memory and need two kernels.
   static constexpr std::int64_t kMostColumns = 48 << 10;
 
   template <typename Thread>

@@ -1,4 +1,4 @@
-// The kernel of gather_kernel.h for GPUs.
+// Instantiates the kernel of gather_kernel.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/gather_kernel.h"
 

@@ -1,4 +1,5 @@
-// GatherKeys: keys and values of many slots out of the pages of a cache, one after the other, as flash attention reads them.
+// GatherKeys: copies keys and values of many slots out of the pages of a cache into one contiguous tensor each, as
+// flash attention reads them.
 // Legend: P pages, K KV heads of this shard, E head_dim, N slots, A the cache's type (Bf16 or float).
 #pragma once
 
@@ -10,14 +11,14 @@ template <typename A>
 struct GatherKeys {
   static constexpr const char* kName = "gather_keys";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::uint32_t kAtOnce = 4;  // loads of 16 bytes that a thread has under way
+  static constexpr std::uint32_t kAtOnce = 4;  // 16-byte loads that each thread has in flight
   static constexpr std::uint32_t kSlots = 48;
   const A* key_pages;           // [P, K, 48, E]
-  const A* value_pages;         // likewise
-  const std::int64_t* slots_N;  // page * 48 + place
+  const A* value_pages;         // [P, K, 48, E]
+  const std::int64_t* slots_N;  // page * 48 + slot in the page
   A* keys_NKE;
   A* values_NKE;
-  std::uint32_t N, K, E;  // E numbers are whole words of 16 bytes; fewer than 2^31 words in all
+  std::uint32_t N, K, E;  // E numbers are whole 16-byte words; fewer than 2^31 words in all
 
   LaunchShape shape() const {
     const std::uint32_t block = kAtOnce * kMaxThreads;

@@ -1,5 +1,6 @@
-// Runs of sequences and the two ways to attend: flash attention (bf16), or one sequence after the other with an explicit mask
-// (f32, head sizes that flash attention does not take, and the host). Source of the op's contract: ATen's flash_api.cpp.
+// Runs of sequences, and the two ways to compute attention: flash attention (bf16), or one sequence after the other
+// with an explicit mask (f32, head sizes that flash attention does not support, and the host). Source of the op's
+// contract: ATen's flash_api.cpp.
 #include "model/gpu/gpu_attention.h"
 
 #include <ATen/ATen.h>
@@ -25,8 +26,8 @@ at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
   return upload(at::tensor(numbers, at::kLong).to(at::kInt), device);
 }
 
-// The same with capped scores, which no library's attention has; a block of queries at a time. In double on a GPU, too: a prompt may be
-// cut anywhere there as well.
+// Like attend_plainly(), with capped scores, which no library's attention supports; one block of queries at a time. It
+// computes in double on a GPU, too, so that a prompt may be cut anywhere.
 at::Tensor attend_capped(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
   const auto heads_first = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(0, 1); };
   const at::Tensor q_HQE = heads_first(q), k_HEK = heads_first(k).transpose(1, 2), v_HKE = heads_first(v);
@@ -42,8 +43,8 @@ at::Tensor attend_capped(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return at::cat(outputs, 1).transpose(0, 1).to(q.scalar_type());
 }
 
-// q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU in double: there a product's order of sums depends on the number of
-// queries, and after rounding from double nothing of that is left, so that a prompt may be cut anywhere.
+// q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU it computes in double: there the order of a product's sums
+// depends on the number of queries, but rounding from double removes the difference. So a prompt may be cut anywhere.
 at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
   const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kDouble;
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
@@ -57,7 +58,8 @@ at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Te
       .to(q.scalar_type());
 }
 
-// Keys or values of a run, [N, K, E], by plain indexing: for heads of odd sizes, and what the kernel is compared with.
+// Keys or values of a run, [N, K, E], by plain indexing: for head sizes that the kernel does not support, and as its
+// reference.
 at::Tensor of_pages(const at::Tensor& pages_PKSE, const at::Tensor& slots_N) {
   return at::index(pages_PKSE,
                    {at::div(slots_N, KvPages::kSlots, "floor"), std::nullopt, at::remainder(slots_N, KvPages::kSlots)});
@@ -128,7 +130,7 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
                   const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  // A norm over all heads at once is not a head's business: it goes before.
+  // A norm over all heads together cannot run in the kernel that processes single heads, so it runs before.
   const bool divided = shape.all_heads > 0, of_all = divided || (layer.q_norm.defined() && layer.q_norm.numel() != E);
   if (divided) {
     norm_divided_heads<A>(layer, squares, qkv_TQ, queue);
@@ -140,7 +142,7 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
     const NormRows<A> on_k{q + H * E, data<float>(layer.k_norm), K * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
     launch(on_k, on_k.shape(T), queue);
   }
-  if (shape.clip_qkv > 0) {  // OLMoE, after its norm over all heads
+  if (shape.clip_qkv > 0) {  // OLMoE clips after its norm over all heads
     MAGISTER_ASSERT(of_all);
     at::Tensor(qkv_TQ).clamp_(-shape.clip_qkv, shape.clip_qkv);
   }
@@ -184,7 +186,7 @@ std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at
 
 namespace {
 
-// Appends where each key of sequence s stands: in the slots of its pages, or in the rows of the pass.
+// Appends the place of each key of sequence s: a slot in its pages, or a row of the pass.
 void add_keys(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::int64_t s,
               std::vector<std::int64_t>& keys) {
   const auto index = static_cast<std::size_t>(s);
@@ -208,7 +210,7 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
   MAGISTER_ASSERT(!slots.empty() || batch.past_S.empty() || !batch.prefix_of_S.empty());
   const std::int64_t most_keys = slots.empty() ? batch.num_tokens() : kMostGatheredKeys;
   AttentionPlan plan;
-  std::vector<std::vector<std::int64_t>> key_slots;  // of each run
+  std::vector<std::vector<std::int64_t>> key_slots;  // one list per run
   bool cached_before = false;
   with_cudnn = with_cudnn && slots.empty() && batch.prefix_of_S.empty();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
@@ -245,7 +247,7 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
   if (!flash || !groups_are_even(shape)) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
   std::vector<at::Tensor> outputs;
   for (const AttentionRun& run : plan.runs) {
-    if (run.num_rows == 0) continue;  // texts without tokens alone: flash attention would have no block
+    if (run.num_rows == 0) continue;  // only texts without tokens: flash attention would have no block
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
     const at::Tensor q = rows.narrow(1, 0, H);
     at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);
@@ -264,10 +266,10 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
       continue;
     }
     if (flash) {
-      // A window always, be it wider than all keys. Without one ATen exchanges grouped heads with queries where the longest query is 1,
-      // and divides keys by how many sequences there are: a row's bits would depend on its neighbours.
-      // And a layer's own window is never wider than the longest keys, or ATen would leave it out where all texts are short: another kernel, whose
-      // blocks of keys are others on compute capability 8.6 and 8.9.
+      // Always pass a window, even one wider than all keys. Without a window, ATen swaps grouped heads with queries if
+      // the longest query is 1, and splits keys by the number of sequences: the bits of a row would depend on its
+      // neighbours. A layer's own window must not be wider than longest_keys: ATen would drop it if all texts are
+      // short, and the other kernel uses other blocks of keys on compute capability 8.6 and 8.9.
       const std::int64_t longest_keys = std::max(run.longest_keys, shape.sliding_window),
                          left = shape.sliding_window > 0 ? shape.sliding_window - 1 : longest_keys;
       outputs.push_back(std::get<0>(at::_flash_attention_forward(

@@ -1,4 +1,4 @@
-// Weights onto the device, and what a pass takes there.
+// Loads weights onto the device, and plans the memory of a pass there.
 #include "model/gpu/gpu_backend.h"
 
 #include <fmt/format.h>
@@ -86,8 +86,8 @@ at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
 
 namespace {
 
-// Scores of a block of queries over the longest sequence, and its keys and values, a copy for each query head, in f64; and those of the
-// pass, a copy for each query head.
+// Bytes for capped scores, in f64: scores of a block of queries over the longest sequence, and its keys and values, a
+// copy for each query head. Also the pass's own keys and values, a copy for each query head.
 std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype) {
   if (config.attn_logit_softcapping == 0) return 0;
@@ -124,15 +124,15 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  // Keys and values once more where a pass shares beginnings.
+  // Keys and values exist twice where a pass shares prefixes.
   const std::uint64_t attention = (H + 2 * K) * E + H * E + 2 * K * E,
                       mlp = 3 * std::max(partition.mlp.size(), partition.expert.size());
-  // Of experts: what each token's give, and their choice with its logits.
+  // With experts: the output of each chosen expert, and the choices with their logits.
   const auto k = config.num_experts > 0 ? static_cast<std::uint64_t>(config.num_experts_per_tok) : 0;
   const std::uint64_t experts =
       k * (D * c10::elementSize(dtype) + 32) + sizeof(float) * static_cast<std::uint64_t>(config.num_experts);
-  // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots. The last tile
-  // of a product is filled up beside them.
+  // Residual stream, normed rows, a product's output and its f32 copy for the sum over shards; ids, rotary rows and
+  // slots. The padded last tile of a product comes in addition.
   return static_cast<std::uint64_t>(num_tokens) *
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
@@ -141,10 +141,11 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype) {
-  // A pass of few tokens has few sequences; else runs end before they have more keys, but for one sequence that has.
+  // A pass of few tokens has few sequences. In larger passes, runs end before they have more keys, unless a single
+  // sequence has more.
   const std::int64_t keys = std::max(sequence_tokens, std::min(gpu::kMostGatheredKeys, num_tokens * sequence_tokens));
   const LayerShape shape = shape_of(config, partition, 0);
-  // Heads in uneven groups get a copy of their keys each, and all heads where scores are capped.
+  // If groups are uneven, keys are copied for each head; if scores are capped, for all heads.
   const bool copies = !gpu::groups_are_even(shape) || config.attn_logit_softcapping > 0;
   const std::int64_t heads = shape.kv_heads + (copies ? shape.heads : 0);
   return static_cast<std::uint64_t>(2 * keys * heads * shape.head_dim) * c10::elementSize(dtype) +

@@ -1,4 +1,4 @@
-// GpuBackend: a GpuModel and its head, as Transformer asks for them, and how its weights come to the device.
+// GpuBackend: connects a GpuModel and its head to Transformer, and loads the weights onto the device.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace magister::gpu {
 
-// This shard's, read from the file or made at random of the config's shapes, with their tile sizes. When nobody has them any more, their memory
-// is the driver's again. Local.
+// This shard's weights with their tile sizes, read from the file, or random with the shapes of a config. When the last
+// user releases them, their memory returns to the driver. Local.
 std::shared_ptr<const GpuWeights> load_gpu_weights(const ModelDescription& description, const TensorFile& file,
                                                    const ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
                                                    const QuantScheme& quantization, const Queue& queue,
@@ -20,7 +20,7 @@ std::shared_ptr<const GpuWeights> load_gpu_weights(const ModelDescription& descr
 std::shared_ptr<const GpuWeights> random_gpu_weights(const ModelConfig& config, const ProcessGroup& group,
                                                      at::ScalarType dtype, const QuantScheme& quantization,
                                                      const Queue& queue);
-// What else than the file, its type and the quantisation decides them.
+// Everything that decides the weights in addition to the file, its dtype and the quantisation.
 std::string describe_gpu_shard(const ProcessGroup& group, const Queue& queue);
 
 class GpuBackend final : public ModelBackend {
@@ -58,7 +58,8 @@ class GpuBackend final : public ModelBackend {
   void use_throughput_decoding() override { model_.use_throughput_decoding(); }
 
  private:
-  // Last to go, when weights and work places are the allocator's again: what the next task asks the driver for must be there.
+  // Destroyed last, when the allocator has the memory of weights and buffers back: the driver must have it for the next
+  // task.
   struct GivesMemoryBack {  // NOLINT(cppcoreguidelines-special-member-functions): a member, never copied
     Queue queue;
     ~GivesMemoryBack();

@@ -1,4 +1,4 @@
-// One decoding pass as a fixed list of kernels over fixed places.
+// One decoding pass is a fixed list of kernels over fixed buffers.
 #include "model/gpu/gpu_decoder.h"
 
 #include <ATen/ATen.h>
@@ -21,7 +21,8 @@
 
 namespace magister::gpu {
 
-// Whose pointers a graph holds. By number and not by address: what is made anew may stand where the old stood, in whole or in part.
+// Identifies the memory whose addresses a graph holds. Numbers are used instead of addresses, because new memory may
+// have the address of the old one, in whole or in part.
 struct GpuDecoder::Memory {
   std::uint64_t cache = 0, rope = 0, partial = 0;
   bool operator==(const Memory&) const = default;
@@ -29,13 +30,14 @@ struct GpuDecoder::Memory {
 
 struct GpuDecoder::Places {
   std::int64_t rows = 0, chunks = 0;
-  // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table [R, 4 C].
+  // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table
+  // [R, 4 C].
   at::Tensor staging, inputs;
   at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
-  // The first rows of the work places.
+  // The first rows of the work buffers.
   at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, squares_R2;
-  GpuEvent copied;                // staging may be filled again
-  std::vector<CudaGraph> graphs;  // one, or where sums are the group's one for each part of the pass
+  GpuEvent copied;                // after this, staging may be filled again
+  std::vector<CudaGraph> graphs;  // one for the pass, or one per part if the group computes the sums
   Memory captured_with;
   int runs = 0;
 };
@@ -47,14 +49,15 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
   whole_parts_ = weights.layers.front().shape.all_heads == 0;
-  // Elsewhere ATen's product of 8-bit floats takes a work place for each call, which a graph would remember after it is gone.
+  // On other devices, ATen's product of 8-bit floats allocates a workspace for each call. A graph would still use it
+  // after it is freed.
   may_record_ = !weights.fp8 || queue.on_host() || gpu_compute_capability(queue.device) == 90;
 }
 GpuDecoder::~GpuDecoder() = default;
 
 GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks) {
   if (const auto known = places_.find({rows, chunks}); known != places_.end()) return *known->second;
-  auto places = std::make_unique<Places>();  // kept when it is whole: there may be no memory for it
+  auto places = std::make_unique<Places>();  // stored only when it is complete: there may be no memory for it
   places->rows = rows;
   places->chunks = chunks;
   const LayerShape& shape = weights_.layers.front().shape;
@@ -84,8 +87,8 @@ void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::
   const std::int64_t R = places.rows, stride = kPagesAChunk * places.chunks;
   auto* slots = reinterpret_cast<std::int64_t*>(places.staging.data_ptr<std::uint8_t>());
   auto* words = reinterpret_cast<std::int32_t*>(slots + R);
-  std::fill(words, words + R * (4 + stride),
-            0);  // idle rows see no key, and their own goes to a page that nobody reads
+  // Idle rows see no key, and write their own key to a page that is never read.
+  std::fill(words, words + R * (4 + stride), 0);
   for (std::int64_t r = 0; r < R; ++r) {
     slots[r] = trash_slot;
     words[2 * R + r] = static_cast<std::int32_t>(r);
@@ -165,7 +168,7 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
   queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
 }
 
-// From gate and up on.
+// Everything after gate and up.
 void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
   const std::int64_t F = layer.shape.mlp;
   ProductRows middle_RF{places.middle_RF};
@@ -193,7 +196,7 @@ void GpuDecoder::queue_embeddings(Places& places, const Queue& queue) {
   launch(embed, embed.shape(places.rows), queue);
 }
 
-// The embeddings, each layer's attention and its MLP, the last norm.
+// The embeddings, attention and MLP of each layer, and the last norm.
 std::int64_t GpuDecoder::num_parts() const { return 2 * static_cast<std::int64_t>(weights_.layers.size()) + 2; }
 
 at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue) {
@@ -214,8 +217,8 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
     queue_attention(places, layer, normed_RD, cache.keys[i], cache.values[i], queue);
     return &places.delta_RD;
   }
-  if (weights_.config
-          .parallel_residual) {  // the MLP reads what attention read, before its output joins the residual stream
+  // With parallel blocks, the MLP reads attention's input, before attention's output joins the residual stream.
+  if (weights_.config.parallel_residual) {
     queue_product(layer.gate_up_proj, normed_rows(layer.gate_up_proj, places), places.gate_up_RF2, queue);
     queue_norm(places, &layer.attention_norms, {}, queue);
   } else {
@@ -229,7 +232,7 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
 
 void GpuDecoder::use_products(const DecodeProducts& products) {
   products_ = &products;
-  places_.clear();  // graphs hold the others
+  places_.clear();  // their graphs hold the other products
 }
 
 void GpuDecoder::find_peer_sums() {
@@ -253,7 +256,7 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
   }
 }
 
-// Where the sums are the group's, whichever way it makes them, a graph for each part between them.
+// If the group computes the sums, by any method, each part between them gets its own graph.
 void GpuDecoder::capture(Places& places, KvCache& cache) {
   places.graphs.clear();
   if (weights_.fp8) {
@@ -280,7 +283,8 @@ void GpuDecoder::launch_graphs(Places& places) {
   }
 }
 
-// The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
+// The first pass runs kernel by kernel: the first start of a kernel loads its code, which must not happen during a
+// capture.
 void GpuDecoder::run(Places& places, KvCache& cache) {
   const bool recordable = may_record_ && (whole_parts_ || sums_are_kernels(places.rows));
   if (!graphs_ || !recordable || places.runs++ == 0) return queue_pass(places, cache, queue_);

@@ -1,8 +1,9 @@
-// GpuDecoder: passes in which every sequence has one row (decoding), in bf16. Every place that a pass works in stays from pass to
-// pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch. The sums of
-// several shards are kernels, too (PeerSums), or else there is a graph for each part between two sums. Products of 8-bit floats are cuBLAS's, of a whole tile whatever the number of rows.
-// A row's bits do not depend on its neighbours nor on their number.
-// Legend: R rows, filled up to a bucket's; D hidden; S slots; C chunks of 192 keys.
+// GpuDecoder: passes in which every sequence has one row (decoding), in bf16. All buffers of a pass are kept from pass
+// to pass, so that a pass is one CUDA graph: the inputs are copied to the device at once, and one launch runs some
+// hundred kernels. With several shards the sums are kernels, too (PeerSums), or each part between two sums is a graph.
+// Products of 8-bit floats are cuBLAS products of a whole tile, whatever the number of rows. The bits of a row depend
+// neither on its neighbours nor on their number.
+// Legend: R rows, padded to a bucket; D hidden; S slots; C chunks of 192 keys.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,36 +24,37 @@ namespace magister::gpu {
 
 class GpuDecoder {
  public:
-  // All by reference; they outlive it.
+  // All are kept by reference and must outlive the decoder.
   GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue);
   ~GpuDecoder();
 
-  // Whether the model's heads and type are those of the decode kernels.
+  // True if the decode kernels support the model's heads and dtype.
   bool works() const { return works_; }
 
   struct Row {
     TokenId id = 0;
-    std::int64_t past = 0;  // tokens of its sequence in the cache
+    std::int64_t past = 0;  // tokens of its sequence that are in the cache
     BlockTable slots;
   };
-  // At most kGpuDecodingRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
-  // Queued, not finished. Collective over the group.
-  // drawn_ids_R: i32, on the device, in place of the rows' ids; or undefined.
+  // At most kGpuDecodingRows rows. Returns the hidden states after the last norm, [R, D] bf16 on the device; the next
+  // call overwrites them. Queued, not finished. drawn_ids_R: i32 on the device, instead of the rows' ids; or undefined.
+  // Collective over the group.
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R = {});
 
-  // Off: kernels one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0; never where shards add in the middle of a part, as
-  // norms over all heads do, and sums are no kernels. On the host a graph is a list of the same kernels.
+  // Off: kernels are started one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0. Graphs are never used where
+  // shards sum in the middle of a part, as norms over all heads do, and these sums are not kernels. On the host a graph
+  // is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
-  // Products of plain weights are these from now on; they outlive it.
+  // From now on, products of plain weights use these; they must outlive the decoder.
   void use_products(const DecodeProducts& products);
-  // Makes what sums in kernels need, where they work; the first pass else does. Collective over the group.
+  // Prepares sums in kernels if they work here; otherwise the first pass does. Collective over the group.
   void find_peer_sums();
-  // Of all places so far, on the device; gpu_decoding_bytes() is their plan.
+  // Bytes of all buffers so far, on the device; gpu_decoding_bytes() plans them.
   std::uint64_t num_bytes() const;
 
  private:
   struct Memory;
-  struct Places;  // of a bucket
+  struct Places;  // buffers of one bucket
   Places& places_of(std::int64_t rows, std::int64_t chunks);
   void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
   void run(Places& places, KvCache& cache);
@@ -60,10 +62,10 @@ class GpuDecoder {
   void launch_graphs(Places& places);
   // Collective over the group.
   void queue_pass(Places& places, KvCache& cache, const Queue& queue);
-  // Of a pass of so many rows: whether its sums are kernels, or there are none.
+  // True if the sums of a pass with this number of rows are kernels, or there are none.
   bool sums_are_kernels(std::int64_t rows) const;
   void queue_sum(at::Tensor& partial, const Queue& queue);
-  // Local. -> what the shards add behind it, nullptr after the last part.
+  // Local. Returns the tensor that the shards sum after this part; nullptr after the last part.
   at::Tensor* queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue);
   std::int64_t num_parts() const;
   void queue_embeddings(Places& places, const Queue& queue);
@@ -71,12 +73,12 @@ class GpuDecoder {
                        const at::Tensor& values, const Queue& queue);
   void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
   void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
-  // of: the norms of the block whose output joins the residual stream, nullptr before the first.
+  // of: the norms of the block whose output joins the residual stream; nullptr before the first block.
   void queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue);
-  // The same as the product that reads it wants it: in 8-bit floats at once where that is in fp8.
+  // Like queue_norm(), in the form that the next product reads: directly in 8-bit floats if that product is in fp8.
   ProductRows queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of, const at::Tensor& weight_D,
                              const Queue& queue);
-  // Where it leaves them.
+  // The buffer into which queue_norm_for() writes.
   ProductRows normed_rows(const GpuLinear& next, const Places& places) const;
   void queue_norm_on_delta(Places& places, const BlockNorms* of, const Queue& queue);
 
@@ -85,12 +87,12 @@ class GpuDecoder {
   ProcessGroup& group_;
   Queue queue_;
   bool works_ = false, graphs_ = true, whole_parts_ = true, may_record_ = true;
-  PeerSums* peer_sums_ = nullptr;  // the group's
+  PeerSums* peer_sums_ = nullptr;  // owned by the group
   const DecodeProducts* products_ = nullptr;
-  std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]: passes of all sizes work in the first rows
-  at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed
-  std::uint64_t partial_generation_ = 0;  // how often they were made
-  Fp8Places fp8_;                         // of a model in fp8
+  std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]; passes of all sizes use the first rows
+  at::Tensor partial_;                    // sums of attention's chunks, as large as any pass has needed
+  std::uint64_t partial_generation_ = 0;  // number of times that partial_ was allocated
+  Fp8Places fp8_;                         // only for a model in fp8
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };
 

@@ -1,4 +1,5 @@
-// One wait a layer for the choice, 10 to 20 us: beside it an expert's weights are read once a pass however many tokens chose it.
+// The host waits once per layer for the router's choice, 10 to 20 us. This is little: in each pass the weights of an
+// expert are read once, however many tokens chose it.
 #include "model/gpu/gpu_experts.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Products through the decode kernels or cuBLAS (at::mm); on the host through the emulated kernels or ATen's CPU code.
+// Products with the decode kernels or cuBLAS (at::mm); on the host with the emulated kernels or ATen's CPU code.
 #include "model/gpu/gpu_linear.h"
 
 #include <ATen/ATen.h>
@@ -19,18 +19,18 @@
 namespace magister::gpu {
 namespace {
 
-// Panels [P, X, 48] -> [N, X], a row an output.
+// Panels [P, X, 48] -> [N, X], one row per output.
 at::Tensor rows_of_panels(const at::Tensor& panels_PXW, std::int64_t N, at::Device device, const SendTensor& send) {
   const at::Tensor there = send && panels_PXW.is_contiguous() ? send(panels_PXW) : panels_PXW.to(device);
   return there.permute({0, 2, 1}).reshape({-1, there.size(1)}).narrow(0, 0, N);
 }
 
-// [N, B] bytes with zeros up to a multiple of 16, for 16-byte loads.
+// [N, B] bytes, padded with zeros to a multiple of 16, for 16-byte loads.
 at::Tensor filled_rows(const at::Tensor& bytes_NB) {
   return at::constant_pad_nd(bytes_NB, {0, (16 - bytes_NB.size(1) % 16) % 16}).contiguous();
 }
 
-// The panels' words [N, W], whose first `skip` codes belong to nobody -> bytes of codes from the first input on.
+// The words of panels [N, W], whose first `skip` codes are unused -> bytes of codes, beginning with the first input.
 at::Tensor code_bytes(const at::Tensor& words_NW, std::int64_t bits, std::int64_t skip, std::int64_t inputs) {
   const at::Tensor bytes = words_NW.contiguous().view(at::kByte);
   if (bits == 8) return filled_rows(bytes.narrow(1, skip, inputs).bitwise_xor(0x80));
@@ -95,12 +95,13 @@ GpuLinear to_device(const Linear& linear, at::Device device, const SendTensor& s
 
 namespace {
 
-// The host's product, summed in f32: ATen's own of bf16 is a dot product a number where a CPU has no instruction for it.
+// The product on the host, summed in f32. ATen's own bf16 product is slow on CPUs without bf16 instructions: one dot
+// product per number.
 at::Tensor product_on_host(const at::Tensor& x_MK, const at::Tensor& weight_KN) {
   return at::mm(x_MK.to(at::kFloat), weight_KN.to(at::kFloat));
 }
 
-// [M, K] bf16.
+// x_MK: bf16.
 ProductRows scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
   ProductRows rows = ProductRows::empty_fp8(x_MK.size(0), x_MK.size(1), x_MK.device());
   to_fp8_rows(x_MK, rows, queue);
@@ -113,7 +114,7 @@ void multiply_fp8(const GpuLinear& linear, const at::Tensor& x_MK, const at::Ten
   if (on_host) {  // the same numbers, multiplied in f32
     out_MN.copy_(product_on_host(x_MK, linear.fp8_NK.t()) * scale_M1 * linear.fp8_scales_1N);
   } else {
-    // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
+    // Uses the tensor cores' faster accumulation: its 14 bits are far more than the 4 bits of the factors.
     at::_scaled_mm_out(out_MN, x_MK, linear.fp8_NK.t(), scale_M1, linear.fp8_scales_1N, {}, {}, at::kBFloat16,
                        /*use_fast_accum=*/true);
   }
@@ -179,7 +180,7 @@ void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor&
 
 namespace {
 
-// The rows and the weight of a product in tiles: x as it is and plain [K, N], or both in 8-bit floats.
+// Rows and weight of a product in tiles: x as it is with the plain weight [K, N], or both in 8-bit floats.
 class TileFactors {
  public:
   TileFactors(const GpuLinear& linear, const ProductRows& rows, const Queue& queue)
@@ -207,7 +208,8 @@ class TileFactors {
     return at::empty({M, linear_.outputs}, x_MK_.options().dtype(out_type()));
   }
 
-  // Rows [row, row + out's rows) -> out, in a tile of `size` rows, filled up with zeros.
+  // Writes the product of rows [row, row + out's rows) to `out`, computed in a tile of `size` rows that is padded with
+  // zeros.
   void multiply(std::int64_t row, std::int64_t size, at::Tensor out_MN) const {
     const std::int64_t rows = out_MN.size(0);
     const auto tile_of = [&](const at::Tensor& all) {
@@ -220,7 +222,7 @@ class TileFactors {
     out_MN.copy_(tile.narrow(0, 0, rows));
   }
 
-  // The same rows again and again, as many as `out_MN` has.
+  // Multiplies the same rows, repeated as often as `out_MN` has rows.
   void repeat(at::Tensor out_MN) const {
     multiply_tile([rows = out_MN.size(0)](const at::Tensor& all) { return repeated_rows(all, rows); }, out_MN);
   }
@@ -272,7 +274,7 @@ at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows_MK,
 }
 
 TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted) {
-  // Where the wanted size has no bits of its own, the smallest that has.
+  // If the wanted size does not give rows their own bits, take the smallest size that does.
   at::Tensor bits;
   for (const auto& [size, rows] : candidates) {
     if (rows.defined() && size >= wanted) bits = rows;
@@ -293,7 +295,8 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
 
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
                      const std::shared_ptr<const ProductAlgorithms>& algorithms) {
-  // A test's passes have some tens of rows: filled up to 2,048, and tried with 4,096, they were a third of the time of all tests of GPU code.
+  // Passes of tests have some tens of rows. Padding to 2,048 and trying 4,096 rows took a third of the time of all
+  // tests of GPU code.
   constexpr std::int64_t kMostHostTile = 512;
   const at::Tensor block = self_test_block(kTriedBlock, linear.inputs, device_of(queue)).to(type);
   linear.fixed = {};
@@ -309,7 +312,7 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
       factors.repeat(out_MN);
       if (rows_repeat(out_MN, kTriedBlock)) candidates.back().second = out_MN.narrow(0, 0, kTriedBlock).clone();
     } catch (const c10::OutOfMemoryError&) {
-      continue;  // nor will a pass have the memory for it
+      continue;  // a pass would not have the memory for it either
     }
   }
   linear.prompt_tiles = agreeing_sizes(candidates, kPromptTile);
@@ -332,7 +335,7 @@ at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::
 }
 
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
-  constexpr std::int64_t kFloatTile = 64;  // rows of f32 for cuBLAS, the last tile filled up
+  constexpr std::int64_t kFloatTile = 64;  // rows of f32 for cuBLAS; the last tile is padded
   MAGISTER_ASSERT(!linear.fp8_NK.defined());
   const std::int64_t M = x_MK.size(0);
   at::Tensor out_MN = at::empty({M, linear.outputs}, x_MK.options().dtype(out_type));

@@ -1,4 +1,4 @@
-// The order of a pass; the arithmetic is in the kernels, in gpu_linear.cpp and in gpu_attention.cpp.
+// The order of a pass. The kernels, gpu_linear.cpp and gpu_attention.cpp do the arithmetic.
 #include "model/gpu/gpu_model.h"
 
 #include <ATen/ATen.h>
@@ -42,7 +42,7 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-// The shared table stays on the device; sequences whose length changes the frequencies bring their own rows behind it.
+// The shared table stays on the device. Sequences whose length changes the frequencies append their own rows to it.
 void GpuModel::place_rope_rows(GpuPass& pass) {
   const PackedBatch& batch = pass.batch;
   std::int64_t longest = 1;
@@ -218,7 +218,7 @@ at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const Produ
   const Activation activation = layer.shape.activation;
   if (layer.experts.empty())
     return gated_mlp(layer.gate_up_proj, layer.down_proj, layer.shape.mlp, activation, pass.cached, normed_TD);
-  // An expert has a few of a pass's rows.
+  // An expert gets a few rows of a pass.
   return run_experts(
       layer, normed_TD.x_MK,
       [&](const GpuExpert& expert, const at::Tensor& rows_RD) {
@@ -258,7 +258,8 @@ void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms&
 
 namespace {
 
-// Sequences [first, last) of a batch without a cache; none of them begins as one before does.
+// Sequences [first, last) of a batch without a cache; none of them shares a prefix with an earlier sequence outside
+// this range.
 PackedBatch sequences_of(const PackedBatch& batch, std::int64_t first, std::int64_t last) {
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   std::vector<std::vector<TokenId>> sequences;
@@ -277,10 +278,11 @@ PackedBatch sequences_of(const PackedBatch& batch, std::int64_t first, std::int6
 }  // namespace
 
 std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cached) const {
-  // Fewer rows would fill the products' last wave badly; the host has no waves. With a cache sequences may read each other's pages.
+  // With fewer rows, the last wave of the products' blocks would be poorly filled; the host has no waves. With a cache,
+  // sequences may read each other's pages.
   const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
   std::vector<PackedBatch> parts;
-  // Norms over all heads are summed in the middle of attention, where another part's sum would be on its way.
+  // Norms over all heads sum over shards in the middle of attention, while the sum of another part would be in flight.
   if (group_.tp_size() == 1 || weights_.config.qk_norm_of_all_heads || cached || batch.num_sequences() < 2 ||
       T < 2 * least)
     return parts;
@@ -289,7 +291,7 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
     if (begin < least || begin < T / 2 || batch.past(s) > 0) continue;
     return {sequences_of(batch, 0, s), sequences_of(batch, s, batch.num_sequences())};
   }
-  return parts;  // the last sequence, or those of the last beginning, hold the second half
+  return parts;  // the last sequence, or the last group with a shared prefix, holds the second half
 }
 
 at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
@@ -304,7 +306,7 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     const GpuLayer& layer = weights_.layers[i];
     const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
-    std::vector<ProductRows> inputs;  // of parallel blocks: the MLP reads what attention reads
+    std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads attention's input
     for (GpuPass& pass : passes) {
       const ProductRows input_TD = norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D);
       if (weights_.config.parallel_residual) inputs.push_back(input_TD);
@@ -312,7 +314,7 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     }
     for (std::size_t p = 0; p < passes.size(); ++p) {
       GpuPass& pass = passes[p];
-      if (!inputs.empty()) norm(pass, {});  // attention's output joins the residual stream
+      if (!inputs.empty()) norm(pass, {});  // adds attention's output to the residual stream
       const ProductRows input_TD = !inputs.empty() ? inputs[p]
                                    : !layer.experts.empty()
                                        ? ProductRows{norm(pass, layer.mlp_norms.input_D)}
@@ -360,7 +362,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
   if (others.empty() && T <= kGpuDecodingRows) return decoder_.forward(decoding, *cache, batch.drawn_ids_T);
   MAGISTER_ASSERT(!batch.drawn_ids_T.defined());
-  // Prompts first: a sequence of one row may share pages that they fill in this pass.
+  // Prompts first: a decoding row may read pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {
     out_TD.index_copy_(0, upload(at::tensor(rows, at::kLong), weights_.device), hidden);

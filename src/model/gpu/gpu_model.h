@@ -1,7 +1,8 @@
-// GpuModel: the decoder layers of one shard as a GPU runs them: products by cuBLAS over all packed rows, attention by flash
-// attention over variable lengths, everything between in one kernel each. On a host queue the same code runs on CPU tensors,
-// kernel by kernel, for the tests. Legend: T packed tokens, S sequences, D hidden, H query and K KV heads of this shard,
-// E head_dim, F MLP columns of this shard, P pages.
+// GpuModel: the decoder layers of one shard on a GPU: products with cuBLAS over all packed rows, flash attention over
+// variable lengths, and one kernel for each step between them. On a host queue the same code runs on CPU tensors,
+// kernel by kernel, for tests.
+// Legend: T packed tokens, S sequences, D hidden, H query and K KV heads of this shard, E head_dim, F MLP columns of
+// this shard, P pages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,32 +27,34 @@
 
 namespace magister::gpu {
 
-// What a pass needs on the device besides the weights.
+// Data of a pass on the device, without the weights.
 struct GpuPass {
   const PackedBatch& batch;
   AttentionPlan attention;
-  at::Tensor ids_T{}, rope_rows_T{};             // i32
-  at::Tensor slots_T{};                          // i64, page * 48 + place of every token; undefined without a cache
-  std::vector<at::Tensor> cos_PE2{}, sin_PE2{};  // f32, what rope_rows_T points into, by LayerShape::rope_table
+  at::Tensor ids_T{}, rope_rows_T{};  // i32
+  // i64, page * 48 + slot in the page for every token; undefined without a cache.
+  at::Tensor slots_T{};
+  std::vector<at::Tensor> cos_PE2{}, sin_PE2{};  // f32, tables that rope_rows_T indexes, by LayerShape::rope_table
   at::Tensor hidden_TD{};                        // f32: the residual stream
   bool cached = false;
-  at::Tensor delta_TD{};      // what joins the residual stream next; with several shards f32, and its sum is in flight
-  at::Tensor delta_norm_D{};  // the norm on it, where the block has one
+  at::Tensor delta_TD{};      // joins the residual stream next; with several shards f32, and its sum is in flight
+  at::Tensor delta_norm_D{};  // the norm on delta_TD, if the block has one
 };
 
 class GpuModel {
  public:
-  // weights: whole, with their tile sizes. group is kept by reference.
+  // weights: complete, with their tile sizes. group is kept by reference.
   GpuModel(std::shared_ptr<const GpuWeights> weights, const Queue& queue, ProcessGroup& group);
 
-  // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
-  // slots and cache: see Transformer::forward; empty and nullptr without a cache. A row's bits do not depend on the other sequences
-  // of the pass: with a cache rows of texts (PackedBatch::is_decode_S) go through the decode kernels, all others' products through tiles
-  // whose sizes give the same bits.
-  // The result is overwritten by the next call. Collective over the group.
+  // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it
+  // returns; the next call overwrites them. slots and cache: see Transformer::forward; empty and nullptr without a
+  // cache. The bits of a row do not depend on the other sequences of the pass: with a cache, decoding rows
+  // (PackedBatch::is_decode_S) go through the decode kernels, and all other products use tiles whose sizes give the
+  // same bits. Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
 
-  // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Collective over the group.
+  // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Collective
+  // over the group.
   void self_test();
 
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
@@ -64,30 +67,31 @@ class GpuModel {
   void use_cudnn_attention();
   bool has_cudnn_attention() const { return cudnn_attention_; }
   void use_throughput_decoding(const DecodeProducts::Algorithms& algorithms = lt_algorithms);
-  // Of rows [R, D] of texts that are being written, and of their prompts' last tokens: f32 [R, v].
+  // Logits of decoding rows and of last prompt tokens: [R, D] -> f32 [R, v], without softcap.
   at::Tensor logits(const at::Tensor& hidden_RD) const;
 
  private:
   void self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance);
-  // Whole sequences in parts that are computed in turn, so that the sums of one travel while the next is computed.
+  // Splits whole sequences into parts that are computed in turn, so that one part's sum is in flight while the next
+  // part is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
   at::Tensor forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
   bool decodes(const PackedBatch& batch, std::int64_t sequence) const;
   GpuPass make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots);
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;
-  // Adds the pass's delta (where defined), whose sum it waits for, to the residual stream, after the norm on it, and norms the stream; an
-  // undefined weight_D: no norm, the stream in dtype.
+  // Adds the pass's delta (if defined) to the residual stream, after waiting for its sum and applying its norm, and
+  // returns the norm of the stream. If weight_D is undefined, returns the stream itself in dtype.
   at::Tensor norm(GpuPass& pass, const at::Tensor& weight_D) const;
-  // The same as the product that reads it wants it: in 8-bit floats at once where that is in fp8.
+  // Like norm(), in the form that the next product reads: directly in 8-bit floats if that product is in fp8.
   ProductRows norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const;
   void take_delta(GpuPass& pass) const;
   void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const;
-  // Partial over the shards, [T, D] in dtype, with several shards in f32.
+  // Partial over the shards: [T, D] in dtype, with several shards in f32.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
   at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
-  // An MLP, or one expert of F columns, over rows [R, D], with tiles of these kinds.
+  // An MLP, or one expert of F columns, over rows [R, D]. small_tiles: use prompt_tiles.
   at::Tensor gated_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, std::int64_t F, Activation activation,
                        bool small_tiles, const ProductRows& normed_RD) const;
   at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const ProductRows& x_TK) const {

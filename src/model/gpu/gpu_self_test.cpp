@@ -1,4 +1,5 @@
-// The start-up self-test of a model on a GPU: layer 0 and the head against plain f32 ATen code on the same device.
+// The start-up self-test of a model on a GPU: compares layer 0 and the head with plain f32 ATen code on the same
+// device.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ Linear widened(const GpuLinear& linear, const Queue& queue) {
 
 }  // namespace
 
-// Layer 0's choice, its weights, and an expert's products.
+// Compares the router, the choice of experts and its weights, and the products of one expert of layer 0.
 void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance) {
   const char* kernels = queue_.on_host() ? "of the GPU on the host" : "of the GPU";
   const at::Tensor logits_TX = product(layer.router, normed_TD, at::kFloat, queue_);
@@ -43,7 +44,8 @@ void GpuModel::self_test() {
   decoder_.find_peer_sums();
   const GpuLayer& layer = weights_.layers.front();
   const PackedBatch batch = self_test_batch(weights_.config.vocab_size);
-  // Of the range: f32 sums in another order; bf16 has 8 bits; e4m3 has 4 of which activations lose more than weights.
+  // Tolerances relative to the range: f32 sums have another order; bf16 has 8 bits; e4m3 has 4, and activations lose
+  // more than weights.
   const double tolerance = weights_.fp8 ? 0.15 : weights_.dtype == at::kFloat ? 1e-4 : 4e-2;
   const char* kernels = queue_.on_host() ? "of the GPU on the host" : "of the GPU";
   GpuPass pass = make_pass(batch, {});

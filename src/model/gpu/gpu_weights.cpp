@@ -1,4 +1,4 @@
-// Reading and random making of a shard's weights, and the rotary tables.
+// Reads a shard's weights or makes random ones, and holds the rotary tables.
 #include "model/gpu/gpu_weights.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@ at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
   return tensor.defined() ? tensor.to(device) : tensor;
 }
 
-// The kernel that makes codes plain, against the CPU's own reading of them.
+// Compares the kernel that converts codes with the CPU's own conversion.
 void check_codes(const Linear& linear, const GpuLinear& there) {
   if (!linear.is_quantized()) return;
   const Queue queue = there.codes_NB.is_cuda() ? Queue{there.codes_NB.device().index(), nullptr} : Queue{};
@@ -44,7 +44,7 @@ GpuWeights GpuWeights::empty(const ModelConfig& config, const ProcessGroup& grou
   weights.dtype = activation_dtype(dtype);
   weights.fp8 = dtype == at::kFloat8_e4m3fn;
   weights.device = device_of(queue);
-  // A fast group sends sums of bf16 as they are: there half the bytes are worth the rounding (layout.collectives).
+  // A fast group sums in bf16: there, half the bytes are worth the rounding (layout.collectives).
   weights.float_sums = group.tp_size() > 1 && group.backend() != "nccl, fast";
   return weights;
 }
@@ -120,7 +120,7 @@ GpuLinear random_linear(std::int64_t N, std::int64_t K, const GpuWeights& weight
   const std::int64_t bytes = (K * scheme.bits() / 8 + 15) / 16 * 16,
                      groups = scheme.group == 0 ? 1 : (K + scheme.group - 1) / scheme.group;
   linear.codes_NB = at::randint(0, 256, {N, bytes}, options.dtype(at::kByte));
-  // Codes are uniform: their deviation is 2^bits / sqrt(12).
+  // Codes are uniform: their standard deviation is 2^bits / sqrt(12).
   const double step = deviation * std::sqrt(12.0) / static_cast<double>(std::int64_t{1} << scheme.bits());
   linear.scales_NG = at::full({N, groups}, step, options.dtype(at::kBFloat16)).view(at::kShort);
   return linear;
@@ -171,7 +171,7 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
 void GpuWeights::find_tile_sizes(const Queue& queue) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, const GpuLinear*> known;
   for (GpuLayer& layer : layers) {
-    // With one shard they stay narrow: f32 would move 2.4 ms more of an 8B model's 190 for 8,192 tokens.
+    // With one shard they stay bf16: f32 would take 2.4 ms more of an 8B model's 190 ms for 8,192 tokens.
     layer.o_proj.float_out = layer.down_proj.float_out = float_sums;
     for (GpuExpert& expert : layer.experts) expert.down_proj.float_out = float_sums;
     for (GpuLinear* linear : layer.products()) {
@@ -183,7 +183,7 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
       linear->pass_tiles = place->second->pass_tiles;
     }
   }
-  if (queue.on_host() || !config.labels.empty()) return;  // rows of labels are few, and go through product()
+  if (queue.on_host() || !config.labels.empty()) return;  // rows of labels are few, and use product()
   const at::Tensor block_BD = self_test_block(kTriedBlock, head.inputs, device).to(dtype);
   head.fixed = choose_product(lt_algorithms(head.outputs, head.inputs, dtype, at::kFloat, queue),
                               {block_BD, head.weight_NK}, at::kFloat, queue, kLogitRows);
@@ -199,7 +199,8 @@ std::uint64_t GpuWeights::num_bytes() const {
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
-    const at::Tensor mlp_input_D = config.parallel_residual ? at::Tensor() : layer.mlp_norms.input_D;  // attention's
+    // Shared with attention.
+    const at::Tensor mlp_input_D = config.parallel_residual ? at::Tensor() : layer.mlp_norms.input_D;
     for (const at::Tensor& vector : {layer.attention_norms.input_D, layer.attention_norms.output_D, mlp_input_D,
                                      layer.mlp_norms.output_D, layer.q_norm, layer.k_norm}) {
       bytes += vector.defined() ? vector.nbytes() : 0;

@@ -1,4 +1,4 @@
-// GpuWeights: what a shard of a model has on its device, read from files or made at random for benchmarks.
+// GpuWeights: the weights of one shard on its device, read from files, or random for benchmarks.
 // Legend: D hidden, v this shard's part of the vocabulary, E head_dim, P positions.
 #pragma once
 
@@ -19,21 +19,21 @@
 
 namespace magister::gpu {
 
-// One of a layer's experts: as the CPU's, sliced as an MLP is.
+// One expert of a layer, sliced like an MLP.
 struct GpuExpert {
   GpuLinear gate_up_proj, down_proj;
 };
 
 struct GpuLayer {
   BlockNorms attention_norms, mlp_norms;
-  at::Tensor q_norm, k_norm;                            // as AttentionWeights'
-  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as the CPU's blocks say
-  // Of a layer with experts, in place of gate_up_proj and down_proj; the router is replicated.
+  at::Tensor q_norm, k_norm;                            // as in AttentionWeights
+  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as on the CPU
+  // Only in a layer with experts, instead of gate_up_proj and down_proj. The router is replicated.
   GpuLinear router;
   std::vector<GpuExpert> experts;
   LayerShape shape;
 
-  // Every product that this layer has, but the router's.
+  // Every product of this layer, without the router's.
   std::vector<GpuLinear*> products();
   std::vector<const GpuLinear*> products() const;
 };
@@ -42,38 +42,41 @@ struct GpuWeights {
   ModelConfig config;
   Partition partition;
   at::ScalarType dtype = at::kBFloat16;  // of activations and plain weights: kBFloat16 or kFloat
-  bool fp8 = false;                      // the layers' products in 8-bit floats
-  bool float_sums = false;               // of several shards: what the group adds is f32
+  bool fp8 = false;                      // the layers' products are in 8-bit floats
+  bool float_sums = false;               // several shards sum in f32
   at::Device device = at::kCPU;
   at::Tensor embedding_vD, norm_D;
   GpuLinear head;
   std::vector<GpuLayer> layers;
 
-  // What decides them before anything is read. dtype: kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16.
+  // Sets everything that is known before weights are read. dtype: kBFloat16 or kFloat; kFloat8_e4m3fn: products in
+  // 8-bit floats, activations in bf16.
   static GpuWeights empty(const ModelConfig& config, const ProcessGroup& group, at::ScalarType dtype,
                           const Queue& queue);
 
   float embedding_scale() const { return embedding_multiplier(config, dtype); }
-  // Takes everything that the model has of this shard out of the source, which sends to `device`.
+  // Reads this shard's weights from the source, which sends to `device`.
   void load(WeightSource& source, bool tied, const Queue& queue);
-  // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
+  // Normal numbers with standard deviation 1 / sqrt(inputs), or codes and scales with that deviation; made on the
+  // device. Only for measuring speed.
   void randomize(const QuantScheme& scheme, const Queue& queue);
-  // Of the layers' products, once for each shape of them; before that what they give, f32 or the activations' type.
+  // Sets whether products return f32 or the activations' dtype, and finds the tile sizes, once for each shape of the
+  // layers' products.
   void find_tile_sizes(const Queue& queue);
   std::uint64_t num_bytes() const;
   bool has_codes() const;
 };
 
-// Rotary tables on the device, [P, R/2], by LayerShape::rope_table. The shared ones grow on demand.
+// Rotary tables on the device, [P, R/2], by LayerShape::rope_table. They grow on demand.
 class RopeOnDevice {
  public:
   explicit RopeOnDevice(const GpuWeights& weights) : weights_(weights) {}
-  // Positions 0 .. P-1 at least.
+  // Makes the tables cover at least `positions` positions.
   void reach(std::int64_t positions);
   std::int64_t positions() const { return cos_.empty() ? 0 : cos_[0].size(0); }
   const at::Tensor& cos(std::size_t table) const { return cos_[table]; }
   const at::Tensor& sin(std::size_t table) const { return sin_[table]; }
-  // How often they were made: other tables may stand where old ones stood.
+  // Number of times that the tables were made. New tables may have the addresses of old ones.
   std::uint64_t generation() const { return generation_; }
 
  private:
@@ -82,12 +85,13 @@ class RopeOnDevice {
   std::uint64_t generation_ = 0;
 };
 
-// hidden += delta, f32 or A, where it is defined, and out = norm(hidden) by the model's kind of norm; without a weight out = hidden. Queued.
+// hidden += delta (f32 or A) if it is defined, and out = norm(hidden) with the model's kind of norm; without a weight
+// out = hidden. Queued.
 template <typename A>
 void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::Tensor& delta_TD,
               const at::Tensor& weight_D, const at::Tensor& out_TD, const Queue& queue);
 
-// body(A()) with the type that dtype stands for.
+// Calls body(A()) with the C++ type of dtype.
 template <typename Body>
 void with_type(at::ScalarType dtype, const Body& body) {
   if (dtype == at::kBFloat16) return body(Bf16());

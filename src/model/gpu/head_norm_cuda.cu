@@ -1,4 +1,4 @@
-// The kernels of head_norm_kernels.h for GPUs.
+// Instantiates the kernels of head_norm_kernels.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/head_norm_kernels.h"
 

@@ -1,21 +1,23 @@
-// Rows of whole multiples of eight numbers, as heads of such sizes make them, are read 16 bytes at a time.
-// RMS norms on q and k over the heads of all shards (OLMo 2, OLMoE): each shard's sums of squares, which the group adds, and then the norm.
-// Legend: T packed tokens, H query heads and K KV heads of this shard, E head_dim, A the activations' type (Bf16 or float).
+// RMS norms on q and k over the heads of all shards (OLMo 2, OLMoE): each shard computes sums of squares, the group
+// adds them, and then the norm is applied. Rows that consist of whole multiples of eight numbers, as most head sizes
+// give, are read 16 bytes at a time.
+// Legend: T packed tokens, H query heads and K KV heads of this shard, E head_dim, A the activations' type (Bf16 or
+// float).
 #pragma once
 
 #include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
 
-// A block a token: the sum of squares of its q, and of its k without those KV heads that an earlier shard counts.
+// One block per token: the sum of squares of its q, and of its k without the KV heads that an earlier shard counts.
 template <typename A>
 struct SumHeadSquares {
   static constexpr const char* kName = "sum_head_squares";
   static constexpr int kMaxThreads = 256;
   const A* qkv_TQ;  // [T, (H + 2K) E]
   float* squares_T2;
-  std::int64_t stride, q_numbers, first_k,
-      k_numbers;  // of a row; where counted keys begin, and how many numbers they are
+  // Numbers of a row and of its q, the first counted key number, and the number of counted key numbers.
+  std::int64_t stride, q_numbers, first_k, k_numbers;
 
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T), .threads = 256, .shared_bytes = 32 * sizeof(float)};
@@ -47,7 +49,7 @@ struct SumHeadSquares {
   }
 };
 
-// A block a token: q and k in place, by the summed squares of all_q and all_k numbers.
+// One block per token: norms q and k in place, with the summed squares of all_q and all_k numbers.
 template <typename A>
 struct NormHeads {
   static constexpr const char* kName = "norm_heads";

@@ -1,5 +1,6 @@
-// The choice of an instance: by bits and group (what a step of 64 bytes holds), then by the rows of x.
-// Every instance is compiled by product_cuda.cu, product_int4*_cuda.cu and product_wide_cuda.cu; a new one here needs a line there.
+// Chooses an instance by bits and group (the contents of a step of 64 bytes), then by the number of rows of x.
+// product_cuda.cu, product_int4*_cuda.cu and product_wide_cuda.cu compile all instances; a new one here needs a line
+// there.
 // Sources: product_kernels.h, wide_product_kernel.h.
 #include "model/gpu/product.h"
 
@@ -21,11 +22,11 @@ bool aligned(const ProductArguments& a, int bits) {
          whole(reinterpret_cast<std::uintptr_t>(a.x_MK)) && a.x_stride % 8 == 0;
 }
 
-constexpr int kFewRows = 64;  // of DecodeProduct
+constexpr int kFewRows = 64;  // most rows of DecodeProduct
 
-constexpr int kUnalignedRows = 32;  // at once: more would spill
+constexpr int kUnalignedRows = 32;  // rows at a time without alignment: more would spill registers
 
-// Rows that the plain, unaligned product does not take at once.
+// Splits the rows for the unaligned product.
 template <typename Multiply>
 void in_parts(ProductArguments a, const Multiply& multiply) {
   const std::int64_t out_bytes = a.out_stride * (a.float_out ? 4 : 2);
@@ -37,16 +38,17 @@ void in_parts(ProductArguments a, const Multiply& multiply) {
   }
 }
 
-constexpr int kMultiprocessors = 132;  // of an H200
+constexpr int kMultiprocessors = 132;  // multiprocessors of an H200
 constexpr int blocks_of(int count, int size) { return (count + size - 1) / size; }
 
-// More rows than DecodeProduct takes, or half of that with as many blocks of 128 outputs as there are multiprocessors: a block of
-// DecodeProduct reads 2 to 8 bytes of 64 rows of x for each of its weights.
+// True for more rows than DecodeProduct supports, or for more than half of that if there are at least as many blocks of
+// 128 outputs as multiprocessors: a block of DecodeProduct reads 2 to 8 bytes of 64 rows of x for each of its weights.
 bool is_wide(const ProductArguments& a) {
   return a.M > kFewRows || (a.M > kFewRows / 2 && blocks_of(a.weight.N, 128) >= kMultiprocessors);
 }
 
-// bf16 with 128 rows a block where those blocks are at least one for every second multiprocessor: codes leave no registers for so many.
+// bf16 uses 128 rows per block if there is a block for at least every second multiprocessor. Codes leave too few
+// registers for that many rows.
 template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void wide(const ProductArguments& a, const Queue& queue) {
   if constexpr (kBits == 16) {
@@ -56,8 +58,9 @@ void wide(const ProductArguments& a, const Queue& queue) {
   start(WideProduct<kBits, kParts, kOffset, 4>{a}, queue);
 }
 
-// Blocks of 32 outputs read x half as often as those of 16, which counts from 3 rows on with int4: 3 rows of x are 0.75 of a
-// block's 16 outputs in bytes. Where they would be fewer than the 132 multiprocessors of an H200 the small ones win.
+// Blocks of 32 outputs read x half as often as blocks of 16. That matters from 3 rows on with int4: 3 rows of x have
+// 0.75 of the bytes of a block's 16 outputs. If there would be fewer of them than the 132 multiprocessors of an H200,
+// the small blocks are faster.
 template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void by_rows(const ProductArguments& a, const Queue& queue) {
   if (!aligned(a, kBits)) {
@@ -99,7 +102,7 @@ void set_group(StoredWeight& weight, int group) {
   weight.group_shift = group == 0 ? 30 : std::countr_zero(static_cast<unsigned>(group));
   if (group == 0) weight.lead = 0;
   MAGISTER_ASSERT(weight.scales == nullptr || weight.G == ((weight.lead + weight.K - 1) >> weight.group_shift) + 1);
-  MAGISTER_ASSERT(std::int64_t{weight.N} * weight.G < std::int64_t{1} << 31);  // counted in 32 bits
+  MAGISTER_ASSERT(std::int64_t{weight.N} * weight.G < std::int64_t{1} << 31);  // indices have 32 bits
   MAGISTER_ASSERT((weight.offsets == nullptr) == (weight.offset == CodeFormat::Offset::kMiddle));
 }
 

@@ -1,5 +1,6 @@
-// MAGISTER_PRODUCTS(bits, parts, offset): the instances of DecodeProduct for 8, 16, 32 and 64 rows, and the unaligned one.
-// Why a macro: an explicit instantiation cannot stand in a template. The choice among them: product.cpp.
+// MAGISTER_PRODUCTS(bits, parts, offset): the instances of DecodeProduct for 8, 16, 32 and 64 rows, and the unaligned
+// one. They are macros because an explicit instantiation cannot be in a template. product.cpp chooses among the
+// instances.
 #pragma once
 
 #include "magister/device/launch_cuda.cuh"
@@ -13,7 +14,7 @@
 #define MAGISTER_WIDE_PRODUCT(BITS, PARTS, OFFSET, TILES) \
   MAGISTER_INSTANTIATE(magister::gpu::WideProduct<BITS, PARTS, magister::CodeFormat::Offset::OFFSET, TILES>)
 
-// Of weights with zeros or minima, which no measured path has: fewer sizes, for each costs nvcc 2 s.
+// For weights with zero points or minima, which are not on a measured path: fewer sizes, because each takes nvcc 2 s.
 #define MAGISTER_FEW_PRODUCTS(BITS, PARTS, OFFSET)   \
   MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 1, true); \
   MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 2, true); \

@@ -1,4 +1,5 @@
-// Decode products of int4 weights for GPUs with one scale for 128 inputs, apart from the others so that compilers can work at once.
+// Decode products of int4 weights for GPUs with one scale per 128 inputs. A separate file, so that files compile in
+// parallel.
 #include "model/gpu/product_instances.cuh"
 
 MAGISTER_PRODUCTS(4, 1, kMiddle);

@@ -1,6 +1,7 @@
-// Products of few rows, out[M, N] = x[M, K] * weight[N, K]^T + bias, with weights of bf16, int8 or int4 that are read once.
-// Decoding is bound by that reading: words go from global memory to registers, are widened there exactly, and the tensor
-// cores multiply; scales touch the f32 sums of a group only. Source: the PTX ISA's fragments of mma.m16n8k16.
+// Products of few rows, out[M, N] = x[M, K] * weight[N, K]^T + bias, with weights of bf16, int8 or int4 that are read
+// once. Reading them limits the speed of decoding: words go from global memory to registers and are widened there
+// exactly, and the tensor cores multiply. Scales are applied only to the f32 sums of a group. Source: the PTX ISA's
+// fragments of mma.m16n8k16.
 // Legend: M rows, N outputs, K inputs, G groups of inputs that share a scale.
 #pragma once
 
@@ -8,25 +9,28 @@
 
 namespace magister::gpu {
 
-// A warp multiplies 16 * kStacks outputs with up to 8 * kTiles rows, step by step. All warps of a block share the outputs: a warp does a
-// chain, and the warps' sums are added in their order. Nothing of this depends on M or on the other columns: a row's bits are its own.
+// A warp multiplies 16 * kStacks outputs with up to 8 * kTiles rows, step by step. All warps of a block share the
+// outputs: each warp computes one chain of sums, and the warps' sums are added in their order. None of this depends on
+// M or on other columns, so the bits of a row are its own.
 //
-// In flight on an H200 (132 SMs at 4.3 TB/s and about 1 us: 33 KB an SM): kAhead steps of 1 KB a stack and warp, one
-// of which is being multiplied, so 3 to 4 KB * 8 warps = 24 to 32 KB a block of 256 threads, and two or three blocks fit (the figures
-// of ptxas are in product_cuda.cu).
+// Bytes in flight on an H200 (132 multiprocessors at 4.3 TB/s and about 1 us need 33 KB each): kAhead steps of 1 KB per
+// stack and warp, one of which is being multiplied, give 3 to 4 KB * 8 warps = 24 to 32 KB per block of 256 threads,
+// and two or three blocks fit (product_cuda.cu has ptxas's figures).
 template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles, int kStacks, bool kAligned = true>
 struct DecodeProduct {
   using Step = ProductStep<kBits, kParts, kOffset, kTiles, kStacks>;
   static constexpr const char* kName = "decode_product";
   static constexpr int kMaxThreads = 256;
   static constexpr bool kWaits = true;
-  static constexpr int kMinBlocks = kTiles == 1 ? 2 : 1;  // at most 128 registers, which more sums would spill
+  static constexpr int kMinBlocks = kTiles == 1 ? 2 : 1;  // at most 128 registers; more sums would spill
   static constexpr int kOutputs = 16 * kStacks;
-  // More where registers are left: 24 to 32 KB are in flight in a block with up to 16 rows.
+  // More steps if registers are left: a block with up to 16 rows has 24 to 32 KB in flight.
   static constexpr int kAhead = kTiles == 8 ? 1 : kStacks == 1 ? 4 : kTiles == 2 ? 3 : 2;
-  static constexpr int kPitch = kOutputs + 4;  // of partial sums in shared memory: no two lanes of a store in a bank
-  // bf16 words are operands of the tensor cores as they are, in an order of registers of their own: for many tiles ptxas puts them
-  // there once only when nothing is loaded over them (counted: 314 instructions a round instead of 400).
+  // Row pitch of partial sums in shared memory: the lanes of a store use different banks.
+  static constexpr int kPitch = kOutputs + 4;
+  // bf16 words are operands of the tensor cores without conversion, but in a register order of their own. With many
+  // tiles, ptxas moves them there only once if nothing is loaded over them (counted: 314 instead of 400 instructions
+  // per round).
   static constexpr bool kTakenOut = kBits == 16 && kTiles > 2;
   ProductArguments a;
 
@@ -45,7 +49,7 @@ struct DecodeProduct {
     Step ahead[kAhead];
     MAGISTER_UNROLL
     for (int i = 0; i < kAhead; ++i) load(t, outputs, Step::step_of(t.warp(), i, warps), ahead[i]);
-    t.wait_for_earlier();  // only x is of earlier kernels
+    t.wait_for_earlier();  // only x comes from earlier kernels
     for (int index = 0; Step::step_of(t.warp(), index, warps) < num_steps; index += kAhead) {
       MAGISTER_UNROLL
       for (int i = 0; i < kAhead; ++i) {
@@ -56,7 +60,7 @@ struct DecodeProduct {
           Step words = ahead[i];
           load(t, outputs, then, ahead[i]);
           multiply(t, now, words, sums);
-        } else {  // the next words come into the same registers
+        } else {  // the next words are loaded into the same registers
           multiply(t, now, ahead[i], sums);
           load(t, outputs, then, ahead[i]);
         }
@@ -66,7 +70,7 @@ struct DecodeProduct {
   }
 
  private:
-  // The lane's rows of codes and of scales; outputs beyond N are the last one, and nobody takes their sums.
+  // This lane's rows of codes and of scales. Outputs beyond N are clamped to the last one, and their sums are not used.
   struct Outputs {
     const unsigned char* row[kStacks][2];
     int scales[kStacks][2];
@@ -83,7 +87,7 @@ struct DecodeProduct {
     return out;
   }
 
-  // Nothing branches but the end of the row.
+  // The only branch is at the end of the row.
   template <typename Thread>
   MAGISTER_DEVICE void load(Thread& t, const Outputs& outputs, int step, Step& out) const {
     const int first = step * Step::kInputs - Step::skipped(a.weight), k = first + t.lane() % 4 * (128 / kBits);
@@ -96,7 +100,7 @@ struct DecodeProduct {
     out.load_scales(t, a.weight, outputs.scales, first);
   }
 
-  // 16 bytes of a row from input k on.
+  // 16 bytes of a row, beginning with input k.
   MAGISTER_DEVICE Words4 row_words(const unsigned char* row, int k) const {
     if constexpr (kAligned) {
       return load_16_once(row + static_cast<std::int64_t>(Step::within_row(a.weight, k)) * kBits / 8);
@@ -120,7 +124,8 @@ struct DecodeProduct {
     }
   }
 
-  // Eight numbers of a row of x from input k on; zero where it has none. Rows beyond M are the last one, and nobody takes their sums.
+  // Eight numbers of a row of x, beginning with input k; zeros outside the row. Rows beyond M are clamped to the last
+  // one, and their sums are not used.
   MAGISTER_DEVICE Words4 x_words(int m, int k) const {
     Words4 words{};
     const Bf16* row = a.x_MK + Step::least(m, a.M - 1) * a.x_stride;
@@ -142,7 +147,7 @@ struct DecodeProduct {
         t, a.weight, (a.M + 7) / 8, [&](int tile, int input) { return x_words(tile * 8 + g, first + input); }, sums);
   }
 
-  // The warps' sums through shared memory, [warp][row][output], and out.
+  // Adds the warps' sums through shared memory, [warp][row][output], and writes the result.
   template <typename Thread>
   MAGISTER_DEVICE void finish(Thread& t, const typename Step::Sums& sums) const {
     auto* partial = reinterpret_cast<float*>(t.shared());

@@ -1,5 +1,6 @@
-// What the products of few and of many rows have in common: the stored weight, and what a warp does with a step of it, the last of it the
-// tensor cores' products and the scales. So a row has the same bits in both. Source: the PTX ISA's fragments of mma.m16n8k16.
+// The common part of the products of few and of many rows: the stored weight, and the work of a warp on one step of it,
+// including the tensor cores' products and the scales. So a row has the same bits in both. Source: the PTX ISA's
+// fragments of mma.m16n8k16.
 // Legend: M rows, N outputs, K inputs, G groups of inputs that share a scale.
 #pragma once
 
@@ -7,16 +8,16 @@
 
 namespace magister::gpu {
 
-// A row-major weight of N outputs: bf16 [N, K], int8 [N, K] (code - 128, a signed byte, whatever the offset) or int4 [N, K/2]
-// (the even input in the lower nibble). scales and offsets: [N, G], null for bf16.
+// A row-major weight of N outputs: bf16 [N, K], int8 [N, K] (code - 128, a signed byte, whatever the offset) or int4
+// [N, K/2] (the even input in the lower nibble). scales and offsets: [N, G], null for bf16.
 struct StoredWeight {
   const unsigned char* rows = nullptr;
   std::int64_t row_bytes = 0;
   const std::uint16_t* scales = nullptr;   // bf16, or f16 with half_scales
-  const std::uint16_t* offsets = nullptr;  // f16 zeros (whole numbers up to 127 for int4) or minima; null for kMiddle
+  const std::uint16_t* offsets = nullptr;  // f16 zero points (integers up to 127 for int4) or minima; null for kMiddle
   int N = 0, K = 0, G = 0;
   int lead = 0;          // inputs of the first group that another shard holds
-  int group_shift = 30;  // log2 of a group; 30: one scale an output
+  int group_shift = 30;  // log2 of the group size; 30: one scale per output
   CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
   bool half_scales = false;
 };
@@ -32,16 +33,18 @@ struct ProductArguments {
   bool float_out;
 };
 
-// A step is 64 bytes of every output, of which a warp takes 16 * kStacks: lane (g = lane / 4, q = lane % 4) holds 16 bytes of outputs g
-// and g + 8, which are its part of the tensor cores' left operand when the inputs are numbered as they come; x's rows, the right operand,
-// are read with the same numbering. Steps form chains of sums: chain c of 4 or 8 takes steps 2c, 2c + 1, then those 2 * chains further
-// on, so that what it reads of a row is whole lines of 128 bytes; the chains' sums are added in their order. K alone decides.
+// A step is 64 bytes of every output, of which a warp takes 16 * kStacks outputs. Lane (g = lane / 4, q = lane % 4)
+// holds 16 bytes of outputs g and g + 8. These are its part of the tensor cores' left operand if inputs are numbered in
+// the order of the bytes; x's rows, the right operand, are read with the same numbering. Steps form chains of sums:
+// chain c of 4 or 8 takes steps 2c and 2c + 1, then those 2 * chains further on, so that it reads whole lines of 128
+// bytes of a row. The chains' sums are added in their order. Only K decides this order.
 //
-// kParts: groups in a step (int4 in groups of 32: 4, of 64: 2; int8 in groups of 32: 2; else 1). A product of the tensor
-// cores must stay in one group, so with several the four lanes of an output exchange words first: 3 shuffles for 16 bytes.
+// kParts: groups in a step (int4 in groups of 32: 4, of 64: 2; int8 in groups of 32: 2; else 1). A product of the
+// tensor cores must stay in one group. So with several parts, the four lanes of an output first exchange words: 3
+// shuffles for 16 bytes.
 template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles, int kStacks>
 struct ProductStep {
-  static constexpr int kInputs = 512 / kBits;  // of a step
+  static constexpr int kInputs = 512 / kBits;  // inputs of a step
   static constexpr int kUnits = 16 / kBits;    // units of 8 inputs in a lane's 16 bytes
   static constexpr int kUnitsAPart = kUnits / kParts;
   static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;
@@ -49,14 +52,14 @@ struct ProductStep {
   using Unit = CodeUnit<kBits>;
   using Sums = float[kStacks][kTiles][4];
 
-  // What a lane holds: outputs g and g + 8 of every stack.
+  // This lane's words: outputs g and g + 8 of every stack.
   Words4 words[kStacks][2];
-  // g's in the lower half, g + 8's in the upper one, of part q % kParts.
+  // The lower half is for g, the upper one for g + 8; of part q % kParts.
   std::uint32_t scales[kStacks], offsets[kStacks];
 
-  // Eight chains where each has two steps at least.
+  // Eight chains if each then has at least two steps, else four.
   MAGISTER_DEVICE static int num_chains(const StoredWeight& w) { return (w.K + kInputs - 1) / kInputs >= 16 ? 8 : 4; }
-  // Inputs before the first that the first step counts: steps begin where groups do.
+  // Inputs of the first step before input 0: steps begin where groups begin.
   MAGISTER_DEVICE static int skipped(const StoredWeight& w) { return w.lead % kInputs; }
   MAGISTER_DEVICE static int num_steps(const StoredWeight& w) { return (skipped(w) + w.K + kInputs - 1) / kInputs; }
   MAGISTER_DEVICE static int step_of(int chain, int index, int chains) {
@@ -64,14 +67,14 @@ struct ProductStep {
   }
 
   MAGISTER_DEVICE static int least(int x, int y) { return x < y ? x : y; }
-  // The input, from 0 on, with which 16 aligned bytes begin for lane part q; inputs beyond the row's end are the last ones, whose
-  // products with x's zeros are 0.
+  // The first input of 16 aligned bytes, clamped to the row. Inputs beyond the end of the row are replaced by the last
+  // ones, whose products with x's zeros are 0.
   MAGISTER_DEVICE static int within_row(const StoredWeight& w, int k) {
     const int within = least(k, w.K - 128 / kBits);
     return within < 0 ? 0 : within;
   }
 
-  // Scales of the step that begins with input `first`; rows[s][h]: where the output's begin.
+  // Loads the scales of the step that begins with input `first`. rows[s][h]: index of an output's first scale.
   template <typename Thread>
   MAGISTER_DEVICE void load_scales(Thread& t, const StoredWeight& w, const int (&rows)[kStacks][2], int first) {
     if constexpr (kBits < 16) {
@@ -86,8 +89,9 @@ struct ProductStep {
     }
   }
 
-  // sums += the step's products. x(tile, input): eight numbers of the lane's row g of a tile of 8 from an input of the step on. Tiles from
-  // `tiles` on are left out, the same number in the whole warp.
+  // Adds the step's products to sums. x(tile, input) returns eight numbers of the lane's row g in a tile of 8 rows,
+  // beginning with this input of the step. Tiles from `tiles` on are skipped; `tiles` must be the same in the whole
+  // warp.
   template <typename Thread, typename X>
   MAGISTER_DEVICE void multiply(Thread& t, const StoredWeight& w, int tiles, const X& x, Sums& sums) {
     MAGISTER_UNROLL
@@ -131,11 +135,12 @@ struct ProductStep {
     b = condition ? x : b;
   }
 
-  // A lane's 16 bytes are of one group of several; afterwards its words [p * 4 / kParts, (p + 1) * 4 / kParts) are of part p.
+  // Before: a lane's 16 bytes belong to one of several groups. After: its words [p * 4 / kParts, (p + 1) * 4 / kParts)
+  // belong to part p.
   template <typename Thread>
   MAGISTER_DEVICE static void regroup(Thread& t, Words4& x) {
     const int q = t.lane() % 4;
-    if constexpr (kParts == 4) {  // lane q's word i is sent to lane q ^ i, then part p stands in word q ^ p
+    if constexpr (kParts == 4) {  // word i of lane q is sent to lane q ^ i; part p is then in word q ^ p
       x.word[1] = t.shuffle_xor(x.word[1], 1);
       x.word[2] = t.shuffle_xor(x.word[2], 2);
       x.word[3] = t.shuffle_xor(x.word[3], 3);
@@ -151,7 +156,7 @@ struct ProductStep {
     }
   }
 
-  // The first input, counted from the step's, that lane q's unit u stands for after regroup().
+  // The first input, counted from the step's, of unit u in lane q after regroup().
   MAGISTER_DEVICE static int unit_input(int u, int q) {
     const int word = u * Unit::kWords, codes = 32 / kBits;
     if constexpr (kParts == 4) return (4 * word + (q ^ word)) * codes;
@@ -159,13 +164,13 @@ struct ProductStep {
     return (4 * q + word) * codes;
   }
 
-  // Numbers of a part for outputs g and g + 8: held by the lane of the same output that loaded them.
+  // Scales or offsets of a part for outputs g and g + 8, from the lane of the same output that loaded them.
   template <typename Thread>
   MAGISTER_DEVICE static std::uint32_t of_part(Thread& t, std::uint32_t held, int part) {
     return kParts == 1 ? held : t.shuffle(held, t.lane() / 4 * 4 + part);
   }
 
-  // What widen() subtracts, of an f16 zero where the weight has zeros.
+  // The number that widen() subtracts; if the weight has zero points, from an f16 zero point.
   MAGISTER_DEVICE static std::uint32_t minus(std::uint32_t zero) {
     if constexpr (kBits == 16) return 0;
     if constexpr (kMinimum) return Unit::offset(0);
@@ -196,7 +201,7 @@ struct ProductStep {
     }
   }
 
-  // A group's products with its codes, and with minima the sum of its x, which every output of the warp shares.
+  // Adds a group's products with its codes, and with minima also the sum of its x, which all outputs of the warp share.
   template <int kSums>
   MAGISTER_DEVICE static void add_group(bool half_scales, const Sums& group, const float (&x_sums)[kSums][4],
                                         const std::uint32_t (&scales)[kStacks], const std::uint32_t (&offsets)[kStacks],
@@ -218,7 +223,7 @@ struct ProductStep {
   }
 };
 
-// A sum as it goes out.
+// Adds the bias and stores a sum in the output's dtype.
 MAGISTER_DEVICE void store_sum(const ProductArguments& a, int m, std::int64_t n, float sum) {
   if (a.bias_N != nullptr) sum += a.bias_N[n];
   if (a.float_out) {

@@ -1,6 +1,7 @@
-// Products of more rows than DecodeProduct takes, up to a few hundred, with the same weights and the same bits of a row: a block multiplies
-// 128 outputs with 64 or 128 rows, and weights and x come into shared memory some steps ahead. Blocks that share outputs lie beside each
-// other, so that a weight is read from memory once and else from the second cache. Source: the PTX ISA's cp.async and mma.m16n8k16.
+// Products of more rows than DecodeProduct supports, up to a few hundred, with the same weights and the same bits per
+// row. A block multiplies 128 outputs with 64 or 128 rows; weights and x are copied to shared memory some steps ahead.
+// Blocks with the same outputs are neighbours, so a weight is read from memory once and then from the L2 cache. Source:
+// the PTX ISA's cp.async and mma.m16n8k16.
 // Legend: M rows, N outputs, K inputs.
 #pragma once
 
@@ -8,12 +9,13 @@
 
 namespace magister::gpu {
 
-// Warps: 4 of 32 outputs times 2 of 8 * kTiles rows. Every warp does all chains of its outputs one after the other and adds each to the
-// total as DecodeProduct's warps do.
+// The warps are 4 groups of 32 outputs times 2 groups of 8 * kTiles rows. Every warp computes all chains of its outputs
+// one after the other, and adds each to the total in the order of DecodeProduct's warps.
 //
-// By arithmetic, not measured: bf16 at M = 256 and 128 rows a block moves 2 bytes of weights and 2 of x through the second cache for each
-// that comes from memory (DecodeProduct with 64 rows: 1 and 2 for each, and the weights four times from memory). 24 to 32 KB of weights
-// are under way in a block, where 33 KB a multiprocessor fill the memory's latency.
+// Calculated, not measured: bf16 at M = 256 and 128 rows per block moves 2 bytes of weights and 2 of x through the L2
+// cache for each byte from memory (DecodeProduct with 64 rows: 1 and 2 for each, and it reads the weights four times
+// from memory). A block has 24 to 32 KB of weights in flight, where 33 KB per multiprocessor cover the memory's
+// latency.
 template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles>
 struct WideProduct {
   static constexpr int kStacks = 2;
@@ -23,7 +25,8 @@ struct WideProduct {
   static constexpr bool kWaits = true;
   static constexpr int kMinBlocks = kBits == 16 && kTiles == 4 ? 2 : 1;
   static constexpr int kOutputs = 4 * 16 * kStacks, kRows = 2 * 8 * kTiles;
-  static constexpr int kRowBytes = 2 * Step::kInputs, kChunks = kRowBytes / 16;  // of x in a step
+  // Bytes and 16-byte chunks of a row of x in a step.
+  static constexpr int kRowBytes = 2 * Step::kInputs, kChunks = kRowBytes / 16;
   static constexpr int kWeightBytes = 64 * kOutputs, kStageBytes = kWeightBytes + kRowBytes * kRows;
   static constexpr int kStages = kStageBytes > 16 << 10 ? 4 : 5;  // at most 96 KB: compute capability 8.6 has 99
   ProductArguments a;
@@ -44,11 +47,11 @@ struct WideProduct {
     for (int i = 0; i < kStages - 1; ++i) fetch_weights(t, weights, i, chains, num_steps);
     Step step, next;
     load_scales(t, outputs, now, chains, next);
-    t.wait_for_earlier();  // only x is of earlier kernels
+    t.wait_for_earlier();  // only x comes from earlier kernels
     for (int i = 0; i < kStages - 1; ++i) fetch_x(t, fetched, i, chains, num_steps);
     for (int i = 0; i < num_steps; ++i) {
       t.template wait_for_copies<kStages - 2>();
-      t.sync();  // all have what this step reads, and nobody reads what the next copies overwrite
+      t.sync();  // now the data of this step has arrived, and the next copies overwrite nothing that is still read
       fetch_weights(t, weights, (i + kStages - 1) % kStages, chains, num_steps);
       fetch_x(t, fetched, (i + kStages - 1) % kStages, chains, num_steps);
       multiply(t, i % kStages, next, step, sums);
@@ -61,7 +64,7 @@ struct WideProduct {
   }
 
  private:
-  // Where a walk through all steps stands, chain by chain.
+  // Position in a walk through all steps, chain by chain.
   struct Place {
     int chain = 0, index = 0;
     MAGISTER_DEVICE int step(int chains) const { return Step::step_of(chain, index, chains); }
@@ -75,7 +78,7 @@ struct WideProduct {
       index = 0;
     }
   };
-  // Where the scales begin of outputs g and g + 8 of the lane's stacks.
+  // Index of the first scale of outputs g and g + 8 of the lane's stacks.
   struct Outputs {
     int scales[kStacks][2];
   };
@@ -105,8 +108,8 @@ struct WideProduct {
     out.load_scales(t, a.weight, outputs.scales, at.step(chains) * Step::kInputs - Step::skipped(a.weight));
   }
 
-  // A row's 16 bytes of x in shared memory: where the eight lanes that read at once find eight different places. Which ones they
-  // read: ProductStep::unit_input().
+  // Address of 16 bytes of a row of x in shared memory. It is permuted so that eight lanes which read at the same time
+  // use different banks. ProductStep::unit_input() decides which inputs they read.
   MAGISTER_DEVICE static int x_place(int row, int chunk) {
     constexpr int kOther = kBits == 16                                  ? 0
                            : kParts == 4 || (kBits == 8 && kParts == 2) ? 4
@@ -116,8 +119,8 @@ struct WideProduct {
     return row * kRowBytes + (chunk ^ fold ^ (row % 2 * kOther)) * 16;
   }
 
-  // Begin the copies of the step at the place, or none behind the last, and go on; fetch_x() ends their group. Outputs beyond N and rows beyond
-  // M are the last ones, and nobody takes their sums.
+  // These start the copies of the step at this position (none after the last step) and advance it; fetch_x() closes the
+  // group of copies. Outputs beyond N and rows beyond M are clamped to the last ones, and their sums are not used.
   template <typename Thread>
   MAGISTER_DEVICE void fetch_weights(Thread& t, Place& at, int stage, int chains, int num_steps) const {
     if (!at.is_there(chains, num_steps)) return;
@@ -153,7 +156,7 @@ struct WideProduct {
   template <typename Thread>
   MAGISTER_DEVICE void multiply(Thread& t, int stage, const Step& scales, Step& step, typename Step::Sums& sums) const {
     if (t.block_x() * kRows + first_row(t) >= a.M)
-      return;  // the whole warp; single tiles without rows are not worth the branches
+      return;  // for the whole warp; single tiles without rows are not worth branches
     const unsigned char* const weights = t.shared() + stage * kStageBytes;
     const int g = t.lane() / 4, q = t.lane() % 4, row = first_row(t) + g;
     MAGISTER_UNROLL
