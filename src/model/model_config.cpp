@@ -36,7 +36,7 @@ std::uint64_t ModelConfig::parameters_a_token() const {
 
 namespace {
 
-// Whether two tensors of one shape hold the same numbers. Reads blocks of 4 MB and stops at the first difference.
+// True if two tensors of one shape hold the same numbers. Reads blocks of 4 MB and stops at the first difference.
 bool same_values(const TensorFile& file, const TensorInfo& a, const TensorInfo& b) {
   if (a.shape != b.shape || a.shape.size() != 2) return false;
   const std::int64_t columns = a.shape[1];

@@ -123,12 +123,12 @@ class Transformer {
   const LmHead& lm_head() const;
   // The queue of a model on a GPU: forward() returns before queued passes are done. Null on the CPU.
   const gpu::Queue* queue() const;
-  // Whether prompt rows and decoding rows go through different kernels. If so, a token must be recomputed the way it
+  // True if prompt rows and decoding rows go through different kernels. If so, a token must be recomputed the way it
   // was generated.
   bool separates_prefill() const;
-  // Whether a decoding pass of `rows` texts, the longest with `tokens` tokens, may use PackedBatch::drawn_ids_T.
+  // True if a decoding pass of `rows` texts, the longest with `tokens` tokens, may use PackedBatch::drawn_ids_T.
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
-  // Whether passes without a cache accept batches of pack_sharing() and give the bits of whole sequences. Decoders on
+  // True if passes without a cache accept batches of pack_sharing() and give the bits of whole sequences. Decoders on
   // CPUs do. On a GPU, models do whose order of attention's sums does not depend on the number of queries: those in
   // bf16 with flash attention, and those with capped scores, which are summed in double. All shards return the same.
   bool shares_prefixes() const;
@@ -137,7 +137,7 @@ class Transformer {
   ProcessGroup& group() const { return *group_; }
   // Bytes of this shard's weights in memory.
   std::uint64_t weight_bytes() const;
-  // Whether a model on a GPU holds quantised codes. Passes of many rows then widen them, one product at a time.
+  // True if a model on a GPU holds quantised codes. Passes of many rows then widen them, one product at a time.
   bool has_codes() const;
   // Floating-point operations of products and attention for a batch of the whole model, without the head. A multiply
   // and an add count as two. Attention counts visible keys within the batch only.
@@ -161,7 +161,7 @@ PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, s
 // Bytes of a page of 48 tokens over all layers of a shard, with f32 numbers; other dtypes need their share of it.
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition);
 
-// Upper bound of the bytes of work memory of a forward pass on one shard of a CPU.
+// Upper bound of the bytes of work memory of a forward pass on one shard of a CPU, without rotary tables.
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads);
 

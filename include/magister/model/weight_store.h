@@ -26,7 +26,7 @@ class WeightStore {
   // Frees the weights of all checkpoints but these. It is called before other weights are loaded, because memory may
   // not suffice for both. {}: frees all.
   void keep_only(std::vector<std::string> checkpoints);
-  // Whether the store holds a shard of this checkpoint.
+  // True if the store holds a shard of this checkpoint.
   bool has(const std::string& checkpoint) const;
   // Bytes that keep_only({}) would free on the host, or on this GPU, if no model uses them.
   std::uint64_t host_bytes() const { return bytes_on(-1); }
@@ -52,7 +52,7 @@ class WeightStore {
   std::map<std::pair<std::string, std::string>, std::shared_future<StoredWeights>> loading_;
 };
 
-// Where a model looks before it reads its file. store null: nowhere.
+// The store in which a model looks for its weights before it reads its file. null: none.
 struct KeptWeights {
   WeightStore* store = nullptr;
   std::string checkpoint;

@@ -32,7 +32,7 @@ struct RopeReading {
   std::string layer_type;
 };
 RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading);
-// Whether the object has a member for layers of this type.
+// True if the object has a member for layers of this type.
 bool json_has_rope_of(const nlohmann::json& root, const std::string& path, const std::string& layer_type);
 // A number in the object for all layers; nothing: the object lacks it.
 std::optional<double> json_rope_member(const nlohmann::json& root, const std::string& path, const std::string& name);

@@ -150,7 +150,7 @@ void use_cpu_kernels(const CpuKernels& kernels);
 
 // Features of this CPU, as text for doctor, --version and run.jsonl: "avx2 fma avx512 avx512vnni avx512bf16 amx-bf16".
 const char* cpu_features();
-// Whether the kernels in use have bf16 products. The default kernels have them only where they are faster than fp32
+// True if the kernels in use have bf16 products. The default kernels have them only where they are faster than fp32
 // products: with AMX tiles, or with AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the rate of an
 // fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168 GFLOP/s per core).
 bool cpu_prefers_bf16();

@@ -43,7 +43,7 @@ struct QuantScheme {
   std::int64_t scales(IndexRange columns) const;
   // Bytes in memory of a quantised weight with N outputs. offsets: with zero points or minima.
   std::uint64_t bytes(std::int64_t N, IndexRange columns, bool offsets = false) const;
-  // Whether codes of a file are kept. Without a given group, all codes that are not wider are kept: wider codes of our
+  // True if codes of a file are kept. Without a given group, all codes that are not wider are kept: wider codes of our
   // own would cost memory and lose accuracy. With a given group, only codes of the same width and group are kept.
   bool keeps(const CodeFormat& codes) const {
     return on() && (group_given ? codes.bits == bits() && codes.group == group : codes.bits <= bits());
