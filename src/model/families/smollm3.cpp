@@ -1,5 +1,5 @@
-// SmolLM3: Llama's layers; every fourth has no rotary embedding. GGUF's converter reorders the rows of q and k as for
-// Llama.
+// SmolLM3: Llama's layers, of which every fourth has no rotary embedding. GGUF's converter reorders the rows of q and k
+// as for Llama.
 // Source: transformers SmolLM3Config and SmolLM3Attention; llama.cpp for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"

@@ -113,7 +113,6 @@ struct CpuKernels {
                         float* maximum, float* sum);
   // x = cap * tanh(x * factor / cap): keeps scores and logits within +-cap (Gemma 2, arXiv 2408.00118).
   void (*softcap)(float* x, std::int64_t n, float factor, float cap);
-  // x *= factor
   void (*scale)(float* x, float factor, std::int64_t n);
   // Adds logits[0, n) to the state.
   void (*logsumexp_step)(const float* logits, std::int64_t n, SoftmaxState* state);

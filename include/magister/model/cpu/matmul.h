@@ -5,7 +5,7 @@
 // (quantize.h). Activations and sums are f32. Where the CPU has bf16 products that are faster than fp32 ones
 // (cpu_prefers_bf16), bf16 weights are stored in panels of pairs instead, activations are rounded to bf16, and only
 // sums are f32. Few rows and many rows use the same products, so a row's bits do not depend on other rows there either.
-// Shapes: M rows of a tile, K in, N out, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
+// Shapes: M rows of a tile, K inputs, N outputs, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
 #pragma once
 
 #include <ATen/core/Tensor.h>
