@@ -21,8 +21,8 @@ KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t hea
   const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kBehind) * sizeof(float);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig,
-                 "a cache of keys and values of {} bytes cannot be had (the system gives no more "
-                 "memory); use fewer ranks on this host or a smaller max_sequences",
+                 "a KV cache of {} bytes cannot be allocated (the system has no more memory); use fewer ranks on this "
+                 "host or a smaller max_sequences",
                  bytes);
   storage_ = std::shared_ptr<float>(static_cast<float*>(memory), [bytes](float* at) { ::munmap(at, bytes); });
   keys_ = storage_.get();

@@ -54,7 +54,7 @@ void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig&
   MAGISTER_CHECK(batch.past_S.empty(), ExitCode::kConfig,
                  "a sequence of {} tokens is longer than the {} positions up to which this model's rotary frequencies "
                  "stay as they "
-                 "are (beyond, all keys in the cache would have to turn again); generate shorter sequences",
+                 "are (beyond them, all keys in the cache would have to be rotated again); generate shorter sequences",
                  length, positions_of_shared_rope(config));
 }
 

@@ -38,13 +38,12 @@ std::int64_t largest_tp_size(const ModelConfig& config) {
 }  // namespace
 
 Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
-  MAGISTER_CHECK(
-      tp_size >= 1 && tp_size <= largest_tp_size(config), ExitCode::kConfig,
-      "a model of {} attention heads, {} MLP columns and {} words cannot be divided over {} devices (each needs "
-      "at least one of each); use groups of 1 to {} devices",
-      config.num_attention_heads, mlp_columns(config), config.vocab_size, tp_size, largest_tp_size(config));
+  MAGISTER_CHECK(tp_size >= 1 && tp_size <= largest_tp_size(config), ExitCode::kConfig,
+                 "a model of {} attention heads, {} MLP columns and {} vocabulary rows cannot be divided over {} "
+                 "devices (each needs at least one of each); use groups of 1 to {} devices",
+                 config.num_attention_heads, mlp_columns(config), config.vocab_size, tp_size, largest_tp_size(config));
   MAGISTER_CHECK(tp_size == 1 || !config.encoder, ExitCode::kConfig,
-                 "a model of the family {} cannot be divided over {} devices (encoders are computed whole); use groups "
+                 "a model of the family {} cannot be divided over {} devices (encoders are not sharded); use groups "
                  "of 1 device, and more ranks for more speed",
                  config.family, tp_size);
   MAGISTER_ASSERT(tp_rank >= 0 && tp_rank < tp_size);

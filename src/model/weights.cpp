@@ -370,7 +370,7 @@ void WeightSource::verify_all_used() const {
   const std::lock_guard lock(mutex_);
   for (const TensorInfo& info : file_.tensors()) {
     MAGISTER_CHECK(used_.contains(info.name) || known.contains(info.name), ExitCode::kData,
-                   "tensor {} [{}] of the model was loaded by nothing (results without it would be wrong); report this",
+                   "tensor {} [{}] of the model was not loaded (results without it would be wrong); report this",
                    printable(info.name), fmt::join(info.shape, ", "));
   }
 }

@@ -260,10 +260,10 @@ void EncoderModel::self_test() {
 }
 
 at::Tensor EncoderModel::forward(const PackedBatch&, const std::vector<BlockTable>&, KvCache&) {
-  fail(ExitCode::kInternal, "an encoder was asked to go on from keys that it does not keep; report this");
+  fail(ExitCode::kInternal, "an encoder was asked to continue from a KV cache, which it does not have; report this");
 }
 KvCache EncoderModel::make_cache(std::int64_t) const {
-  fail(ExitCode::kInternal, "an encoder was asked for a cache of keys; report this");
+  fail(ExitCode::kInternal, "an encoder was asked for a KV cache; report this");
 }
 at::Tensor EncoderModel::forward_reference(const PackedBatch&) {
   fail(ExitCode::kInternal, "an encoder was asked for its reference pass; report this");

@@ -192,8 +192,8 @@ QuantScheme quant_scheme(const std::string& type, std::int64_t group) {
   const bool known = type == "none" || type == "int8" || type == "int4";
   MAGISTER_CHECK(
       known && (group == 0 || group == 32 || group == 64 || group == 128), ExitCode::kConfig,
-      "quantisation {} in groups of {} is not made here (the kernels read int8 and int4 in groups of 32, 64, 128 or, "
-      "with 0, one scale an output); choose one of these",
+      "quantisation {} in groups of {} is not supported (the kernels read int8 and int4 in groups of 32, 64, 128 or, "
+      "with 0, one scale per output); choose one of these",
       printable(type), group);
   if (type == "none") return {};
   return {type == "int8" ? QuantType::kInt8 : QuantType::kInt4, group};

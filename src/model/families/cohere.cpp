@@ -31,9 +31,10 @@ void read_hf_2(const HfConfig& source, ModelConfig& config) {
   read_hf(source, config);
   const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
   config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
-  MAGISTER_CHECK(config.sliding_window > 0, ExitCode::kData,
-                 "{}: sliding_window is null (the layers that turn are those that slide); fetch the config again",
-                 printable(source.path()));
+  MAGISTER_CHECK(
+      config.sliding_window > 0, ExitCode::kData,
+      "{}: sliding_window is null (the layers with a window are those with a rotary embedding); fetch the config again",
+      printable(source.path()));
   const std::int64_t pattern = source.integer_or("sliding_window_pattern", 4, 1, 1 << 12);
   config.layer_is_sliding = source.sliding_layers(all_but_every(pattern, config.num_hidden_layers));
   config.layer_has_rope = config.layer_is_sliding;

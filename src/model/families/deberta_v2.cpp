@@ -49,12 +49,11 @@ void read_distances(const HfConfig& source, const ModelConfig& config, EncoderCo
   if (encoder.max_relative_positions < 1) encoder.max_relative_positions = config.max_position_embeddings;
   const std::int64_t buckets = source.integer_or("position_buckets", -1, -1, kMost);
   MAGISTER_CHECK(buckets == -1 || buckets >= 2, ExitCode::kData,
-                 "{}: position_buckets is {} (distances fall into 2 buckets or more, or with -1 into none); fetch the "
-                 "config again",
+                 "{}: position_buckets is {} (2 or more buckets are needed, or -1 for none); fetch the config again",
                  path, buckets);
   MAGISTER_CHECK(buckets / 2 + 1 < encoder.max_relative_positions, ExitCode::kData,
-                 "{}: position_buckets is {} for {} relative positions (beyond half of the buckets none is left to "
-                 "divide); fetch the config again",
+                 "{}: position_buckets is {} for {} relative positions (no distance is left for the logarithmic "
+                 "buckets); fetch the config again",
                  path, buckets, encoder.max_relative_positions);
   encoder.position_buckets = std::max<std::int64_t>(buckets, 0);
   encoder.relative_span = buckets > 0 ? buckets : encoder.max_relative_positions;
@@ -90,7 +89,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   for (const auto& [key, value] : computed) {
     const std::int64_t given = source.integer_or(key, value, 0, 1 << 24);
     MAGISTER_CHECK(given == value, ExitCode::kData,
-                   "{}: {} is {} (encoders of this family are computed with {} alone, and results would be wrong); use "
+                   "{}: {} is {} (for encoders of this family only {} is supported, and results would be wrong); use "
                    "another model",
                    printable(source.path()), key, given, value);
   }

@@ -24,7 +24,7 @@ void read_encoder(const HfConfig& source, ModelConfig& config) {
 
 void need_flag(const HfConfig& source, const char* key, bool computed, bool absent) {
   MAGISTER_CHECK(source.boolean_or(key, absent) == computed, ExitCode::kData,
-                 "{}: {} is {} (encoders of this family are computed with {} alone, and results would be wrong); use "
+                 "{}: {} is {} (for encoders of this family only {} is supported, and results would be wrong); use "
                  "another model",
                  printable(source.path()), key, !computed, computed);
 }
@@ -32,7 +32,7 @@ void need_flag(const HfConfig& source, const char* key, bool computed, bool abse
 void need_text(const HfConfig& source, const char* key, const char* computed) {
   const std::string value = source.text_or(key, computed);
   MAGISTER_CHECK(value == computed, ExitCode::kData,
-                 "{}: {} is \"{}\" (encoders of this family are computed with {} alone, and results would be wrong); "
+                 "{}: {} is \"{}\" (for encoders of this family only {} is supported, and results would be wrong); "
                  "use another model",
                  printable(source.path()), key, printable(value), computed);
 }

@@ -43,10 +43,10 @@ void read_gemma_fields(const GgufConfig&, ModelConfig& config) { set_common(conf
 void read_gemma_layers(const HfConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
                        std::int64_t sliding_pattern) {
   read_gemma_fields(source, config);
-  MAGISTER_CHECK(
-      source.text_or("hidden_activation", "gelu_pytorch_tanh") == "gelu_pytorch_tanh", ExitCode::kData,
-      "{}: hidden_activation is \"gelu\" (the exact one since Gemma 2, which is not computed); use another model",
-      printable(source.path()));
+  MAGISTER_CHECK(source.text_or("hidden_activation", "gelu_pytorch_tanh") == "gelu_pytorch_tanh", ExitCode::kData,
+                 "{}: hidden_activation is \"gelu\" (since Gemma 2 this is the exact GELU, which is not supported); "
+                 "use another model",
+                 printable(source.path()));
   config.norm_placement = NormPlacement::kBoth;
   config.attention_multiplier = 1.0 / std::sqrt(source.number_or("query_pre_attn_scalar", 256, 1e-3, 1e6));
   config.attn_logit_softcapping = cap(source, "attn_logit_softcapping", attention_cap);

@@ -38,7 +38,7 @@ constexpr std::array kUnsupportedGguf = {
     UnsupportedKey{"residual_scale", 1, "scaled residual branches"},
     UnsupportedKey{"logit_scale", 1, "scaled logits"},
     UnsupportedKey{"expert_count", 0, "a mixture of experts"},
-    UnsupportedKey{"rope.scaling.attn_factor", 1, "scaled attention beside the rotary embedding"},
+    UnsupportedKey{"rope.scaling.attn_factor", 1, "an attention factor of the rotary embedding"},
     UnsupportedKey{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
 };
 
@@ -190,7 +190,7 @@ std::vector<float> GgufConfig::divisors(const std::string& name, std::int64_t si
   if (info == nullptr) return {};
   const std::vector<std::int64_t> shape = {size};
   MAGISTER_CHECK(info->shape == shape && info->type == StorageType::kF32, ExitCode::kData,
-                 "{}: tensor {} is {} [{}] ({} turned dimensions of a head ask for F32 [{}]); fetch the file again",
+                 "{}: tensor {} is {} [{}] ({} rotated dimensions of a head need F32 [{}]); fetch the file again",
                  printable(path_), name, to_string(info->type), fmt::join(info->shape, ", "), 2 * size, size);
   std::vector<float> values(static_cast<std::size_t>(size));
   file_.read(name, 0, 1, 0, size, at::from_blob(values.data(), {1, size}, at::kFloat));
@@ -244,9 +244,10 @@ std::vector<bool> GgufConfig::sliding_layers(std::int64_t interval, std::int64_t
                    architecture_, kKey, flag);
     layers.push_back(flag == 1);
   }
-  MAGISTER_CHECK(static_cast<std::int64_t>(layers.size()) == num_layers, ExitCode::kData,
-                 "{}: {}.{} has {} entries for {} layers (which layers slide is unknown); fetch the file again",
-                 printable(path_), architecture_, kKey, layers.size(), num_layers);
+  MAGISTER_CHECK(
+      static_cast<std::int64_t>(layers.size()) == num_layers, ExitCode::kData,
+      "{}: {}.{} has {} entries for {} layers (which layers have the window is unknown); fetch the file again",
+      printable(path_), architecture_, kKey, layers.size(), num_layers);
   return layers;
 }
 
@@ -270,10 +271,11 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   if (type == "yarn") read_yarn(out);
   out.frequency_divisors = divisors("rope_freqs.weight", head_dim / 2);
   if (!out.frequency_divisors.empty()) {
-    MAGISTER_CHECK(out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
-                   "{}: rope_freqs.weight beside a rope factor of {} (which of the two holds is not defined); use "
-                   "another model",
-                   printable(path_), out.factor);
+    MAGISTER_CHECK(
+        out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
+        "{}: rope_freqs.weight and a rope factor of {} are both set (which of the two applies is not defined); use "
+        "another model",
+        printable(path_), out.factor);
     out.kind = RopeConfig::Kind::kExplicit;
   }
   return out;

@@ -18,7 +18,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("head_dim")) config.head_dim = 128;  // the class's default
   MAGISTER_CHECK(
       !source.is_null("partial_rotary_factor"), ExitCode::kData,
-      "{}: partial_rotary_factor is null (whether half a head turns or all of it depends on the reader); write "
+      "{}: partial_rotary_factor is null (programs disagree whether half or all of a head is rotated then); write "
       "a number",
       printable(source.path()));
   config.rotary_dim = source.rotary_dim(config.head_dim, 0.5);

@@ -61,7 +61,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
       source.rotary_dim(config.head_dim, rope_number(source, "partial_rotary_factor", "rotary_pct", 0.25, 1.0));
   config.rope.theta = rope_number(source, "rope_theta", "rotary_emb_base", 10000.0, 1e15);
   MAGISTER_CHECK(config.rope.theta >= 1e-3, ExitCode::kData,
-                 "{}: rotary_emb_base is {} (numbers from 0.001 are bases); fetch the config again",
+                 "{}: rotary_emb_base is {} (a base must be at least 0.001); fetch the config again",
                  printable(source.path()), config.rope.theta);
 }
 

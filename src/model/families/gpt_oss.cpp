@@ -50,7 +50,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.swiglu_limit = source.number_or("swiglu_limit", kLimit, 1e-3, 1e6);
   config.layer_is_sliding = source.sliding_layers(all_but_every(2, config.num_hidden_layers));
   MAGISTER_CHECK(!source.is_null("sliding_window"), ExitCode::kData,
-                 "{}: sliding_window is null (layers that slide have no width); fetch the config again",
+                 "{}: sliding_window is null (the size of the window is unknown); fetch the config again",
                  printable(source.path()));
   config.sliding_window = source.integer_or("sliding_window", 128, 1, INT32_MAX);
 }

@@ -21,7 +21,7 @@ namespace {
 std::string read_text(const std::string& path) {
   std::error_code ignored;
   MAGISTER_CHECK(std::filesystem::is_regular_file(path, ignored), ExitCode::kData,
-                 "{}: not a file (a model folder needs its config.json beside the weights); fetch the whole model",
+                 "{}: not a file (a model folder needs its config.json next to the weights); fetch the whole model",
                  printable(path));
   return read_whole_file(path, HfConfig::kMaxBytes, "a model's config describes it in a few thousand");
 }

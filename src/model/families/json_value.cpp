@@ -64,12 +64,12 @@ struct RopeObject {
 // Refuses one object for all layers in a family that has one per layer type. transformers ignores such objects, except
 // rope_scaling with the newer member rope_type.
 void refuse_flat(const nlohmann::json& rope, const std::string& key, const std::string& path) {
-  MAGISTER_CHECK(
-      key == "rope_scaling" && (member(rope, "rope_type") != nullptr || member(rope, "type") == nullptr),
-      ExitCode::kData,
-      "{}: {} {} (this family's layers have rotary embeddings by their type, and transformers leaves this one "
-      "unread); write rope_parameters with full_attention and sliding_attention",
-      printable(path), key, key == "rope_scaling" ? "has type and no rope_type" : "is not by types of layers");
+  MAGISTER_CHECK(key == "rope_scaling" && (member(rope, "rope_type") != nullptr || member(rope, "type") == nullptr),
+                 ExitCode::kData,
+                 "{}: {} {} (this family has one rotary embedding per layer type, and transformers ignores this one); "
+                 "write rope_parameters with full_attention and sliding_attention",
+                 printable(path), key,
+                 key == "rope_scaling" ? "has type and no rope_type" : "is not by types of layers");
 }
 
 RopeObject rope_object(const nlohmann::json& root, const std::string& path, const std::string& layer_type) {
@@ -83,11 +83,11 @@ RopeObject rope_object(const nlohmann::json& root, const std::string& path, cons
                    printable(path), key, json_shown(*found));
     if (layer_type.empty()) return {found, key, path};
     const auto* beside = member(root, "rope_parameters");
-    MAGISTER_CHECK(
-        beside == nullptr || beside == found || !beside->is_object() || !is_by_type(*beside), ExitCode::kData,
-        "{}: rope_scaling stands beside rope_parameters by types of layers (which of the two holds depends on "
-        "the reader); leave one of them",
-        printable(path));
+    MAGISTER_CHECK(beside == nullptr || beside == found || !beside->is_object() || !is_by_type(*beside),
+                   ExitCode::kData,
+                   "{}: rope_scaling stands beside rope_parameters by types of layers (which of the two applies "
+                   "depends on the program); remove one of them",
+                   printable(path));
     if (is_by_type(*found)) return {member(*found, layer_type.c_str()), std::string(key) + "." + layer_type, path};
     refuse_flat(*found, key, path);
     return {found, key, path};
@@ -155,7 +155,7 @@ void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_
 std::vector<float> wave_factors(const RopeObject& rope, const char* name) {
   const auto* list = rope.find(name);
   MAGISTER_CHECK(list != nullptr && list->is_array(), ExitCode::kData,
-                 "{}: {}.{} is {} (a list of a number for each wave is needed); fetch the config again",
+                 "{}: {}.{} is {} (a list with one number per frequency is needed); fetch the config again",
                  printable(rope.path), rope.key, name, list == nullptr ? "missing" : json_shown(*list));
   std::vector<float> out;
   for (const auto& number : *list)
@@ -199,7 +199,7 @@ void read_longrope(const RopeObject& rope, const nlohmann::json& root, std::int6
     out.attention_factor = rope.required("attention_factor");
   } else if (factor > 1.0) {
     MAGISTER_CHECK(original > 1, ExitCode::kData,
-                   "{}: original_max_position_embeddings is 1 (its logarithm divides); fetch the config again",
+                   "{}: original_max_position_embeddings is 1 (its logarithm is a divisor); fetch the config again",
                    printable(rope.path));
     out.attention_factor = std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original)));
   }

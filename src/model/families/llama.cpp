@@ -15,7 +15,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   const bool window = source.has("sliding_window") && source.boolean_or("use_sliding_window", true);
   MAGISTER_CHECK(
       !window, ExitCode::kData,
-      "{}: sliding_window is set (model_type llama has none, so it is not known whether it holds); make it null, "
+      "{}: sliding_window is set (model_type llama has none, so it is unknown whether the model has it); make it null, "
       "or model_type mistral",
       printable(source.path()));
   for (const std::string& type : source.texts("layer_types")) {

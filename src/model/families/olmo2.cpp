@@ -28,11 +28,10 @@ void read_hf_3(const HfConfig& source, ModelConfig& config) {
   RopeConfig plain;  // only layers with full attention have scaling
   plain.theta = kTheta3;
   const auto stated = source.rope_of("sliding_attention", config.max_position_embeddings, plain.theta);
-  MAGISTER_CHECK(
-      stated || config.rope.theta == kTheta3, ExitCode::kData,
-      "{}: rope_theta is {} (transformers gives it to the layers that see all keys alone, and {} to those that "
-      "slide); write rope_parameters with full_attention and sliding_attention",
-      printable(source.path()), config.rope.theta, kTheta3);
+  MAGISTER_CHECK(stated || config.rope.theta == kTheta3, ExitCode::kData,
+                 "{}: rope_theta is {} (transformers uses it only for layers with full attention, and {} for those "
+                 "with a window); write rope_parameters with full_attention and sliding_attention",
+                 printable(source.path()), config.rope.theta, kTheta3);
   config.sliding_rope = stated.value_or(plain);
 }
 

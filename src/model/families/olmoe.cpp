@@ -17,7 +17,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   config.clip_qkv = source.number_or("clip_qkv", 0.0, 0.0, 1e30);
   MAGISTER_CHECK(!source.has("clip_qkv") || config.clip_qkv > 0, ExitCode::kData,
-                 "{}: clip_qkv is 0 (all attention would be over zeros); make it null for none",
+                 "{}: clip_qkv is 0 (all queries, keys and values would be 0); make it null for no clipping",
                  printable(source.path()));
   read_experts(source, config, "intermediate_size", 64, 8);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);

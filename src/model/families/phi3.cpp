@@ -22,8 +22,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   MAGISTER_CHECK(config.rope.kind != RopeConfig::Kind::kLongRope || source.has("original_max_position_embeddings") ||
                      config.rope.original_max_position_embeddings == 4096,
                  ExitCode::kData,
-                 "{}: original_max_position_embeddings is {} inside rope_scaling alone (transformers takes 4096 then); "
-                 "write it beside max_position_embeddings",
+                 "{}: original_max_position_embeddings is {} only inside rope_scaling (transformers then takes 4096); "
+                 "write it next to max_position_embeddings",
                  printable(source.path()), config.rope.original_max_position_embeddings);
 }
 
@@ -36,7 +36,7 @@ void read_gguf_longrope(const GgufConfig& source, ModelConfig& config) {
                      (source.has_tensor(kShort) || (attention == 1.0 && !source.has("rope.scaling.type"))),
                  ExitCode::kData,
                  "{}: tensors {} and {} are not both there, but one of them, {}.rope.scaling.attn_factor or "
-                 "rope.scaling.type is (how long sequences turn is unknown); fetch the file again",
+                 "rope.scaling.type is (the rotary embedding of long sequences is unknown); fetch the file again",
                  printable(source.path()), kShort, kLong, source.architecture());
   if (!source.has_tensor(kShort)) return;
   RopeConfig& rope = config.rope;
@@ -71,10 +71,11 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   read_gguf_longrope(source, config);
   // Old files state a window that llama.cpp does not compute either. Whether the model has it is unknown.
   const std::int64_t window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
-  MAGISTER_CHECK(window == 0 || window >= config.max_position_embeddings, ExitCode::kData,
-                 "{}: {}.attention.sliding_window is {} (which layers slide is not written in such files); use the "
-                 "model's safetensors folder",
-                 printable(source.path()), source.architecture(), window);
+  MAGISTER_CHECK(
+      window == 0 || window >= config.max_position_embeddings, ExitCode::kData,
+      "{}: {}.attention.sliding_window is {} (such files do not state which layers have the window); use the "
+      "model's safetensors folder",
+      printable(source.path()), source.architecture(), window);
 }
 
 }  // namespace phi3

@@ -41,7 +41,7 @@ void refuse_qwen_windows(const GgufConfig& source) {
   const std::int64_t window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
   MAGISTER_CHECK(
       window == 0, ExitCode::kData,
-      "{}: {}.attention.sliding_window is {} (which layers slide is not written in such files); use the model's "
+      "{}: {}.attention.sliding_window is {} (such files do not state which layers have the window); use the model's "
       "safetensors folder",
       printable(source.path()), source.architecture(), window);
 }

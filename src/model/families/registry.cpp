@@ -215,12 +215,13 @@ void check_config(const ModelConfig& config, const std::string& path) {
   refuse_unless(config.encoder || config.norm_placement == NormPlacement::kInput ||
                     (config.norm_kind == NormKind::kRms && !config.parallel_residual),
                 "layer norms on a block's output, or norms there in parallel blocks");
-  refuse_unless(!config.fused_qkv_by_head || K == H, "q, k and v of each head stand together, and heads share keys");
+  refuse_unless(!config.fused_qkv_by_head || K == H,
+                "q, k and v of each head are stored together, but heads share keys");
   refuse_unless(
       config.num_experts == 0 || (config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts),
       fmt::format("{} experts a token are more than the {} there are", config.num_experts_per_tok, config.num_experts));
   refuse_unless(config.num_experts == 0 || (!config.mlp_bias && !config.parallel_residual),
-                "experts with biases or beside attention");
+                "experts with biases of an MLP, or in parallel with attention");
   refuse_unless(config.layer_has_rope.empty() ||
                     static_cast<std::int64_t>(config.layer_has_rope.size()) == config.num_hidden_layers,
                 fmt::format("{} layers have {} entries for their rotary embedding", config.num_hidden_layers,

@@ -39,7 +39,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()));
   const std::int64_t padding = source.integer_or("pad_token_id", 1, 0, config.vocab_size - 1);
   MAGISTER_CHECK(padding + 1 < config.max_position_embeddings, ExitCode::kData,
-                 "{}: pad_token_id is {} and max_position_embeddings {} (positions are counted from the padding's, and "
+                 "{}: pad_token_id is {} and max_position_embeddings {} (positions begin after the padding id, and "
                  "none is left); fetch the config again",
                  printable(source.path()), padding, config.max_position_embeddings);
   encoder.first_position = padding + 1;

@@ -48,7 +48,8 @@ std::string problem_with(std::int64_t length, const LayerShape& shape, at::Tenso
   for (int i = 0; i < kRepeats; ++i) {
     if (!at::equal(rows_of(among_TQ, {kBefore, length, kBehind}, 1, shape, true, queue), wanted) ||
         !at::equal(rows_of(alone_LQ, {length}, 0, shape, true, queue), wanted))
-      return fmt::format("rows of a text of {} tokens have other bits beside other texts, or at another time", length);
+      return fmt::format("rows of a text of {} tokens have other bits among other texts, or when computed again",
+                         length);
   }
   const at::Tensor plain = rows_of(alone_LQ, {length}, 0, shape, false, queue).to(at::kFloat);
   const double apart = (wanted.to(at::kFloat) - plain).abs().max().item<double>(),

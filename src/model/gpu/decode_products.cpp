@@ -34,11 +34,11 @@ void queue_product(const FixedProduct& product, const GpuLinear& linear, const a
 
 DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms) {
   MAGISTER_CHECK(weights.config.labels.empty(), ExitCode::kConfig,
-                 "model.decoding: throughput of a model that gives labels (it writes no text); remove the key");
+                 "model.decoding: throughput for a classifier (it generates no text); remove the key");
   const auto find = [&](const GpuLinear& linear, at::ScalarType out_type) {
     MAGISTER_CHECK(linear.weight_NK.defined() && linear.weight_NK.scalar_type() == at::kBFloat16, ExitCode::kConfig,
-                   "model.decoding: throughput, and the weights of this model's layers are not plain bf16 (codes and "
-                   "8-bit floats have products of their own); remove the key");
+                   "model.decoding: throughput, but the weights of this model's layers are not plain bf16 (codes and "
+                   "8-bit floats have their own products); remove the key");
     FixedProduct& product = of_shape_[out_type == at::kFloat ? 1 : 0][{linear.outputs, linear.inputs}];
     if (!product.defined()) product = chosen_for(linear, out_type, queue, algorithms);
     MAGISTER_CHECK(product.defined(), ExitCode::kConfig,
@@ -48,8 +48,8 @@ DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, co
   };
   for (const GpuLayer& layer : weights.layers) {
     MAGISTER_CHECK(layer.experts.empty(), ExitCode::kConfig,
-                   "model.decoding: throughput, and this model has experts (each has a few rows of a pass, for which "
-                   "our own kernels are made); remove the key");
+                   "model.decoding: throughput, but this model has experts (each gets few rows of a pass, and our own "
+                   "kernels are made for few rows); remove the key");
     find(layer.qkv_proj, at::kBFloat16);
     find(layer.o_proj, at::kFloat);
     find(layer.gate_up_proj, at::kBFloat16);

@@ -58,7 +58,7 @@ bool gives_rows_their_own_bits(const ProductAlgorithms& algorithms, int algorith
     } catch (const c10::OutOfMemoryError&) {
       log_warning(
           "no memory on the GPU to try products of {} rows with {} x {} weights (a run with more memory might choose "
-          "another algorithm, whose last bits are others)",
+          "another algorithm with other last bits)",
           rows, block.weight_NK.size(0), block.weight_NK.size(1));
       return true;
     }
@@ -81,8 +81,8 @@ void FixedProduct::multiply(const ProductFactors& factors, at::Tensor& out_MN, c
   const std::int64_t M = factors.x_MK.size(0), K = factors.x_MK.size(1), N = factors.weight_NK.size(0);
   const WatchedLaunch watched(factors.is_fp8() ? "cublasLtMatmul, e4m3" : "cublasLtMatmul", {M, N, K});
   MAGISTER_CHECK(algorithms->multiply(chosen, factors, out_MN, queue), ExitCode::kInternal,
-                 "cuBLASLt does not multiply {} rows with {} x {} weights by the algorithm that it has taken for {} "
-                 "others (the pass has no result); report this",
+                 "cuBLASLt does not multiply {} rows with {} x {} weights by an algorithm that was tested with {} "
+                 "other numbers of rows (the pass has no result); report this",
                  M, N, K, kTriedRows.size());
 }
 

@@ -79,7 +79,7 @@ GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
 }
 
 at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
-  fail(ExitCode::kInternal, "the plain forward pass of a model on a GPU (it is there for CPU models); report this");
+  fail(ExitCode::kInternal, "the plain forward pass of a model on a GPU (only CPU models have one); report this");
 }
 
 }  // namespace gpu
@@ -106,7 +106,7 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.expert_bias || config.swiglu_limit > 0) return "experts with biases or limits";
   if (config.learned_positions) return "a vector for each position";
   if (config.norm_bias) return "a norm with a bias";
-  if (config.parallel_norms) return "a norm for each of two blocks side by side";
+  if (config.parallel_norms) return "separate norms of parallel blocks";
   if (!config.gated_mlp) return "an MLP without a gate";
   if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
   return "";

@@ -295,8 +295,8 @@ void GpuDecoder::run(Places& places, KvCache& cache) {
     } catch (const std::exception& error) {
       if (!weights_.fp8) throw;
       log_warning(
-          "decoding goes on kernel by kernel on this rank, for a product of 8-bit floats cannot be recorded as a CUDA "
-          "graph: {}",
+          "decoding continues kernel by kernel on this rank, because a product of 8-bit floats cannot be captured in a "
+          "CUDA graph: {}",
           printable(error.what(), 300));
       places.graphs.clear();
       graphs_ = false;

@@ -288,7 +288,7 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
   }
   if (!sizes.empty()) return sizes;
   log_warning(
-      "no product of cuBLAS gives rows the same bits at every place (last bits of rows may depend on their "
+      "no product of cuBLAS gives rows the same bits at every position (last bits of rows may depend on their "
       "neighbours)");
   return {wanted};
 }

@@ -84,8 +84,8 @@ void GpuModel::use_cudnn_attention() {
   const auto layer = std::find_if(weights_.layers.begin(), weights_.layers.end(),
                                   [&](const GpuLayer& one) { return cudnn_takes(one.shape, weights_.dtype); });
   MAGISTER_CHECK(layer != weights_.layers.end(), ExitCode::kConfig,
-                 "model.attention: cudnn, and no layer of this model has attention for it (it takes bf16, all earlier "
-                 "keys, and scores without a cap); remove the key");
+                 "model.attention: cudnn, but it supports no layer of this model (it needs bf16, no window and no "
+                 "softcap); remove the key");
   const CudnnTrial trial = try_cudnn_attention(layer->shape, weights_.dtype, weights_.device, queue_);
   MAGISTER_CHECK(trial.problem.empty(), ExitCode::kConfig,
                  "model.attention: cudnn cannot be used on {}: {} (rows would be wrong, or depend on their "
@@ -99,8 +99,8 @@ void GpuModel::use_cudnn_attention() {
 
 void GpuModel::use_throughput_decoding(const DecodeProducts::Algorithms& algorithms) {
   MAGISTER_CHECK(decoder_.works(), ExitCode::kConfig,
-                 "model.decoding: throughput, and this model's heads or type are not those of the decoding passes "
-                 "(they take bf16); remove the key");
+                 "model.decoding: throughput, but the decoding kernels do not support this model's heads or dtype "
+                 "(they need bf16); remove the key");
   decode_products_.emplace(weights_, queue_, algorithms);
   decoder_.use_products(*decode_products_);
 }

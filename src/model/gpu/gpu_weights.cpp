@@ -188,9 +188,8 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
   head.fixed = choose_product(lt_algorithms(head.outputs, head.inputs, dtype, at::kFloat, queue),
                               {block_BD, head.weight_NK}, at::kFloat, queue, kLogitRows);
   if (!head.fixed.defined())
-    log_info(
-        "logits are made as cuBLAS chooses for {} rows: none of its algorithms was found to give each row its own bits",
-        kLogitRows);
+    log_info("logits of {} rows use the algorithm that cuBLAS chooses: none was found that gives each row its own bits",
+             kLogitRows);
 }
 
 std::uint64_t GpuWeights::num_bytes() const {
