@@ -46,7 +46,7 @@ class PassMemory {
   // is caught. Collective over the model's group.
   std::string run(const Size& size, const std::function<void()>& pass);
 
-  // True if this shard's device has memory for such a pass; always true on the host. Local.
+  // True if this shard's device has memory for such a pass, as has_room or the allocator says. Local.
   bool fits_here(const Size& size) const;
 
   // Sequences grow by one token per decoding pass, so their group asks for this many tokens more at a time.

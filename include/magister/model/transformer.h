@@ -103,7 +103,8 @@ class Transformer {
 
   // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product). Throws
   // Error(kInternal) with the path and the largest difference. Where plain code gives NaN or infinity, the fast path
-  // must too: faulty weights are reported by the pass that uses them. Local.
+  // must too: faulty weights are reported by the pass that uses them. Collective over the group on a GPU, local on a
+  // CPU.
   void self_test();
 
   // Switches CUDA graphs of decoding passes on a GPU; they are on unless MAGISTER_CUDA_GRAPHS=0.

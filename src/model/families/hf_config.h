@@ -56,8 +56,8 @@ class HfConfig {
   Activation activation() const;  // hidden_act; absent: silu
   // Tells for each layer whether it has a sliding window, from layer_types; `absent` if the config lacks it.
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;
-  // keys: {common name, name in this file}. Stores each value under its common name; a common name in the file itself
-  // is ignored.
+  // keys: {common name, name in this file}. Stores each value under its common name. A common name alone in the file is
+  // ignored; one that differs from the value is refused.
   void call(std::span<const std::pair<const char*, const char*>> keys);
   // Two names of one value: throws Error(kData) if both are present and differ.
   void refuse_two(const std::string& one, const std::string& other) const;
