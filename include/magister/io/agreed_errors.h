@@ -1,5 +1,5 @@
-// Work that every rank does its part of, after which all ranks go on or all throw the same error: nobody waits for a rank
-// that has left, and the message is said once.
+// Runs a step on every rank; then all ranks go on, or all throw the same error. So no rank waits for one that has left,
+// and the message appears once.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace magister {
 
-// Runs work() on this rank. When it throws on any rank, the first of these ranks' errors is thrown on all.
-// Collective over world; work itself must not communicate.
+// Runs work() on this rank. If it throws on any rank, all ranks throw the error of the lowest such rank. Collective
+// over world; work itself must not communicate.
 void run_agreed(const Communicator& world, const std::function<void()>& work);
 
 }  // namespace magister

@@ -1,6 +1,6 @@
-// FileVersion: what tells whether a file is still the one that was read, without reading it again. A job opens its models at the start and
-// hashes one when its task begins, perhaps a day later: what is hashed must be what was opened.
-// Source: stat(2); rename(2) puts another file under a name, and who has opened the old one keeps it.
+// FileVersion: tells whether a file has changed since it was read, without reading it again. A job opens its models at
+// the start and hashes each when its task begins, perhaps a day later; the hashed files must be the opened ones.
+// Source: stat(2). rename(2) can put another file under a name; a process that has the old file open keeps it.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,18 @@ struct FileVersion {
   bool operator==(const FileVersion&) const = default;
 };
 
-// Of an open file; nothing where it is no regular one.
+// Version of an open file; nullopt if it is not a regular file.
 std::optional<FileVersion> file_version(int descriptor);
 
-// The versions of a model's files at one time. One that was copied over another with its time (cp -p, rsync -t) is told by when anything of it was
-// changed last; not by device and inode, which some file systems number anew.
+// The versions of a model's files at one time. A file that was overwritten by a copy with the same modification time
+// (cp -p, rsync -t) is detected by its change time (ctime). Device and inode are not compared, because some file
+// systems renumber them.
 class FileVersions {
  public:
-  // As it stands now; nothing where no regular file is. One that is known already keeps its version.
+  // Records the file's present version; nothing if there is no regular file. A path that is already recorded keeps its
+  // version.
   void add(const std::string& path);
-  // Throws Error(kInputOutput) for the first that is not as it was: changed, replaced or gone. Local.
+  // Throws Error(kInputOutput) for the first file that was changed, replaced or removed. Local.
   void check_unchanged() const;
 
  private:

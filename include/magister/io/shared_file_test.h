@@ -1,5 +1,5 @@
-// Whether a file system keeps what ranks write next to each other: flags, checksums and border rows of a results file share
-// pages, and hosts that cache whole pages (NFS) could overwrite each other's. For `doctor`.
+// Tests whether a file system keeps bytes that ranks write next to each other. Flags, checksums and border rows of a
+// results file share pages, and hosts that cache whole pages (NFS) could overwrite each other's. For `doctor`.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace magister {
 
-// Every rank reads the file's first pages and then, at the same time as the others, writes bytes between theirs, opened and
-// synced as results are. -> "" or what is wrong on this rank. `path` must exist; its content is overwritten.
-// Collective over world.
+// Every rank reads the file's first pages and then, at the same time as the others, writes its bytes between theirs,
+// opened and synced as results are. Returns "" or the problem on this rank. `path` must exist; its content is
+// overwritten. Collective over world.
 std::string test_adjacent_bytes(const Communicator& world, const std::string& path);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Scales with which other engines keep keys and values in FP8: numbers beside the weights that no product of a model reads.
+// Scales with which other engines store keys and values in FP8. No product of a model reads them.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,15 @@
 
 namespace magister {
 
-// Whether the tensor is one, by the name and the few numbers that compressed-tensors (self_attn.k_scale, k_proj.output_scale), ModelOpt
-// (k_proj.k_scale) and older files (kv_scale) give it. Such names occur in attention alone.
+// True for such a scale, judged by its name and its small size. Names: compressed-tensors (self_attn.k_scale,
+// k_proj.output_scale), ModelOpt (k_proj.k_scale) and older files (kv_scale). Such names occur in attention only.
 bool is_cache_scale(const TensorInfo& info);
 
-// For people: so many of them are left out, `first` first.
+// A sentence for the log: `count` scales are ignored; `first` is the name of the first one.
 std::string describe_cache_scales(std::size_t count, const std::string& first);
 
-// Whether config.json's quantization_config says only how keys and values are to be kept, and leaves the weights as they are (compressed-tensors).
+// True if config.json's quantization_config concerns only the stored keys and values and leaves the weights unquantised
+// (compressed-tensors).
 bool quantizes_cache_alone(const nlohmann::json& quantization_config);
 
 }  // namespace magister

@@ -1,5 +1,6 @@
-// A vocabulary out of a GGUF file's metadata as a GGUF file without tensors, as llama.cpp keeps vocabularies alone (ggml-vocab-*.gguf): for a
-// model in Hugging Face's layout that shares the tokenizer of a GGUF file. Source: ggml's GGUF specification v3.
+// Copies the vocabulary of a GGUF file's metadata into a GGUF file without tensors, as llama.cpp stores a vocabulary
+// alone (ggml-vocab-*.gguf). A model in Hugging Face's layout uses it to share the tokenizer of a GGUF file. Source:
+// ggml's GGUF specification v3.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace magister {
 
-// The bytes of the file: general.architecture, general.name and all of tokenizer.*, in the types that llama.cpp asks for.
+// The bytes of the file: general.architecture, general.name and all of tokenizer.*, in the types that llama.cpp
+// expects.
 std::string gguf_vocabulary_file(const Metadata& metadata);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// Fields inside fields: "a.b[0].c" is entry 0 of list b of object a, and there c; [-1] is the last entry. A field of exactly this
-// name comes first, so that names with dots or brackets stay what they are.
+// Paths to nested fields: "a.b[0].c" is field c of entry 0 of list b of object a; [-1] is the last entry. A field with
+// exactly this name has precedence, so that names with dots or brackets still work.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace magister {
 
 using FieldPath = std::vector<std::variant<std::string, std::int64_t>>;  // names and entries; begins with a name
 
-// nullopt: a plain name, or not of this form.
+// nullopt: a plain name, or not a path.
 std::optional<FieldPath> parse_field_path(const std::string& field);
 
-// The value of a field in a record (an object), null where there is none. `missing` then says how far the path leads:
-// "\"b\" of \"a.b\" is not in the object, which has x, y".
+// The value of a field in a record (an object); nullptr if it does not exist. Then `missing` says why: there is no "b"
+// in an object that has x, y.
 const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& record, const std::string& field,
                                          std::string& missing);
 

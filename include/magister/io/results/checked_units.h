@@ -1,5 +1,5 @@
-// CheckedUnits: a complete results file whose units are verified before their rows are used: its structure when it is opened, a unit's bytes
-// against their crc32c when the first of its samples is asked for. Local; any thread.
+// CheckedUnits: a complete results file whose units are verified before their rows are used. The structure is checked
+// on opening, a unit's bytes against their crc32c when the first of its samples is requested. Local; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@ namespace magister {
 
 class CheckedUnits {
  public:
-  // file is kept by reference. Error(kData) when it is not complete, or offsets, flags or layout are not what was written.
+  // Keeps a reference to file. Error(kData) if it is not complete, or if offsets, flags or layout were changed.
   explicit CheckedUnits(const ResultsReader& file);
-  // Error(kData) when the bytes of the sample's unit are not those that were committed. Reads the unit once, in bounded memory.
+  // Error(kData) if the bytes of the sample's unit are not those that were committed. Reads the unit once, in bounded
+  // memory.
   void require(std::uint64_t sample) { require(IndexRange{sample, sample + 1}); }
-  // Of all units of some samples, as far as they have not been read yet.
+  // Checks all units of some samples, except those already checked.
   void require(IndexRange samples);
-  // Every unit, each rank a share of them; all ranks throw the first fault. Collective over world.
+  // Checks every unit, each rank a share of them; all ranks throw the first fault. Collective over world.
   void require_all(const Communicator& world);
 
  private:

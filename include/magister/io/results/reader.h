@@ -1,6 +1,6 @@
-// ResultsReader: a results file opened for reading, complete or partial, of which nothing is known yet. What it hands out was
-// checked for type and place; whether the values make sense is for the schema of its task (schema.h). Local. Any thread may read; the constructor asks
-// HDF5, which is called from one thread at a time.
+// ResultsReader: opens a results file, complete or partial, whose content is not trusted yet. Everything it returns was
+// checked for type and place; the schema of its task (schema.h) checks the values. Local. Any thread may read; the
+// constructor calls HDF5, which must be called from one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class TextHeap;        // src/io/results/text_heap.h
 
 class ResultsReader {
  public:
-  // Throws Error(kInputOutput) for what is no file, Error(kData) for what is not a results file.
+  // Throws Error(kInputOutput) if there is no regular file, Error(kData) if it is not a results file.
   explicit ResultsReader(const std::string& path);
   ~ResultsReader();
   ResultsReader(ResultsReader&&) noexcept;
@@ -29,17 +29,18 @@ class ResultsReader {
 
   const std::string& path() const;
   const Attributes& attributes() const;                            // of the root
-  const AttributeValue* attribute(const std::string& name) const;  // null: there is none of that name
+  const AttributeValue* attribute(const std::string& name) const;  // null: no such attribute
   // Root attributes; throw Error(kData) when absent or of another type.
   const std::string& text(const std::string& name) const;
   std::uint64_t number(const std::string& name) const;
   bool complete() const;
 
   std::uint64_t num_samples() const;
-  const ColumnSpec* find(const std::string& column) const;  // null: there is none
+  const ColumnSpec* find(const std::string& column) const;  // null: no such column
   // Throws Error(kData) when it is absent or of another type.
   const ColumnSpec& column(const std::string& path, ColumnType type) const;
-  // Rows [first_row, ...) of a column that is there; data is whole rows. Throws Error(kData) for rows that are not.
+  // Reads rows [first_row, ...) of a column; data is whole rows. Throws Error(kData) for a missing column or rows
+  // beyond its end.
   void read(const std::string& column, std::uint64_t first_row, std::span<std::byte> data) const;
   // T has the size of a row.
   template <typename T>
@@ -48,14 +49,14 @@ class ResultsReader {
     read(column, first_row, std::as_writable_bytes(std::span(values)));
     return values;
   }
-  // visit(first row, bytes of some whole rows), in order, in pieces of about 1 MiB.
+  // Calls visit(first row, bytes of some whole rows) in order, in pieces of about 1 MiB.
   void for_each_piece(const std::string& column, IndexRange rows,
                       const std::function<void(std::uint64_t first, std::span<const std::byte> bytes)>& visit) const;
-  // visit(row, text) of a column of strings, without the padding of strings of one fixed length.
+  // Calls visit(row, text) for a column of strings; padding of fixed-length strings is removed.
   void for_each_text(const std::string& column, IndexRange rows,
                      const std::function<void(std::uint64_t row, std::string_view text)>& visit) const;
 
-  // For the tools of io.
+  // For the tools in io.
   const ResultsColumns& columns() const;
 
  private:
@@ -63,7 +64,7 @@ class ResultsReader {
   std::unique_ptr<Parts> parts_;
 };
 
-// Strings by row; rows in ascending order are read fastest. One thread. `file` is kept by reference.
+// Strings of a column by row; ascending rows are read fastest. One thread. Keeps a reference to `file`.
 class ResultsTextColumn {
  public:
   ResultsTextColumn(const ResultsReader& file, const std::string& column);
@@ -74,7 +75,7 @@ class ResultsTextColumn {
   std::unique_ptr<TextHeap> heap_;
 };
 
-// Null when there is none of that name.
+// nullptr if there is no attribute of that name.
 const AttributeValue* find_attribute(const Attributes& attributes, const std::string& name);
 
 // `count` values of an f32 or f16 column as f32.

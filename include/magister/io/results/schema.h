@@ -1,5 +1,5 @@
-// ResultsSchema: what the results of a task promise beyond what every results file has. Each task defines its own (tasks/<name>/check.cpp)
-// and names it in its TaskKind; `check` is given all of them and knows no task.
+// ResultsSchema: the rules for the results of a task, beyond those that every results file keeps. Each task defines its
+// own (tasks/<name>/check.cpp) and names it in its TaskKind; `check` receives all of them and knows no task.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 namespace magister {
 
-// Faults in the order of their finding; the first kMaxFaults of them and the number of the rest.
+// Faults in the order in which they are found: the first kMaxFaults, and the number of the rest.
 class FaultList {
  public:
   static constexpr std::size_t kMaxFaults = 100;
@@ -34,14 +34,14 @@ class FaultList {
   std::uint64_t count_ = 0;
 };
 
-// All functions: local; called in this order, when the structure of the file is sound.
+// All functions are local. They are called in this order if the structure of the file is sound.
 struct ResultsSchema {
   const char* format = "";           // root attribute `format`: "magister.teacher_logits"
-  std::uint64_t newest_version = 1;  // of the format; older ones are known, too
-  // Every column that the format promises, with its type. False when one is missing, and no row can be checked.
-  bool (*columns)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules, as for the two below
-  void (*samples)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules
-  // The rows of one committed unit, in bounded memory.
+  std::uint64_t newest_version = 1;  // of the format; older versions are accepted, too
+  // Checks that every column of the format exists with its type. False if one is missing; then rows are not checked.
+  bool (*columns)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules; so for the next two
+  void (*samples)(const ResultsReader& file, FaultList& faults) = nullptr;
+  // Checks the rows of one committed unit, in bounded memory.
   void (*rows)(const ResultsReader& file, const Unit& unit, FaultList& faults) = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// TextHeapBytes: how many bytes texts of given lengths take in the heap of a results file, their descriptors not counted.
+// TextHeapBytes: bytes that texts of given lengths take in the heap of a results file, without their descriptors.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,9 @@
 
 namespace magister {
 
-// Each text, an empty one too, has a header of 16 bytes and is padded to 8. They stand in collections that HDF5 lets grow by doubling to 64 KiB (a
-// longer text has its own), where less than one text's size stays unused; the sum is an upper bound that tests hold against files.
+// Each text, even an empty one, has a header of 16 bytes and is padded to 8. Texts are stored in collections that HDF5
+// grows by doubling to 64 KiB (a longer text has its own). In each, less than one text's size stays unused. The sum is
+// an upper bound, which tests compare with files.
 class TextHeapBytes {
  public:
   void add(std::uint64_t length, std::uint64_t count = 1) {
