@@ -1,4 +1,4 @@
-// CRC-32C eight bytes an instruction.
+// CRC-32C, eight bytes per instruction.
 #include "magister/io/crc32c.h"
 
 #include <nmmintrin.h>

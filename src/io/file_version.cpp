@@ -1,4 +1,3 @@
-// See file_version.h.
 #include "magister/io/file_version.h"
 
 #include <sys/stat.h>

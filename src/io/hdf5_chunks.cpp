@@ -1,4 +1,3 @@
-// See hdf5_chunks.h.
 #include "io/hdf5_chunks.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Owners of HDF5 identifiers. Move-only; the destructor closes, logs nothing and throws nothing.
-// Calls go through MAGISTER_CHECK_HDF5 or MAGISTER_READ_HDF5, whose message names the file, the call and HDF5's own reason.
+// Owners of HDF5 identifiers. Move-only; the destructor closes silently: no log, no exception. Calls go through
+// MAGISTER_CHECK_HDF5 or MAGISTER_READ_HDF5, whose message names the file, the call and HDF5's own reason.
 #pragma once
 
 #include <hdf5.h>
@@ -26,7 +26,7 @@ class Hdf5Handle {
     return *this;
   }
   hid_t get() const { return id_; }
-  // Closes now and tells how it went: for files, where closing writes.
+  // Closes now; false if closing failed. For files, where closing writes.
   bool close() noexcept { return id_ < 0 || Close(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
 
  private:
@@ -45,14 +45,14 @@ using H5Type = Hdf5Handle<&H5Tclose>;
 using H5Attribute = Hdf5Handle<&H5Aclose>;
 using H5Properties = Hdf5Handle<&H5Pclose>;
 
-// Turns off HDF5's own printing of errors (ours name the file and the call) and the loading of filter plug-ins, which a
-// foreign file could ask for.
+// Turns off HDF5's own printing of errors (our messages name the file and the call) and the loading of filter plug-ins,
+// which a foreign file could request.
 inline void silence_hdf5() {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   H5PLset_loading_state(0);
 }
 
-// The innermost entry of HDF5's error stack: the one that names errno.
+// The innermost entry of HDF5's error stack, which contains errno.
 inline std::string hdf5_reason() {
   std::string reason = "no reason given";
   H5Ewalk2(
@@ -75,7 +75,7 @@ T check_hdf5(T result, const char* call, const std::string& path, ExitCode code)
 
 }  // namespace magister
 
-// Writing a file of ours, and reading one that may be damaged.
+// The first is for writing a file of ours, the second for reading a file that may be damaged.
 #define MAGISTER_CHECK_HDF5(call, path) \
   ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kInputOutput)
 #define MAGISTER_READ_HDF5(call, path) ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kData)

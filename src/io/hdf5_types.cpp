@@ -1,4 +1,4 @@
-// Little-endian standard types on every machine: equal specs give equal bytes.
+// Uses little-endian standard types on every machine, so that equal specs give equal bytes.
 #include "io/hdf5_types.h"
 
 #include <fmt/format.h>
@@ -73,7 +73,7 @@ H5Properties read_access() {
 
 namespace {
 
-// "bad version number", but not "type conversion failed".
+// True for "bad version number", false for "type conversion failed".
 bool names_a_version(std::string_view words) {
   const std::size_t at = words.find("version");
   return at != std::string_view::npos && (at == 0 || words[at - 1] == ' ');

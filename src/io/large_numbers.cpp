@@ -1,4 +1,4 @@
-// One look at every byte: texts are skipped, and what begins with a digit or a minus outside of them is a number.
+// Looks once at every byte: strings are skipped, and outside them a digit or a minus begins a number.
 #include "io/large_numbers.h"
 
 #include <algorithm>

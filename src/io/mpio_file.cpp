@@ -1,5 +1,6 @@
-// Independent transfers of contiguous rows in pieces; each piece is read back and compared, because an MPI-IO library may
-// take a short write for a whole one (Open MPI's OMPIO on a full disk), and what is not on disk must never be committed.
+// Independent transfers of contiguous rows in pieces. Each piece is read back and compared, because an MPI-IO library
+// may report a short write as complete (Open MPI's OMPIO on a full disk), and data that is not on disk must never be
+// committed.
 #include "io/mpio_file.h"
 
 #include <sys/stat.h>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kTransferBytes = 4 << 20;
 
-// file_access() with the MPI driver in place of the POSIX one.
+// file_access() with the MPI driver instead of the POSIX one.
 H5Properties mpio_access(const MpiHints& hints, const std::string& path) {
   H5Properties access = file_access();
   const MPI_Comm self = *static_cast<const MPI_Comm*>(MpiHints::this_process());
@@ -43,7 +44,7 @@ void MpioFile::create(const std::string& path, const ResultsAccess& access) {
   MAGISTER_CHECK(file.close(), ExitCode::kInputOutput,
                  "{}: closing the new file failed: {} (it is not whole); check the disk", printable(path),
                  hdf5_reason());
-  // MPI-IO has its own opinion of modes; ours is 0640 as far as the umask allows.
+  // MPI-IO chooses its own file mode; ours is 0640, restricted by the umask.
   if (::stat(path.c_str(), &status) != 0 || ::chmod(path.c_str(), status.st_mode & 0640) != 0)
     fail_io(path, "setting the mode", errno);
 }

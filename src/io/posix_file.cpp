@@ -1,4 +1,4 @@
-// pread, pwrite, fdatasync, fsync, fallocate, rename, statvfs, each checked.
+// pread, pwrite, fdatasync, fsync, fallocate, rename and statvfs; each result is checked.
 #include "io/posix_file.h"
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   MAGISTER_CHECK(descriptor_.is_open() || access == Access::kRead || error != ELOOP, ExitCode::kInputOutput,
                  "{}: is a symbolic link (results are written only where their name says); move it away",
                  printable(path));
-  // O_EXCL says EEXIST of a link, too.
+  // With O_EXCL a symbolic link gives EEXIST, too.
   MAGISTER_CHECK(descriptor_.is_open() || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
                  "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never "
                  "through a link); move it away",
@@ -77,12 +77,13 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   }
 }
 
-// Linux's NFS client extends a write to the whole page when it holds that page in its cache, up to date as far as it knows
-// (nfs_can_extend_write): flags and rows that another host wrote into the page meanwhile would be overwritten with what was
-// there before. It does not do so for a file that is locked on this host, other than exclusively as a whole, or opened with
-// O_DSYNC. A shared lock of the whole file is one request a run, and rows still leave in large pieces; with O_DSYNC every
-// write would wait for the server. So O_DSYNC is for file systems that refuse the lock. The lock belongs to the open file
-// (F_OFD): closing another descriptor of the file, as HDF5 does, must not drop it. Local file systems lose nothing by it.
+// Linux's NFS client extends a write to the whole page if its cache believes to hold that page's current content
+// (nfs_can_extend_write). Flags and rows that another host wrote into the page meanwhile would be overwritten with old
+// content. It does not do so for a file that is locked on this host, other than exclusively as a whole, or opened with
+// O_DSYNC. A shared lock of the whole file costs one request per run, and rows are still sent in large pieces; with
+// O_DSYNC every write waits for the server. So O_DSYNC is used only where a file system refuses the lock. The lock
+// belongs to the open file (F_OFD), because closing another descriptor of the file, as HDF5 does, must not drop it.
+// Local file systems lose nothing.
 void PosixFile::protect_neighbours() {
   protected_ = true;
   struct flock whole{};
@@ -154,7 +155,8 @@ void PosixFile::preallocate() {
     result = ::fallocate(descriptor_.number(), 0, 0, static_cast<off_t>(num_bytes()));
   } while (result != 0 && errno == EINTR);
   if (result == 0) return;
-  // fallocate and not posix_fallocate: where the file system cannot, the latter writes every block, which is no favour.
+  // fallocate instead of posix_fallocate: where the file system has no support, the latter writes every block, which is
+  // slow.
   if (errno != EOPNOTSUPP && errno != ENOSYS) fail_io(path_, fmt::format("reserving {} bytes", num_bytes()), errno);
   log_warning("{}: this file system cannot reserve space; a full disk would show only when rows are written", path_);
 }
@@ -175,11 +177,11 @@ void sync_folder_of(const std::string& path) {
   const std::string folder = folder_of(path);
   const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const bool is_open = descriptor.is_open();
-  if (!is_open && errno == EACCES) return;  // who may make names in a folder need not be allowed to read it
+  if (!is_open && errno == EACCES) return;  // a user who may create files in a folder may lack the right to read it
   if (!is_open) fail_io(folder, "opening the folder", errno);
   const int result = ::fsync(descriptor.number());
   const int error = errno;
-  // Some network file systems do not know fsync of a folder: the rename is then as durable as they make it.
+  // Some network file systems have no fsync for folders: the rename is then as durable as they make it.
   if (result != 0 && error != EINVAL && error != ENOTSUP) fail_io(folder, "fsync of the folder", error);
 }
 

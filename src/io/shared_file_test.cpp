@@ -1,4 +1,4 @@
-// Several rounds, each with other values, because a cache that is believed wrongly shows only in the round after.
+// Runs several rounds, each with other values, because a stale cache shows only in the next round.
 #include "magister/io/shared_file_test.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr std::uint64_t kPages = 3;
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr int kRounds = 8;
 
-// Around each border of two pages, one byte a rank in turn.
+// Around each border of two pages the ranks own the bytes in turn.
 std::vector<std::uint64_t> places_of(int rank, int size) {
   std::vector<std::uint64_t> places;
   for (std::uint64_t border = 0; border <= kPages; ++border) {
@@ -39,7 +39,7 @@ std::string test_adjacent_bytes(const Communicator& world, const std::string& pa
   std::optional<PosixFile> file;
   std::vector<std::byte> pages(kPages * kPageBytes);
   std::string problem;
-  // A step ends in a barrier, so none may leave early.
+  // Every step ends in a barrier, so no rank may leave early.
   const auto step = [&](const std::function<void()>& work) {
     try {
       if (problem.empty()) work();
@@ -57,7 +57,7 @@ std::string test_adjacent_bytes(const Communicator& world, const std::string& pa
   });
   step([&] {
     file->reopen();
-    file->read_at(0, pages);  // from here on this host believes to know them
+    file->read_at(0, pages);  // from here on this host caches them
   });
   for (int round = 0; round < kRounds; ++round) {
     step([&] {

@@ -1,5 +1,5 @@
-// nlohmann's parser is iterative, so depth costs it nothing; it takes a NUL byte for the end of the text, which is why NUL
-// bytes are looked for first. Its messages are cut down to the reason.
+// nlohmann's parser is iterative, so depth costs no stack. It takes a NUL byte for the end of the text, so NUL bytes
+// are searched first. Its messages are shortened to the reason.
 #include "io/strict_json.h"
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kFewNames = 16;
 
-// "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while parsing value - invalid literal;
-// last read: '...'" -> "syntax error while parsing value - invalid literal".
+// Turns "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while parsing value - invalid
+// literal; last read: '...'" into "syntax error while parsing value - invalid literal".
 std::string reason_of(const std::string& what) {
   std::string reason = what;
   if (const auto end = reason.find("] "); reason.starts_with('[') && end != std::string::npos) reason.erase(0, end + 2);

@@ -1,4 +1,4 @@
-// JSON events with what foreign files must not have already refused: NUL bytes, bad UTF-8, deep nesting, repeated keys.
+// JSON events in which faults of foreign files are already refused: NUL bytes, bad UTF-8, deep nesting, repeated keys.
 // No document tree is built, so memory does not grow with the text. Source: RFC 8259, nlohmann-json's SAX interface.
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace magister {
 
-// Names of one object, to find those that are there twice: few are compared one by one, many are hashed.
+// Names of one object, to detect repeated ones: up to 16 are compared one by one, more are hashed.
 class NameSet {
  public:
-  bool insert(const std::string& name);  // false: it was there
+  bool insert(const std::string& name);  // false: the name was already there
   void clear();
   const std::vector<std::string>& first() const { return few_; }  // the first 16
 
@@ -30,31 +30,32 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   // `where` begins every message ("file:line").
   StrictJson(std::string where, int max_depth) : where_(std::move(where)), max_depth_(max_depth) {}
 
-  // Runs the events over one whole text. Throws Error(kData).
+  // Runs the events over one complete text. Throws Error(kData).
   void read(std::string_view text);
 
  protected:
-  // Before another text.
+  // Prepares for another text.
   void restart(const std::string& where);
 
   enum class Kind { kNull, kBool, kWhole, kFraction, kText, kObject, kArray };
   static const char* name_of(Kind kind);  // "a number with a fraction"
 
-  // A whole number of any length is kWhole. A scalar, or the begin of an object or array; depth() is the number of open objects and arrays around it, key() the
-  // last key at that depth. `text` belongs to the callee for kText and kWhole (its digits).
+  // Called for a scalar, or at the beginning of an object or array. An integer of any length is kWhole. depth() is the
+  // number of open objects and arrays around it, key() the last key at that depth. For kText and kWhole (its digits)
+  // the callee may take `text`.
   virtual void on_value(Kind kind, std::string& text) = 0;
-  // Whole numbers, for those who read many; the default hands their digits to on_value.
+  // Called for integers of at most 64 bits, for callees that read many; the default passes their digits to on_value.
   virtual void on_whole(bool negative, std::uint64_t magnitude);
   virtual void on_key(const std::string& name) {}
-  // Before a text with a number that no double holds comes once more from its begin, now with that number's spelling: the callee
-  // forgets what it has taken. False: such a text is refused.
+  // Called before a text with a number that no double holds is parsed again from its beginning, now with that number's
+  // spelling: the callee must forget what it took from this text. False: the text is refused.
   virtual bool on_begin_again() { return false; }
-  virtual void on_end() {}  // of an object or array; depth() is already that of its surroundings
+  virtual void on_end() {}  // end of an object or array; depth() is already that of the surroundings
 
   int depth() const { return depth_; }
   const std::string& where() const { return where_; }
   const std::string& key() const { return levels_[static_cast<std::size_t>(depth_)].key; }
-  // Keys of the object that is open at this depth so far (at most 16), for "did you mean".
+  // Keys so far of the object that is open at this depth (at most 16), for "did you mean".
   const std::vector<std::string>& keys(int at_depth) const {
     return levels_[static_cast<std::size_t>(at_depth)].names.first();
   }
@@ -96,7 +97,8 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Level> levels_ = std::vector<Level>(1);
 };
 
-// Position of the first byte that is not well-formed UTF-8, or text.size(); runs of ASCII are skipped 8 bytes at a time.
+// Position of the first byte that is not well-formed UTF-8, or text.size(). Runs of ASCII are skipped 8 bytes at a
+// time.
 std::size_t find_bad_utf8(std::string_view text) noexcept;
 
 }  // namespace magister

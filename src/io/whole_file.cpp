@@ -1,4 +1,4 @@
-// The steps of writing a whole file; each can fail on a full disk, and close() tells nothing that fsync has not told.
+// The steps of writing a whole file; each can fail on a full disk. After fsync, close() can report no new error.
 #include "magister/io/whole_file.h"
 
 #include <sys/stat.h>
