@@ -1,6 +1,6 @@
-// Codes of ggml's blocks of 32: f16 scale, in Q4_1 an f16 minimum, then 32 signed bytes (Q8_0) or 16 pairs of nibbles whose
-// low halves are the first 16 elements. Built at -O3 (the file's name asks for it): a model's every weight passes here.
-// Source: ggml's block_q8_0, block_q4_0, block_q4_1.
+// Codes of ggml's blocks of 32: f16 scale, in Q4_1 an f16 minimum, then 32 signed bytes (Q8_0) or 16 pairs of nibbles
+// whose low halves are the first 16 elements. Compiled at -O3 (because of the file's name), since every weight of a
+// model passes through this code. Source: ggml's block_q8_0, block_q4_0, block_q4_1.
 #include <algorithm>
 #include <cstring>
 
@@ -29,7 +29,7 @@ void expand_block(StorageType type, const std::byte* block, std::uint8_t* __rest
   for (std::uint64_t i = 0; i < 16; ++i) codes[i + 16] = pairs[i] >> 4;
 }
 
-// One row of blocks -> codes of `columns`, and what their groups share.
+// Reads one row of blocks: the codes of `columns`, and the scales and minima of their groups.
 void read_row(StorageType type, std::uint64_t block_bytes, const std::byte* row, IndexRange columns,
               std::uint8_t* codes, std::uint16_t* scales, std::uint16_t* minima) {
   std::uint8_t expanded[kBlock];
@@ -69,7 +69,7 @@ std::optional<CodeFormat> MappedTensors::code_format(const std::string& name) co
 void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRange columns,
                                const CodeWindow& out) const {
   const TensorInfo* info = find(name);
-  std::uint64_t all_rows = 1, all_columns = 0;  // of stacked experts: all of them
+  std::uint64_t all_rows = 1, all_columns = 0;  // stacked experts: the rows of all of them
   if (info != nullptr) {
     for (std::size_t i = 0; i + 1 < info->shape.size(); ++i) all_rows *= static_cast<std::uint64_t>(info->shape[i]);
     all_columns = static_cast<std::uint64_t>(info->shape.back());
@@ -82,7 +82,7 @@ void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRa
   const auto block_bytes = static_cast<std::uint64_t>(layout_of(info->type).block_bytes);
   const std::uint64_t row_bytes = all_columns / kBlock * block_bytes;
   const std::byte* const base = bytes_of(*info).data();
-  // Whole rows come from the disk: a shard's columns of a row lie within a few pages.
+  // Whole rows are read from the disk: a shard's columns of a row lie within a few pages.
   const IndexRange touched{rows.begin * row_bytes, rows.end * row_bytes};
   populate(*info, touched);
   for (std::uint64_t row = rows.begin; row < rows.end; ++row) {

@@ -1,4 +1,3 @@
-// See cache_scales.h.
 #include "magister/io/checkpoint/cache_scales.h"
 
 #include <fmt/format.h>
@@ -14,14 +13,14 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kMostNumbers = 65536;  // one, or one for each head
+constexpr std::int64_t kMostNumbers = 65536;  // one number, or one per head
 constexpr std::string_view kOfAttention[] = {"k_scale",      "v_scale",      "q_scale",     "kv_scale",
                                              "k_zero_point", "v_zero_point", "prob_scale",  "prob_output_scale",
                                              "k_bmm_scale",  "v_bmm_scale",  "q_bmm_scale", "attn_scale"};
 constexpr std::string_view kOfProducts[] = {"output_scale", "output_zero_point"};
 constexpr std::string_view kProducts[] = {"k_proj", "v_proj", "q_proj", "qkv_proj", "query_key_value"};
 
-// The last part of a dotted name, which is cut off.
+// Removes the last part of a dotted name and returns it.
 std::string_view cut_last(std::string_view& name) {
   const std::size_t dot = name.rfind('.');
   const std::string_view last = dot == std::string_view::npos ? name : name.substr(dot + 1);

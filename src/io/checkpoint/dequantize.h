@@ -18,7 +18,8 @@ StorageLayout layout_of(StorageType type);
 
 enum class FloatType { kF32, kBF16, kF16 };
 
-// Elements [begin, end) of the row that starts at `row` -> out[0, end - begin). The row's bytes were checked before.
+// Converts elements [begin, end) of the row that starts at `row` into out[0, end - begin). The caller has checked the
+// row's size.
 void convert_row(StorageType type, const std::byte* row, std::int64_t begin, std::int64_t end, FloatType to, void* out);
 
 }  // namespace magister

@@ -1,6 +1,7 @@
-// Conversion of stored elements, block by block; a range may start and end inside a block. Plain loops that the compiler
-// turns into AVX2 at -O3 (the file's name asks for it); only half precision needs its instruction by name (F16C).
-// Every product here is exact in f32 but Q6_K's last, so neither order nor fused products can change a bit.
+// Conversion of stored elements, block by block; a range may start and end inside a block. These are plain loops that
+// the compiler turns into AVX2 at -O3 (because of the file's name); only half precision needs an explicit instruction
+// (F16C). Every product here is exact in f32, except Q6_K's last, which no sum follows. So fused multiply-adds cannot
+// change a bit.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ void widen_e4m3(const std::byte* from, std::int64_t count, float* out) {
   for (std::int64_t i = 0; i < count; ++i) out[i] = table[std::to_integer<std::size_t>(from[i])];
 }
 
-// Each expands one block into block_elements floats.
+// Each function below expands one block into block_elements floats.
 void expand_q8_0(const std::byte* block, float* __restrict out) {
   const float d = half(block);
   const auto* quants = reinterpret_cast<const signed char*>(block + 2);
@@ -104,7 +105,8 @@ void expand_q4_1(const std::byte* block, float* __restrict out) {
   for (int i = 0; i < 16; ++i) out[i + 16] = d * static_cast<float>(pairs[i] >> 4) + m;
 }
 
-// 16 pairs of low nibbles after 32 fifth bits, the first lowest.
+// Returns a 5-bit number: its low 4 bits from 16 pairs of nibbles, its fifth bit from `fifth`, whose lowest bit is the
+// first.
 int five_bits(const unsigned char* pairs, std::uint32_t fifth, int i) {
   const int low = i < 16 ? pairs[i] & 15 : pairs[i - 16] >> 4;
   return low | static_cast<int>(fifth >> i & 1u) << 4;
@@ -124,8 +126,8 @@ void expand_q5_1(const std::byte* block, float* __restrict out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(five_bits(pairs, fifth, i)) + m;
 }
 
-// Q4_K and Q5_K, 256 elements: f16 scale and f16 scale of minima, eight pairs of 6 bits (scale, minimum) in 12 bytes, of
-// Q5_K 32 bytes of fifth bits, 128 bytes of nibbles: 64 elements in 32 bytes, low halves first.
+// Q4_K and Q5_K, 256 elements: f16 scale, f16 scale of the minima, eight pairs of 6 bits (scale, minimum) in 12 bytes,
+// in Q5_K 32 bytes of fifth bits, then 128 bytes of nibbles: 64 elements in 32 bytes, low halves first.
 template <int Bits>
 void expand_k(const std::byte* block, float* __restrict out) {
   const float d = half(block), dmin = half(block + 2);
@@ -145,7 +147,7 @@ void expand_k(const std::byte* block, float* __restrict out) {
   }
 }
 
-// 256 elements: 128 bytes of low 4 bits, 64 of high 2 bits, 16 scales of 16 elements, one f16 super scale.
+// 256 elements: 128 bytes of low 4 bits, 64 of high 2 bits, 16 scales of 16 elements each, one f16 scale of the scales.
 void expand_q6_k(const std::byte* block, float* __restrict out) {
   const float d = half(block + 208);
   const auto* bytes = reinterpret_cast<const unsigned char*>(block);

@@ -1,5 +1,6 @@
-// Blocks of ggml whose numbers are 2 or 3 bits beside shared scales, or entries of a codebook of 16: one block into its elements as f32.
-// Source: ggml's block_q2_K, block_q3_K, block_iq4_nl, block_mxfp4; OCP Microscaling Formats 1.0 for MXFP4's numbers.
+// Expands one ggml block into f32: blocks of 2- or 3-bit numbers with shared scales, or of indices into a codebook of
+// 16 entries. Source: ggml's block_q2_K, block_q3_K, block_iq4_nl, block_mxfp4; OCP Microscaling Formats 1.0 for
+// MXFP4's numbers.
 #pragma once
 
 #include <cstddef>

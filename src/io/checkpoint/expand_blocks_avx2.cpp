@@ -1,5 +1,5 @@
-// Plain loops that the compiler turns into AVX2 at -O3 (the file's name asks for it). Products are exact in f32, and Q2_K's difference is
-// rounded once, so fused products change no bit.
+// These are plain loops that the compiler turns into AVX2 at -O3 (because of the file's name). Products are exact in
+// f32 and Q2_K's difference is rounded once, so fused multiply-adds change no bit.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -16,21 +16,22 @@ float half_at(const std::byte* from) {
   return _cvtsh_ss(bits);
 }
 
-// 16 bytes of two 4-bit numbers: low halves are the first 16 elements.
+// 16 bytes, each with two 4-bit indices: the low halves are the first 16 elements.
 void expand_codebook(const std::byte* pairs_at, float scale, const signed char (&numbers)[16], float* __restrict out) {
   const auto* pairs = reinterpret_cast<const unsigned char*>(pairs_at);
   for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(numbers[pairs[i] & 15]);
   for (int i = 0; i < 16; ++i) out[i + 16] = scale * static_cast<float>(numbers[pairs[i] >> 4]);
 }
 
-// The four 2-bit numbers of a byte stand for elements 32 apart.
+// The four 2-bit numbers of a byte belong to elements 32 apart.
 int two_bits(const unsigned char* pairs, int half_of_block, int part, int i) {
   return pairs[half_of_block * 32 + i] >> (2 * part) & 3;
 }
 
 }  // namespace
 
-// 16 bytes of scale (low 4 bits) and minimum (high), 64 of numbers, f16 scale of scales, f16 scale of minima.
+// 16 bytes with scale (low 4 bits) and minimum (high 4 bits), 64 of numbers, f16 scale of the scales, f16 scale of the
+// minima.
 void expand_q2_k(const std::byte* block, float* __restrict out) {
   const float d = half_at(block + 80), dmin = half_at(block + 82);
   const auto* scales = reinterpret_cast<const unsigned char*>(block);
@@ -44,7 +45,8 @@ void expand_q2_k(const std::byte* block, float* __restrict out) {
   }
 }
 
-// 32 bytes of third bits (a 0 takes 4 away), 64 of numbers, 16 scales of 6 bits in 12 bytes, one f16 scale of scales.
+// 32 bytes of third bits (a 0 subtracts 4), 64 of numbers, 16 scales of 6 bits in 12 bytes, one f16 scale of the
+// scales.
 void expand_q3_k(const std::byte* block, float* __restrict out) {
   const float d = half_at(block + 108);
   const auto* third = reinterpret_cast<const unsigned char*>(block);
@@ -68,7 +70,7 @@ void expand_iq4_nl(const std::byte* block, float* __restrict out) {
   expand_codebook(block + 2, half_at(block), kNumbers, out);
 }
 
-// The numbers are e2m1's, doubled; the scale is 2^(byte - 128), for the bytes 0 and 1 a denormal.
+// The numbers are doubled e2m1 values; the scale is 2^(byte - 128), which is a denormal for the bytes 0 and 1.
 void expand_mxfp4(const std::byte* block, float* __restrict out) {
   static constexpr signed char kNumbers[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const auto exponent = std::to_integer<std::uint32_t>(block[0]);

@@ -1,5 +1,6 @@
-// Little-endian values of a GGUF header one after the other, never beyond the end of the file, and never more memory than
-// a budget: counts and lengths in a file are claims until they are checked. Source: ggml's GGUF specification.
+// Reads little-endian values of a GGUF header one after the other. It never reads beyond the end of the file and never
+// holds more memory than a budget, because counts and lengths in a file cannot be trusted. Source: ggml's GGUF
+// specification.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +37,13 @@ class GgufCursor {
     return result;
   }
 
-  // A count of things that take at least file_bytes each in the file and memory_bytes each when they are kept.
+  // Reads a count of items that take at least file_bytes each in the file and memory_bytes each in memory.
   std::uint64_t count(std::uint64_t file_bytes, std::uint64_t memory_bytes, const char* what) {
     const auto number = value<std::uint64_t>(what);
     MAGISTER_CHECK(number <= left() / file_bytes, ExitCode::kData,
                    "{}: {} says {}, but only {} bytes are left (the header is damaged); fetch the file again",
                    printable(path_), what, number, left());
-    hold(number * memory_bytes);  // no overflow: number <= file size / file_bytes, and memory_bytes is a few words
+    hold(number * memory_bytes);  // no overflow: number <= file size / file_bytes, and memory_bytes is small
     return number;
   }
 

@@ -1,5 +1,6 @@
 // GGUF v2 and v3: header and tensor list. Tensors must follow each other in the file, each at the next multiple of the
-// alignment, as ggml itself demands: overlaps and holes cannot be. A model in parts is read as one file. Source: ggml's GGUF specification.
+// alignment, as ggml itself requires; this excludes overlaps and holes. A model in parts is read as one file. Source:
+// ggml's GGUF specification.
 #include <algorithm>
 
 #include "io/checkpoint/dequantize.h"
@@ -66,7 +67,7 @@ StorageType storage_type(std::uint32_t type, const std::string& path, const std:
        printable(path), printable(name), type);
 }
 
-// A tensor of the list, and where it begins in the data.
+// A tensor of the list, and its offset in the data.
 struct Entry {
   TensorInfo info;
   std::uint64_t offset = 0;
@@ -107,7 +108,7 @@ void check_magic(GgufCursor& cursor, const std::string& path) {
                  version);
 }
 
-// All of a file but its data.
+// The content of a file without its data.
 struct Header {
   MappedFile file;
   Metadata metadata;
@@ -144,7 +145,7 @@ class GgufFile final : public MappedTensors {
   }
 
  private:
-  // The first part has the model's metadata, the others no more than their place.
+  // The first part has the model's metadata; the others have only their part numbers.
   void add_parts(Header given, const std::string& path, const GgufSplit& split) {
     const std::vector<std::string> paths = gguf_parts(path, split);
     std::uint64_t num_tensors = 0;
@@ -191,7 +192,7 @@ class GgufFile final : public MappedTensors {
     std::uint64_t expected = 0;
     for (Entry& entry : entries) {
       const std::uint64_t num_bytes = tensor_bytes(entry.info, path);
-      // An empty tensor shares its place with the next one, whichever of the two comes first.
+      // An empty tensor has the same offset as the next one; either may come first.
       const bool in_place = entry.offset == expected || (num_bytes == 0 && entry.offset <= expected);
       MAGISTER_CHECK(
           in_place, ExitCode::kData,

@@ -1,4 +1,4 @@
-// Values by their type number: whole numbers become i64 (u64 stays u64 outside lists), fractions double, lists vectors.
+// Values by type number: integers become i64 (u64 stays u64 outside lists), floats double, lists vectors.
 // Source: ggml's GGUF specification, gguf_metadata_value_type.
 #include "io/checkpoint/gguf_metadata.h"
 
@@ -7,7 +7,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kMaxKeyBytes = 65535;  // the specification's
+constexpr std::size_t kMaxKeyBytes = 65535;  // limit of the specification
 constexpr const char* kWhat = "a metadata value";
 
 std::uint64_t file_bytes_of(std::uint32_t type) {
@@ -24,7 +24,7 @@ std::uint64_t file_bytes_of(std::uint32_t type) {
     case kFloat32:
       return 4;
     default:
-      return 8;  // numbers of 8 bytes; of a text, its length
+      return 8;  // 8-byte numbers; for a string its length
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace magister {
 
-// Numbers of the types of values.
+// Type numbers of values, in the file's order.
 enum GgufValueType : std::uint32_t {
   kUint8,
   kInt8,
@@ -25,7 +25,7 @@ enum GgufValueType : std::uint32_t {
   kFloat64
 };
 
-// num_pairs pairs from the cursor on. A key that is there twice is refused.
+// Reads num_pairs pairs at the cursor. A repeated key is refused.
 Metadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t num_pairs, const std::string& path);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Names have five digits, so there are at most 99,999 parts; each must be there before the next is looked for.
+// Names have five digits, so there are at most 99,999 parts; each part must exist before the next one is looked up.
 #include "io/checkpoint/gguf_split.h"
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMaxParts = 99'999;
 
-// The keys are written as u16 and i32, and by other tools as other whole numbers.
+// llama.cpp writes the keys as u16 and i32, other tools as other integers.
 std::optional<std::uint64_t> number(const Metadata& metadata, const char* key, std::uint64_t most,
                                     const std::string& path) {
   const auto at = metadata.find(key);

@@ -30,7 +30,7 @@ class GgufBytes {
   std::string bytes_;
 };
 
-// By kind of value: ids are u32, token types i32, the map of characters bytes, scores f32.
+// Writes a value with the type that its kind needs: ids u32, token types i32, the map of characters bytes, scores f32.
 struct GgufValueWriter {
   GgufBytes& out;
   const std::string& key;

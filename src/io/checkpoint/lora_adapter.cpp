@@ -1,4 +1,5 @@
-// W + scale * B A, window by window, in strips of 64 rows: 2 MB of f32 for 8192 inputs, beside the rows of A; see lora_adapter.h.
+// W + scale * B A, window by window, in strips of 64 rows: a strip takes 2 MB of f32 for 8192 inputs, in addition to
+// the rows of A.
 #include "magister/io/checkpoint/lora_adapter.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kStripRows = 64;
 constexpr std::string_view kPrefix = "base_model.model.", kWeight = ".weight";
 
-// The layer of a factor's name; empty where it is none.
+// The layer in a factor's name; empty if it is not a factor's name.
 std::string layer_of(const std::string& name, char factor) {
   const std::string end = fmt::format(".lora_{}.weight", factor);
   if (!name.starts_with(kPrefix) || !name.ends_with(end) || name.size() <= kPrefix.size() + end.size()) return "";
@@ -48,7 +49,7 @@ std::string last_name(const fs::path& path) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-// A factor's and a weight's columns from k: `count` vectors of 8.
+// Adds to `count` vectors of 8 columns of a weight's row; `a` points to the same columns of A.
 template <int count>
 void add_columns(float* weight, const float* b, const float* a, std::int64_t rank, std::int64_t width, float scale) {
   __m256 sum[count];
@@ -83,7 +84,7 @@ bool may_be_base(const std::string& base_model, const std::string& model_path) {
                      [&](const fs::path& name) { return name == last_name(base_model) || name == in_cache; });
 }
 
-// Columns are outside, so that those of A stay in the first cache for all rows of a strip.
+// The loop over columns is outside, so that the columns of A stay in the L1 cache for all rows of a strip.
 void add_lora_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) {
   const std::int64_t N = weight_NK.size(0), K = a_RK.size(1), R = a_RK.size(0);
   float* const weight = weight_NK.data_ptr<float>();
@@ -177,7 +178,7 @@ class MergedFile final : public TensorFile {
   }
 
  private:
-  // Files hold a family's weights with `model.`, GPT-2's with `transformer.` before the name or without.
+  // Some files prefix a family's names with `model.`, GPT-2's with `transformer.`, and some have no prefix.
   std::string tensor_of(const std::string& layer) const {
     const std::string plain = layer + std::string(kWeight);
     if (model_->find(plain) != nullptr) return plain;
@@ -239,11 +240,12 @@ class MergedFile final : public TensorFile {
     }
   }
 
-  // Every layer that a target names has a part: of an adapter with layers missing the results would look sound and be wrong.
+  // Every layer that target_modules names must have factors: with layers missing the results would look sound and be
+  // wrong.
   void check_targets() const {
     const std::set<std::string> targets(config_.targets.begin(), config_.targets.end());
     for (const TensorInfo& info : model_->tensors()) {
-      // Experts are no linear layers of transformers' modules.
+      // Experts are not linear layers in transformers' modules.
       if (!info.name.ends_with(kWeight) || merged_.contains(info.name) ||
           info.name.find(".experts.") != std::string::npos)
         continue;

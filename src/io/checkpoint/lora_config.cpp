@@ -1,4 +1,4 @@
-// adapter_config.json. PEFT adds keys with every version: one that is not known here and says anything at all is refused.
+// Reads adapter_config.json. PEFT adds keys with every version: an unknown key is refused unless its value is empty.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxRank = 1 << 16;
 constexpr int kConfigDepth = 32;
 constexpr const char* kMerge = "merge it with PEFT's merge_and_unload and name the merged model's folder";
 
-// Of training or of the file's making, not of a saved adapter's numbers; or read below.
+// Keys that concern training or the making of the file and not the saved numbers, or that are read below.
 constexpr std::array kKnown = {"auto_mapping",
                                "base_model_name_or_path",
                                "bias",
@@ -43,10 +43,10 @@ constexpr std::array kKnown = {"auto_mapping",
                                "target_modules",
                                "task_type",
                                "use_rslora"};
-// Ways to begin that leave the model's own weights as they were; PiSSA, OLoRA, CorDA and LoftQ do not.
+// Initialisations that leave the model's own weights unchanged; PiSSA, OLoRA, CorDA and LoftQ change them.
 constexpr std::array kPlainBegins = {"gaussian", "eva", "orthogonal"};
 
-// For messages; deep values are not written out.
+// The value for a message; deep values are shortened to their type.
 std::string shown(const json& value) {
   const auto plain = [](const json& entry) { return entry.is_primitive(); };
   const bool short_list = value.is_array() && value.size() <= 4 && std::all_of(value.begin(), value.end(), plain);
@@ -110,7 +110,7 @@ class LoraConfigReader {
     out_.fan_in_fan_out = transposed == true;
   }
 
-  // A text is a regular expression, or "all-linear".
+  // A string would be a regular expression, or "all-linear": only a list names layers.
   void read_targets() {
     const json targets = root_.value("target_modules", json());
     const bool chosen = !says_nothing(root_.value("layers_to_transform", json())) ||

@@ -1,4 +1,4 @@
-// mmap of a whole file. O_NONBLOCK lets open() return for a FIFO, which is then refused by its kind.
+// mmap of a whole file. O_NONBLOCK makes open() return for a FIFO, which is then refused by its kind.
 #include "io/checkpoint/mapped_file.h"
 
 #include <fcntl.h>
@@ -85,7 +85,7 @@ void MappedFile::check_unchanged() const {
 
 namespace {
 
-// Where the page begins that holds this byte.
+// The beginning of the page that holds this byte.
 const std::byte* page_of(const std::byte* byte) { return byte - reinterpret_cast<std::uintptr_t>(byte) % kPage; }
 
 }  // namespace
@@ -96,7 +96,7 @@ void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
   const std::byte* const last = page_of(end + kPage - 1);
   if (::madvise(const_cast<std::byte*>(first), static_cast<std::size_t>(last - first), MADV_POPULATE_READ) == 0) return;
   const int error = errno;
-  const bool unreadable = error == EFAULT || error == EHWPOISON;  // all else: the pages will be faulted in as usual
+  const bool unreadable = error == EFAULT || error == EHWPOISON;  // other errors: the pages will be faulted in as usual
   MAGISTER_CHECK(
       !unreadable, ExitCode::kInputOutput,
       "{}: bytes {} to {} cannot be read (the file was cut short during the run, or the disk failed); check both",

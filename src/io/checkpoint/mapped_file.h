@@ -1,6 +1,6 @@
-// A regular file mapped read-only. Owns the mapping and the descriptor; move-only.
-// Pages are asked for before they are touched, so that a file that shrank or a bad disk is an error and not a SIGBUS.
-// Source: mmap(2), madvise(2); MADV_POPULATE_READ is there since Linux 5.14, older kernels fault pages in one by one.
+// A regular file mapped read-only. Owns the mapping and the descriptor; move-only. Pages are populated before they are
+// touched, so that a file that shrank or a bad disk gives an error and not a SIGBUS. Source: mmap(2), madvise(2).
+// MADV_POPULATE_READ exists since Linux 5.14; older kernels fault the pages in one by one.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace magister {
 
 class MappedFile {
  public:
-  // Throws Error(kInputOutput) naming the path for anything that is not a readable regular file. A FIFO does not block.
+  // Throws Error(kInputOutput) naming the path for anything except a readable regular file. A FIFO does not block.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -25,12 +25,13 @@ class MappedFile {
   std::uint64_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Throws Error(kInputOutput) when the file was written to since it was mapped: cut short, or numbers of another model over its own. To be
-  // asked before a page is touched (SIGBUS) and behind it. A file that another has replaced under its name stays what it was.
+  // Throws Error(kInputOutput) if the file was written to since it was mapped: truncated, or overwritten with another
+  // model's numbers. Call it before a page is touched (else SIGBUS) and again afterwards. A file that was replaced
+  // under its name still reads as before.
   void check_unchanged() const;
   // Brings the pages of [begin, end) into memory. Throws Error(kInputOutput) when that fails.
   void populate(const std::byte* begin, const std::byte* end) const;
-  // Gives the pages of [begin, end) back to the system: they are read once and would count as our memory.
+  // Releases the pages of [begin, end): they are read once, and would count as this process's memory.
   void forget(const std::byte* begin, const std::byte* end) const noexcept;
 
  private:
@@ -38,7 +39,7 @@ class MappedFile {
   FileDescriptor descriptor_;
   const std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
-  FileVersion version_;  // when it was opened
+  FileVersion version_;  // at the time of opening
 };
 
 }  // namespace magister

@@ -1,4 +1,5 @@
-// What every tensor file shares once its header is read: a sorted list of tensors, each with its place in a mapping.
+// The common part of all tensor files once the header is read: a sorted list of tensors, each with its place in a
+// mapping.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,8 @@
 
 namespace magister {
 
-// Bounds for headers, far above every model known (a mixture of 384 experts has 140,000 tensors): a bad file is refused
-// within a second and 256 MB.
+// Limits for headers, far above every known model (a mixture of 384 experts has 140,000 tensors): a bad file is refused
+// within a second and 256 MB of memory.
 constexpr std::size_t kMaxTensors = 1 << 18;  // in one file
 constexpr std::size_t kMaxTensorNameBytes = 512;
 
@@ -25,24 +26,24 @@ class MappedTensors : public TensorFile {
   const std::vector<std::string>& paths() const override { return paths_; }
   void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
             std::int64_t column_end, at::Tensor out) const override;
-  // ggml's Q8_0, Q4_0 and Q4_1; src/io/checkpoint/block_codes_avx2.cpp.
+  // For ggml's Q8_0, Q4_0 and Q4_1; implemented in src/io/checkpoint/block_codes_avx2.cpp.
   std::optional<CodeFormat> code_format(const std::string& name) const override;
   void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const override;
-  // The stored bytes of this tensor of tensors(), for readers of their own: populate() what is touched, forget() it after, which
-  // tells whether the file was written to meanwhile.
+  // The stored bytes of a tensor of tensors(), for callers with their own format: call populate() before touching bytes
+  // and forget() afterwards, which throws if the file was written to meanwhile.
   std::span<const std::byte> bytes_of(const TensorInfo& info) const;
   void populate(const TensorInfo& info, IndexRange bytes) const;
   void forget(const TensorInfo& info, IndexRange bytes) const;
-  // The file that holds this tensor of tensors().
+  // The path of the file that holds a tensor of tensors().
   const std::string& path_of(const TensorInfo& info) const;
 
  protected:
-  // Adds a file; the index is used by add_tensor.
+  // Adds a file; the returned index is for add_tensor.
   std::size_t add_file(MappedFile file);
   const MappedFile& file(std::size_t index) const { return files_[index]; }
   // Checks shape, type and place against the file: sizes that overflow or reach beyond the file are refused.
   void add_tensor(TensorInfo info, std::size_t file_index, std::uint64_t offset);
-  void finish();  // sorts; a name that is there twice is refused
+  void finish();  // sorts; a repeated name is refused
   Metadata metadata_;
 
  private:
@@ -53,14 +54,14 @@ class MappedTensors : public TensorFile {
   std::vector<MappedFile> files_;
   std::vector<std::string> paths_;
   std::vector<TensorInfo> infos_;
-  std::vector<Place> places_;  // of infos_, in its order
+  std::vector<Place> places_;  // place of the tensor with the same index in infos_
 };
 
-// Bytes that a tensor of this shape and type takes, every product checked. Error(kData) when the last dimension is no
-// whole number of blocks or a dimension is negative.
+// Bytes of a tensor of this shape and type, every product checked. Error(kData) if the last dimension is not a whole
+// number of blocks or a dimension is negative.
 std::uint64_t tensor_bytes(const TensorInfo& info, const std::string& path);
 
-// The two readers, each by its own file.
+// The two readers; each has its own source file.
 std::unique_ptr<TensorFile> open_gguf(const std::string& path);
 std::unique_ptr<MappedTensors> open_safetensors(const std::string& path);  // a file, or a folder
 
@@ -68,7 +69,7 @@ std::unique_ptr<MappedTensors> open_safetensors(const std::string& path);  // a 
 struct TensorWindow {
   std::int64_t row_begin, row_end, column_begin, column_end;
 };
-// Error(kInternal) when the window leaves the tensor or `out` is not of its shape and of a type that is read into.
+// Error(kInternal) if the window leaves the tensor, or if `out` has another shape or a type that is not supported.
 void check_window(const std::string& name, std::int64_t rows, std::int64_t columns, const TensorWindow& window,
                   const at::Tensor& out);
 FloatType float_type(const at::Tensor& out);

@@ -1,5 +1,5 @@
-// Layout of the cache: models--ORG--NAME/refs/main holds a revision, snapshots/REVISION the files (huggingface_hub's guide "Understand
-// caching").
+// Layout of the cache: models--ORG--NAME/refs/main holds a revision, snapshots/REVISION the files (huggingface_hub's
+// guide "Understand caching").
 #include "magister/io/checkpoint/model_path.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As the name of a model: no file's.
+// True for a Hub name of a model, not a file name.
 bool is_model_name(const std::string& path) {
   return is_hub_name(path) && !path.ends_with(".gguf") && !path.ends_with(".json");
 }

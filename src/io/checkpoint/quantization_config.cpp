@@ -1,5 +1,5 @@
-// The config's keys by method. What changes the numbers and is not known here is refused; what only says how the file was
-// made (calibration data, damping, versions) is not looked at.
+// Reads the config's keys by method. An unknown value that changes the numbers is refused; keys about the making of the
+// file (calibration data, damping, versions) are ignored.
 #include "io/checkpoint/quantization_config.h"
 
 #include <algorithm>
@@ -115,8 +115,8 @@ class Reader {
     out_.stored_zero_is_true = format == "gptq_v2";
   }
 
-  // GPTQModel's map of expressions to what their modules have of their own; "-:" stands before modules that are no codes. Which
-  // module has which is told by its tensors.
+  // GPTQModel's map from expressions to the settings of the modules that match them; "-:" marks modules that are not
+  // quantised. The tensors show which module has which settings.
   void read_dynamic() {
     const auto dynamic = root_.find("dynamic");
     if (dynamic == root_.end() || !dynamic->is_object()) return;
@@ -191,7 +191,7 @@ std::optional<QuantizationConfig> read_quantization_config(const std::string& fo
   const json root = json::parse(file, nullptr, false);
   if (!root.is_object()) return std::nullopt;
   const auto found = root.find("quantization_config");
-  const auto old = root.find("compression_config");  // compressed-tensors' first name of it
+  const auto old = root.find("compression_config");  // compressed-tensors' older name of the key
   const json& config = found != root.end() && !found->is_null() ? *found : old != root.end() ? *old : root;
   if (&config == &root || config.is_null() || config == false || (config.is_structured() && config.empty()))
     return std::nullopt;

@@ -1,4 +1,4 @@
-// The file: names, and reading in tiles of 64 rows whose stored bytes are populated before and given back after.
+// The file: names, and reading in tiles of 64 rows. Their stored bytes are populated before and released afterwards.
 #include "io/checkpoint/quantized_file.h"
 
 #include <ATen/ATen.h>
@@ -12,11 +12,12 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kTileRows = 64;       // two words of AWQ's 8 outputs a cache line, four of GPTQ's
+// Outputs; as stored words half a cache line for AWQ (8 outputs a word), four for GPTQ
+constexpr std::int64_t kTileRows = 64;
 constexpr std::int64_t kTileColumns = 4096;  // a tile of f32 stays in L2
-constexpr std::int64_t kExpertRows = 256;    // of MXFP4, whose outputs are columns: likewise
+constexpr std::int64_t kExpertRows = 256;    // MXFP4, whose outputs are columns: a tile stays in L2, too
 
-// Bytes of the codes that a window touches, whole rows of the stored tensor.
+// Bytes of the codes that a window touches, as whole rows of the stored tensor.
 IndexRange touched(const QuantizedWeight& w, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
                    std::int64_t column_end) {
   const std::uint64_t size = w.codes.info->num_bytes;
@@ -80,7 +81,7 @@ class QuantizedFile final : public TensorFile {
     file_->populate(*weight.codes.info, bytes);
     populate_beside_codes(weight);
     read_code_window(weight, rows, columns, out);
-    // Words along the outputs hold rows that are read next: they stay until the last of them.
+    // Words along the outputs also hold rows that are read later: they stay mapped in memory until the last row.
     const bool by_input = weight.layout == CodeLayout::kWordsByInput || weight.layout == CodeLayout::kAwq;
     if (!by_input || rows.end == static_cast<std::uint64_t>(weight.out)) file_->forget(*weight.codes.info, bytes);
   }
@@ -120,7 +121,7 @@ class QuantizedFile final : public TensorFile {
   }
 
  private:
-  // [experts, in, out] as [experts * in, out].
+  // Reads from [experts, in, out], seen as [experts * in, out].
   void read_experts(const std::string& name, const QuantizedWeight& weight, const TensorWindow& window,
                     const at::Tensor& out) const {
     check_window(name, weight.experts * weight.in, weight.out, window, out);
@@ -137,7 +138,7 @@ class QuantizedFile final : public TensorFile {
 
   void read_expert(const QuantizedWeight& weight, std::int64_t expert, const TensorWindow& window,
                    const at::Tensor& out) const {
-    // Whole outputs, though some of their inputs may not be wanted.
+    // Reads whole outputs, although some of their inputs may not be needed.
     const auto outputs = [&](const StoredPart& part) {
       const std::uint64_t bytes = part.info->num_bytes / static_cast<std::uint64_t>(weight.experts * weight.out);
       return IndexRange{static_cast<std::uint64_t>(expert * weight.out + window.column_begin) * bytes,

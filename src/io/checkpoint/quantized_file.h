@@ -1,5 +1,5 @@
-// A checkpoint that another program quantised, seen as the weights it stands for: a TensorFile whose "<name>.weight" are
-// dequantised when a window of them is read, beside the tensors that were left alone.
+// A checkpoint that another program quantised, seen as its logical weights: a TensorFile whose "<name>.weight" are
+// dequantised when a window of them is read. Tensors that are not quantised stay as they are.
 #pragma once
 
 #include <map>
@@ -12,13 +12,16 @@
 
 namespace magister {
 
-// The logical weights of a checkpoint by name ("model.layers.0.mlp.up_proj.weight"), and the stored tensors they take.
+// The logical weights of a checkpoint by name ("model.layers.0.mlp.up_proj.weight"), and the stored tensors that they
+// use.
 struct QuantizedWeights {
   std::map<std::string, QuantizedWeight> weights;
-  std::map<std::string, std::string> taken;  // stored tensor -> the weight that uses it; also what is read by nothing
+  // Stored tensor -> the weight it belongs to; also for tensors that are never read
+  std::map<std::string, std::string> taken;
 };
 
-// Finds and checks them: every shape and type against the others and the config. Throws Error(kData) naming the tensor.
+// Finds and checks them: every shape and type against the other tensors and the config. Throws Error(kData) naming the
+// tensor.
 QuantizedWeights find_quantized_weights(const MappedTensors& file, const QuantizationConfig& config);
 
 std::unique_ptr<TensorFile> open_quantized(std::unique_ptr<MappedTensors> file, const QuantizationConfig& config);

@@ -1,5 +1,5 @@
-// Which stored tensors make one weight, by quantisation method, and the checks of their types and shapes against each other:
-// after them no index computed from a window can leave a tensor.
+// Finds the stored tensors of each weight, by quantisation method, and checks their types and shapes against each
+// other. After these checks no index computed from a window can leave a tensor.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;  // of one dimension: products of two stay far below 2^63
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;  // limit of one dimension: products of two stay far below 2^63
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -73,7 +73,7 @@ class Finder {
                    "{}.weight is quantised in two ways (it is ambiguous); fetch the file again", printable(name));
   }
 
-  // A part of the weight `name`; absent: refused if `needed`, else an empty one.
+  // A stored tensor of the weight `name`. If it is absent: refused if `needed`, else an empty part.
   StoredPart part(const std::string& name, const char* suffix, bool needed = true) {
     const TensorInfo* info = file_.find(name + suffix);
     MAGISTER_CHECK(info != nullptr || !needed, ExitCode::kData,
@@ -114,7 +114,7 @@ class Finder {
     }
   }
 
-  // Inputs a scale when there are `groups` of them: one for all, or the size that the config names and that fits.
+  // Inputs per scale if there are `groups` of them: all inputs, or the config's size that fits.
   std::int64_t group_size(const std::string& name, std::int64_t in, std::int64_t groups) const {
     if (groups == 1) return in;
     for (const std::int64_t size : config_.group_sizes) {
@@ -157,7 +157,8 @@ class Finder {
     return w;
   }
 
-  // The module's own: with `dynamic` some have other bits than the config's first. Zeros are a code an output, which tells them.
+  // Bits of this module: with `dynamic` some modules have other bits than the config's first. The zeros have one code
+  // per output, so their shape gives the bits.
   std::int64_t gptq_bits(const QuantizedWeight& w) const {
     for (const std::int64_t bits : config_.bits) {
       if (w.zeros.info->shape.size() == 2 && w.zeros.info->shape[1] == ceil_div(w.out, 32 / bits)) return bits;
@@ -165,9 +166,9 @@ class Finder {
     return config_.bits.empty() ? 4 : config_.bits.front();
   }
 
-  // Zeros of a symmetric module are the middle: what stands in the file tells v1 (one less) from v2, whatever the config
-  // says, and files that say v1 but hold v2 exist. `dynamic` makes modules asymmetric though the config says sym: their zeros
-  // differ, and one of them alone would say nothing.
+  // The zeros of a symmetric module are the middle code. The stored value tells v1 (one less) from v2; files whose
+  // config says v1 but that hold v2 exist. `dynamic` makes some modules asymmetric although the config says sym: their
+  // zeros differ, so all of them are compared.
   std::int64_t zero_added(const QuantizedWeight& w) const {
     const std::int64_t declared = config_.stored_zero_is_true ? 0 : 1, per_word = 32 / w.bits;
     if (!config_.symmetric) return declared;
@@ -229,7 +230,7 @@ class Finder {
     return w;
   }
 
-  // One scale for all, and where there is one its zero, which is not packed as others are.
+  // Reads a weight with a single scale and, where there is one, a single zero, which is not packed as others are.
   QuantizedWeight packed_by_tensor(QuantizedWeight w) const {
     w.group = w.in;
     w.rows_a_scale = w.out;
@@ -258,7 +259,7 @@ class Finder {
                    printable(shape.info->name), w.out, w.in);
   }
 
-  // The bits of the config that the packed width fits; with several only one can.
+  // The config's bits that give the packed width; if the config names several, only one of them can.
   std::int64_t packed_bits(const std::string& name, const QuantizedWeight& w) const {
     for (const std::int64_t bits : config_.bits) {
       if (ceil_div(w.in, 32 / bits) == w.codes.info->shape[1]) return bits;
@@ -275,7 +276,7 @@ class Finder {
       ignore(name, suffix);
   }
 
-  // i8 or e4m3 [out, in] with scales for all, by output, by group or in blocks.
+  // i8 or e4m3 [out, in] with one scale for all, or scales by output, by group or in blocks.
   QuantizedWeight scaled(const std::string& name) {
     QuantizedWeight w;
     w.codes = part(name, ".weight");
@@ -285,7 +286,7 @@ class Finder {
     w.bits = 8;
     w.layout = w.codes.info->type == StorageType::kI8 ? CodeLayout::kInt8 : CodeLayout::kFp8;
     w.scales = part(name, ".weight_scale", false);
-    const StoredPart inverse = part(name, ".weight_scale_inv", false);  // in spite of its name multiplied, too
+    const StoredPart inverse = part(name, ".weight_scale_inv", false);  // despite its name it is a factor, too
     MAGISTER_CHECK(static_cast<bool>(w.scales) != static_cast<bool>(inverse), ExitCode::kData,
                    "{}.weight is {} and needs a weight_scale or a weight_scale_inv, one of them (its values would be "
                    "wrong); fetch the file again",
@@ -337,7 +338,7 @@ class Finder {
     w.bits = 8;
     w.layout = CodeLayout::kInt8;
     w.group = w.in;
-    w.after_scale = 0.007874015718698502f;  // the library's 1 / 127
+    w.after_scale = 0.007874015718698502f;  // the library's constant for 1 / 127
     expect(w.codes, {w.out, w.in}, {StorageType::kI8});
     expect(w.scales, {w.out}, {StorageType::kF32});
     MAGISTER_CHECK(

@@ -1,6 +1,6 @@
-// Windows of quantised weights: the codes of all rows first, in the order in which they lie in the file, then zeros and
-// scales group by group. Callers ask for tiles of some dozen rows, so that a word whose codes run along the outputs, or
-// words that lie side by side for neighbouring outputs, are fetched once.
+// Windows of quantised weights: first the codes of all rows, in the order of the file, then zeros and scales group by
+// group. Callers request tiles of some dozen rows, so that a word whose codes run along the outputs, or adjacent words
+// of neighbouring outputs, are fetched once.
 #include "io/checkpoint/quantized_weight.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Window {
   std::int64_t columns() const { return column_end - column_begin; }
 };
 
-// AWQ: output c of eight stands at this place of the word.
+// AWQ: the position in a word of each of its eight outputs.
 constexpr std::int64_t kAwqPlace[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 std::uint16_t half_bits(std::int64_t number) {
@@ -29,7 +29,7 @@ std::uint16_t half_bits(std::int64_t number) {
   return bits;
 }
 
-// What keeps the compiler from fusing a product into the sum that follows it.
+// Keeps the compiler from fusing a product into the sum that follows it.
 float rounded(float x) {
   asm volatile("" : "+x"(x));
   return x;
@@ -45,8 +45,8 @@ std::int64_t byte_at(const StoredPart& part, std::int64_t index) {
   return std::to_integer<std::int64_t>(part.data[index]);
 }
 
-// put(output, input, code) for every code of a window, in the order in which they lie in the file; codes of words and of
-// signed bytes, these + 128.
+// Calls put(output, input, code) for every code of a window, in the order of the file. Covers codes in words and signed
+// bytes; 128 is added to the latter.
 template <typename Put>
 void each_code(const QuantizedWeight& w, const Window& window, const Put& put) {
   const std::int64_t n = 32 / std::min<std::int64_t>(w.bits, 32), bits = w.bits;
@@ -104,7 +104,7 @@ std::int64_t zero_of(const QuantizedWeight& w, std::int64_t o, std::int64_t g) {
   switch (w.zero_layout) {
     case ZeroLayout::kConstant:
       return w.center;
-    case ZeroLayout::kAlongOutputs:  // zero - 1 is stored in as many bits as the codes have: 0 as all ones
+    case ZeroLayout::kAlongOutputs:  // zero - 1 is stored in as many bits as a code: 0 as all ones
       return (code_of(word_at(w.zeros, g * ((w.out + n - 1) / n) + o / n), o % n, w.bits) + w.zero_added) & limit;
     case ZeroLayout::kAwq:
       return code_of(word_at(w.zeros, g * (w.out / 8) + o / 8), kAwqPlace[o % 8], 4);
@@ -133,7 +133,7 @@ std::int64_t scale_place(const QuantizedWeight& w, std::int64_t o, std::int64_t 
 void apply_scales(const QuantizedWeight& w, const Window& window, float* out, std::int64_t stride) {
   for (std::int64_t begin = window.column_begin; begin < window.column_end;) {
     const std::int64_t g = group_of(w, begin);
-    std::int64_t end = begin + 1;  // of the columns of this group
+    std::int64_t end = begin + 1;  // end of the columns of this group
     while (end < window.column_end && group_of(w, end) == g) ++end;
     for (std::int64_t o = window.row_begin; o < window.row_end; ++o) {
       const float scale = float_at(w.scales, scale_place(w, o, g));
@@ -207,7 +207,7 @@ void read_code_window(const QuantizedWeight& w, IndexRange rows, IndexRange colu
     out.codes[(o - window.row_begin) * out.codes_stride + i - window.column_begin] = static_cast<std::uint8_t>(code);
   });
   const std::int64_t group = w.groups == 1 ? w.in : w.group, first = window.column_begin / group;
-  const std::int64_t moved = w.layout == CodeLayout::kInt8 ? 128 : 0;  // as the codes are
+  const std::int64_t moved = w.layout == CodeLayout::kInt8 ? 128 : 0;  // as for the codes
   for (std::int64_t o = window.row_begin; o < window.row_end; ++o) {
     for (std::int64_t g = first; g * group < window.column_end; ++g) {
       const std::int64_t at = (o - window.row_begin) * out.groups_stride + g - first;
@@ -225,8 +225,8 @@ void dequantize_expert(const QuantizedWeight& w, std::int64_t expert, std::int64
     const std::int64_t first = (expert * w.out + o) * w.in;
     float* const column = out + o - column_begin;
     for (std::int64_t i = row_begin; i < row_end;) {
-      // 2^-127 to 2^128. The last has no number in the standard; as in transformers it is a power of two, too, which f32 holds for some
-      // products alone, so they are made in f64.
+      // The scale is 2^-127 to 2^128. The standard has no number for the last byte; as in transformers it is a power of
+      // two, too. f32 cannot hold this scale but some of its products, so products are computed in f64.
       const double scale = std::ldexp(1.0, static_cast<int>(byte_at(w.scales, (first + i) / kMxfp4Group)) - 127);
       const std::int64_t end = std::min(row_end, (i / kMxfp4Group + 1) * kMxfp4Group);
       for (; i < end; ++i) {

@@ -101,7 +101,8 @@ std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
   return tensors;
 }
 
-// As transformers chooses: saving into a folder that held shards leaves their index there. Said once a folder, however often it is opened.
+// Prefers the single file, as transformers does: saving into a folder that held shards leaves their index there. Logged
+// once per folder.
 void say_which_weights(const fs::path& single, const fs::path& index) {
   static std::mutex mutex;
   static std::set<std::string> said;

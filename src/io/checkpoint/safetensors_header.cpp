@@ -1,4 +1,4 @@
-// Read event by event: a header of 100 MB of brackets or numbers costs no memory. What the format does not know is refused.
+// Reads event by event, so that a header of 100 MB of brackets or numbers costs no memory. Unknown fields are refused.
 // Source: huggingface/safetensors, format description in its README.
 #include "io/checkpoint/safetensors_header.h"
 
@@ -32,7 +32,7 @@ class HeaderReader final : public StrictJson {
   std::vector<SafetensorsEntry> entries;
 
  private:
-  // What is open at depth 2: a tensor, or the free texts of __metadata__.
+  // True inside a tensor at depth 2, false inside the free strings of __metadata__.
   bool in_tensor() const { return depth() >= 2 && !in_metadata_; }
 
   void on_value(Kind kind, std::string& text) override {
@@ -72,7 +72,8 @@ class HeaderReader final : public StrictJson {
     }
   }
 
-  // An element of shape or data_offsets. key() of the list's own level is empty; the field is the one below it.
+  // Reads an element of shape or data_offsets. key() of the list's own level is empty, so in_shape_ says which list it
+  // is.
   void number(Kind kind, const std::string& text) {
     SafetensorsEntry& entry = entries.back();
     std::uint64_t value = 0;

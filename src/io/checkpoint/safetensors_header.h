@@ -12,14 +12,14 @@
 namespace magister {
 
 struct SafetensorsEntry {
-  TensorInfo info;                   // num_bytes not set
-  std::uint64_t begin = 0, end = 0;  // in the data that follows the header
+  TensorInfo info;                   // num_bytes is not set
+  std::uint64_t begin = 0, end = 0;  // offsets in the data that follows the header
 };
 
-// The tensors of a header. Throws Error(kData) naming path, tensor and value.
+// Parses the tensors of a header. Throws Error(kData) naming path, tensor and value.
 std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view json, const std::string& path);
 
-// Tensor name -> file name of its shard, a plain name beside the index (no folder, no "..").
+// Maps a tensor's name to the file name of its shard, a plain name in the index's folder (no "/", no "..").
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json, const std::string& path);
 
 }  // namespace magister

@@ -1,4 +1,5 @@
-// A header of JSON, padded with spaces to 8 bytes, and the tensors' bytes one after the other.
+// Format: the header's length, a header of JSON padded with spaces to 8 bytes, then the tensors' bytes one after the
+// other.
 #include "magister/io/checkpoint/safetensors_writer.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kPiece = 64 << 20;  // bytes of a write
+constexpr std::size_t kPiece = 64 << 20;  // bytes per write
 
 at::IntArrayRef shape_of(const NamedTensor& entry) {
   return entry.read ? at::IntArrayRef(entry.shape) : entry.tensor.sizes();

@@ -1,5 +1,5 @@
-// Opening by kind of path, and reading windows of mapped tensors in pieces of 4 MiB whose pages are given back at once:
-// that keeps the memory of loading near the weights that stay.
+// Opens a model by the kind of its path, and reads windows of mapped tensors in pieces of 4 MiB whose pages are
+// released at once, so that loading takes little more memory than the final weights.
 #include "magister/io/checkpoint/tensor_file.h"
 
 #include <ATen/ATen.h>
@@ -18,7 +18,7 @@ namespace magister {
 namespace {
 
 constexpr std::int64_t kPieceBytes = 4 << 20;
-constexpr std::int64_t kPieceColumns = 1 << 20;  // a multiple of every block; only vectors are longer
+constexpr std::int64_t kPieceColumns = 1 << 20;  // a multiple of every block size; only vectors are longer
 
 }  // namespace
 
@@ -46,7 +46,7 @@ void check_window(const std::string& name, std::int64_t rows, std::int64_t colum
 
 namespace {
 
-// One piece: rows that fit kPieceBytes, at most kPieceColumns wide.
+// Reads one piece: rows that fit kPieceBytes, at most kPieceColumns wide.
 void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_bytes, StorageType type,
                 const TensorWindow& window, FloatType to, std::byte* out, std::int64_t out_row_bytes) {
   const StorageLayout layout = layout_of(type);
@@ -54,8 +54,8 @@ void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_
   const std::int64_t last_byte =
       (window.column_end + layout.block_elements - 1) / layout.block_elements * layout.block_bytes;
   const std::byte* const begin = base + window.row_begin * row_bytes;
-  const std::byte* const end = base + (window.row_end - 1) * row_bytes;  // of the last row's begin
-  // A narrow window of wide rows touches its own pages only; else one call brings all of them.
+  const std::byte* const end = base + (window.row_end - 1) * row_bytes;  // where the last row begins
+  // A narrow window of wide rows populates only its own pages, row by row; else one call populates all rows.
   const bool row_by_row = (last_byte - first_byte) * 2 < row_bytes && row_bytes >= 16384;
   if (!row_by_row) file.populate(begin + first_byte, end + last_byte);
   for (std::int64_t row = window.row_begin; row < window.row_end; ++row) {
