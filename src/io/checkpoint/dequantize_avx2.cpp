@@ -66,7 +66,8 @@ void narrow_to_f16(const float* values, std::int64_t count, std::uint16_t* out) 
   for (; i < count; ++i) out[i] = static_cast<std::uint16_t>(_cvtss_sh(values[i], kNearestEven));
 }
 
-// e4m3fn: sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, all ones is NaN. Source: OCP 8-bit floating point.
+// e4m3fn: sign, 4 bits of exponent (bias 7), 3 bits of mantissa; no infinities, all ones is NaN. Source: OCP 8-bit
+// floating point.
 float widened_e4m3(std::uint8_t bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;
   float value =

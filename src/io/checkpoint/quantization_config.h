@@ -1,5 +1,6 @@
 // quantization_config in a Hugging Face config.json: which program quantised a checkpoint and how.
-// Sources: transformers' quantization configs; compressed-tensors' quant_scheme; AutoGPTQ, AutoAWQ and bitsandbytes configs.
+// Sources: transformers' quantization configs; compressed-tensors' quant_scheme; the configs of AutoGPTQ, AutoAWQ and
+// bitsandbytes.
 #pragma once
 
 #include <cstdint>

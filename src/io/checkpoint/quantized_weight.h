@@ -3,8 +3,8 @@
 // weight = (code - zero) * scale, the difference exact, the product rounded once to f32; FP8: value * scale;
 // bitsandbytes int8: code * SCB * (1 / 127), 4 bits: table[code] * absmax, each product and sum rounded as that library
 // rounds it; MXFP4: one of 16 numbers times a power of two, exact.
-// Sources: AutoGPTQ's and AutoAWQ's linear layers, compressed-tensors' compressors, bitsandbytes' dequantisers (layouts only);
-// OCP Microscaling Formats 1.0 and transformers' integration of it for MXFP4.
+// Sources: AutoGPTQ's and AutoAWQ's linear layers, compressed-tensors' compressors, bitsandbytes' dequantisers (layouts
+// only); OCP Microscaling Formats 1.0 and transformers' integration of it for MXFP4.
 #pragma once
 
 #include <cstddef>
