@@ -1,4 +1,4 @@
-// By its bare name: the program's own run path leads to the plug-in's folder (scripts/cmake/ArrowPlugin.cmake).
+// The plug-in is loaded by its bare name: the program's run path contains its folder (scripts/cmake/ArrowPlugin.cmake).
 #include "io/dataset/arrow_plugin.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-// gzip: RFC 1952, members one after the other as `cat a.gz b.gz` and bgzip write them, zeros behind the last as tar pads them.
-// zstd: RFC 8878, frames likewise. A file that ends inside a member or frame is damaged: what is missing cannot be known.
+// gzip: RFC 1952, several members one after the other as `cat a.gz b.gz` and bgzip write them, with zeros after the
+// last as tar pads them. zstd: RFC 8878, several frames likewise. A file that ends inside a member or frame is damaged:
+// the missing part is unknown.
 #include "io/dataset/byte_stream.h"
 
 #include <zlib.h>
@@ -32,7 +33,7 @@ class PlainBytes final : public ByteStream {
   std::uint64_t position_;
 };
 
-// The compressed bytes, a piece at a time.
+// Reads the compressed bytes, piece by piece.
 class Pieces {
  public:
   explicit Pieces(const DataFile& file) : file_(file, 0), buffer_(kStreamBytes) {}
@@ -88,7 +89,7 @@ class GzipBytes final : public ByteStream {
     state_.avail_in = static_cast<uInt>(piece.size());
     return !piece.empty();
   }
-  // Zeros between and behind members; true: the piece is used up.
+  // Skips zeros between and after members; true: the piece is used up.
   bool skip_zeros() {
     while (state_.avail_in > 0 && *state_.next_in == 0) ++state_.next_in, --state_.avail_in;
     return state_.avail_in == 0;
@@ -97,7 +98,7 @@ class GzipBytes final : public ByteStream {
   const DataFile& file_;
   Pieces pieces_;
   z_stream state_{};
-  bool inside_ = false, any_ = false;  // a member; a member has begun already
+  bool inside_ = false, any_ = false;  // now inside a member; a member has begun before
 };
 
 class ZstdBytes final : public ByteStream {
@@ -113,7 +114,7 @@ class ZstdBytes final : public ByteStream {
   std::size_t read(std::span<char> out) override {
     ZSTD_outBuffer to{out.data(), out.size(), 0};
     while (to.pos == 0) {
-      // What is left inside the decoder comes before more input.
+      // The decoder's remaining output comes before more input.
       if (from_.pos == from_.size && !full_) {
         const std::span<char> piece = pieces_.next();
         if (piece.empty()) {
@@ -136,7 +137,8 @@ class ZstdBytes final : public ByteStream {
   Pieces pieces_;
   ZSTD_DStream* const state_;
   ZSTD_inBuffer from_{nullptr, 0, 0};
-  bool inside_ = false, any_ = false, full_ = false;  // a frame; something was read; the output had no room for all
+  // Now inside a frame; something was read; the output buffer was too small
+  bool inside_ = false, any_ = false, full_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// RFC 4180: a field may stand in quotes, inside which a quote is doubled; a quote elsewhere is a character like any other.
+// RFC 4180: a field may be in quotes, inside which a quote is doubled; elsewhere a quote is an ordinary character.
 #include "io/dataset/csv_row.h"
 
 #include <algorithm>

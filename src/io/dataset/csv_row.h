@@ -1,4 +1,5 @@
-// A row of CSV or TSV -> one JSON object of texts under the names of the header, so that fields mean the same in every format.
+// Converts a row of CSV or TSV to one JSON object of strings under the header's names, so that fields mean the same in
+// every format.
 #pragma once
 
 #include <string>
@@ -11,10 +12,11 @@ namespace magister {
 
 class CsvColumns {
  public:
-  // header: the first row. Throws Error(kData) for names that are empty or there twice, and where a wanted field is not there.
+  // header: the first row. Throws Error(kData) for empty or repeated names and for a wanted field that is missing.
   CsvColumns(std::string_view header, char separator, const DatasetConfig& config, const std::string& where);
 
-  // The wanted columns of a row, valid until the next call. Throws Error(kData) for rows with more or fewer fields.
+  // The wanted columns of a row, valid until the next call. Throws Error(kData) for a row with more or fewer fields
+  // than the header.
   std::string_view as_json(std::string_view row, const std::string& where);
 
  private:
@@ -23,7 +25,7 @@ class CsvColumns {
   const char separator_;
   std::vector<std::string> names_;
   std::vector<bool> wanted_;
-  std::vector<std::string> fields_;  // of the row that is read; the first num_fields_
+  std::vector<std::string> fields_;  // of the current row; only the first num_fields_ count
   std::size_t num_fields_ = 0;
   std::string json_;
 };

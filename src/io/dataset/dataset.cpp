@@ -1,5 +1,5 @@
-// Files joined in order or mixed by weight, each read through its format (record_format.h); what a record's fields are is decided here for
-// all.
+// Files joined in order or mixed by weight, each read through its format (record_format.h). The fields of a record are
+// extracted here for all formats.
 #include "magister/io/dataset/dataset.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace magister {
 namespace {
 
-// Besides the files, what decides which record stands where.
+// What decides the order of a mix, apart from the files.
 std::string mix_line(const DatasetMix& mix) {
   std::string line = fmt::format("mixed with seed {}, stop {}:", mix.seed, static_cast<int>(mix.stop));
   for (const DatasetMix::Source& source : mix.sources) line += fmt::format(" {}", source.weight);
@@ -42,15 +42,16 @@ struct Dataset::Index {
   std::vector<DataFile> files;
   std::uint64_t num_records = 0;  // after limit
   std::string sha256;
-  std::optional<MixedOrder> order;          // of a mix
-  std::vector<std::uint64_t> first_record;  // of its sources, in the files joined in order; one more: of all
+  std::optional<MixedOrder> order;  // only for a mix
+  // Index of each source's first record in the joined files; then the number of all records
+  std::vector<std::uint64_t> first_record;
 
   void mix(const std::function<bool()>& poll);
   void read_files(IndexRange range, const std::function<bool()>& ask, const std::function<void(Record&&)>& visit) const;
   void read_mix(IndexRange range, const std::function<bool()>& ask, const std::function<void(Record&&)>& visit) const;
 };
 
-// The order of a mix of which every file is indexed.
+// Computes the order of a mix after all files are indexed.
 void Dataset::Index::mix(const std::function<bool()>& poll) {
   const std::vector<DatasetMix::Source>& sources = config.mix->sources;
   std::vector<std::uint64_t> lengths(sources.size(), 0);
@@ -130,7 +131,7 @@ void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& vi
   index_->order ? index_->read_mix(range, ask, number) : index_->read_files(range, ask, number);
 }
 
-// range: of the files joined in order.
+// range: in the joined files, in order.
 void Dataset::Index::read_files(IndexRange range, const std::function<bool()>& ask,
                                 const std::function<void(Record&&)>& visit) const {
   for (const DataFile& file : files) {
@@ -156,7 +157,8 @@ void Dataset::Index::read_files(IndexRange range, const std::function<bool()>& a
   }
 }
 
-// Each source is one stream from the record that the range begins with to the last one that it takes; at its end it begins again.
+// Reads each source as one stream, from the first record that the range takes to the last; at its end a source begins
+// again.
 void Dataset::Index::read_mix(IndexRange range, const std::function<bool()>& ask,
                               const std::function<void(Record&&)>& visit) const {
   if (range.begin >= range.end) return;

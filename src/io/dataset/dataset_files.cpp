@@ -1,5 +1,5 @@
-// Scanning: one pass over the blocks that a rank both hashes and counts; a file that is no plain lines is hashed and indexed by
-// one rank. Source: sha256sum for the form of the combined digest's lines.
+// Scanning: one pass over the blocks that a rank hashes, counts or both. A file without plain lines is hashed and
+// indexed by one rank. Source: sha256sum for the form of the combined digest's lines.
 #include "io/dataset/dataset_files.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace magister {
 namespace {
 
-// A block's lines in 64 bits: it has at most 2^22 line ends.
+// Packs a block's LinesOfPiece into 64 bits: a block has at most 2^22 line ends.
 constexpr int kRecordsShift = 24;
 constexpr std::uint64_t kCountMask = (1u << kRecordsShift) - 1, kBeginsBit = 1ull << 62, kEndsOpenBit = 1ull << 63;
 
@@ -34,7 +34,7 @@ void append(std::string& bytes, const void* from, std::size_t size) {
   bytes.append(static_cast<const char*>(from), size);
 }
 
-// The part of one rank in a scan.
+// One rank's part of a scan.
 class Scan {
  public:
   Scan(const std::vector<DataFile>& files, const ScanShares& shares, const DatasetConfig& config, int rank,
@@ -58,8 +58,10 @@ class Scan {
   }
 
   const std::vector<std::uint64_t>& counts() const { return counts_; }
-  const std::string& digests() const { return digests_; }  // of this rank's files in order, 64 characters each
-  const std::string& indexes() const { return indexes_; }  // likewise: how many points, and the points
+  // For the files that this rank hashes, in order, 64 characters each
+  const std::string& digests() const { return digests_; }
+  // For the same files: number of index points, then the points
+  const std::string& indexes() const { return indexes_; }
 
  private:
   bool counts(const DataFile& file, std::uint64_t block) const {
@@ -116,7 +118,7 @@ class Scan {
   std::string digests_, indexes_;
 };
 
-// The next block of a file, whose last line may have begun in blocks before it.
+// Adds a file's next block, whose first line may have begun in earlier blocks.
 void add_block(DataFile& file, const LinesOfPiece& lines) {
   LinesBefore after = file.blocks.back();
   const bool first_is_record = file.last_record_open || lines.begins;
@@ -126,7 +128,7 @@ void add_block(DataFile& file, const LinesOfPiece& lines) {
   file.blocks.push_back(after);
 }
 
-// Takes one file's index off the front of `bytes`.
+// Removes one file's index from the front of `bytes`.
 std::vector<IndexPoint> next_index(std::string_view& bytes) {
   std::uint64_t count = 0;
   std::memcpy(&count, bytes.data(), sizeof count);
@@ -139,7 +141,7 @@ std::vector<IndexPoint> next_index(std::string_view& bytes) {
 }  // namespace
 
 ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_size, const std::vector<bool>& counted) {
-  constexpr std::uint64_t kHashCost = 4;  // bytes counted in the time of one byte hashed (1.9 against 8 GB/s)
+  constexpr std::uint64_t kHashCost = 4;  // bytes counted in the time of hashing one byte (8 against 1.9 GB/s)
   const auto size = static_cast<std::size_t>(world_size);
   ScanShares shares;
   shares.hasher.resize(file_bytes.size());
@@ -147,7 +149,7 @@ ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_si
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return file_bytes[a] > file_bytes[b]; });
-  std::set<std::pair<std::uint64_t, std::size_t>> loads;  // blocks' worth of work, rank
+  std::set<std::pair<std::uint64_t, std::size_t>> loads;  // work in blocks, rank
   for (std::size_t rank = 0; rank < size; ++rank) loads.emplace(0, rank);
   std::uint64_t num_blocks = 0;
   for (const std::size_t i : order) {
@@ -158,7 +160,7 @@ ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_si
     shares.hasher[i] = static_cast<int>(rank);
     num_blocks += counted.empty() || counted[i] ? blocks : 0;
   }
-  // Blocks to count fill the ranks up to one common level, the emptiest first.
+  // Distributes the blocks to count so that all ranks reach one common level of work, the least loaded first.
   std::vector<std::uint64_t> quota(size, 0);
   std::uint64_t left = num_blocks, level = 0, filled = 0;
   for (auto next = loads.begin(); next != loads.end();) {
@@ -193,7 +195,7 @@ void scan_data_files(const Communicator& world, std::vector<DataFile>& files, co
 
   std::string mine;
   append(mine, scan.counts().data(), scan.counts().size() * sizeof(std::uint64_t));
-  std::string all;  // ranks count runs of blocks in order
+  std::string all;  // each rank counts a contiguous run of blocks, in the order of ranks
   for (const std::string& part : world.all_gather(mine)) all += part;
   const std::vector<std::string> digests = world.all_gather(scan.digests());
   const std::vector<std::string> indexes = world.all_gather(scan.indexes());

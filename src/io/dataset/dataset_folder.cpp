@@ -1,5 +1,5 @@
-// Folders as Python's `datasets` saves them (save_to_disk: state.json names the files) and as the Hugging Face hub has them
-// (hub_layout.h), and the hub's cache on this machine. Nothing is ever downloaded.
+// Folders as Python's `datasets` saves them (save_to_disk: state.json names the files), folders in the layout of the
+// Hugging Face Hub (hub_layout.h), and the Hub's cache on this machine. Nothing is ever downloaded.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -30,7 +30,7 @@ json read_state(const fs::path& path) {
   return state;
 }
 
-// A name inside the folder, not a way out of it.
+// True for a name in the folder that does not lead out of it.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -81,7 +81,7 @@ bool read_shard(const std::string& name, std::uint32_t& index, std::uint32_t& co
   return number(first, of, index) && number(of + 4, name.size(), count);
 }
 
-// Shards that the hub's names promise and that are not there would be records left out without a word.
+// Requires all shards that the file names promise: the records of a missing one would be left out silently.
 void check_shards(const fs::path& folder, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     std::uint32_t index = 0, count = 0;
@@ -94,7 +94,7 @@ void check_shards(const fs::path& folder, const std::vector<std::string>& names)
   }
 }
 
-// What stands beside data: descriptions, checksums and locks, and what `datasets` and the hub keep there.
+// True for files that are not data: descriptions, checksums, locks, and metadata of `datasets` and the Hub.
 bool is_about_data(const std::string& file) {
   constexpr std::string_view kEnds[] = {".md", ".lock", ".md5", ".sha256", ".crc", ".yaml", ".yml", ".py"};
   constexpr std::string_view kNames[] = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "config.json"};
@@ -103,7 +103,7 @@ bool is_about_data(const std::string& file) {
          std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-// The same records, plain and compressed, would be read twice.
+// Refuses a file that exists both plain and compressed, because its records would be read twice.
 void check_copies(const fs::path& folder, const std::vector<std::string>& names) {
   std::map<std::string, std::string> seen;
   for (const std::string& name : names) {
@@ -127,7 +127,7 @@ std::string ending_of(const std::string& file) {
   return fs::path(name).extension().string();
 }
 
-// The files of a split, in order, are all there, all read, and of one kind.
+// Requires that the files of a split are complete, all readable, and of one kind; they stay in order.
 std::vector<std::string> whole_split(const fs::path& folder, std::vector<std::string> files, const std::string& split) {
   std::erase_if(files, is_about_data);
   const auto unread = std::find_if_not(files.begin(), files.end(), is_data_file);
@@ -156,7 +156,8 @@ std::string joined_names(const std::vector<std::string>& names) {
   return printable(all, 400);
 }
 
-// Without README.md's word: by the names of folders and files, or all files of a folder that holds nothing else.
+// Without configurations in README.md: files found by the names of folders and files, or all files of a folder that
+// holds only data of one kind.
 std::vector<std::string> unlisted_files(const fs::path& folder, const std::string& split) {
   const std::vector<std::string> all = files_below(folder.string());
   const std::string wanted = split.empty() ? "train" : split;
@@ -185,7 +186,7 @@ std::vector<std::string> unlisted_files(const fs::path& folder, const std::strin
   return whole_split(folder, found.files, wanted);
 }
 
-// The configuration that is asked for, or the one that is meant unless asked.
+// The configuration with this name, or the default one if `name` is empty.
 const HubConfig& chosen_config(const fs::path& folder, const std::vector<HubConfig>& configs, const std::string& name) {
   std::vector<std::string> names;
   std::vector<const HubConfig*> chosen;
@@ -231,7 +232,7 @@ std::vector<std::string> listed_files(const fs::path& folder, const HubConfig& c
   return whole_split(place, std::move(files), wanted);
 }
 
-// The cache's own path means itself, whatever stands behind it is a pattern.
+// The cache's own path is taken literally; the rest after it is a pattern.
 std::string joined(const std::string& folder, const std::string& rest) {
   if (rest.find_first_of("*?[") == std::string::npos) return folder + rest;
   std::string pattern;

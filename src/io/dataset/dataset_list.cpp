@@ -1,4 +1,4 @@
-// Listing: globs in byte order of their matches, whatever the locale, and what each file is by the end of its name.
+// Lists the files: the matches of globs in byte order, in every locale, and each file's format by the end of its name.
 // Source: glob(7).
 #include <glob.h>
 #include <sys/stat.h>
@@ -56,7 +56,7 @@ constexpr std::pair<const char*, DataKind> kKinds[] = {{".jsonl", DataKind::kJso
                                                        {".parquet", DataKind::kParquet}, {".arrow", DataKind::kArrow},
                                                        {".txt", DataKind::kText},        {".h5", DataKind::kResults}};
 
-// What a file is, by the end of its name; nullopt: nothing that is read.
+// A file's format by the end of its name; nullopt: not supported.
 std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -66,7 +66,7 @@ std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path)
   if (compression != Compression::kNone) name.resize(name.rfind('.'));
   for (const auto& [end, kind] : kKinds) {
     const bool random_access = kind == DataKind::kParquet || kind == DataKind::kArrow || kind == DataKind::kResults;
-    // These compress their own columns or none; behind another compression their parts could not be found.
+    // These formats compress their own columns or none; inside another compression their parts could not be found.
     if (name.ends_with(end) && (!random_access || compression == Compression::kNone)) return {{kind, compression}};
   }
   return std::nullopt;
@@ -77,7 +77,7 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   file.path = path;
   struct stat status{};
   const bool is_there = ::stat(path.c_str(), &status) == 0, is_folder = is_there && S_ISDIR(status.st_mode);
-  // A folder's name without the folder has no ending that could be wrong.
+  // A missing path without a file ending, such as a missing folder, is reported here: no ending could be the fault.
   MAGISTER_CHECK(is_there || std::filesystem::path(path).has_extension(), ExitCode::kInputOutput,
                  "{}: cannot be opened ({}; the data set cannot be read); check the path and its permissions",
                  printable(path), std::strerror(errno));
@@ -102,7 +102,7 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   return file;
 }
 
-// The list as bytes for the other ranks: kind, compression, version, source, path, NUL.
+// Serialises the list for the other ranks: kind, compression, version, source, path, NUL.
 std::string packed(const std::vector<DataFile>& files) {
   std::string bytes;
   for (const DataFile& file : files) {
@@ -129,7 +129,7 @@ std::vector<DataFile> unpacked(const std::string& bytes) {
   return files;
 }
 
-// The source of a mix to which a path of the configuration belongs.
+// The mix's source that path number `path` of the configuration belongs to.
 std::uint32_t source_of(const DatasetConfig& config, std::size_t path) {
   std::uint32_t source = 0;
   if (!config.mix) return source;
@@ -155,7 +155,7 @@ bool is_data_file(const std::string& name) {
 }
 
 std::string format_name(const DataFile& file) {
-  // Every kind has its row.
+  // Every kind has an entry in kKinds.
   const auto* found = std::begin(kKinds);
   while (found + 1 != std::end(kKinds) && found->second != file.kind) ++found;
   const char* const packed = file.compression == Compression::kGzip   ? ".gz"

@@ -1,4 +1,4 @@
-// The form of a path is that of JavaScript and jq, without quotes: a name is everything up to the next '.' or '['.
+// Paths have the form of JavaScript and jq, without quotes: a name is everything up to the next '.' or '['.
 #include "magister/io/dataset/field_path.h"
 
 #include <charconv>
@@ -42,7 +42,7 @@ std::string names_of(const ordered_json& object) {
   return names.empty() ? "none" : printable(names);
 }
 
-// One step down; null with the reason in `missing`.
+// Goes one step down; null with the reason in `missing`.
 const ordered_json* step(const ordered_json& value, const std::variant<std::string, std::int64_t>& part,
                          std::string& missing) {
   if (const auto* name = std::get_if<std::string>(&part)) {

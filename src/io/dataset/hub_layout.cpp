@@ -1,5 +1,5 @@
-// Names as load_dataset(folder) of Hugging Face's `datasets` looks for them: shards in data/ first, then folders that have a split's
-// name, then files that have it.
+// Matches names as load_dataset(folder) of Hugging Face's `datasets` does: first shards in data/, then folders with a
+// split's name, then files with it.
 #include "io/dataset/hub_layout.h"
 
 #include <dirent.h>
@@ -74,7 +74,7 @@ bool parts_mean(const std::vector<std::string>& pattern, std::size_t at, const s
          parts_mean(pattern, at + 1, file, part + 1);
 }
 
-// The words that name a split. Another split than these is named by its own word alone.
+// The words that name a split. Any other split is named by its own word only.
 using Words = std::vector<std::string>;
 const std::array<std::pair<const char*, Words>, 3> kSplits = {{{"train", {"train", "training"}},
                                                                {"validation", {"validation", "valid", "dev", "val"}},
@@ -82,8 +82,8 @@ const std::array<std::pair<const char*, Words>, 3> kSplits = {{{"train", {"train
 
 bool separates(char c) { return std::string_view("-._ ").find(c) != std::string_view::npos || (c >= '0' && c <= '9'); }
 
-// How a name holds the word between separators: 0 alone, 1 at its begin, 2 at its end, 3 inside; the files of a lower number come
-// first. A file's name has something behind the word.
+// Position of the word, between separators, in a name: 0 alone, 1 at its beginning, 2 at its end, 3 inside; files with
+// a lower number come first. In a file's name something must follow the word.
 std::optional<int> form_of(const std::string& name, const std::string& word, bool is_folder) {
   std::optional<int> found;
   for (std::size_t at = name.find(word); at != std::string::npos; at = name.find(word, at + 1)) {
@@ -101,7 +101,7 @@ struct Named {
   std::string file, place;
 };
 
-// The files that a word names, by a folder above them or by themselves.
+// The files that one of the words names, through a folder above them or through their own names.
 std::vector<Named> named(const std::vector<std::string>& files, const Words& words, bool by_folder) {
   std::vector<Named> found;
   for (const std::string& file : files) {
@@ -124,7 +124,8 @@ std::vector<Named> named(const std::vector<std::string>& files, const Words& wor
   return found;
 }
 
-// "train" of "data/train-00000-of-00002.parquet"; empty: no such name. Five digits, as the hub writes them.
+// "train" for "data/train-00000-of-00002.parquet"; empty: not a shard's name. The numbers have five digits, as the Hub
+// writes them.
 std::string split_of_shard(const std::string& file) {
   constexpr std::string_view kForm = "-00000-of-00000";
   if (!file.starts_with("data/") || file.find('/', 5) != std::string::npos) return {};
@@ -169,7 +170,7 @@ NamedFiles files_by_name(const std::vector<std::string>& files, const std::strin
     if (const std::string name = split_of_shard(file); !name.empty()) splits.insert(name);
   }
   if (!splits.empty()) {
-    // Of a set of shards nothing is left out that begins like them: "train-extra.parquet" is refused as no shard.
+    // All files that begin like the shards are listed, so that "train-extra.parquet" is refused later as not a shard.
     for (const std::string& file : files) {
       const std::string begin = "data/" + split;
       const bool fits = splits.contains(split) && file.starts_with(begin) && file.size() > begin.size() &&

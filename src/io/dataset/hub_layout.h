@@ -1,6 +1,7 @@
-// A data set's folder as the Hugging Face hub has it: which files are a split of a configuration. What README.md says of its
-// configurations (`configs`) decides; without them the names of folders and files do. Source: the hub's documentation "Manual
-// Configuration" and "Structure your repository"; the files and their order are those of load_dataset(folder) in `datasets`.
+// A data set's folder in the layout of the Hugging Face Hub: which files belong to a split of a configuration.
+// README.md's list `configs` decides; without it the names of folders and files do. Source: the Hub's documentation
+// "Manual Configuration" and "Structure your repository"; the files and their order are those of load_dataset(folder)
+// in `datasets`.
 #pragma once
 
 #include <string>
@@ -8,35 +9,37 @@
 
 namespace magister {
 
-// A file of the folder: "data/train-00000-of-00002.parquet", '/' between its parts. Hidden files and folders (of a first '.') and those
-// of a first "__" are not listed; links are followed. Sorted as bytes. Throws Error(kData) for more than 1,000,000 files or 16 levels,
-// Error(kInputOutput) for a folder that cannot be read. Local.
+// Files of the folder: "data/train-00000-of-00002.parquet", with '/' between the parts. Hidden files and folders (first
+// character '.') and names that begin with "__" are not listed; links are followed. Sorted as bytes. Throws
+// Error(kData) for more than 1,000,000 files or 16 levels, Error(kInputOutput) for a folder that cannot be read. Local.
 std::vector<std::string> files_below(const std::string& folder);
 
-// A configuration that README.md names: patterns of the files of each split, none: found by their names.
+// A configuration in README.md: the file patterns of each split; without splits: files are found by their names.
 struct HubConfig {
   struct Files {
     std::string split;
     std::vector<std::string> patterns;
   };
   std::string name;
-  std::string folder;  // within the data set; empty: its own
+  std::string folder;  // inside the data set; empty: the data set's own folder
   bool is_default = false;
   std::vector<Files> splits;
 };
-// Those of the file's head, in its order; none where it has no `configs`. Throws Error(kData) for what would be read in another way
-// than its lines say. Local.
+// The configurations in the head of README.md, in its order; empty if there is no `configs`. Throws Error(kData) for an
+// entry that would be read differently from what it says. Local.
 std::vector<HubConfig> configs_of_readme(const std::string& path);
 
-// Whether the pattern (`*`, `?`, `[a-z]` within a part, `**` for any parts) means this file. Local.
+// True if the pattern (`*`, `?`, `[a-z]` within a part, `**` for any parts) matches this file. Local.
 bool pattern_means(const std::string& pattern, const std::string& file);
 
-// The files of a split by their names, in order; what is no name of data is not left out, the caller refuses it.
+// The files of a split by their names, in order. Files of unknown formats are included, so that the caller can refuse
+// them.
 struct NamedFiles {
   std::vector<std::string> files;
-  // What stands before the part that names the split, "" for the folder itself: more than one are several configurations.
+  // The path before the part that names the split, "" for the folder itself. Several places mean several
+  // configurations.
   std::vector<std::string> places;
-  std::vector<std::string> splits;  // the splits that there are
+  std::vector<std::string> splits;  // splits that were found
 };
 NamedFiles files_by_name(const std::vector<std::string>& files, const std::string& split);
 

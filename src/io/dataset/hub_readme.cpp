@@ -1,5 +1,5 @@
-// The head of a data set's README.md, YAML between two lines "---": of it, the list `configs`. Source: the hub's documentation
-// "Manual Configuration"; what `datasets` makes of it.
+// Reads the list `configs` from the head of a data set's README.md, YAML between two lines "---". Source: the Hub's
+// documentation "Manual Configuration", and the behaviour of `datasets`.
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint64_t kMaxReadmeBytes = 16
                                           << 20;  // heads of hundreds of configurations with their features take 1 MB
 
-// The lines of the key `configs` where they stand, all others empty: line numbers stay, and no other key of the head - tags,
-// languages, features - is held to the rules of an experiment.
+// Keeps the lines of the key `configs` and empties all others: line numbers stay, and the head's other keys (tags,
+// languages, features) need not follow the rules of an experiment file.
 std::string lines_of_configs(const std::string& text) {
   std::string lines;
   bool in_head = false, in_configs = false;
@@ -34,7 +34,7 @@ std::string lines_of_configs(const std::string& text) {
     if (in_configs && !is_mark) lines += line;
     lines += '\n';
   }
-  return {};  // a head without an end is none
+  return {};  // a head without an end does not count
 }
 
 struct ReadmeReader {
@@ -49,7 +49,8 @@ struct ReadmeReader {
          printable(key, 120), printable(value.text, 120));
   }
 
-  // Of a list's entry. A map's key may be any number, so it is bounded before anything grows to it.
+  // True for the index of a list entry. A map's key may be any number, so it is bounded before a vector is resized to
+  // it.
   static bool is_number(const std::string& text) {
     return text.size() <= 5 && text.find_first_not_of("0123456789") == std::string::npos;
   }
@@ -57,7 +58,7 @@ struct ReadmeReader {
     return static_cast<std::size_t>(std::strtoull(text.c_str(), nullptr, 10));
   }
 
-  // A path or pattern of files within the folder.
+  // Checks that a path or pattern stays within the folder.
   std::string inside(const YamlValue& value) const {
     const std::string& path = value.text;
     const bool leaves = path.starts_with('/') || ("/" + path + "/").find("/../") != std::string::npos ||
@@ -71,7 +72,7 @@ struct ReadmeReader {
     config.splits[entry].patterns.push_back(inside(value));
   }
 
-  // data_files: a pattern, a list of them, or a list of {split, path}.
+  // Reads data_files: a pattern, a list of patterns, or a list of {split, path}.
   void read_files(HubConfig& config, const YamlValue& value) const {
     const std::vector<std::string>& path = value.path;
     if (path.size() == 3 || (path.size() == 4 && is_number(path[3]))) {
@@ -93,7 +94,7 @@ struct ReadmeReader {
 
   void read(const YamlValue& value) {
     const std::vector<std::string>& path = value.path;
-    if (path.size() == 1 && value.text.empty()) return;  // "configs:" and nothing
+    if (path.size() == 1 && value.text.empty()) return;  // "configs:" without a value
     if (path.size() < 3 || !is_number(path[1])) refuse(value);
     if (configs.size() <= number(path[1])) configs.resize(number(path[1]) + 1);
     HubConfig& config = configs[number(path[1])];
@@ -108,7 +109,7 @@ struct ReadmeReader {
     } else if (is_plain && path[2] == "default") {
       config.is_default = value.text == "true" || value.text == "True" || value.text == "TRUE";
     } else if (path[2] != "description" && path[2] != "version") {
-      refuse(value);  // how a reader of `datasets` is to read the files: sep, features, ...
+      refuse(value);  // settings for a reader of `datasets`: sep, features, ...
     }
   }
 };

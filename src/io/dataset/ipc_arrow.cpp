@@ -1,6 +1,7 @@
-// In the plug-in: Arrow's IPC format, as `datasets` stores it (a stream) and as Feather does (a file with a footer). The batches of
-// a stream are found by their bytes, unless it has dictionaries, which stand before the batches that use them: such a stream is
-// read from its begin. Source: "Arrow Columnar Format", Serialization and Interprocess Communication.
+// In the plug-in: Arrow's IPC format, as `datasets` stores it (a stream) and as Feather does (a file with a footer).
+// The batches of a stream are found by their byte offsets, unless it has dictionaries, which precede the batches that
+// use them: such a stream is read from its beginning. Source: "Arrow Columnar Format", Serialization and Interprocess
+// Communication.
 #include <arrow/io/file.h>
 #include <arrow/ipc/reader.h>
 
@@ -22,11 +23,11 @@ bool has_dictionary(const arrow::DataType& type) {
                      [](const auto& field) { return has_dictionary(*field->type()); });
 }
 
-// The columns that the fields stand in.
+// The indices of the columns that contain the fields.
 std::vector<int> columns_of(const arrow::Schema& schema, const ArrowRequest& request) {
   std::vector<int> columns;
   const auto add = [&](const std::string& name) {
-    const int found = schema.GetFieldIndex(name);  // -1 for none; two of a name were refused
+    const int found = schema.GetFieldIndex(name);  // -1: none; repeated names were refused
     if (found < 0) return false;
     if (std::find(columns.begin(), columns.end(), found) == columns.end()) columns.push_back(found);
     return true;
@@ -39,7 +40,7 @@ std::vector<int> columns_of(const arrow::Schema& schema, const ArrowRequest& req
   return columns;
 }
 
-// Bytes of a stream's or a file's begin and end.
+// First and last bytes of a stream or file.
 struct Ends {
   std::array<char, 6> begin{};
   std::array<char, 8> end{};
@@ -64,7 +65,7 @@ class IpcTable : public ArrowTable {
   }
 
  protected:
-  // Once, with the schema of all columns.
+  // Call it once, with the schema of all columns.
   void choose(const arrow::Schema& schema) {
     check_types(schema);
     options_.included_fields = columns_of(schema, request_);
@@ -135,7 +136,7 @@ class StreamTable final : public IpcTable {
 
   std::shared_ptr<arrow::io::ReadableFile> file_;
   std::shared_ptr<arrow::ipc::RecordBatchStreamReader> reader_;
-  std::uint64_t next_ = 0;  // batch that read() gives
+  std::uint64_t next_ = 0;  // number of the batch that read() returns next
   bool in_order_ = false;
 };
 
@@ -173,7 +174,8 @@ std::unique_ptr<ArrowTable> open_ipc(const ArrowRequest& request) {
   if (std::memcmp(ends.begin.data(), "FEA1", 4) == 0) {
     throw arrow::Status::Invalid("it is Feather of version 1, which is no Arrow IPC");
   }
-  // Every writer that came to its end has closed the stream; without this a file cut between two batches would pass for whole.
+  // A writer that finished has closed the stream; without this check a file truncated between two batches would count
+  // as complete.
   if (std::memcmp(ends.end.data(), "\xFF\xFF\xFF\xFF\0\0\0\0", 8) != 0) {
     throw arrow::Status::Invalid("the stream has no end mark, so it is cut off");
   }

@@ -1,4 +1,5 @@
-// A text as a JSON string. Of standard types alone, and inline: the plug-in of Arrow's library writes records with it, too.
+// Writes a string in JSON. Uses standard types only and is inline, because the plug-in of Arrow's library writes
+// records with it, too.
 #pragma once
 
 #include <string>
@@ -6,11 +7,11 @@
 
 namespace magister {
 
-// The bytes of `text` as they are, quoted, with the escapes that JSON demands (RFC 8259, section 7).
+// Appends `text` in quotes, its bytes unchanged except for the escapes that JSON requires (RFC 8259, section 7).
 inline void append_json_text(std::string& json, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   json += '"';
-  std::size_t plain = 0;  // begin of what needs no escape
+  std::size_t plain = 0;  // beginning of the bytes that need no escape
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c >= 0x20 && c != '"' && c != '\\') continue;

@@ -1,5 +1,6 @@
-// Values of the top level are looked at; everything deeper is only checked for repeated keys and depth, unless a field is a path.
-// A record's key is a text or a whole number of any length, whose digits it keeps; token ids are whole numbers from 0 to 2^31 - 1.
+// Only top-level values are read; deeper ones are only checked for repeated keys and depth, unless a field is a path. A
+// record's key is a string or an integer of any length, whose digits are kept; token ids are integers from 0 to 2^31 -
+// 1.
 #include "io/dataset/jsonl_record.h"
 
 #include <limits>
@@ -13,7 +14,7 @@ namespace magister {
 namespace {
 
 constexpr int kRecordDepth = 64;
-constexpr std::size_t kRecordKeyBytes = 4096;  // keys go into the results file as texts of one length
+constexpr std::size_t kRecordKeyBytes = 4096;  // keys are stored in the results file as strings of one length
 constexpr std::uint64_t kMaxToken = std::numeric_limits<TokenId>::max();
 
 }  // namespace
@@ -57,8 +58,8 @@ class JsonlParser::Events final : public StrictJson {
     return true;
   }
 
-  // Fields that are paths ("a.b[0].c") as an object of their own, each under its whole path, so that the same events take
-  // and check them; empty where no path is asked for. Costs a document of this one line.
+  // Copies fields that are paths ("a.b[0].c") into an object of their own, each under its whole path, so that the same
+  // events read and check them. Empty if no path is requested. Builds a document of this one line.
   std::string inner_fields(std::string_view line, const std::string& where) const {
     std::shared_ptr<const nlohmann::ordered_json> record = record_->fields;
     nlohmann::ordered_json inner = nlohmann::ordered_json::object();
@@ -141,7 +142,7 @@ class JsonlParser::Events final : public StrictJson {
   const std::string wanted_, key_field_;
   Record* record_ = nullptr;
   bool found_ = false, found_key_ = false, in_tokens_ = false;
-  bool found_before_ = false, found_key_before_ = false;  // in the texts of this record before the one that is read
+  bool found_before_ = false, found_key_before_ = false;  // the state before the current text of this record
 };
 
 JsonlParser::JsonlParser(const DatasetConfig& config, const char* unit)
@@ -149,7 +150,7 @@ JsonlParser::JsonlParser(const DatasetConfig& config, const char* unit)
 JsonlParser::~JsonlParser() = default;
 
 void JsonlParser::parse(std::string_view line, const std::string& where, Record& record) {
-  // The parser would skip the mark silently; inside a file it tells that files were pasted together.
+  // The parser would skip the mark silently; inside a file it shows that files were concatenated.
   MAGISTER_CHECK(!line.starts_with("\xEF\xBB\xBF"), ExitCode::kData,
                  "{}: begins with a byte order mark (it may stand at a "
                  "file's begin only); remove it",

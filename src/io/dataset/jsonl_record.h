@@ -1,4 +1,5 @@
-// One line of JSONL -> the fields that a data set asks for. No document tree is built: size and depth cost nothing.
+// Extracts from one line of JSONL the fields that a data set requests. No document tree is built, so memory does not
+// depend on size and depth (except for fields that are paths).
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace magister {
 // Keeps its buffers from line to line.
 class JsonlParser {
  public:
-  // unit: what messages call a record, "line" or "row".
+  // unit: the word for a record in messages, "line" or "row".
   explicit JsonlParser(const DatasetConfig& config, const char* unit = "line");
   ~JsonlParser();
 

@@ -1,4 +1,5 @@
-// pread into a buffer that grows with the longest line. No mapping: a file that shrinks under us is an error, no SIGBUS.
+// pread into a buffer that grows with the longest line. The file is not mapped, so that a file that shrinks meanwhile
+// gives an error and not a SIGBUS.
 #include "io/dataset/line_reader.h"
 
 #include <fcntl.h>

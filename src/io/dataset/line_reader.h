@@ -1,4 +1,4 @@
-// Bytes and lines of a file from any place on, through one buffer: memory is bounded by the longest line.
+// Reads bytes and lines of a file from any place on, through one buffer: memory is bounded by the longest line.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
 
   FileVersion version() const { return version_; }
-  // Throws Error(kInputOutput) when the file is another than this.
+  // Throws Error(kInputOutput) if the opened file has another version.
   void require(const FileVersion& expected) const;
 
-  // The next line without its '\n', valid until the next call; false at the end. A last line needs no '\n'. A line of more
-  // than max_line_bytes is Error(kData); line_number is for that message only.
+  // The next line without its '\n', valid until the next call; false at the end. A last line needs no '\n'. A line of
+  // more than max_line_bytes is Error(kData); line_number is only for that message.
   bool next(std::string_view& line, std::uint64_t line_number);
-  // Bytes from `offset` on: fewer than asked for only at the end of the file. Does not move next().
+  // Bytes from `offset` on; fewer than requested only at the end of the file. Does not move next().
   std::size_t read_at(std::uint64_t offset, std::span<char> out) const;
 
  private:

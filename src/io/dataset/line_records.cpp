@@ -1,6 +1,6 @@
-// A record is a line; of JSONL one that is not blank. How many records and lines end in every block of 4 MiB is known on every rank,
-// so a record's line is found by one look into one block, and every rank starts in the middle of the data for the price of 4 MiB.
-// Lines end in LF or CRLF; a byte order mark at a file's begin is dropped.
+// A record is a line; in JSONL a line that is not blank. Every rank knows how many records and lines end in every block
+// of 4 MiB. So a record's line is found by reading one block, and a rank starts in the middle of the data at the cost
+// of 4 MiB. Lines end in LF or CRLF; a byte order mark at the beginning of a file is dropped.
 #include <algorithm>
 
 #include "io/dataset/line_reader.h"
@@ -11,7 +11,7 @@
 namespace magister {
 namespace {
 
-// Where the record before `record` ends: a byte, and the number of lines up to it. Blank lines may follow.
+// The end of the record before `record`: a byte, and the number of lines up to it. Blank lines may follow.
 IndexPoint end_before(const DataFile& file, std::uint64_t record) {
   if (record == 0) return {};
   const auto after = std::lower_bound(file.blocks.begin(), file.blocks.end(), record,
@@ -22,7 +22,8 @@ IndexPoint end_before(const DataFile& file, std::uint64_t record) {
   std::vector<char> buffer(kDataBlockBytes);
   const std::string_view bytes(buffer.data(), reader.read_at(block * kDataBlockBytes, buffer));
   const bool skips_blank = file.skips_blank_lines();
-  // The first line may have begun in a block before: whether it is a record is what the other lines leave of the count.
+  // The block's first line may have begun in an earlier block. It is a record if the block has more records than its
+  // other lines.
   const std::uint64_t records = file.blocks[block + 1].records - file.blocks[block].records;
   bool is_record = records > count_lines(bytes, skips_blank).records;
   std::uint64_t left = record - file.blocks[block].records, lines = file.blocks[block].lines;
@@ -56,7 +57,7 @@ class LineRecords final : public RecordFormat {
     const IndexPoint from = end_before(file_, begin);
     LineReader reader(file_.path, from.place, max_line_bytes_);
     reader.require(file_.version);
-    std::uint64_t number = from.line;  // of the line that was read last
+    std::uint64_t number = from.line;  // of the last line read
     std::string_view line;
     for (std::uint64_t i = begin; i < end; ++i) {
       if (poll()) return;
@@ -90,7 +91,8 @@ const IndexPoint& point_before(const std::vector<IndexPoint>& index, std::uint64
   return *(after - 1);
 }
 
-// Without the byte order mark. UTF-16 is named: it is what an editor wrote, and its bytes look like damage.
+// Removes the byte order mark. UTF-16 has a message of its own, because some editors write it and its bytes look like
+// damage.
 std::string_view without_mark(std::string_view line, const std::string& where) {
   MAGISTER_CHECK(!line.starts_with("\xFF\xFE") && !line.starts_with("\xFE\xFF"), ExitCode::kData,
                  "{}: the file is UTF-16 (only UTF-8 is read); convert it, for example with iconv -f UTF-16 -t UTF-8",

@@ -1,4 +1,5 @@
-// Draws one after the other, with the generator's state kept every 65,536 records so that a range is reached without those before it.
+// Draws one by one. The generator's state is kept every 65,536 records, so that a range is reached without all earlier
+// draws.
 #include "io/dataset/mixed_order.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kStride = 1 << 16;
 
-// numpy's SeedSequence(seed).generate_state(4, uint64): four words of entropy are mixed, then drawn from.
+// numpy's SeedSequence(seed).generate_state(4, uint64): mixes four words of entropy, then generates from them.
 std::array<std::uint64_t, 4> seed_words(std::uint64_t seed) {
   std::uint32_t factor = 0x43b0d7e5;
   const auto scramble = [&factor](std::uint32_t value, std::uint32_t multiplier) {
@@ -102,7 +103,7 @@ MixedOrder::Pick MixedOrder::draw(Place& place, std::uint64_t& draws) const {
     const auto source = static_cast<std::size_t>(found - up_to_.begin());
     std::uint64_t& taken = place.taken[source];
     if (stop_ == DatasetMix::Stop::kAllExhaustedOnce && taken >= lengths_[source]) {
-      if (draws > most_draws_) return {};  // refused above
+      if (draws > most_draws_) return {};  // the constructor has refused this
       continue;
     }
     return {source, taken++ % lengths_[source]};

@@ -1,4 +1,4 @@
-// Byte counters over runs short enough that none can overflow; the compiler turns the inner loop into AVX2 at -O3.
+// Counts with bytes, in runs so short that none can overflow; the compiler turns the inner loop into AVX2 at -O3.
 #include <algorithm>
 
 #include "io/dataset/newlines.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kLanes = 32, kRun = 255 * kLanes;
 
-// Places of [0, count) that count: counts(i) is 0 or 1.
+// Counts the places of [0, count) for which counts(i) is 1; else it is 0.
 template <typename Counts>
 std::uint64_t count_places(std::size_t count, const Counts& counts) noexcept {
   std::uint64_t total = 0;
@@ -56,8 +56,8 @@ LinesOfPiece count_lines(std::string_view piece, bool skips_blank) noexcept {
   lines.begins = !skips_blank || !is_blank_line(piece.substr(0, first));
   lines.ends_open = skips_blank ? !is_blank_line(open) : !open.empty();
   lines.records = lines.ends - 1;
-  const std::string_view whole = piece.substr(first, last - first);  // the lines between, each behind its '\n'
-  // Nearly always every line is an object without white space before it, and one look at all of them says so.
+  const std::string_view whole = piece.substr(first, last - first);  // the complete lines, each after its '\n'
+  // Nearly always every line is an object without white space before it; one fast count of all lines shows that.
   if (!skips_blank || count_newlines_before('{', whole) == lines.records) return lines;
   lines.records = 0;
   for (std::size_t begin = first + 1; begin <= last;) {

@@ -1,5 +1,5 @@
-// In the plug-in: Parquet. A row group is read in batches of a few rows through a buffered stream, so that memory does not grow with its
-// size. The footer's numbers are checked against each other before they are used. Source: parquet-format.
+// In the plug-in: Parquet. A row group is read in batches of a few rows through a buffered stream, so that memory does
+// not grow with its size. The footer's numbers are checked against each other before use. Source: parquet-format.
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
@@ -17,7 +17,8 @@ namespace {
 using parquet::arrow::SchemaField;
 
 constexpr std::int64_t kBatchBytes = 16 << 20;
-// However small the footer says they are: a text that is repeated stands in its dictionary once, and in a batch as often as it is read.
+// Limits a batch even if the footer says that rows are small: a repeated string is stored once in its dictionary, but
+// in a batch once per row.
 constexpr std::int64_t kBatchRows = 32;
 
 const SchemaField* named(const std::vector<SchemaField>& fields, const std::string& name) {
@@ -30,8 +31,8 @@ const SchemaField* named(const std::vector<SchemaField>& fields, const std::stri
   return found;
 }
 
-// What of a column a path needs: as deep as the path is known, else the whole column, of which the reader of the record then
-// says what it lacks.
+// The part of a column that a path needs: as deep as the path is known, else the whole column. The reader of the record
+// then reports what is missing.
 const SchemaField* inside(const SchemaField& column, const std::vector<std::string>& path) {
   const SchemaField* field = &column;
   for (std::size_t i = 1; i < path.size(); ++i) {

@@ -1,4 +1,4 @@
-// A document built from nlohmann-json's events, of which only those of numbers with a fraction give the spelling.
+// Builds a document from nlohmann-json's events, because only the events of numbers with a fraction give the spelling.
 #include "magister/io/dataset/record_json.h"
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class RecordBuilder final : public nlohmann::json_sax<ordered_json> {
     return is_whole_spelling(digits) ? add(spelled_number(digits)) : add(value);
   }
   bool string(string_t& value) override { return add(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // not in JSON text
+  bool binary(binary_t&) override { return false; }  // does not occur in JSON text
   bool start_object(std::size_t) override { return open(ordered_json::object()); }
   bool start_array(std::size_t) override { return open(ordered_json::array()); }
   bool end_object() override { return close(); }
@@ -54,7 +54,7 @@ class RecordBuilder final : public nlohmann::json_sax<ordered_json> {
   }
   bool close() { return open_.pop_back(), true; }
 
-  // What holds an open container is not changed before that is closed, so its address stays.
+  // An open container's parent does not change before the container is closed, so its address stays valid.
   ordered_json& place(ordered_json value) {
     if (open_.empty()) return root = std::move(value);
     ordered_json& parent = *open_.back();

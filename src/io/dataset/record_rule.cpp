@@ -1,5 +1,6 @@
-// Lines, of JSONL those that are not blank; CSV after RFC 4180, where a line end inside quotes is part of a field; JSON (RFC 8259): a list of objects, or objects
-// one after the other. Only borders are found here: a record is checked whole by whoever parses it.
+// Lines: in JSONL those that are not blank. CSV by RFC 4180, where a line end inside quotes is part of a field. JSON
+// (RFC 8259): a list of objects, or objects one after the other. Only the borders are found here: the parser checks
+// each record completely.
 #include "io/dataset/record_rule.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ class LineRule final : public RecordRule {
   explicit LineRule(bool skips_blank) : skips_blank_(skips_blank) {}
 
   bool find(std::string_view pending, bool last, Cut& cut) override {
-    std::size_t begin = 0;  // behind blank lines
+    std::size_t begin = 0;  // after blank lines
     for (;;) {
       const std::size_t found = pending.find('\n', std::max(begin, seen_));
       const bool open = found == std::string_view::npos;
@@ -29,7 +30,7 @@ class LineRule final : public RecordRule {
       cut = {begin, end, next};
       return true;
     }
-    // Blank lines alone: as a cut without a record they need not be kept.
+    // Only blank lines: as a cut without a record they can be dropped.
     cut = {begin, begin, begin};
     seen_ = pending.size() - begin;
     return false;
@@ -37,10 +38,10 @@ class LineRule final : public RecordRule {
 
  private:
   const bool skips_blank_;
-  std::size_t seen_ = 0;  // bytes of the line that is looked through that hold no line end
+  std::size_t seen_ = 0;  // bytes of the current line that were searched and hold no line end
 };
 
-// Blank lines between rows are no rows, as for Python's csv and pandas.
+// Blank lines between rows are not rows, as for Python's csv and pandas.
 class CsvRule final : public RecordRule {
  public:
   explicit CsvRule(char separator) : separator_(separator) {}
@@ -60,14 +61,14 @@ class CsvRule final : public RecordRule {
         field_begins_ = true;
         continue;
       }
-      // A second quote right behind the closing one opens again: the doubled quote of a quoted field.
+      // A second quote directly after the closing one opens the field again: it is the doubled quote of a quoted field.
       quoted_ = c == '"' && (field_begins_ || (seen_ > begin_ && was_quoted_ && pending[seen_ - 1] == '"'));
       was_quoted_ = quoted_ || (was_quoted_ && c != separator_);
       field_begins_ = c == separator_;
     }
     if (!last) {
       if (begin_ < pending.size()) return false;
-      // Blank lines alone: as a cut without a record they need not be kept.
+      // Only blank lines: as a cut without a record they can be dropped.
       cut = {seen_, seen_, seen_};
       seen_ = begin_ = 0;
       return false;
@@ -88,7 +89,7 @@ class CsvRule final : public RecordRule {
   }
 
   const char separator_;
-  std::size_t seen_ = 0, begin_ = 0;  // begin_: behind blank lines
+  std::size_t seen_ = 0, begin_ = 0;  // begin_: after blank lines
   bool quoted_ = false, was_quoted_ = false, field_begins_ = true;
 };
 
@@ -131,12 +132,13 @@ class JsonRule final : public RecordRule {
   }
 
  private:
-  // kStart: nothing seen; kBetween: an object may begin (kFirst: or the list end); kAfter: a comma or the list's end.
+  // kStart: nothing read; kBetween: an object may begin (kFirst: or the list may end); kAfter: a comma or the list's
+  // end must follow.
   enum class State { kStart, kFirst, kBetween, kAfter, kInside, kEnd };
 
   void outside(char c) {
     if (c == ' ' || c == '\t' || c == '\n' || c == '\r') return;
-    if (begun_ && (c == ',' || c == ']')) return;  // the whole file was looked at when it was indexed
+    if (begun_ && (c == ',' || c == ']')) return;  // the whole file was checked when it was indexed
     if (c == '[' && state_ == State::kStart) {
       is_list_ = true;
       state_ = State::kFirst;

@@ -1,5 +1,5 @@
-// Where a record ends in a stream of bytes: the rules of lines, CSV and JSON. Each looks at every byte once, however the stream
-// is cut into pieces.
+// Finds where a record ends in a stream of bytes: the rules of lines, CSV and JSON. Each rule looks at every byte once,
+// even if the stream arrives in small pieces.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace magister {
 
 class RecordRule {
  public:
-  // A record is bytes [begin, end) of what is pending; the next one is looked for from `next` on.
+  // A record is bytes [begin, end) of the pending bytes; the search for the next one starts at `next`.
   struct Cut {
     std::size_t begin = 0, end = 0, next = 0;
   };
@@ -23,13 +23,13 @@ class RecordRule {
   };
 
   virtual ~RecordRule() = default;
-  // pending: from the end of the last cut on, and longer than at the last call if that found nothing; last: nothing follows.
-  // False: no whole record yet, or with `last` none at all; then nothing up to cut.next is part of one. Throws Fault for what cannot
-  // become one.
+  // pending: bytes from the end of the last cut on; after a call that found nothing it must be longer. last: no bytes
+  // follow. False: no complete record yet, or with `last` no further record; then the bytes up to cut.next belong to no
+  // record. Throws Fault for bytes that cannot become a record.
   virtual bool find(std::string_view pending, bool last, Cut& cut) = 0;
 };
 
-// begun: the stream begins at a record inside the file, not with its first byte.
+// begun: the stream begins at a record inside the file, not at its first byte.
 std::unique_ptr<RecordRule> record_rule(DataKind kind, bool begun);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// A results file of this program as a data set: a record is a sample, {"key": "...", "tokens": [...]}, the ids as another task has read
-// them. Units are checked against their crc32c before they are used.
+// A results file of this program as a data set: a record is a sample, {"key": "...", "tokens": [...]}, with the ids
+// that another task has read. Units are checked against their crc32c before they are used.
 #include <nlohmann/json.hpp>
 
 #include "io/dataset/line_reader.h"
@@ -21,7 +21,7 @@ class ResultsRecords final : public RecordFormat {
 
   const char* unit() const override { return "sample"; }
 
-  // Any sample is found at once.
+  // Needs no index: any sample is found directly.
   std::vector<IndexPoint> index(const Poll&) override {
     std::vector<IndexPoint> points(1);
     if (file_.num_samples() > 0) points.push_back({file_.num_samples(), 0, 0});

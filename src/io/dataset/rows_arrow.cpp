@@ -1,5 +1,5 @@
-// What JSON has no word for: NaN and infinities are null, times and decimals are texts as Arrow prints them, a map is a list of
-// {"key", "value"}. Floats of 32 bits are widened first, as pyarrow's to_pylist does.
+// Values that JSON cannot express: NaN and infinities become null, times and decimals become strings as Arrow prints
+// them, a map becomes a list of {"key", "value"}. 32-bit floats are widened first, as pyarrow's to_pylist does.
 #include "io/dataset/rows_arrow.h"
 
 #include <arrow/util/float16.h>
@@ -33,7 +33,7 @@ void append_float(std::string& json, double value) {
   }
   const std::size_t begin = json.size();
   append_number(json, value);
-  if (json.find_first_of(".e", begin) == std::string::npos) json += ".0";  // 1.0 is no whole number
+  if (json.find_first_of(".e", begin) == std::string::npos) json += ".0";  // keeps 1.0 from becoming an integer
 }
 
 void append_value(std::string& json, const Array& array, std::int64_t row, bool binary);
@@ -74,7 +74,7 @@ void append_whole(std::string& json, const Array& array, std::int64_t row) {
   append_number(json, checked_cast<const NumberArray&>(array).Value(row));
 }
 
-// Lists, structs and what wraps another array; false: a type of another kind.
+// Writes lists, structs and types that wrap another array; false: another type.
 bool append_nested(std::string& json, const Array& array, std::int64_t row, bool binary) {
   switch (array.type_id()) {
     case Type::LIST:
@@ -162,7 +162,7 @@ void append_value(std::string& json, const Array& array, std::int64_t row, bool 
   }
   if (append_number_of(json, array, row) || append_nested(json, array, row, binary)) return;
   append_json_text(json, require(array.GetScalar(row))->ToString());
-  if (array.type_id() == Type::DURATION) {  // a number of what its type says
+  if (array.type_id() == Type::DURATION) {  // a number and its unit
     constexpr const char* kUnits[] = {" s", " ms", " us", " ns"};
     json.pop_back();
     json += std::string(kUnits[checked_cast<const arrow::DurationType&>(*array.type()).unit()]) + '"';

@@ -1,4 +1,4 @@
-// In the plug-in: rows of Arrow's arrays as JSON, whatever their types.
+// In the plug-in: rows of Arrow's arrays as JSON, for all supported types.
 #pragma once
 
 #include <arrow/api.h>
@@ -13,19 +13,19 @@ namespace magister {
 // Schemas nested deeper than this are refused before anything is read.
 constexpr int kMaxTypeDepth = 64;
 
-// Throws arrow::Status for a column whose type cannot be shown as JSON.
+// Throws arrow::Status for a column whose type cannot be written as JSON.
 void check_types(const arrow::Schema& schema);
 
-// One row as an object of all columns of the batch. binary: whether binary values are given as texts, else as null.
+// One row as an object of all columns of the batch. binary: true writes binary values as strings, false as null.
 void append_row(std::string& json, const arrow::RecordBatch& batch, std::int64_t row, bool binary);
 
-// The first column of the batch that is not sound (offsets, dictionary indices, UTF-8), with the library's words.
+// The first fault of the batch's columns (offsets, dictionary indices, UTF-8), with the library's message.
 arrow::Status check_batch(const arrow::RecordBatch& batch);
 
-// What went wrong as the program is told it.
+// Converts a status to the fault that the program receives.
 ArrowFault fault_of(const arrow::Status& status);
 
-// A row group or batch of which rows are taken one by one.
+// Takes rows one by one from a row group or batch.
 class BatchRows {
  public:
   void start(std::shared_ptr<arrow::RecordBatch> batch, std::int64_t row) { batch_ = std::move(batch), row_ = row; }
@@ -37,11 +37,11 @@ class BatchRows {
   std::int64_t row_ = 0;
 };
 
-// Where the two formats are opened; throw arrow::Status, or ArrowFault for a column that is not there.
+// Open the two formats; throw arrow::Status, or ArrowFault for a missing column.
 std::unique_ptr<ArrowTable> open_parquet(const ArrowRequest& request);
 std::unique_ptr<ArrowTable> open_ipc(const ArrowRequest& request);
 
-// Runs work() and turns whatever it throws into a fault; false then.
+// Runs work() and converts whatever it throws into a fault; then returns false.
 template <typename Work>
 bool guarded(ArrowFault& fault, const Work& work) noexcept {
   try {

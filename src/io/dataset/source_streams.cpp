@@ -1,4 +1,5 @@
-// A reader hands over up to 64 records or 1 MiB at a time, so that a turn costs little beside parsing.
+// A reader hands over up to 64 records or 1 MiB at a time, so that switching threads costs little compared with
+// parsing.
 #include "io/dataset/source_streams.h"
 
 #include <chrono>
@@ -16,22 +17,22 @@ namespace {
 
 constexpr std::size_t kBatchRecords = 64, kBatchBytes = 1 << 20;
 
-struct Abandoned {};  // thrown in a reader that is no longer wanted
+struct Abandoned {};  // thrown in a reader that is no longer needed
 
 }  // namespace
 
 struct SourceStreams::Stream {
   std::mutex mutex;
   std::condition_variable changed;
-  bool wanted = false;     // the caller waits: the reader runs
-  bool abandoned = false;  // the caller will not come back
+  bool wanted = false;     // the caller waits, so the reader runs
+  bool abandoned = false;  // the caller will not return
   bool ended = false;
   std::deque<Record> records;
   std::size_t bytes = 0;
   std::exception_ptr error;
   std::thread thread;
 
-  // In the reader's thread.
+  // Called in the reader's thread.
   void give(Record&& record) {
     bytes += record.text.size() + record.tokens.size() * sizeof(TokenId) + record.key.size();
     records.push_back(std::move(record));

@@ -1,5 +1,6 @@
-// Records of several sources by turns, each source read as one stream: a thread each, of which one alone runs at a time and the caller waits
-// meanwhile (HDF5's library takes no two; a reader gives its records to a function and cannot be left in its middle).
+// Records of several sources in turn, each source read as one stream in a thread of its own. Only one of these threads
+// runs at a time, while the caller waits: HDF5's library does not support two, and a reader passes its records to a
+// function and cannot be suspended otherwise.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace magister {
 class SourceStreams {
  public:
   using Visit = std::function<void(Record&&)>;
-  // Gives the records of a source to visit, in order, and asks poll whether to stop. Runs in that source's thread.
+  // Passes the records of a source to visit, in order, and asks poll whether to stop. Runs in that source's thread.
   using Read = std::function<void(std::size_t source, const Visit& visit, const std::function<bool()>& poll)>;
 
   SourceStreams(std::size_t num_sources, Read read);
@@ -23,8 +24,9 @@ class SourceStreams {
   SourceStreams(const SourceStreams&) = delete;
   SourceStreams& operator=(const SourceStreams&) = delete;
 
-  // The next record of a source; its thread begins with the first call. Rethrows what its reader threw. False: poll, asked every 50 ms while
-  // the reader works, says that the job should stop. Throws Error(kInternal) after the last record.
+  // The next record of a source; its thread starts with the first call. Rethrows exceptions of its reader. False: poll,
+  // asked every 50 ms while the reader works, returned true; the job then stops. Throws Error(kInternal) after the last
+  // record.
   bool next(std::size_t source, const std::function<bool()>& poll, Record& record);
 
  private:

@@ -1,6 +1,7 @@
-// Records that are cut out of a stream of bytes: CSV, JSON, and everything compressed. An uncompressed file has an index of one
-// place every 4 MiB. A compressed one can only be read from its begin: each rank decodes up to the end of its own part, so a
-// pass over the data takes as long as decoding the file once, however many ranks there are; many files are shared out.
+// Records cut out of a stream of bytes: CSV, JSON, and everything compressed. An uncompressed file has an index with
+// one point every 4 MiB. A compressed one can only be read from its beginning: each rank decodes up to the end of its
+// own part, so a pass over the data takes as long as decoding the file once, for any number of ranks; several files are
+// shared among the ranks.
 #include <algorithm>
 #include <optional>
 
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 1 << 20;
 
-// One record after the other, with the byte and the line where it begins.
+// Reads one record after the other, with the byte and the line where it begins.
 class RecordCutter {
  public:
   RecordCutter(const DataFile& file, const IndexPoint& from, std::uint64_t max_bytes)
@@ -31,12 +32,13 @@ class RecordCutter {
     consume(end_ - without_mark(pending(), where()).size());
   }
 
-  // The next record, valid until the next call; false at the end, or when poll, asked at every MiB that is read, says so.
+  // The next record, valid until the next call; false at the end, or if poll, asked at every MiB that is read, returns
+  // true.
   bool next(std::string_view& record, const RecordFormat::Poll& poll) {
     consume(cut_.next);
     cut_ = {};
     while (!find()) {
-      consume(cut_.next);  // what is no record
+      consume(cut_.next);  // bytes that belong to no record
       cut_ = {};
       if (last_ || poll()) return false;
       fill();
@@ -47,7 +49,7 @@ class RecordCutter {
     return true;
   }
 
-  IndexPoint point(std::uint64_t record) const { return {record, offset_, line_}; }  // of the record that next() gave
+  IndexPoint point(std::uint64_t record) const { return {record, offset_, line_}; }  // for the last record of next()
   std::string where() const { return fmt::format("{}:{}", name_, line_ + 1); }
 
  private:
@@ -143,7 +145,7 @@ class StreamRecords final : public RecordFormat {
   }
 
  private:
-  // A CSV file without a first row has no columns, so nothing can be asked of it.
+  // A CSV file without a first row has no columns, so no field can be read from it.
   CsvColumns read_header(RecordCutter& cutter, const Poll& poll) const {
     std::string_view header;
     MAGISTER_CHECK(cutter.next(header, poll), ExitCode::kData, "{}: has no first row (it names the columns); write one",

@@ -1,5 +1,5 @@
-// Parquet and Arrow files through the plug-in. A row group or record batch is an
-// entry of the index, so a rank reads the parts that hold its records and skips inside the first one alone.
+// Parquet and Arrow files through the plug-in. Each row group or record batch is an entry of the index, so a rank reads
+// only the parts with its records and skips rows only inside the first of them.
 #include <optional>
 
 #include "io/dataset/arrow_plugin.h"
@@ -51,7 +51,7 @@ class TableRecords final : public RecordFormat {
     while (table_->next_part(part, fault)) {
       poll();
       points.push_back({rows, part.place, points.size()});
-      // A negative number of rows in the file is a huge one here.
+      // A negative number of rows in the file becomes a huge one here.
       MAGISTER_CHECK(part.rows <= INT64_MAX && !__builtin_add_overflow(rows, part.rows, &rows), ExitCode::kData,
                      "{}: says that it has {} rows (no file has; it is damaged); write it again",
                      part_of(points.size() - 1), part.rows);

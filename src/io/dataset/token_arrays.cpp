@@ -1,6 +1,7 @@
-// Token ids in an HDF5 file of another program as a data set: rows of an array [records, length], whole or cut to a length each, or one
-// list of all ids and where each record begins in it. A record is {NAME: [...]}, of the array's name.
-// Limits: one call of HDF5 a record, some microseconds where chunks are not compressed. Nothing outside the file is followed.
+// Token ids in an HDF5 file of another program as a data set: rows of an array [records, length], complete or cut to a
+// length each, or one list of all ids with the first index of each record. A record is {NAME: [...]}, NAME being the
+// array's name. Limits: one HDF5 call per record, some microseconds if chunks are not compressed. Links to other files
+// are not followed.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -13,9 +14,9 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kMostIds = 1 << 24;     // of a record; its JSON then has about as many bytes as a line may
-constexpr std::uint64_t kPlaces = 4096;         // lengths or offsets that are read at once
-constexpr std::uint64_t kMostKept = 256 << 20;  // bytes of chunks in memory, of an array
+constexpr std::uint64_t kMostIds = 1 << 24;     // per record; its JSON then has about as many bytes as a line may have
+constexpr std::uint64_t kPlaces = 4096;         // lengths or offsets per read
+constexpr std::uint64_t kMostKept = 256 << 20;  // bytes of chunks in memory, per array
 
 H5File opened(const std::string& path) {
   silence_hdf5();
@@ -28,7 +29,7 @@ H5File opened(const std::string& path) {
        printable(path), hdf5_reason());
 }
 
-// An array of whole numbers with one or two dimensions.
+// An array of integers with one or two dimensions.
 class Array {
  public:
   Array(const H5File& file, const std::string& path, const std::string& name, const char* key)
@@ -60,7 +61,7 @@ class Array {
   const std::string& name() const { return name_; }
   std::string shape() const { return fmt::format("{} [{}]", name_, fmt::join(extent_, ", ")); }
 
-  // `count` numbers from `begin` on, in the row of an array that has rows.
+  // `count` numbers from `begin` on; in an array with rows, of this row.
   std::vector<std::int64_t> read(std::uint64_t begin, std::uint64_t count, std::uint64_t row = 0) const {
     std::vector<std::int64_t> out(count);
     if (count == 0) return out;
@@ -75,8 +76,8 @@ class Array {
   }
 
  private:
-  // What a writer that was killed has left out would be read as zeros, which are ids. (The status that HDF5 keeps of a data set compares
-  // compressed bytes with plain ones.)
+  // Missing parts of a file whose writer was killed would be read as zeros, which are valid ids. (HDF5's own status of
+  // a data set compares compressed bytes with plain ones, so it cannot be used.)
   void require_written(const H5Properties& made, const hid_t space) const {
     if (std::any_of(extent_.begin(), extent_.end(), [](hsize_t length) { return length == 0; })) return;
     double pieces = 1;
@@ -97,8 +98,8 @@ class Array {
     return chunk_shape(made, static_cast<int>(extent_.size()), path_);
   }
 
-  // HDF5 keeps 1 MB of chunks, and a row of larger ones would be decompressed again for each record in them. A row of chunks is kept, up to
-  // kMostKept.
+  // HDF5 caches 1 MB of chunks; a row of larger chunks would be decompressed again for each record in them. So one row
+  // of chunks is cached, up to kMostKept.
   void keep_chunks(const H5File& file, const std::string& name, const H5Properties& made, std::size_t number_bytes) {
     const std::vector<hsize_t> chunk = chunk_of(made);
     if (chunk.empty()) return;
@@ -116,7 +117,7 @@ class Array {
                    printable(path_), name_, hdf5_reason());
   }
 
-  // Every part of the name is a hard link: others may lead to another file, which is not hashed.
+  // Requires that every part of the name is a hard link: others may lead to another file, which is not hashed.
   void require_link(const H5File& file, const std::string& name, const char* key) const {
     for (std::size_t at = name.find_first_not_of('/'); at < name.size(); ++at) {
       at = std::min(name.find('/', at), name.size());
@@ -167,7 +168,7 @@ class TokenArrays final : public RecordFormat {
 
   const char* unit() const override { return "row"; }
 
-  // Any record is found at once.
+  // Needs no index: any record is found directly.
   std::vector<IndexPoint> index(const Poll&) override {
     std::vector<IndexPoint> points(1);
     if (count_ > 0) points.push_back({count_, 0, 0});
@@ -191,7 +192,7 @@ class TokenArrays final : public RecordFormat {
   }
 
  private:
-  // Lists of where records begin, without the end of the last, are common, too.
+  // Requires offsets from 0 to the number of ids: lists of the beginnings only, without the last end, are also common.
   void require_all_ids() const {
     const std::int64_t first = offsets_->read(0, 1)[0], last = offsets_->read(count_, 1)[0];
     MAGISTER_CHECK(first == 0 && last >= 0 && static_cast<std::uint64_t>(last) >= ids_.extent()[0], ExitCode::kData,
@@ -207,7 +208,8 @@ class TokenArrays final : public RecordFormat {
                    printable(file.path));
   }
 
-  // Which numbers of the array are those of a record; places: lengths or offsets from the batch's first record on.
+  // The array's numbers that belong to a record. places: lengths or offsets from the batch's first record on; i: the
+  // record's number in the batch.
   IndexRange ids_of(const std::vector<std::int64_t>& places, std::uint64_t i, const std::string& where) const {
     const std::uint64_t limit = ids_.extent().back();
     std::int64_t begin = 0, end = static_cast<std::int64_t>(limit);
@@ -235,7 +237,7 @@ class TokenArrays final : public RecordFormat {
   std::uint64_t count_ = 0;
 };
 
-// What every results file has.
+// True if the file has what every results file has.
 bool is_results(const std::string& path) {
   const H5File file = opened(path);
   return H5Aexists(file.get(), "format") > 0 && H5Lexists(file.get(), "samples", H5P_DEFAULT) > 0 &&

@@ -1,4 +1,4 @@
-// The fields of the dataset section; which they are is decided in DatasetConfig.
+// The fields that the dataset section names (DatasetConfig).
 #include "io/dataset/wanted_fields.h"
 
 #include "magister/core/error.h"

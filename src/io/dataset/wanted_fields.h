@@ -1,4 +1,4 @@
-// Which fields of a record an experiment reads: what formats with columns read of a file, and no more.
+// The fields of a record that an experiment reads. Formats with columns read only these.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace magister {
 
-// Names or paths ("a.b[0].c"); nullopt: all of them, as for a task whose prompts are templates.
+// Names or paths ("a.b[0].c"); nullopt: all fields, for a task whose prompts are templates.
 std::optional<std::vector<std::string>> wanted_fields(const DatasetConfig& config);
 
-// Throws Error(kData): the columns lack `field`.
+// Throws Error(kData), because `columns` has no `field`.
 [[noreturn]] void fail_no_column(const std::string& where, const std::string& field,
                                  const std::vector<std::string>& columns);
 

@@ -1,5 +1,5 @@
-// In the plug-in: Parquet files of lists, zstd inside. A group's arrays are made of the bytes that the program hands over; the file's
-// bytes go back to it, so that what is written, synced and renamed is one code for all exports.
+// In the plug-in: writes Parquet files of lists, compressed with zstd. A group's arrays are made from the program's
+// bytes. The file's bytes go back to the program, so that one code writes, syncs and renames all exports.
 #include <arrow/api.h>
 #include <arrow/io/interfaces.h>
 #include <parquet/arrow/writer.h>
