@@ -1,5 +1,5 @@
-// `check`: what a reader would have to trust otherwise. Structure first (nothing else can be read without it), then units
-// one by one: their bytes against their checksum, their rows against the rules.
+// `check` verifies everything that a reader would otherwise have to trust. First the structure (without it nothing else
+// can be read), then unit by unit the bytes against their checksum and the rows against the rules.
 #include <algorithm>
 
 #include "io/results/columns.h"
@@ -33,7 +33,7 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
   }
 }
 
-// Number of committed units. rules: null when no row can be checked.
+// Returns the number of committed units. rules: null if rows cannot be checked.
 std::uint64_t check_units(const ResultsReader& file, const ResultsSchema* rules, FaultList& faults) {
   const ResultsColumns& columns = file.columns();
   const UnitSet pending = columns.pending_units();
@@ -63,7 +63,7 @@ std::uint64_t check_units(const ResultsReader& file, const ResultsSchema* rules,
   return columns.num_units() - pending.size();
 }
 
-// What units are computed from, done or not, where the file has its checksums.
+// Checks the inputs of all units, done or not, if the file has their checksums.
 void check_inputs(const ResultsColumns& columns, FaultList& faults) {
   if (columns.find(kInputChecksums) == nullptr) return;
   for_each_batch(columns, {0, columns.num_units()}, [&](IndexRange units) {
@@ -97,7 +97,7 @@ ResultsCheck check_results(const std::string& path, std::span<const ResultsSchem
   if (rules != nullptr && number != nullptr && (*number == 0 || *number > rules->newest_version)) {
     faults.add("format_version is {}; this program knows 1 to {} of {}", *number, rules->newest_version, rules->format);
   }
-  // Offsets that lie would only make every unit look damaged.
+  // With wrong offsets every unit would look damaged, so stop here.
   if (rules == nullptr || faults.count() > 0) return {faults.take(), file.complete()};
   if (rules->columns != nullptr && !rules->columns(file, faults)) rules = nullptr;
   if (rules != nullptr && rules->samples != nullptr) rules->samples(file, faults);

@@ -1,4 +1,4 @@
-// A unit that was found sound is not read again.
+// A unit whose bytes were correct is not read again.
 #include "magister/io/results/checked_units.h"
 
 #include <algorithm>

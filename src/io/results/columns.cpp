@@ -1,4 +1,5 @@
-// Every row range is checked against its column before a byte moves: a damaged offset must not reach a neighbour.
+// Every row range is checked against its column before data is read or written: a damaged offset must not reach a
+// neighbouring column.
 #include "io/results/columns.h"
 
 #include "io/mpio_file.h"
@@ -31,7 +32,7 @@ const PlacedColumn& ResultsColumns::at(const std::string& path) const {
 
 namespace {
 
-// Number of rows in `bytes`, when they are whole rows inside the column.
+// True if `num_bytes` are whole rows that lie inside the column from first_row on.
 bool fits(const PlacedColumn& column, std::uint64_t first_row, std::uint64_t num_bytes) {
   const std::uint64_t rows = num_bytes / column.row_bytes();
   return num_bytes % column.row_bytes() == 0 && first_row <= column.spec.num_rows &&

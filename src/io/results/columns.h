@@ -1,5 +1,5 @@
-// ResultsColumns: the datasets of an open results file as plain bytes at fixed offsets, and the units that stand in them.
-// What the writer and all readers share; HDF5 is asked only for what another program has packed.
+// ResultsColumns: the datasets of an open results file as plain bytes at fixed offsets, and its units. The writer and
+// all readers use it; HDF5 reads only the columns that another program has packed.
 #pragma once
 
 #include <algorithm>
@@ -28,11 +28,11 @@ class ResultsColumns {
   ResultsColumns(PosixFile file, std::vector<PlacedColumn> columns);
 
   const std::string& path() const { return file_.path(); }
-  // Opens the file for its rows and keeps it open; all that is read and written from then on goes this way.
+  // Opens the file through MPI-IO and keeps it open; from then on rows are read and written this way.
   void open_mpio(const ResultsAccess& access);
   bool has_mpio() const { return mpio_ != nullptr; }
   void close_mpio();
-  // Under the name that it has now; sees what others have synced.
+  // Opens the file again under its present name; afterwards data that other hosts have synced is visible.
   void reopen(const std::string& path);
   void sync_data();  // rows, before their flags
   void sync();
@@ -41,7 +41,7 @@ class ResultsColumns {
   const std::vector<PlacedColumn>& all() const { return columns_; }
   const PlacedColumn* find(const std::string& path) const;  // null: there is none
   const PlacedColumn& at(const std::string& path) const;    // absent: Error(kInternal)
-  // Whether anything is kept token by token; curves of a training are not.
+  // True if the file has columns with token rows; the curves of a training have none.
   bool has_rows() const {
     return std::any_of(columns_.begin(), columns_.end(),
                        [](const PlacedColumn& column) { return column.spec.extent == ColumnSpec::Extent::kRows; });
@@ -51,7 +51,7 @@ class ResultsColumns {
   // Rows [first_row, ...) of a column; data is whole rows. Any thread.
   void write(const std::string& path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data) const;
-  // Of columns that are packed (PlacedColumn::is_packed).
+  // Rows of packed columns (PlacedColumn::is_packed); only if there is one.
   Hdf5Rows& packed() const { return *packed_; }
   // T has the size of a row.
   template <typename T>
@@ -60,7 +60,7 @@ class ResultsColumns {
     read(at(path), first_row, std::as_writable_bytes(std::span(values)));
     return values;
   }
-  // visit(first row, bytes of some whole rows), in order, in pieces of about 1 MiB.
+  // Calls visit(first row, bytes of some whole rows) in order, in pieces of about 1 MiB.
   template <typename Visit>
   void for_each_piece(const PlacedColumn& column, IndexRange rows, const Visit& visit) const {
     const std::uint64_t rows_a_piece = std::max<std::uint64_t>(1, kPieceBytes / column.row_bytes());
@@ -76,20 +76,20 @@ class ResultsColumns {
   std::uint64_t num_samples() const { return at("/samples/offset").spec.num_rows - 1; }
   // Sample and row ranges from /commit/unit_begin and /samples/offset.
   Unit unit(std::uint64_t unit_index) const;
-  // Units whose done flag is 0, and how many rows a set of units has. Both read in blocks.
+  // The units whose done flag is 0, and the number of rows of a set of units. Both read in blocks.
   UnitSet pending_units() const;
   std::uint64_t rows_of(const UnitSet& units) const;
-  // Of the largest unit; 0: there is none. Read in blocks.
+  // Rows of the largest unit; 0: no units. Reads in blocks.
   std::uint64_t most_rows_of_a_unit() const;
-  // The columns that a unit's checksum covers: of samples, then of rows, each in the order of creation.
+  // The columns that a unit's checksum covers: columns of samples, then of rows, each in the order of creation.
   std::vector<const PlacedColumn*> unit_columns() const;
   static IndexRange extent_in(const Unit& unit, const PlacedColumn& column) {
     return column.spec.extent == ColumnSpec::Extent::kSamples ? unit.samples : unit.rows;
   }
   std::uint32_t checksum(const Unit& unit) const { return unit_checksums(*this, borders_of(unit), UnitPart::kAll)[0]; }
-  // `crc` gone on with some rows of a column; of strings of any length their lengths and bytes.
+  // Continues `crc` over some rows of a column; for strings of any length over their lengths and bytes.
   std::uint32_t checksum(std::uint32_t crc, const PlacedColumn& column, IndexRange rows) const;
-  // Of what planning wrote: every fixed column but the commit record itself.
+  // crc32c of the plan: every fixed column except the commit record itself.
   std::uint32_t plan_checksum() const;
 
  private:
@@ -98,11 +98,12 @@ class ResultsColumns {
   std::vector<PlacedColumn> columns_;
   std::map<std::string, std::size_t> by_path_;
   ResultsAccess access_;
-  std::shared_ptr<Hdf5Rows> packed_;  // null: no column is
-  std::shared_ptr<MpioFile> mpio_;    // null: rows travel by pwrite. Shared only because the type is not known here
+  std::shared_ptr<Hdf5Rows> packed_;  // null: no packed column
+  // Null: rows use pread and pwrite. A shared_ptr only because the type is incomplete here.
+  std::shared_ptr<MpioFile> mpio_;
 };
 
-// A column of u64 that is asked for ascending places: read in blocks, for a system call a value would take 0.5 us each.
+// Reads a u64 column at ascending places in blocks; a system call per value would take 0.5 us each.
 class OffsetCursor {
  public:
   OffsetCursor(const ResultsColumns& columns, const char* path) : columns_(columns), column_(columns.at(path)) {}
@@ -123,10 +124,11 @@ class OffsetCursor {
   std::vector<std::uint64_t> values_;
 };
 
-// What every results file has and this one has not, one line each; num_units(), num_samples() and unit() need it empty.
+// The required columns that this file lacks, one line each; num_units(), num_samples() and unit() require that it is
+// empty.
 std::vector<std::string> missing_columns(const ResultsColumns& columns);
-// What is wrong with sizes, flags and offsets, one line each; empty: the columns can be trusted to be what `attributes`
-// and their own plan say. Reads the fixed columns once in pieces: 16 bytes per sample.
+// The faults of sizes, flags and offsets, one line each. Empty: the columns agree with `attributes` and with their own
+// plan. Reads the fixed columns once in pieces: 16 bytes per sample.
 std::vector<std::string> structure_faults(const ResultsColumns& columns, const Attributes& attributes);
 
 }  // namespace magister

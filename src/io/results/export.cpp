@@ -1,6 +1,6 @@
-// `export` as text: a JSON line or a row of CSV a sample, streamed column by column, written beside its final name and renamed at
-// the end. JSON: RFC 8259; CSV: RFC 4180, where lists stand as JSON in their cell and a number that is not finite is empty. Numbers that stand for
-// something have its name beside them (export_names.h).
+// `export` as text: one JSON line or CSV row per sample, streamed column by column, written under a temporary name and
+// renamed at the end. JSON: RFC 8259. CSV: RFC 4180; lists are JSON in their cell, and a number that is not finite is
+// empty. Numbers that are codes get a second column with their names (export_names.h).
 // Floats by std::to_chars: the shortest decimal that reads back to the same float.
 #include <cerrno>
 #include <charconv>
@@ -65,7 +65,7 @@ std::string json_text(std::string_view padded) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// What stands from `begin` on becomes one cell; a number that is none has an empty one.
+// Turns the text from `begin` on into one CSV cell; a null number becomes an empty cell.
 void quote_cell(std::string& line, std::size_t begin, bool is_text) {
   if (!is_text && line.compare(begin, std::string::npos, "null") == 0) line.resize(begin);
   if (line.find_first_of(",\"\r\n", begin) == std::string::npos) return;
@@ -77,7 +77,7 @@ void quote_cell(std::string& line, std::size_t begin, bool is_text) {
   line.replace(begin, std::string::npos, cell += '"');
 }
 
-// Writes what a column holds of one sample; the line goes to the sink whenever it is long.
+// Writes one sample, column by column; passes the line to the sink whenever it is long.
 class SampleWriter {
  public:
   SampleWriter(const ResultsReader& file, TextExport format, Sink sink)
@@ -101,7 +101,7 @@ class SampleWriter {
   void write_all() {
     if (csv_) write_header();
     const PlacedColumn& offset = file_.columns().at("/samples/offset");
-    std::optional<std::uint64_t> begin;  // of the sample's rows
+    std::optional<std::uint64_t> begin;  // first row of the sample
     std::uint64_t sample = 0;
     file_.columns().for_each_piece(offset, {0, offset.spec.num_rows},
                                    [&](std::uint64_t, std::span<const std::byte> bytes) {
@@ -119,8 +119,8 @@ class SampleWriter {
   struct Member {
     std::string name, prefix;  // prefix: ,"name":
     const PlacedColumn* column;
-    std::unique_ptr<TextHeap> text;    // of strings of any length
-    std::optional<NamedColumn> named;  // its names are written, not its numbers
+    std::unique_ptr<TextHeap> text;    // for strings of any length
+    std::optional<NamedColumn> named;  // write its names instead of the numbers
   };
 
   const PlacedColumn& placed(const std::string& path, ColumnType type) const {
@@ -161,7 +161,7 @@ class SampleWriter {
     line_ += "\r\n";
   }
 
-  // A cell of CSV is quoted as a whole, so it is held as a whole.
+  // A CSV cell is quoted as a whole, so it must be in memory completely.
   void write_member(const Member& member, std::uint64_t sample, IndexRange rows) {
     if (member.named) return write_names(*member.named, sample);
     const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
@@ -186,7 +186,7 @@ class SampleWriter {
     if (!of_samples) line_ += ']';
   }
 
-  // A cell of CSV holds a name as it is.
+  // A CSV cell holds a single name without quotes of its own.
   void write_names(const NamedColumn& named, std::uint64_t sample) {
     const nlohmann::json names = names_in_row(file_, named, sample);
     line_ += csv_ && names.is_string() ? names.get<std::string>()
@@ -236,10 +236,10 @@ class SampleWriter {
   std::vector<Member> members_;
   std::vector<float> floats_;
   std::vector<std::int32_t> ids_;
-  std::string line_, text_;  // text_: of a text column, gathered from its pieces
+  std::string line_, text_;  // text_: value of a text column, collected from its pieces
 };
 
-// A reader that went away (a closed pipe) wants no more, which is no fault.
+// EPIPE is no error: the reader closed the pipe and needs no more data.
 void write_to_standard_output(std::string_view piece) {
   if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() || errno == EPIPE) return;
   fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere",

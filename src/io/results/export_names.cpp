@@ -1,4 +1,5 @@
-// See export_names.h. Names that hang on the run come from the file's root attributes, others from what the columns' comments say.
+// Names that depend on the run come from the file's root attributes, fixed ones from the table here, which agrees with
+// the columns' comments.
 #include "io/results/export_names.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ const std::map<std::string, std::vector<std::string>>& fixed_names() {
 
 std::string last_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// A root attribute: names with commas between, or a JSON list of them.
+// Reads a root attribute: names separated by commas, or a JSON list of names.
 std::vector<std::string> names_of(const ResultsReader& file, const char* attribute) {
   const AttributeValue* const value = file.attribute(attribute);
   const auto* const text = value == nullptr ? nullptr : std::get_if<std::string>(value);

@@ -1,5 +1,5 @@
-// Names for numbers that stand for something else than themselves, which a reader of an export would take for values: the verdict 1 is "no" in one
-// file and "B" in another. They stand beside the numbers, in columns of their own.
+// Names for numbers that are codes, which a reader of an export would take for values: the verdict 1 is "no" in one
+// file and "B" in another. The names get columns of their own after the numbers.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,26 @@
 
 namespace magister {
 
-// Names of one column's numbers, or of a row's places.
+// The names of one column's numbers, or of the places in its rows.
 struct NamedColumn {
-  std::string name;                // of the column of names: "verdict_name", "labels"
-  std::string path;                // of the numbers
-  std::vector<std::string> names;  // by number, or by place
-  bool of_places = false;          // the names themselves, the same in every row
-  std::string
-      sound_where_zero;  // a column of u8: elsewhere the number does not count, and has no name; empty: everywhere
+  std::string name;                // of the new column: "verdict_name", "labels"
+  std::string path;                // path of the column of numbers
+  std::vector<std::string> names;  // indexed by number, or by place
+  bool of_places = false;          // names of places: the same list in every row
+  // A u8 column: where it is not 0, the number does not count and has no name; empty: all numbers count.
+  std::string sound_where_zero;
 };
 
-// Nothing for numbers that are what they say. `column` is one of the file's.
+// nullopt for numbers that are values. `column` is one of the file's.
 std::optional<NamedColumn> names_beside(const ResultsReader& file, const ColumnSpec& column);
-// Of a sample: a name, or null where the number has none (-1: undecided); of a row of several numbers a list.
+// For one sample: a name, or null if the number has none (-1: undecided); for a row of several numbers a list.
 nlohmann::json names_in_row(const ResultsReader& file, const NamedColumn& named, std::uint64_t sample);
 
-// Whether a column of texts holds JSON, which JSON lines write as such.
+// True if a column of strings holds JSON, which JSON lines contain as JSON and not as a string.
 bool holds_json(const ColumnSpec& column);
 
-// The last name of a column, or of a record's field (/record/...) that another column is called already "record_" and its name.
+// Chooses a column's exported name: its last name, or for a record's field (/record/...) whose name is taken "record_"
+// and its name.
 class ExportedNames {
  public:
   std::string name_of(const std::string& path, std::string name);

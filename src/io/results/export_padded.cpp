@@ -1,5 +1,6 @@
-// `export --to padded-hdf5`: the layout that scripts of old read, every sample filled up to the longest. Rows that nobody writes stay
-// zero and take no room where the file system has holes. Float16 is made here, to the nearest even as NumPy does: HDF5 1.10 rounds ties up.
+// `export --to padded-hdf5`: the layout that older scripts read, every sample padded to the longest. Padding is not
+// written: it stays zero and takes no space if the file system supports holes. Float16 is converted here, to nearest
+// even as NumPy does, because HDF5 1.10 rounds ties up.
 #include <immintrin.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,20 +35,21 @@ void refuse_existing(const std::string& path) {
                  "{}: exists (nothing is overwritten); give another name or move it away", printable(path));
 }
 
-// "" where there is none.
+// "" if there is no such file.
 std::string read_small_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// <out>.creating, gone again unless keep() renames it.
+// <out>.creating, which the destructor removes unless keep() has renamed it.
 class NewFile {
  public:
   explicit NewFile(const std::string& out) : out_(out), creating_(out + ".creating") {
     refuse_existing(out_);
     struct stat status{};
     if (::lstat(creating_.c_str(), &status) == 0 && S_ISREG(status.st_mode)) ::unlink(creating_.c_str());
-    const PosixFile made(creating_, PosixFile::Access::kCreate);  // HDF5 would follow a link and let everybody read
+    // HDF5 would follow a link and give everybody read permission.
+    const PosixFile made(creating_, PosixFile::Access::kCreate);
     exists_ = true;
     silence_hdf5();
     const H5Properties access = file_access();
@@ -138,7 +140,8 @@ class PaddedExport {
       const std::array<hsize_t, 1> place{sample}, one{1};
       put(lengths, H5T_NATIVE_INT32, &stored, place, one, target.path());
     }
-    // The numbers come last: a description alone is left by an export that was killed, and the same command goes on from there.
+    // The numbers are renamed last: an export that was killed leaves only a description, and the same command accepts
+    // it.
     write_whole_file(out_ + ".json", text);
     target.keep();
   }

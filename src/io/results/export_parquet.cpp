@@ -1,5 +1,6 @@
-// `export --to parquet`: a row a sample, row groups of about 32 MiB, through the plug-in of Arrow's library. Names: DistillKit's
-// decompress_to_sparse() takes rows of input_ids, token_ids and top_values as they are; TRL has input_ids and assistant_masks.
+// `export --to parquet`: one row per sample, row groups of about 32 MiB, through the plug-in of Arrow's library. Names:
+// DistillKit's decompress_to_sparse() accepts rows of input_ids, token_ids and top_values as they are; TRL uses
+// input_ids and assistant_masks.
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -80,7 +81,7 @@ class ParquetExport {
       if (std::find(placed_.begin(), placed_.end(), column) == placed_.end()) add(*column);
     }
     const auto write = reinterpret_cast<WriteArrowTable>(arrow_symbol(kWriteTableSymbol, out));
-    // An error of ours does not travel through the library: it is kept, and thrown when the call is back.
+    // Our exceptions must not pass through the library: they are stored, and thrown after the call returns.
     const auto sink = [this](std::string_view bytes) {
       try {
         target_.write(bytes);
@@ -131,7 +132,7 @@ class ParquetExport {
   }
 
  private:
-  // And its names beside it, where its numbers stand for something; "" where a number has none.
+  // Adds a column and, if its numbers are codes, a column of their names; "" if a number has no name.
   void add(const PlacedColumn& column) {
     placed_.push_back(&column);
     named_.emplace_back();
@@ -152,7 +153,7 @@ class ParquetExport {
     const bool of_rows = column.spec.extent == ColumnSpec::Extent::kRows;
     std::vector<std::string> texts;
     std::string values;
-    std::vector<std::uint64_t> widths;  // of columns of samples: values of each
+    std::vector<std::uint64_t> widths;  // values per sample, for columns of samples
     if (named_[index]) {
       for (std::uint64_t i = samples.begin; i < samples.end; ++i) add_names(*named_[index], i, texts, widths);
     } else if (is_text(column.spec.type)) {
@@ -191,7 +192,7 @@ class ParquetExport {
   const std::string out_;
   WholeFile target_;
   std::vector<const PlacedColumn*> placed_;
-  std::vector<std::optional<NamedColumn>> named_;  // of placed_: its names are written, not its numbers
+  std::vector<std::optional<NamedColumn>> named_;  // for placed_[i]: its names are written instead of its numbers
   std::exception_ptr error_;
   std::unique_ptr<ArrowWriter> writer_;
   std::vector<float> floats_;

@@ -1,4 +1,5 @@
-// fork(): the copy has this process's memory, so that HDF5 finds there what it would find here. It writes nothing and ends without destructors.
+// fork(): the child has a copy of this process's memory, so HDF5 behaves there as it would here. It writes nothing and
+// exits without destructors.
 #include "io/results/foreign.h"
 
 #include <sys/resource.h>
@@ -17,9 +18,9 @@
 namespace magister {
 namespace {
 
-constexpr rlim_t kSeconds = 60;  // of a processor; the metadata of 10^7 records takes some milliseconds
+constexpr rlim_t kSeconds = 60;  // CPU time; the metadata of 10^7 records takes some milliseconds
 
-// First and last rows: with them the index of chunks is read, and a chunk unpacked.
+// Reads the first and last rows: HDF5 then reads the index of chunks and unpacks a chunk.
 void try_packed(const ResultsColumns& columns) {
   for (const PlacedColumn& column : columns.all()) {
     if (!column.is_packed || column.spec.num_rows == 0) continue;
@@ -45,7 +46,7 @@ void try_packed(const ResultsColumns& columns) {
     try_packed(columns);
     read_default_plot(path);
   } catch (...) {
-    // A refusal: this process will come to the same one, with its words.
+    // The file is refused with an Error: the parent process will throw the same one.
   }
   ::_exit(0);
 }

@@ -1,5 +1,6 @@
-// A results file that came from elsewhere, or from a damaged disk: HDF5's library trusts what it reads, and versions that clusters have
-// die on bytes that no program wrote. What reads such files for a user asks here first.
+// Results files of unknown origin, or from a damaged disk. HDF5's library trusts the bytes that it reads, and the
+// versions on clusters crash on some invalid bytes. Commands that read such files for a user open them through this
+// file.
 #pragma once
 
 #include <string>
@@ -8,11 +9,12 @@
 
 namespace magister {
 
-// Lets a copy of this process read the file's metadata: when that dies, or needs minutes for it, this process throws Error(kData) and
-// lives. Where no copy can be made the file is read as it is. Local; not for ranks within a run.
+// Lets a child process read the file's metadata. If the child crashes or needs more than a minute of CPU time, this
+// process throws Error(kData) instead of crashing. If no child can be started, nothing is tested. Local; not for ranks
+// within a run.
 void try_in_a_copy(const std::string& path);
 
-// A reader of such a file.
+// Opens such a file after try_in_a_copy().
 ResultsReader open_foreign_results(const std::string& path);
 
 }  // namespace magister

@@ -1,4 +1,5 @@
-// See hdf5_rows.h. What is read has the type that the file says, which read_layout() has found to be one of ours, so nothing is converted.
+// Data is read with the type that the file declares, which read_layout() has found to be one of ours, so nothing is
+// converted.
 #include "io/results/hdf5_rows.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace magister {
 namespace {
 
-// h5repack makes one chunk of a data set unless it is told otherwise.
+// h5repack makes one chunk of a whole data set unless told otherwise.
 constexpr std::uint64_t kMostChunk = std::uint64_t{1} << 30;
 constexpr std::uint64_t kTextsAtOnce = 4096;
 
@@ -42,7 +43,7 @@ Hdf5Rows::~Hdf5Rows() {
   file_.reset();
 }
 
-// The turn is the caller's.
+// The caller holds hdf5_turn().
 Hdf5Rows::Column& Hdf5Rows::opened(const PlacedColumn& column) {
   const std::string &name = column.spec.path, &path = file_->path;
   const auto [found, is_new] = file_->columns.try_emplace(name);

@@ -1,5 +1,6 @@
-// Hdf5Rows: rows of columns that another program has laid out anew (h5repack, h5py): in chunks, through filters, inside the metadata. HDF5
-// reads them, one thread at a time; a chunk of each column stays in memory, up to kMostChunk.
+// Hdf5Rows: rows of columns that another program (h5repack, h5py) has stored differently: in chunks, through filters,
+// inside the metadata. HDF5 reads them, one thread at a time. One row of chunks of each column stays in memory, up to
+// kMostChunk.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,10 @@ class Hdf5Rows {
   explicit Hdf5Rows(const std::string& path);
   ~Hdf5Rows();
 
-  // Rows [first_row, ...) of a column of numbers or of strings of one length, as they would stand in a file of ours; data is whole rows of it.
+  // Rows [first_row, ...) of a column of numbers or fixed-length strings, with the bytes that a file of ours would
+  // have; data is whole rows.
   void read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data);
-  // visit(row, text) of a column of strings of any length, in order.
+  // Calls visit(row, text) for a column of strings of any length, in order.
   void for_each_text(const PlacedColumn& column, IndexRange rows,
                      const std::function<void(std::uint64_t row, std::string_view text)>& visit);
 

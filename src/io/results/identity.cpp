@@ -1,4 +1,4 @@
-// See identity.h. A task's keys are named as in its own map ("dataset.path"), wherever in the experiment they stand.
+// A task's keys are named as in its own map ("dataset.path"), independent of their place in the experiment.
 #include "magister/io/results/identity.h"
 
 #include <fmt/format.h>
@@ -21,10 +21,10 @@ using KeyParts = std::vector<std::string>;
 constexpr std::size_t kMostTold = 6;
 
 struct IdentityKey {
-  std::string name;    // without what says where the task stands in the experiment
-  std::string counts;  // what is compared; nothing where the content is known by a hash
-  std::string path;    // as in its map
-  std::string text;    // as it is written
+  std::string name;    // without the parts that say where the task is in the experiment
+  std::string counts;  // compared value; unused if a hash identifies the content
+  std::string path;    // in the task's map
+  std::string text;    // as written
   bool of_task = false, decides = true, by_content = false;
 };
 
@@ -36,19 +36,19 @@ bool is_one_of(const std::string& name, std::initializer_list<const char*> names
   return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
 }
 
-// "runs/x/scores.h5" and "scores" are one name: which results it stands for, their digests tell.
+// "runs/x/scores.h5" and "scores" are the same name; digests show which results they are.
 std::string stem_of(const std::string& name_or_path) {
   const std::string name = std::filesystem::path(name_or_path).lexically_normal().filename().string();
   return name.ends_with(".h5") ? name.substr(0, name.size() - 3) : name;
 }
 
-// The task's key without the numbers of list entries at its end, for a list of paths is one place.
+// The task's key without list indices at its end, because a list of paths counts as one place.
 KeyParts place_of(KeyParts key) {
   while (key.size() > 1 && is_entry_number(key.back())) key.pop_back();
   return key;
 }
 
-// Keys of which every one has a hash in the results by what stands there. Nothing: the key is none of these.
+// The place of a key whose content has a hash in the results; nullopt for other keys.
 std::optional<KeyParts> place_of_content(const KeyParts& key) {
   KeyParts place = place_of(key);
   const std::string last = place.back(), parent = place.size() > 1 ? place[place.size() - 2] : "";
@@ -60,13 +60,14 @@ std::optional<KeyParts> place_of_content(const KeyParts& key) {
     return place;
   if ((parent == "model" && is_one_of(last, {"path", "task", "config"})) ||
       (is_one_of(parent, {"teacher", "rollouts"}) && is_one_of(last, {"results", "task"}))) {
-    place.pop_back();  // each of them names the same
+    place.pop_back();  // all these keys name the same content
     return place;
   }
   return std::nullopt;
 }
 
-// What is a part of the model's or the data set's hash, given or not, or told by an attribute in every file; and names.
+// True for keys that do not decide the results: they are part of the model's or data set's hash, or an attribute in
+// every file records them, or they are names.
 bool decides_nothing(const KeyParts& key) {
   const KeyParts place = place_of(key);
   const std::string& last = place.back();
@@ -100,7 +101,7 @@ IdentityKey key_of(const KeyParts& own, const YamlValue& value, bool of_task) {
   return key;
 }
 
-// In the order of their names. A shared `model` and `seed` are the task's where it has none of its own, and nobody's else.
+// Sorted by name. A shared `model` or `seed` counts as the task's, unless the task has its own.
 std::vector<IdentityKey> keys_of(const std::string& experiment) {
   const std::vector<YamlValue> values = yaml_values(experiment, "experiment");
   const auto of_task = [](const YamlValue& value) { return value.path.size() > 2 && value.path[0] == "tasks"; };
@@ -125,12 +126,12 @@ std::vector<IdentityKey> keys_of(const std::string& experiment) {
 }
 
 struct Compared {
-  std::string path, one, other;  // values for people; empty: not given
+  std::string path, one, other;  // values for messages; empty: not given
   std::string counts_one, counts_other;
   bool decides = true, by_content = false;
 };
 
-// By name, where it stands in both or in one of them.
+// The keys of both experiments by name; a key may be in only one of them.
 std::map<std::string, Compared> compared_keys(const std::string& one, const std::string& other,
                                               const IdentitySides& sides) {
   std::map<std::string, Compared> all;
@@ -156,7 +157,7 @@ std::string both_values(const Compared& key, const IdentitySides& sides) {
   return fmt::format("{} is {} {} and {} {}", key.path, value(key.one), sides.one, value(key.other), sides.other);
 }
 
-// Whether the key leads to what the attribute tells.
+// True if the key decides the attribute's value.
 bool leads_to(const std::string& attribute, const std::string& name) {
   const auto begins = [&](const char* prefix) { return attribute.starts_with(prefix); };
   const std::string parts = "." + name + ".";
@@ -236,10 +237,10 @@ std::string identity_differences(const Attributes& found, const Attributes& expe
     try {
       all = differing_keys(*there, *here, sides);
       compared = true;
-    } catch (const Error&) {  // the attribute was changed: its hash is compared
+    } catch (const Error&) {  // the attribute was changed: compare its hash
     }
   }
-  const bool by_keys = !all.empty();  // what follows from these need not be told
+  const bool by_keys = !all.empty();  // then attributes that follow from these keys are not reported
   for (const auto& [name, value] : expected) {
     if (name == "experiment" || (compared && name == "config_sha256")) continue;
     const AttributeValue* const at = find_attribute(found, name);

@@ -1,7 +1,8 @@
-// Creating the frozen metadata with the HDF5 library. Contiguous datasets, allocated early and never filled: the file is
-// sparse and made in milliseconds. Object times are off, so equal specs give equal bytes. The oldest file format, which
-// every HDF5 since 1.6 reads: it has no checksums over metadata, so setting `complete` changes one byte and no kill can
-// tear it; the price is that an attribute holds at most 64 KiB. A longer experiment is a dataset, /experiment.
+// Creates the frozen metadata with the HDF5 library. Datasets are contiguous, allocated early and never filled, so the
+// file is sparse and made in milliseconds. Object times are off, so equal specs give equal bytes. The file has the
+// oldest format, which every HDF5 since 1.6 reads. It has no checksums over metadata, so setting `complete` changes one
+// byte and a kill cannot leave it half-written; but an attribute holds at most 64 KiB. A longer experiment is a
+// dataset, /experiment.
 #include "io/results/layout.h"
 
 #include <algorithm>
@@ -61,7 +62,7 @@ void write_attribute(hid_t object, const std::string& name, const AttributeValue
   }
 }
 
-// One string of fixed length: what an attribute cannot hold.
+// Writes one string of fixed length that is too long for an attribute.
 void write_long_text(hid_t file, const std::string& name, const std::string& text, const std::string& path) {
   const H5Type type = hdf5_type(ColumnType::kUtf8, text.size());
   const H5Space scalar(H5Screate(H5S_SCALAR));
@@ -78,7 +79,7 @@ void create_dataset(hid_t file, const ColumnSpec& column, const std::string& pat
   const int rank = column.type == ColumnType::kUtf8 || column.width == 0 ? 1 : 2;
   const H5Space space(MAGISTER_CHECK_HDF5(H5Screate_simple(rank, dimensions, nullptr), path));
   const H5Properties creation = contiguous();
-  // Strings of any length begin as none: HDF5 reads a descriptor before it writes another over it.
+  // Descriptors of strings must begin as zero: HDF5 reads a descriptor before it overwrites it.
   if (column.type == ColumnType::kText) H5Pset_fill_time(creation.get(), H5D_FILL_TIME_IFSET);
   const H5Dataset dataset(MAGISTER_CHECK_HDF5(
       H5Dcreate2(file, column.path.c_str(), type.get(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), path));
@@ -113,7 +114,8 @@ std::vector<ColumnSpec> with_commit(const ResultsSpec& spec) {
   return columns;
 }
 
-// What H5Web, silx and nexpy draw on opening. They show long_name alone as the axis' label and title, so it has name and units too.
+// The default plot of H5Web, silx and nexpy. They show only long_name as the axis' label and title, so it contains name
+// and units.
 void create_default_plot(hid_t file, const ColumnSpec& column, const std::string& path) {
   const H5Properties group_creation = without_times(H5P_GROUP_CREATE);
   const H5Group group(
@@ -128,7 +130,8 @@ void create_default_plot(hid_t file, const ColumnSpec& column, const std::string
   write_text_attribute(signal.get(), "long_name", label + ": " + column.comment, path);
 }
 
-// Pre-created with our own mode and flags; HDF5 would follow a symbolic link and let everybody read.
+// The file is created first with our own mode and flags, because HDF5 would follow a symbolic link and give everybody
+// read permission.
 H5File create_file(const std::string& path, bool is_made) {
   silence_hdf5();
   const PosixFile made(path, is_made ? PosixFile::Access::kReadWrite : PosixFile::Access::kCreate);
@@ -175,7 +178,7 @@ std::uint64_t results_bytes(const ResultsSpec& spec) {
 std::string layout_sha256(const std::vector<PlacedColumn>& columns) {
   std::string text;
   for (const PlacedColumn& c : columns) {
-    // A string of no bytes is stored as one byte.
+    // A string of 0 bytes is stored as one byte.
     const std::uint64_t width =
         c.spec.type == ColumnType::kUtf8 ? std::max<std::uint64_t>(c.spec.width, 1) : c.spec.width;
     text += fmt::format("{} {} {} {} {}\n", c.spec.path, static_cast<int>(c.spec.type), c.spec.num_rows, width,

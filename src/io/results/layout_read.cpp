@@ -1,5 +1,5 @@
-// Reading the metadata of a results file that may be damaged or foreign: names, types, shapes and places only. No dataset of rows
-// is read here, no link leads to another file, and every size is checked against the file before it is used.
+// Reads the metadata of a results file that may be damaged or foreign: names, types, shapes and places only. It reads
+// no dataset of rows, follows no link to another file, and checks every size against the file before using it.
 #include <filesystem>
 
 #include "io/hdf5_chunks.h"
@@ -12,10 +12,10 @@ namespace magister {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 1 << 20;
-constexpr std::uint64_t kMostPacked = 2048;          // bytes in one: deflate reaches 1,032
+constexpr std::uint64_t kMostPacked = 2048;          // data bytes per stored byte; deflate reaches 1,032
 constexpr std::size_t kMaxLongTextBytes = 64 << 20;  // an experiment file has at most 4 MiB
 
-// Opens for reading what PosixFile accepts: a folder, a FIFO or a missing file never reaches HDF5.
+// Opens a file that PosixFile accepts: a folder, a FIFO or a missing file never reaches HDF5.
 H5File open_for_reading(const std::string& path) {
   const PosixFile probe(path, PosixFile::Access::kRead);
   silence_hdf5();
@@ -31,7 +31,7 @@ H5File open_for_reading(const std::string& path) {
        printable(path), hdf5_reason());
 }
 
-// The type of an attribute that holds one value; anything else is refused before a byte of it is read.
+// The type of an attribute with one value; other attributes are refused before any byte is read.
 H5Type type_of_scalar(const H5Attribute& attribute, const char* name, const std::string& path) {
   const H5Space space(MAGISTER_READ_HDF5(H5Aget_space(attribute.get()), path));
   H5Type type(MAGISTER_READ_HDF5(H5Aget_type(attribute.get()), path));
@@ -92,7 +92,7 @@ ColumnSpec::Extent read_extent(hid_t dataset, const std::string& path, const std
        printable(path), printable(column), printable(name, 40));
 }
 
-// A link that leads out of the file opens nothing.
+// Properties with which a link out of the file cannot be opened.
 H5Properties inside_only() {
   H5Properties access(H5Pcreate(H5P_DATASET_ACCESS));
   H5Pset_elink_cb(
@@ -113,17 +113,17 @@ H5Dataset open_column(hid_t file, const std::string& column, const std::string& 
        printable(path), printable(column));
 }
 
-// Whether its bytes stand where H5Dget_offset says, and those of its texts where their descriptors say.
+// True if the column's bytes are at H5Dget_offset, and its texts at the places in their descriptors.
 bool has_places(hid_t file, const H5Properties& creation, bool is_text, const std::string& path) {
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS) return false;
   if (!is_text) return true;
-  hsize_t user_block = 0;  // addresses in the file are counted from behind it
+  hsize_t user_block = 0;  // addresses in the file are counted from its end
   const H5Properties of_file(MAGISTER_READ_HDF5(H5Fget_create_plist(file), path));
   MAGISTER_READ_HDF5(H5Pget_userblock(of_file.get(), &user_block), path);
   return user_block == 0;
 }
 
-// Where its bytes stand, or that HDF5 must be asked for them.
+// Sets the column's offset, or marks it as packed, so that HDF5 must read it.
 void place_column(hid_t file, const H5Dataset& dataset, const H5Properties& creation, std::uint64_t file_bytes,
                   const std::string& path, PlacedColumn& placed) {
   const std::string& column = placed.spec.path;
@@ -163,7 +163,7 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   placed.spec.num_rows = dimensions[0];
   placed.spec.width = placed.spec.type == ColumnType::kUtf8 ? H5Tget_size(type.get()) : dimensions[1];
   place_column(file, dataset, creation, file_bytes, path, placed);
-  // One row a row: a second dimension of strings, or one of no entries, is never written.
+  // Each row is one entry: magister never writes a second dimension of strings, or one without entries.
   const bool is_text = placed.spec.type == ColumnType::kText;
   MAGISTER_CHECK((rank == 1 || (placed.spec.type != ColumnType::kUtf8 && !is_text && placed.spec.width > 0)) &&
                      (!is_text || placed.is_packed || H5Dget_storage_size(dataset.get()) == placed.num_bytes()),
@@ -176,7 +176,7 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   return placed;
 }
 
-// The experiment, where it stands in a dataset of its own; every size is checked before a byte is read.
+// Adds the experiment if it is a dataset of its own; every size is checked before a byte is read.
 void add_long_text(hid_t file, Attributes& attributes, const std::string& path) {
   if (H5Aexists(file, kLongAttribute) > 0 || H5Lexists(file, kLongAttribute, H5P_DEFAULT) <= 0) return;
   const H5Properties access = inside_only();
@@ -230,8 +230,8 @@ std::vector<PlacedColumn> read_layout(const std::string& path) {
 
 Attributes read_attributes(const std::string& path) {
   const H5File file = open_for_reading(path);
-  // A name that no attribute has: all of them are decoded, and a damaged one is an error here. H5Aiterate2 of HDF5 1.10 meets it with a
-  // half-filled table, which it frees to the end, and the program dies.
+  // Asking for a name that no attribute has makes HDF5 decode all attributes, so that a damaged one is an error here.
+  // In H5Aiterate2, HDF5 1.10 meets it with a half-filled table, frees the whole table, and crashes.
   MAGISTER_READ_HDF5(H5Aexists(file.get(), "no attribute of this name"), path);
   std::vector<std::string> names;
   hsize_t position = 0;

@@ -1,7 +1,8 @@
-// One lock file beside the results, locked shared by every rank for its life. Rank 0 takes it exclusively first: what holds
-// it then is another run, or the orphans of a killed one, which live on for 1.5 to 2.4 s (measured) and are waited for.
-// flock, and where a file system has none, open-file-description locks of fcntl: both belong to the open file, so a thread
-// that closes another descriptor cannot drop them. Sources: flock(2), fcntl(2), proc(5).
+// One lock file in the results' folder, which every rank locks shared as long as its ResultsLock lives. Rank 0 first
+// takes it exclusively: a holder at that time is another run, or leftover processes of a killed one, which live on for
+// 1.5 to 2.4 s (measured); the lock waits for these. flock, or, if the file system lacks it, open-file-description
+// locks of fcntl: both belong to the open file, so a thread that closes another descriptor cannot drop them. Sources:
+// flock(2), fcntl(2), proc(5).
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,10 +29,11 @@ namespace magister {
 namespace {
 
 using nlohmann::json;
-// Looks, not the clock, which goes on while a machine stands still: then no orphan had the time to end.
+// Counts attempts instead of time: the clock goes on while a machine is suspended, and then no orphan had time to exit.
 constexpr auto kPause = std::chrono::milliseconds(50);
 constexpr int kOrphansGone = 200;  // 10 s
-// Between creating the lock file and naming itself in it a starter needs microseconds; a network may need more: 0.3 s.
+// A starting run needs microseconds between creating the lock file and writing its name; a network file system may need
+// up to 0.3 s.
 constexpr int kNameWritten = 6;
 
 enum class LockKind { kShared, kExclusive };
@@ -67,7 +69,7 @@ LockAnswer fcntl_now(int descriptor, LockKind kind) noexcept {
   return LockAnswer::kLocked;
 }
 
-// True when locked; false when somebody holds it. A file system without any lock is said so, and the run goes on.
+// True if locked; false if another process holds the lock. On a file system without locks it warns and returns true.
 bool try_lock(int descriptor, LockKind kind, const std::string& path) {
   LockAnswer answer = fail_point("results.lock.flock") ? LockAnswer::kUnsupported : flock_now(descriptor, kind);
   if (answer == LockAnswer::kUnsupported) {
@@ -82,7 +84,7 @@ bool try_lock(int descriptor, LockKind kind, const std::string& path) {
   return answer != LockAnswer::kHeld;
 }
 
-// Whether the locked file is still the one under this path: its last holder may have removed it meanwhile, and then a
+// True if the locked file is still the one under this path. Its last holder may have removed it meanwhile, and then a
 // third run could lock a new file of that name.
 bool still_there(int descriptor, const std::string& path) {
   struct stat held{}, named{};
@@ -90,12 +92,12 @@ bool still_there(int descriptor, const std::string& path) {
          held.st_dev == named.st_dev;
 }
 
-// When the process started, in clock ticks since boot; 0: there is none, or only a zombie. Tells a process from a later one
-// with the same number.
+// The process's start time in clock ticks since boot; 0: no such process, or only a zombie. Distinguishes a process
+// from a later one with the same number.
 std::uint64_t process_start(std::int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  const std::size_t name_end = text.rfind(')');  // the name may contain any character
   if (name_end == std::string::npos || name_end + 2 >= text.size()) return 0;
   const char state = text[name_end + 2];
   if (state == 'Z' || state == 'X') return 0;
@@ -104,7 +106,8 @@ std::uint64_t process_start(std::int64_t pid) {
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
 }
 
-// As it was when this process began: the ranks of a launcher that is killed before they have a lock have another parent by then, which lives.
+// The parent when this process began. If a launcher is killed before its ranks have a lock, they get another, living
+// parent.
 struct Launcher {
   std::int64_t pid = ::getppid();
   std::uint64_t start = process_start(pid);
@@ -123,7 +126,7 @@ void write_holder(int descriptor) {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
   std::strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&now, &utc));
-  // Without a launcher the parent is a shell, which may end while the run goes on.
+  // Without a launcher the parent is a shell, which may exit while the run goes on.
   const bool launched = !first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}).empty();
   const json holder = {{"host", host_name()},
                        {"pid", ::getpid()},
@@ -138,14 +141,14 @@ void write_holder(int descriptor) {
   }
 }
 
-// Who holds the lock, from what the holder wrote; a file without sense counts as empty.
+// The lock's holder, as the holder wrote it; unreadable content counts as empty.
 struct Holder {
   std::string host, since, job;
   std::int64_t pid = 0, launcher = 0;
   std::uint64_t pid_start = 0, launcher_start = 0;
 
   bool known() const { return pid > 0; }
-  // On this host and without its launcher or its first rank: what is left of it is dying.
+  // True if it ran on this host and its launcher or first rank is gone: its remaining processes are exiting.
   bool orphaned() const {
     if (!known() || host != host_name()) return false;
     return process_start(pid) != pid_start || (launcher > 0 && process_start(launcher) != launcher_start);
@@ -202,7 +205,8 @@ FileDescriptor take_first(const std::string& path) {
 }
 
 void share(int descriptor, const std::string& path) {
-  // From exclusive to shared, flock lets go for a moment: who slips in then makes this fail, and one of the runs ends.
+  // flock releases the lock for a moment when it changes from exclusive to shared. If another run takes it then, this
+  // call fails and one of the runs ends.
   MAGISTER_CHECK(
       try_lock(descriptor, LockKind::kShared, path), ExitCode::kInputOutput,
       "{}: another run started at the same moment: {} (two runs would write one file); run the command again when "
@@ -236,12 +240,13 @@ ResultsLock::ResultsLock(const Communicator& world, const std::string& final_pat
   world.barrier();
 }
 
-// The last one out removes the file: only who can lock it exclusively knows that nobody else holds it, and a newcomer
-// that opened the removed file sees that the path has another inode, or none, and opens again.
+// The last process to leave removes the file: only a process that can lock it exclusively knows that no other holds it.
+// A newcomer that opened the removed file sees that the path has another inode, or none, and opens again.
 ResultsLock::~ResultsLock() {
   if (!file_.is_open()) return;
-  // Both kinds, as one of them is the one in use and a kind that the file system does not know has no holders. The second
-  // only after the first was won: of two ranks that leave at once each could win one of them, and the file would stay.
+  // Takes both kinds of lock: one of them is in use, and a kind that the file system lacks has no holders. The second
+  // is tried only after the first succeeded: if two ranks leave at once, each could win one of them, and the file would
+  // stay.
   const LockAnswer by_flock = flock_now(file_.number(), LockKind::kExclusive);
   const LockAnswer by_fcntl =
       by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(file_.number(), LockKind::kExclusive);

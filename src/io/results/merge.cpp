@@ -1,5 +1,5 @@
-// `merge`: the parts of an array job become one file. The whole goes through the same states and commits as a run's file
-// (ResultsFile), so a kill at any moment leaves what the same command goes on with.
+// `merge`: joins the parts of an array job into one file. The merged file goes through the same states and commits as a
+// run's file (ResultsFile), so after a kill at any moment the same command continues.
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -20,9 +20,9 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kCommitBytes = 64 << 20;  // one fdatasync for so many
+constexpr std::uint64_t kCommitBytes = 64 << 20;  // bytes per fdatasync
 
-// A part, and where its samples, rows and units begin in the whole.
+// A part, and where its samples, rows and units begin in the merged file.
 struct Part {
   ResultsReader file;
   std::uint64_t first_sample = 0, first_row = 0, first_unit = 0;
@@ -49,7 +49,7 @@ Part open_part(const std::string& path) {
   return part;
 }
 
-// The experiments of both, key by key; nothing where one of them cannot be read, and their hashes tell.
+// The keys that differ between the two experiments; nullopt if one cannot be read, then their hashes are compared.
 std::optional<std::vector<std::string>> differing_keys_of(const ResultsReader& one, const ResultsReader& two,
                                                           const IdentitySides& sides) {
   try {
@@ -59,7 +59,7 @@ std::optional<std::vector<std::string>> differing_keys_of(const ResultsReader& o
   }
 }
 
-// Who computes slices over groups of unlike sizes has GPUs of two kinds.
+// Slices computed by groups of different sizes come from GPUs of two kinds; the message then offers another way.
 std::string other_way(const std::string& attribute) {
   return attribute == "tp_size" || attribute == "tp_sizes" || attribute == "tp_shares"
              ? ", with groups of one size, or compute all in one run with groups of several: layout.gpus_per_group: "
@@ -67,7 +67,8 @@ std::string other_way(const std::string& attribute) {
              : "";
 }
 
-// Every key that counts, every attribute but those of the slice, in both directions, and every dataset's type.
+// Compares every key that counts, every attribute except those of the slice, in both directions, and every dataset's
+// type.
 void check_same_run(const ResultsReader& first, const ResultsReader& other) {
   const IdentitySides sides{"in " + printable(first.path()), "in " + printable(other.path()), ""};
   const auto keys = differing_keys_of(first, other, sides);
@@ -105,10 +106,10 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
                  printable(other.path()), printable(first.path()));
 }
 
-// For messages: counted from 0, as source_index is.
+// The last record's number for messages, counted from 0 as source_index is.
 std::uint64_t last_record(const Part& part) { return std::max(part.slice_end, part.slice_begin + 1) - 1; }
 
-// The positions that the part's samples name are those of its slice.
+// Requires that the first and last sample are those of the part's slice.
 void check_slice(const Part& part) {
   if (part.num_samples == 0 && part.slice_begin == part.slice_end) return;
   const ResultsColumns& columns = part.file.columns();
@@ -122,7 +123,8 @@ void check_slice(const Part& part) {
                  printable(part.file.path()), part.slice_begin, last_record(part));
 }
 
-// The slices follow each other from the first record to the last, and so do the places in the whole.
+// Requires that the slices follow each other from the first record to the last; sets the parts' places in the merged
+// file.
 void check_cover(std::vector<Part>& parts) {
   std::uint64_t next = 0, samples = 0, rows = 0, units = 0;
   for (Part& part : parts) {
@@ -144,10 +146,10 @@ void check_cover(std::vector<Part>& parts) {
       printable(parts.back().file.path()), next, all);
 }
 
-// The experiment without its slice: what a run over everything would have resolved to.
+// The experiment without its slice, as a run over all records would have it.
 std::string without_slice(const std::string& yaml) {
-  constexpr std::string_view kOfTask = "    slice:";  // a key of a task; deeper ones of this name are others
-  const std::size_t tasks = yaml.find("\ntasks:\n");  // before them a model's words may be named so
+  constexpr std::string_view kOfTask = "    slice:";  // a key of a task; deeper keys of this name are others
+  const std::size_t tasks = yaml.find("\ntasks:\n");  // before it, a text of a model may look the same
   if (tasks == std::string::npos) return yaml;
   std::string out = yaml.substr(0, tasks + 1);
   for (std::size_t begin = tasks + 1; begin < yaml.size();) {
@@ -158,16 +160,17 @@ std::string without_slice(const std::string& yaml) {
   return out;
 }
 
-// As this build writes it, whichever build has written the parts.
+// The hash that this build computes, whichever build has written the parts.
 std::string whole_config_sha256(const ResultsReader& first) {
   try {
     return config_sha256(first.text("experiment"));
-  } catch (const Error&) {  // all parts have this one
+  } catch (const Error&) {  // all parts have the same hash
     return first.text("config_sha256");
   }
 }
 
-// Strings of any length go through HDF5, so before the metadata is frozen: a kill then begins the merge again.
+// HDF5 writes strings of any length, so this precedes freezing the metadata: after a kill before that, the merge starts
+// again.
 void copy_texts(const std::vector<Part>& parts, ResultsFile& out) {
   constexpr std::size_t kRows = 4096, kBytes = 16 << 20;
   for (const PlacedColumn& first : parts.front().file.columns().all()) {
@@ -198,7 +201,7 @@ void copy_texts(const std::vector<Part>& parts, ResultsFile& out) {
   }
 }
 
-// What the texts of all parts need in the whole's heap.
+// Bytes that the texts of all parts need in the merged file's heap.
 std::uint64_t heap_bytes(const std::vector<Part>& parts, const std::string& path) {
   TextHeapBytes bytes;
   for (const Part& part : parts) {
@@ -265,12 +268,12 @@ void copy_borders(const Part& part, ResultsFile& out) {
           out.write(path, at + row, std::as_bytes(std::span(values)));
         });
   };
-  // With their ends: the next part begins with the same number.
+  // Both include the end of the last entry: the next part begins with the same number.
   shifted("/samples/offset", part.first_sample, part.first_row);
   shifted("/commit/unit_begin", part.first_unit, part.first_sample);
 }
 
-// Strings of another width: padded with NUL.
+// Widens strings to new_width bytes, padded with NUL.
 std::vector<std::byte> widened(std::span<const std::byte> rows, std::uint64_t width, std::uint64_t new_width) {
   std::vector<std::byte> wide(rows.size() / width * new_width);
   for (std::size_t row = 0; row * width < rows.size(); ++row) {
@@ -280,7 +283,7 @@ std::vector<std::byte> widened(std::span<const std::byte> rows, std::uint64_t wi
   return wide;
 }
 
-// Some rows of a part to their place; seen(bytes) of every piece as it stands in the part.
+// Copies some rows of a part to their place; calls seen(bytes) for every piece as it is in the part.
 template <typename Seen>
 void copy_rows(const Part& part, const PlacedColumn& column, IndexRange rows, const ResultsSpec& spec, ResultsFile& out,
                const Seen& seen) {
@@ -295,7 +298,8 @@ void copy_rows(const Part& part, const PlacedColumn& column, IndexRange rows, co
   });
 }
 
-// What is there before the metadata is frozen, as in a run's own file; whether it is sound shows when its units are copied.
+// Copies the columns that are written before the metadata is frozen, as in a run's own file. They are verified when
+// their units are copied.
 void copy_inputs(const Part& part, const ResultsSpec& spec, ResultsFile& out) {
   for (const PlacedColumn* column : part.file.columns().unit_columns()) {
     if (is_input(column->spec))
@@ -303,7 +307,7 @@ void copy_inputs(const Part& part, const ResultsSpec& spec, ResultsFile& out) {
   }
 }
 
-// One unit of a part to its place; the checksum is taken of the very bytes that are copied. -> bytes copied.
+// Copies one unit of a part to its place. The checksum covers the same bytes that are copied. Returns their number.
 std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec& spec, ResultsFile& out) {
   const ResultsColumns& columns = part.file.columns();
   const Unit unit = columns.unit(index);
@@ -368,7 +372,7 @@ void merge_results(const std::string& out_path, const std::vector<std::string>& 
   parts.reserve(part_paths.size());
   for (const std::string& path : part_paths) parts.push_back(open_part(path));
   for (const Part& part : parts) check_same_run(parts.front().file, part.file);
-  // Any order given, one order written: parts of one slice_begin are empty but for the last.
+  // The order of the parts given does not matter. Of parts with one slice_begin, all but the last are empty.
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
     return std::pair(a.slice_begin, a.slice_end) < std::pair(b.slice_begin, b.slice_end);
   });
@@ -384,7 +388,8 @@ void merge_results(const std::string& out_path, const std::vector<std::string>& 
   try {
     copy_pending(parts, spec, out);
   } catch (const Error& error) {
-    // A damaged part must be computed again, and then this is another whole. After a full disk the same command goes on.
+    // A damaged part must be computed again, and then the merged file is another one, so it is removed. After a full
+    // disk the same command continues.
     if (error.code() == ExitCode::kData) ::unlink((out_path + ".partial").c_str());
     throw;
   }

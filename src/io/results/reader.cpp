@@ -1,4 +1,4 @@
-// Opening by name, and attributes by type.
+// Opens files by name, and reads attributes by type.
 #include "magister/io/results/reader.h"
 
 #include <immintrin.h>

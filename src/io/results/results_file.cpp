@@ -1,4 +1,5 @@
-// Rows at fixed offsets, and the commit protocol. Metadata comes from results_layout; from then on only plain bytes move.
+// Rows at fixed offsets, and the commit protocol. layout.h creates and reads the metadata; after that only plain bytes
+// are read and written.
 #include "magister/io/results/results_file.h"
 
 #include <sys/stat.h>
@@ -26,7 +27,7 @@ namespace {
 std::string creating(const std::string& final_path) { return final_path + ".creating"; }
 std::string partial(const std::string& final_path) { return final_path + ".partial"; }
 
-// Opened for rows of ranks on any host.
+// Opens the file for rows of ranks on several hosts.
 ResultsColumns open_shared(const std::string& path, std::vector<PlacedColumn> placed, const ResultsAccess& access) {
   for (const PlacedColumn& column : placed) {
     MAGISTER_CHECK(!column.is_packed, ExitCode::kData,
@@ -47,13 +48,13 @@ struct ResultsFile::Columns {
   std::string final_path;
   ResultsColumns at;
   UnitSet pending;
-  std::optional<TextHeapWriter> texts;  // of one column, between create() and freeze()
+  std::optional<TextHeapWriter> texts;  // for one column, between create() and freeze()
   std::string texts_column;
   const Communicator* world = nullptr;
-  bool is_creating = false;  // from the first byte of X.h5.creating to its rename
+  bool is_creating = false;  // true from the creation of X.h5.creating to its rename
 
-  // An error between the two, on whichever rank, leaves nothing behind: that rank removes the name, and the others end with it.
-  // The lock of the results is still held, so no other run's file can stand there.
+  // An error on any rank during this time leaves no file: that rank removes it, and the others end with it. The lock of
+  // the results is still held, so it cannot be another run's file.
   ~Columns() {
     if (is_creating) ::unlink(creating(final_path).c_str());
   }
@@ -61,7 +62,7 @@ struct ResultsFile::Columns {
 
 namespace {
 
-// The places of the columns travel from rank 0 as text: only one rank touches HDF5.
+// Rank 0 sends the columns' places as text, so that only one rank uses HDF5.
 std::string to_text(const std::vector<PlacedColumn>& columns) {
   nlohmann::json list = nlohmann::json::array();
   for (const PlacedColumn& c : columns) {
@@ -86,8 +87,8 @@ std::vector<PlacedColumn> from_text(const std::string& text) {
   return columns;
 }
 
-// Whether a regular file stands there. Anything else in its place is refused: results must not follow a link out of the
-// folder, and a folder of that name would only show at the end of the work.
+// True if a regular file exists there. Anything else is refused: results must not follow a link out of the folder, and
+// a folder of that name would be noticed only at the end of the work.
 bool exists(const std::string& path) {
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -130,7 +131,7 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
     MAGISTER_CHECK(state_on_disk(final_path) == State::kAbsent, ExitCode::kInputOutput,
                    "{}: results appeared while the run was planned (another run works here); look at it first",
                    printable(final_path));
-    if (exists(path)) ::unlink(path.c_str());  // of a run that died while creating: nothing was computed yet
+    if (exists(path)) ::unlink(path.c_str());  // from a run that died while creating it: nothing was computed yet
     require_free_bytes(path, results_bytes(spec));
     columns->is_creating = true;
     fail_point("results.create.begin");
@@ -142,10 +143,10 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
   }
   world.broadcast(layout, 0);
   columns->is_creating = true;
-  // All have opened it, or all leave: who fails later and takes the name along makes nobody else fail.
+  // All ranks have opened it, or all leave: if one rank fails later and removes the file, the others are not affected.
   run_agreed(world, [&] { columns->at = open_shared(path, from_text(layout), access); });
   columns->pending = UnitSet::all(columns->at.num_units());
-  // Flags and checksums are zero from the start, in blocks of their own and not by the grace of a sparse file.
+  // Flags and checksums are written as zeros, so that they have blocks of their own and do not depend on a sparse file.
   if (world.rank() == 0) {
     columns->at.write_zeros("/commit/done");
     columns->at.write_zeros("/commit/crc32c");
@@ -160,7 +161,7 @@ void ResultsFile::freeze() {
   columns_->texts.reset();
   columns_->at.sync();
   world.barrier();
-  // All have opened it again, or all leave: who fails takes the name along.
+  // All ranks have opened it again, or all leave: a rank that fails removes the file.
   run_agreed(world, [&] {
     columns_->at.reopen(creating(columns_->final_path));  // other hosts wrote some of the fixed columns
     write_input_checksums(world, columns_->at);
@@ -287,7 +288,7 @@ Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.uni
 std::uint32_t ResultsFile::checksum(const Unit& unit) const { return columns_->at.checksum(unit); }
 void ResultsFile::commit(const Unit& unit) { commit(std::span(&unit, 1)); }
 
-// The checksum is taken of what the file gives back, not of what was handed to write(): it speaks for the bytes on disk.
+// The checksum covers the bytes read back from the file, not those passed to write(), so it describes the data on disk.
 void ResultsFile::commit(std::span<const Unit> units) {
   fail_point("results.commit.rows_written");
   for (const Unit& unit : units) {
@@ -307,7 +308,7 @@ bool ResultsFile::any_thread() const { return !columns_->at.has_mpio(); }
 
 void ResultsFile::complete(const Communicator& world) {
   columns_->at.sync();
-  columns_->at.close_mpio();  // nobody else has the file open when its metadata changes
+  columns_->at.close_mpio();  // no rank has the file open when its metadata changes
   world.barrier();
   if (world.rank() == 0) {
     reopen();

@@ -1,4 +1,4 @@
-// Names are matched here and nowhere else.
+// This is the only place that matches these names.
 #include "io/results/slices.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace magister {
 
 namespace {
 
-// In a file whose units were computed by groups of several sizes: where they are counted from.
+// The first unit's number, in a file whose units were computed by groups of several sizes.
 constexpr const char* kFirstUnits = "tp_first_units";
 
 }  // namespace

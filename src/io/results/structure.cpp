@@ -1,5 +1,5 @@
-// The structure of a results file against itself: shapes, places, flags, offsets. Nothing here looks at a row's values.
-// The file's own text (attributes, names) is foreign: it was checked for size when it was read, and is printed escaped.
+// Checks the structure of a results file against itself: shapes, places, flags, offsets. It looks at no row's values.
+// The file's own text (attributes, names) is foreign: its size was checked when it was read, and it is printed escaped.
 #include <cstring>
 
 #include "io/results/columns.h"
@@ -37,7 +37,7 @@ void check_rows(const ResultsColumns& columns, const Attributes& attributes, Fau
   if (const PlacedColumn* const inputs = columns.find(kInputChecksums)) expect(*inputs, u, "units");
 }
 
-// Two columns that share bytes would overwrite each other.
+// Reports columns that share bytes, because they would overwrite each other.
 void check_places(const ResultsColumns& columns, Faults& faults) {
   std::vector<const PlacedColumn*> by_offset;
   for (const PlacedColumn& column : columns.all()) {
@@ -52,7 +52,7 @@ void check_places(const ResultsColumns& columns, Faults& faults) {
   }
 }
 
-// Offsets that start at 0, never go back and end at `end`.
+// Requires offsets that start at 0, never decrease (strict: always increase) and end at `end`.
 void check_offsets(const ResultsColumns& columns, const char* path, std::uint64_t end, bool strict, Faults& faults) {
   const PlacedColumn& column = columns.at(path);
   std::uint64_t last = 0;

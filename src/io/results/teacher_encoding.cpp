@@ -1,4 +1,4 @@
-// Bits are moved through a 64-bit window; sizes come from the file and are checked before anything is read by them.
+// Bits pass through a 64-bit window; sizes come from the file and are checked before use.
 #include "magister/io/results/teacher_encoding.h"
 
 #include <immintrin.h>
@@ -58,7 +58,7 @@ Attributes TeacherEncoding::attributes() const {
   if (kind == Kind::kPlain) return {};
   Attributes all = {{"encoding", std::string(encoding_name(kind))}, {"id_bits", bits}};
   if (kind == Kind::kSampled) all.emplace_back("tail_draws", draws);
-  // What teacher_rows() holds every row to when it is written.
+  // The error bound that teacher_rows() (tasks/teacher_logits) ensures for every row it writes.
   all.emplace_back("encoding_error",
                    std::string("ids: none; top_logprob: at most max(2^-11 |log p|, 2^-25) nat; all else: none"));
   return all;

@@ -1,5 +1,5 @@
-// A collection: "GCOL", version 1, three bytes, u64 size; then objects: u16 number, u16 references, u32, u64 size, bytes padded
-// to 8. Object 0 is what is free behind the last one.
+// A collection: "GCOL", version 1, three bytes, u64 size; then objects: u16 number, u16 references, u32, u64 size,
+// bytes padded to 8. Object 0 is the free space after the last one.
 #include "io/results/text_heap.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace magister {
 namespace {
 
 constexpr std::uint64_t kHeader = 16;             // of a collection, and of an object
-constexpr std::uint64_t kMostInMemory = 1 << 20;  // larger collections are one text, or damaged
+constexpr std::uint64_t kMostInMemory = 1 << 20;  // larger collections hold one text, or are damaged
 constexpr std::uint64_t kRowsAtOnce = 4096;
 
 std::uint64_t padded(std::uint64_t size) { return (size + 7) / 8 * 8; }

@@ -1,4 +1,3 @@
-// See tokenizer_identity.h.
 #include "magister/io/results/tokenizer_identity.h"
 
 namespace magister {

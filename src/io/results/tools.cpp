@@ -1,4 +1,4 @@
-// `info`: what stands in a results file, for people and for programs. Both come from one JSON object.
+// `info`: the content of a results file, for people and for programs. One JSON object serves both.
 #include "magister/io/results/tools.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ const char* type_name(ColumnType type) {
   return "?";
 }
 
-// Units, samples and tokens that are committed: all but those that are not.
+// Adds the numbers of committed units, samples and tokens: all minus the pending ones.
 void add_progress(const ResultsReader& file, ordered_json& all) {
   const ResultsColumns& columns = file.columns();
   const std::uint64_t n = columns.num_samples(), u = columns.num_units();
@@ -58,7 +58,7 @@ void add_progress(const ResultsReader& file, ordered_json& all) {
   all["units_done"] = u - pending.size();
 }
 
-// Bytes of the strings of any length, by their descriptors; those that are not written yet have none.
+// Bytes of the strings of any length, by their descriptors; strings not yet written have length 0.
 std::uint64_t text_bytes(const ResultsReader& file, const PlacedColumn& column) {
   std::uint64_t sum = 0;
   if (column.is_packed) {
@@ -125,7 +125,7 @@ std::string dataset_lines(const ordered_json& datasets) {
   return text;
 }
 
-// Foreign YAML line by line, so that no control character reaches the terminal.
+// The experiment, line by line and escaped, so that no control character reaches the terminal.
 std::string experiment_lines(const std::string& yaml) {
   std::string text = "experiment\n";
   for (std::size_t begin = 0; begin < yaml.size();) {

@@ -1,4 +1,3 @@
-// See unit_bytes.h.
 #include "io/results/unit_bytes.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace magister {
 namespace {
 
-// The checksums gone on with a column's rows. borders [units + 1].
+// Continues the checksums over a column's rows. borders [units + 1].
 void add_column(const ResultsColumns& columns, const PlacedColumn& column, std::span<const std::uint64_t> borders,
                 std::span<std::uint32_t> checksums) {
   if (column.spec.type == ColumnType::kText) {

@@ -1,4 +1,4 @@
-// Nothing is changed before all ranks have seen their share: one rank's refusal leaves the file as it was found.
+// Nothing is changed before all ranks have read their share: if one rank refuses, the file stays as it was.
 #include "io/results/unit_checks.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace magister {
 namespace {
 
-// visit(consecutive units that are all to do or all committed, whether to do), in order.
+// Calls visit(consecutive units, true if they are pending or false if committed) in order.
 template <typename Visit>
 void for_each_stretch(IndexRange units, const UnitSet& pending, const Visit& visit) {
   std::uint64_t next = units.begin;
@@ -28,7 +28,7 @@ void for_each_stretch(IndexRange units, const UnitSet& pending, const Visit& vis
   if (next < units.end) visit(IndexRange{next, units.end}, false);
 }
 
-// visit(unit, found, stored) for every unit of the range whose checksum is not the stored one, in order.
+// Calls visit(unit, found, stored) for every unit of the range whose checksum is not the stored one, in order.
 template <typename Visit>
 void for_each_difference(const ResultsColumns& columns, IndexRange units, UnitPart part, const char* stored_in,
                          const Visit& visit) {
@@ -51,7 +51,8 @@ void require_inputs(const ResultsColumns& columns, IndexRange units) {
                       });
 }
 
-// Committed units whose bytes are others now. They can be computed again only from inputs that are known to be those of the plan.
+// Collects committed units whose bytes changed. They can be computed again only from inputs that are verified to be
+// those of the plan.
 void add_changed(const ResultsColumns& columns, IndexRange units, std::vector<std::uint64_t>& changed) {
   for_each_difference(
       columns, units, UnitPart::kAll, "/commit/crc32c",
@@ -79,7 +80,7 @@ std::vector<std::uint64_t> changed_in_share(const Communicator& world, const Res
   return changed;
 }
 
-// Of all ranks, ascending, as their shares are.
+// The units of all ranks, ascending because the shares are.
 std::vector<std::uint64_t> of_all_ranks(const Communicator& world, const std::vector<std::uint64_t>& own) {
   std::vector<std::uint64_t> all;
   const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof own[0]);

@@ -1,4 +1,5 @@
-// The units of an unfinished results file against their checksums: of their inputs when these have been written, of all of them when a run goes on.
+// Compares the units of an unfinished results file with their checksums. Written: those of the inputs, when planning
+// ends. Compared: all, when a run resumes.
 #pragma once
 
 #include <functional>
@@ -8,15 +9,16 @@
 
 namespace magister {
 
-// The units of which this rank is to read the bytes, where each is read by one. Local.
+// The units that this rank reads; the ranks' shares are disjoint. Local.
 IndexRange share_of(const Communicator& world, std::uint64_t num_units);
 
-// Writes the checksums of this rank's share of the units' inputs, where the file keeps them; all ranks' inputs are there. Local.
+// Writes the checksums of this rank's share of the units' inputs, if the file has the column; all ranks' inputs must be
+// in the file. Local.
 void write_input_checksums(const Communicator& world, ResultsColumns& columns);
 
-// Reads this rank's share of the units again. -> what is to do: `pending` and the committed units whose bytes changed, which are told and
-// whose flags are taken back on disk. Error(kData) for inputs that changed, Error(kStopped) when stop() is true on a rank.
-// Collective over world.
+// Reads this rank's share of the units again. Returns the pending units: `pending` and the committed units whose bytes
+// changed, which are reported and whose flags are cleared on disk. Error(kData) for changed inputs, Error(kStopped) if
+// stop() returns true on a rank. Collective over world.
 UnitSet still_to_do(const Communicator& world, ResultsColumns& columns, const UnitSet& pending,
                     const std::function<bool()>& stop);
 
