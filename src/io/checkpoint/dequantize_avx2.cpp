@@ -295,8 +295,8 @@ void convert_row(StorageType type, const std::byte* row, std::int64_t begin, std
     std::memcpy(halves, row + begin * 2, static_cast<std::size_t>(end - begin) * 2);
     return;
   }
-  constexpr std::int64_t kPiece =
-      2048;  // 8 KiB of f32: stays in the L1 cache; whole blocks when begin is a block's start
+  // 8 KiB of f32, which stay in the L1 cache. Pieces are whole blocks if begin is a block's start.
+  constexpr std::int64_t kPiece = 2048;
   float values[kPiece];
   for (std::int64_t at = begin; at < end; at += kPiece) {
     const std::int64_t count = std::min(kPiece, end - at);

@@ -12,7 +12,7 @@
 namespace magister {
 namespace {
 
-// Outputs; as stored words half a cache line for AWQ (8 outputs a word), four for GPTQ
+// Outputs; as stored words half a cache line for AWQ (8 outputs a word), four for GPTQ.
 constexpr std::int64_t kTileRows = 64;
 constexpr std::int64_t kTileColumns = 4096;  // a tile of f32 stays in L2
 constexpr std::int64_t kExpertRows = 256;    // MXFP4, whose outputs are columns: a tile stays in L2, too

@@ -16,7 +16,7 @@ namespace magister {
 // use.
 struct QuantizedWeights {
   std::map<std::string, QuantizedWeight> weights;
-  // Stored tensor -> the weight it belongs to; also for tensors that are never read
+  // Stored tensor -> the weight it belongs to; also for tensors that are never read.
   std::map<std::string, std::string> taken;
 };
 

@@ -44,8 +44,8 @@ inline constexpr std::int64_t kMxfp4Group = 32;  // inputs that share a scale
 
 struct QuantizedWeight {
   std::int64_t out = 0, in = 0;
-  std::int64_t experts =
-      0;  // kMxfp4: number of experts, each seen as [in, out], as the modules that compute with it do; else 0
+  // kMxfp4: number of experts, each seen as [in, out], as the modules that compute with it do; else 0.
+  std::int64_t experts = 0;
   CodeLayout layout = CodeLayout::kAlongInputs;
   std::int64_t bits = 4;
   StoredPart codes;

@@ -137,7 +137,7 @@ class ZstdBytes final : public ByteStream {
   Pieces pieces_;
   ZSTD_DStream* const state_;
   ZSTD_inBuffer from_{nullptr, 0, 0};
-  // Now inside a frame; something was read; the output buffer was too small
+  // Now inside a frame; something was read; the output buffer was too small.
   bool inside_ = false, any_ = false, full_ = false;
 };
 

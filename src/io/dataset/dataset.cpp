@@ -43,7 +43,7 @@ struct Dataset::Index {
   std::uint64_t num_records = 0;  // after limit
   std::string sha256;
   std::optional<MixedOrder> order;  // only for a mix
-  // Index of each source's first record in the joined files; then the number of all records
+  // Index of each source's first record in the joined files; then the number of all records.
   std::vector<std::uint64_t> first_record;
 
   void mix(const std::function<bool()>& poll);

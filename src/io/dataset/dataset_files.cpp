@@ -58,9 +58,9 @@ class Scan {
   }
 
   const std::vector<std::uint64_t>& counts() const { return counts_; }
-  // For the files that this rank hashes, in order, 64 characters each
+  // For the files that this rank hashes, in order, 64 characters each.
   const std::string& digests() const { return digests_; }
-  // For the same files: number of index points, then the points
+  // For the same files: number of index points, then the points.
   const std::string& indexes() const { return indexes_; }
 
  private:

@@ -39,14 +39,14 @@ struct DatasetConfig {
   std::optional<DatasetMix> mix;   // mixes these paths; nullopt: one after the other
   std::string config;  // the configuration of a folder that has several; empty: the only one, or README.md's default
   std::string split;   // the split of a folder that has several; empty: "train"
-  std::string text_field =
-      "text";  // used if tokens_field is empty; this and the other fields are names or paths (field_path.h)
+  // Used if tokens_field is empty; this and the other fields are names or paths (field_path.h).
+  std::string text_field = "text";
   // True: the text is the whole line, one checked JSON object, for tasks that read several fields. text_field and
   // tokens_field are then not used.
   bool whole_record = false;
   std::string messages_field;  // with whole_record: the field of the chat
   std::string tools_field;     // with whole_record: the field of the tools that the chat may call; empty: none
-  // True: a special token's text in a message becomes that token; else it stays text
+  // True: a special token's text in a message becomes that token; else it stays text.
   bool special_tokens_in_messages = false;
   // With whole_record: the fields of pairs of answers; prompt and margin may be empty.
   std::string prompt_field, chosen_field, rejected_field, margin_field;
@@ -62,7 +62,7 @@ struct DatasetConfig {
 };
 
 struct Record {
-  // Position in the whole data set, before the slice; in a mixed data set: in the mixed order
+  // Position in the whole data set, before the slice; in a mixed data set: in the mixed order.
   std::uint64_t source_index = 0;
   std::string key;
   std::string text;  // valid UTF-8, empty if tokens are given; with whole_record the whole line

@@ -23,8 +23,8 @@ std::string describe_results(const std::string& path, bool json);
 
 // The faults of a results file, and how much of it is done.
 struct ResultsCheck {
-  std::vector<std::string>
-      faults;  // a line each with its place ("unit 3: ..."), at most FaultList::kMaxFaults and the number of the rest
+  // One line per fault, with its place ("unit 3: ..."): at most FaultList::kMaxFaults, then the number of the rest.
+  std::vector<std::string> faults;
   bool complete = false;
   std::uint64_t units = 0, units_done = 0;  // 0 of 0 if faults of the structure make them unreadable
   bool whole() const { return faults.empty() && complete; }
