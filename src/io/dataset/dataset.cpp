@@ -18,7 +18,7 @@
 namespace magister {
 namespace {
 
-// What decides the order of a mix, apart from the files.
+// One line with everything except the files that decides the order of a mix.
 std::string mix_line(const DatasetMix& mix) {
   std::string line = fmt::format("mixed with seed {}, stop {}:", mix.seed, static_cast<int>(mix.stop));
   for (const DatasetMix::Source& source : mix.sources) line += fmt::format(" {}", source.weight);

@@ -1,8 +1,8 @@
-// One lock file in the results' folder, which every rank locks shared as long as its ResultsLock lives. Rank 0 first
-// takes it exclusively: a holder at that time is another run, or leftover processes of a killed one, which live on for
-// 1.5 to 2.4 s (measured); the lock waits for these. flock, or, if the file system lacks it, open-file-description
-// locks of fcntl: both belong to the open file, so a thread that closes another descriptor cannot drop them. Sources:
-// flock(2), fcntl(2), proc(5).
+// One lock file in the results' folder, which every rank locks shared while its ResultsLock exists. Rank 0 first takes
+// it exclusively: a holder at that time is another run, or leftover processes of a killed one, which take 1.5 to 2.4 s
+// to exit (measured); the lock waits for these. flock, or, if the file system lacks it, open-file-description locks of
+// fcntl: both belong to the open file, so a thread that closes another descriptor cannot drop them. Sources: flock(2),
+// fcntl(2), proc(5).
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>

@@ -81,7 +81,7 @@ class TensorFile {
                     std::int64_t column_end, at::Tensor out) const = 0;
 
   // True if the weights are stored quantised as config.json's quantization_config says; read() gives them dequantised.
-  // Their TensorInfo says f32 and the bytes of their codes.
+  // Their TensorInfo has type f32 and the number of bytes of the codes.
   virtual bool dequantizes() const { return false; }
 
   // How the file stores this tensor [N, K] if it holds codes of 4 or 8 bits with one scale per 32, 64 or 128 inputs or
