@@ -12,8 +12,8 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kMaxReadmeBytes = 16
-                                          << 20;  // heads of hundreds of configurations with their features take 1 MB
+// Heads of hundreds of configurations with their features take 1 MB.
+constexpr std::uint64_t kMaxReadmeBytes = 16 << 20;
 
 // Keeps the lines of the key `configs` and empties all others: line numbers stay, and the head's other keys (tags,
 // languages, features) need not follow the rules of an experiment file.
