@@ -1,4 +1,4 @@
-// The real schema: defaults, what each wrong value says, overrides, and the text that goes into results files.
+// The real schema: defaults, the message for each wrong value, overrides, and the text that goes into results files.
 #include "magister/app/experiment.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST(Experiment, ResultsNameTheirTaskAlone) {
             Experiment(kGood, "f.yaml", {}, built_in_tasks()).resolved_yaml());  // an experiment by itself
 }
 
-// Keys of which the reader says so (ConfigNode::outside_identity) change nothing of what results are known by; others do.
+// Keys that the reader marks (ConfigNode::outside_identity) do not change the identity of results; other keys do.
 TEST(Experiment, KeysOutsideTheIdentityAreLeftOut) {
   const std::string more = kGood +
                            "    model: {path: m.gguf, quantization: int8}\n"
@@ -143,7 +143,8 @@ TEST(Experiment, PartsOfAJobArrayShareTheirConfig) {
   EXPECT_NE(config_sha256(other.resolved_yaml_of_task(0)), config_sha256(whole.resolved_yaml_of_task(0)));
 }
 
-// A task waits for whoever writes its files, under whatever key and however the path is written; others' files are nobody's.
+// A task waits for the task that writes its files, under every key and every spelling of the path; files of other runs
+// have no such task.
 TEST(Experiment, PathsBelowItsFolderAreNeeds) {
   const std::string here = std::filesystem::current_path().string();
   const std::string score = "  - {task: score, name: last, model: {path: r}, dataset: {path: \"";
@@ -174,7 +175,8 @@ TEST(Experiment, PathsBelowItsFolderAreNeeds) {
   }
 }
 
-// By its path a model of an earlier task is that task's, as by its name; what a later task writes is refused with its place.
+// A path to the model of an earlier task means that task, like its name; a path that a later task writes is refused
+// with its place.
 TEST(Experiment, PathsOfEarlierTasksNameThem) {
   const std::string train = kGood + "  - {task: train, dataset: {path: d}}\n";
   const auto model_of = [&](const std::string& model, const std::string& head = "") {
@@ -217,7 +219,7 @@ TEST(Experiment, PathsOfEarlierTasksNameThem) {
         refusal(kGood + "  - {task: generate, name: a, " + one.keys + "}\n  - {task: train, dataset: {path: d}}\n");
     EXPECT_EQ(message.substr(0, one.place.size()), one.place) << message;
   }
-  // What is kept of an earlier run is nobody's result.
+  // Files kept from an earlier run belong to no task of this run.
   EXPECT_EQ(refusal(kGood + "  - {task: generate, name: a, dataset: {path: runs/quick/a.h5.previous-1}}\n"), "");
   std::string shared = train;
   shared.replace(shared.find("m.gguf"), 6, "runs/quick/student");
@@ -328,7 +330,7 @@ TEST(Experiment, NamesWhatIsWrong) {
   }
 }
 
-// Whatever the other keys of the section say, the answer names all keys that may stand there.
+// For any other keys in the section, the message lists all keys that are allowed there.
 TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
   const std::string tasks =
       "name: a\nmodel: {path: m}\ntasks:\n"
@@ -368,7 +370,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"model.tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
       {"tasks.0.limit=4", "did you mean tasks.0.dataset.limit?", ""},
       {"output_dir=x", "did you mean output.directory?", ""},
-      // Words of other programs, wherever they stand (core/foreign_names.cpp).
+      // Keys of other programs, in any section (core/foreign_names.cpp).
       {"layout.gpu_ids=[0,1]", "here that is layout.devices, a list", "known here: gpus_per_group"},
       {"layout.gpus=[0,1]", "here that is layout.devices, a list", ""},
       {"gpus_per_model=2", "here that is layout.gpus_per_group", ""},
@@ -405,7 +407,8 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
   }
 }
 
-// A task's key at the top, or in a section of another program, is answered with the place that it has in this very file.
+// For a task's key at the top level, or in a section of another program, the message gives its right place in this
+// file.
 TEST(Experiment, KeysOfTasksElsewhere) {
   const std::string text =
       "name: a\nmodel: {path: m}\ntasks:\n"
@@ -485,7 +488,8 @@ TEST(Experiment, ModelThatNoTaskTakes) {
   EXPECT_EQ(refusal(own + "  - {task: teacher_logits, dataset: {path: d}}\n", {"model.path=/models/mine"}), "");
 }
 
-// A key that belongs there under a condition alone is refused by that condition, once, and stays out of what is resolved.
+// A key that is allowed only under a condition is refused once, naming the condition, and is not in the resolved
+// experiment.
 TEST(Experiment, KeysUnderAConditionSayWhich) {
   const std::string judged = "name: a\nmodel: {path: m}\ntasks:\n  - {task: judge, dataset: {path: d}}\n";
   for (const auto& [override, words] : std::vector<std::pair<std::string, std::string>>{

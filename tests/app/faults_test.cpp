@@ -1,4 +1,5 @@
-// What the program makes of errors that are not its own. Where the system has no further thread: pthread_create of this executable stands before the C library's and says so on demand.
+// How the program reports errors that are not its own. To simulate that the system has no further thread, this
+// executable defines pthread_create, which comes before the C library's and fails on request.
 #include "app/faults.h"
 
 #include <ATen/Functions.h>

@@ -35,7 +35,8 @@ TEST(TaskGraph, AChainIsOne) {
 }
 
 TEST(TaskGraph, NoGroupWaitsWhileATaskIsReady) {
-  // 1 and 2 need 0, which has all groups; then 1, which is longer, has three of the four, but 3 needs nothing that runs.
+  // Tasks 1 and 2 need 0, which gets all groups. Then 1, which is longer, gets three of the four and 2 the last one; 3
+  // needs 1 and waits.
   TaskSchedule schedule({{}, {0}, {0}, {1}}, {{5, 9}, {6, 9}, {2, 9}, {1, 9}}, 4, 0);
   EXPECT_TRUE(begun(schedule).empty());
   free_all(schedule, 4);
@@ -64,7 +65,7 @@ TEST(TaskGraph, ATaskHasNoMoreGroupsThanItCanUse) {
 }
 
 TEST(TaskGraph, ATaskOfMoreThanItsShareHasAllGroups) {
-  TaskSchedule unlike({{}, {}}, {{10, 9}, {1, 9}}, 2, 0);  // 5.5 in turn, 10 beside each other
+  TaskSchedule unlike({{}, {}}, {{10, 9}, {1, 9}}, 2, 0);  // 5.5 in turn, 10 at the same time
   free_all(unlike, 2);
   EXPECT_EQ(begun(unlike), (Begun{{0, {0, 1}}}));
   unlike.task_ended(0, true);
@@ -117,7 +118,7 @@ TEST(TaskGraph, WhatNeedsAFailedTaskIsLeftOut) {
   EXPECT_TRUE(begun(schedule).empty());
 }
 
-// What `plan` prints: step, groups and begin by hand.
+// The output of `plan`: steps, groups and start times, computed by hand.
 TEST(TaskGraph, ThePlannedOrderIsTheSchedules) {
   struct Row {
     std::size_t task;
@@ -131,7 +132,7 @@ TEST(TaskGraph, ThePlannedOrderIsTheSchedules) {
       rows.push_back({start.task, start.groups, start.begin});
     return rows;
   };
-  // A beginning that all need, two beside each other, of which the longer is told first, and what needs both.
+  // A first task that all need, two parallel ones, of which the longer is listed first, and a task that needs both.
   const TaskNeeds needs = {{}, {0}, {0}, {1, 2}};
   const std::vector<Task> tasks = {{4, 2}, {2, 1}, {3, 1}, {6, 2}};
   EXPECT_EQ(order(needs, tasks, 2, 0), (std::vector<Row>{{0, 2, 0}, {2, 1, 2}, {1, 1, 2}, {3, 2, 5}}));
@@ -189,8 +190,8 @@ double longest_chain(const Graph& graph) {
   return *std::max_element(chain.begin(), chain.end());
 }
 
-// 200 graphs of 40 tasks over 8 groups. Asked is 1.1 times max(longest, sum / groups): where tasks divide every graph keeps it, and where they
-// do not nine of ten do.
+// 200 graphs of 40 tasks over 8 groups. The limit is 1.1 times max(longest chain, sum / groups): every graph meets it
+// if tasks can use several groups, nine of ten if they cannot.
 TEST(TaskGraph, FortyTasksOverEightGroups) {
   std::mt19937_64 random(1);
   for (const int most_groups : {1, 8}) {

@@ -1,7 +1,8 @@
-// A recorder of what a GPU does, for any program: the driver loads it where CUDA_INJECTION64_PATH names it, and it writes a line a kernel, copy and
-// fill to the file MAGISTER_PROFILE_FILE, as CUPTI's activity records say (docs.nvidia.com/cupti, "Activity API"): kind, begin and end in
-// nanoseconds of the wall clock, bytes, name; tab between them. Lines come every 200 ms, so that a program may be ended at any time.
-// Built by gpu_profile.py where it is used. It costs a few microseconds a kernel.
+// Records a GPU's activity for any program: the driver loads it if CUDA_INJECTION64_PATH names it, and it writes one
+// line per kernel, copy and fill to the file MAGISTER_PROFILE_FILE, from CUPTI's activity records
+// (docs.nvidia.com/cupti, "Activity API"): kind, begin and end in nanoseconds of the wall clock, bytes, name, separated
+// by tabs. Lines are written every 200 ms, so that a program may be ended at any time. gpu_profile.py builds it where
+// it is used. It costs a few microseconds per kernel.
 #include <cupti.h>
 
 #include <chrono>
@@ -100,7 +101,7 @@ void write_all_the_time() {
 
 }  // namespace
 
-// The driver's call, before the program's first of CUDA. What CUPTI refuses stands in the file.
+// The driver calls this before the program's first CUDA call. Errors of CUPTI are written to the file.
 extern "C" int InitializeInjection() {
   const CUptiResult results[] = {
       cuptiActivityRegisterTimestampCallback(wall_clock), cuptiActivityRegisterCallbacks(give_buffer, take_buffer),

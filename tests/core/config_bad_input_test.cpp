@@ -1,5 +1,5 @@
-// Every way to write a wrong experiment that we could think of: position, key and reason must be named exactly.
-// The schema below stands for the real one, so that a change of keys does not disturb these cases.
+// Every wrong experiment that we could think of: position, key and reason must be named exactly. The schema below
+// replaces the real one, so that a change of keys does not disturb these cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ void read_schema(ConfigDocument& document) {
   }
 }
 
-// Of this process alone: what others do on the machine does not count.
+// CPU time of this process: other processes on the machine do not count.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // The faults of a text, one a line, or "".
@@ -71,8 +71,8 @@ const std::string kGood = "name: a\nmodel: {path: m}\ntasks:\n  - paths: [x]\n";
 struct Case {
   const char* what;
   std::string text;
-  std::vector<std::string>
-      expected;  // each: the beginning of one line up to " ... ", then a part of its rest after "|"
+  // Each entry: the beginning of a line up to " ... ", then after "|" a part of its rest.
+  std::vector<std::string> expected;
 };
 
 std::string tail_of(std::string text) { return kGood + text; }
@@ -257,7 +257,8 @@ TEST(ConfigBadInput, ManyKeysInOneMapAreNotQuadratic) {
     EXPECT_EQ(faults_of(text).size(), 1u);
     return processor_seconds() - begin;
   };
-  // Eight times the keys: 8 times as long, or 64. The least of several, for a neighbour on the same core makes one look longer.
+  // Eight times the keys: 8 times as long, or 64. The least of several measurements, because another process on the
+  // same core lengthens some.
   double few = seconds_of(7'500), many = seconds_of(60'000);
   for (int again = 0; again < 3; ++again) {
     few = std::min(few, seconds_of(7'500));

@@ -62,7 +62,7 @@ TEST(ConfigGroups, Rounds) {
       "- name: last\n");
 }
 
-// Names that differ by the round before or behind are names of their own.
+// Names that refer to the previous or next round are different names.
 TEST(ConfigGroups, NamesOfNeighbouringRounds) {
   expect_same(
       "- rounds: 2\n"

@@ -1,4 +1,4 @@
-// What reads give, what overrides change, and that the resolved experiment read again is the same experiment.
+// The results of reads, the effect of overrides, and that the resolved experiment read again is the same experiment.
 #include "magister/core/config.h"
 
 #include <gtest/gtest.h>
@@ -210,7 +210,7 @@ TEST(Config, SurrogatePairsAreRead) {
   EXPECT_EQ(read("name: a\ntasks: [{paths: [\"\\ud83d\\ude00\", 'b', \"x\\ud83d\\ude01\"]}]\n").paths,
             (std::vector<std::string>{"\xF0\x9F\x98\x80", "b", "x\xF0\x9F\x98\x81"}));
   EXPECT_EQ(read("name: a\n", {"name=\"\\ud83d\\ude00\""}).name, "\xF0\x9F\x98\x80");
-  // Where nothing is an escape, nothing is joined.
+  // In these quoting styles there are no escapes, so no surrogate pairs are joined.
   EXPECT_EQ(read("name: '\\ud83d\\ude00'\n").name, "\\ud83d\\ude00");
   EXPECT_EQ(read("name: |-\n  \"\\ud83d\\ude00\"\n").name, "\"\\ud83d\\ude00\"");
   EXPECT_EQ(read("name: \"\\\\ud83d\\\\ude00\"\n").name, "\\ud83d\\ude00");
@@ -244,7 +244,7 @@ TEST(Config, PlacesAreKeptForLaterFaults) {
   EXPECT_EQ(root.section("layout").place("group"), "e.yaml:1:1: layout.group");
 }
 
-// What is read for its rules has every key that the reads name, also below maps that are absent.
+// A document read for its rules has every key that the reads name, also below absent maps.
 TEST(Config, ReadsAreDeclarations) {
   const std::unique_ptr<ConfigDocument> document = ConfigDocument::for_rules("name: x\n");
   ConfigNode root = document->root();

@@ -1,4 +1,5 @@
-// The table of other programs' words: what users of the usual trainers and engines type first, and that no word stands there twice.
+// The table of other programs' keys: those that users of common trainers and engines type first; no key is listed
+// twice.
 #include "magister/core/foreign_names.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ TEST(ForeignNames, KeysLeadToKeys) {
   EXPECT_EQ(foreign_key("gpu_ids gpu_list"), "");
 }
 
-// What the scripts of a study call things: each leads to where it is done here, or says that nothing does it.
+// Names in the scripts of a study: each leads to the key here, or says that there is no such feature.
 TEST(ForeignNames, WordsOfStudies) {
   const std::pair<const char*, const char*> words[] = {
       {"max_memory", "no GPU has a limit of its own"},

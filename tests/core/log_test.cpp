@@ -1,4 +1,4 @@
-// Who speaks where: rank 0 for the world on standard error, every rank into its own file with a time stamp.
+// Where each rank logs: rank 0 for the world on standard error, every rank into its own file with time stamps.
 #include "magister/core/log.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Masks against what they mean, told by other means: prefixes of the choices by hand, and every single token tried on a
-// fresh matcher for what cannot be told by hand. And the refusals.
+// Masks compared with independent answers: prefixes of the choices by hand, and where that is impossible every single
+// token tried on a fresh matcher. Also the refusals.
 #include "magister/engine/constraint.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// What the tests of the generator share: a tiny Llama in memory, requests of many lengths, and texts by one whole forward pass a token.
+// Shared by the tests of the generator: a tiny Llama in memory, requests of many lengths, and texts by one complete
+// forward pass per token.
 #pragma once
 
 #include <ATen/ATen.h>

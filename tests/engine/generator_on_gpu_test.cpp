@@ -54,8 +54,8 @@ TEST_F(GeneratingOnAGpu, MoreTextsThanAProductOfFewTakesChangeNothing) {
   }
 }
 
-// The next pass is queued before the host knows what this one has drawn: the same texts, with ends that are known before (lengths) and ends that are
-// not, texts that wait for a place, and pages that run out.
+// The next pass is queued before the host knows the tokens of this one. The texts stay the same, with ends that are
+// known in advance (lengths) and ends that are not, texts that wait for a place, and too few pages.
 TEST_F(GeneratingOnAGpu, PassesAheadOfTheHostChangeNothing) {
   sampling_.repetition_penalty = 1.0;  // drawn on the device
   stop_after_ = 1, stop_every_ = 7;
@@ -91,7 +91,7 @@ TEST_F(GeneratingOnAGpu, PreemptionChangesNothing) {
   expect_equal(crowded, write({1, 64, 4, false}));
 }
 
-// On a GPU the rows of prompts have kernels of their own, and pages are copied where they stand.
+// On a GPU the rows of prompts have their own kernels, and pages are copied in place.
 TEST_F(GeneratingOnAGpu, TextsOfOnePromptComputeItOnce) {
   requests_ = {{0, 0, std::vector<TokenId>(48, 7), 3}, {1, 0, std::vector<TokenId>(50, 9), 3}};
   texts_a_prompt_ = 3;

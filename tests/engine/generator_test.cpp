@@ -1,5 +1,5 @@
-// The generator against the model run whole, token by token: budgets, preemption, shared prefixes, shards and neighbours change nothing, to
-// the bit.
+// The generator against complete passes of the model, token by token: budgets, preemption, shared prefixes, shards and
+// neighbours change no bit.
 #include "magister/engine/generator.h"
 
 #include <ATen/ATen.h>
@@ -93,7 +93,8 @@ TEST_F(Generating, SharedPagesAreComputedOnce) {
   EXPECT_EQ(alone.cached_tokens, 0u);
 }
 
-// Prompts that end on a page's border, before and after it: computed once for all of their texts, which are those of texts alone.
+// Prompts that end at a page's border, before and after it: each is computed once for all of its texts, which equal
+// texts generated alone.
 TEST_F(Generating, TextsOfOnePromptComputeItOnceWhateverItsLength) {
   const std::vector<GenerationRequest> prompts = [] {
     std::vector<GenerationRequest> all;
@@ -189,7 +190,7 @@ TEST_F(Generating, LastRowsOfPrompts) {
   }
 }
 
-// A judge's: beside texts and whole rows, in passes that are cut anywhere, of one shard and of two.
+// Rows of a judge among texts and whole rows, in passes that are cut at any place, on one shard and on two.
 TEST_F(Generating, WantedTokensOfLastRows) {
   const std::vector<TokenId> verdicts = {299, 3, 150, 99, 100}, zero = {199};
   for (std::size_t i = 0; i < requests_.size(); ++i) {

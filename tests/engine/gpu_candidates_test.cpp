@@ -1,4 +1,5 @@
-// A guide's candidates of rows on a GPU, its kernels run on the host, against the processors that change rows on the host.
+// A guide's candidates in rows on a GPU, with its kernels run on the host, against the processors that change rows on
+// the host.
 #include "engine/gpu_candidates.h"
 
 #include <ATen/ATen.h>
@@ -21,7 +22,8 @@ constexpr std::int64_t kCandidates = 4;
 
 using CandidatesOnAGpu = Generating;
 
-// Rows that a constraint is laid upon beside one that is free: as the host's processors leave them, fewer tokens than candidates among them.
+// Rows with a constraint next to a row without one equal those of the host's processors; some have fewer tokens than
+// candidates.
 TEST_F(CandidatesOnAGpu, ConstrainedRowsAreReducedWhereTheyAre) {
   std::vector<std::string> bytes;
   for (int i = 0; i < 290; ++i)
@@ -96,7 +98,7 @@ TEST_F(CandidatesOnAGpu, ConstrainedRowsAreReducedWhereTheyAre) {
   EXPECT_TRUE(at::equal(logits_RV, before_RV));
 }
 
-// What a model with a broken weight gives: no number at all, which is told of by the sums, and a row beside it that is as it would be alone.
+// A model with a broken weight gives no numbers: the sums show that, and the other row is the same as alone.
 TEST(CandidatesOfRows, ARowWithoutNumbersHasNone) {
   at::manual_seed(6);
   at::Tensor logits_RV = at::randn({2, 300}) * 4;

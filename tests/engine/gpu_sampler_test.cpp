@@ -1,5 +1,5 @@
-// The device sampler on the host, thread by thread, against sample_token(): equal when greedy, and for draws equal but where
-// the uniform lies at a boundary between two tokens, which the definition in double below decides.
+// The device sampler on the host, thread by thread, against sample_token(): equal when greedy; equal for draws, except
+// where the uniform lies at a boundary between two tokens, which the definition in double below decides.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -165,7 +165,7 @@ TEST_P(Sampler, NothingIsDrawnFromARowThatIsNotFinite) {
   }
 }
 
-// Bins that hold more candidates than there is room for: flat rows, rows with two values, and differences of 2^-20 nats.
+// Bins with more candidates than fit: flat rows, rows with two values, and differences of 2^-20 nats.
 TEST_P(Sampler, FullBinsAreLookedIntoFinerAndFinerUpToEqualTokens) {
   Rows rows{4, 4000, std::vector<float>(16000, 0.25f)};
   for (int v = 0; v < 4000; ++v) {

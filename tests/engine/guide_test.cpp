@@ -1,5 +1,5 @@
-// Value-guided decoding against closed forms, and against both models run whole, token by token: caches, pages, neighbours and shards change
-// nothing, to the bit.
+// Value-guided decoding against closed forms, and against complete passes of both models, token by token: caches,
+// pages, neighbours and shards change no bit.
 #include "magister/engine/guide.h"
 
 #include <ATen/ATen.h>
@@ -51,9 +51,9 @@ TEST(GuideOffset, HoldsItsDigitsWhereNumbersAreLarge) {
   EXPECT_TRUE(std::isnan(offset_of(GuideForm::kBernoulli, 4, {std::numeric_limits<float>::quiet_NaN()})));
 }
 
-// The star graph of d arms, of which a reference that learnt the shortcut takes any: with the true values the right one comes out with
-// e^m / (e^m + d - 1); with oracle win probabilities of pairs of independent texts the form `bernoulli` saturates. The numbers were worked
-// out apart from this program.
+// The star graph of d arms; a reference that learnt the shortcut takes any arm. With the true values the right arm has
+// probability e^m / (e^m + d - 1); with oracle win probabilities of pairs of independent texts the form `bernoulli`
+// saturates. The numbers were computed without this program.
 struct Star {
   int arms;
   GuideForm form;
@@ -79,7 +79,8 @@ double guided_probability(const Star& star, double& kl) {
 }
 
 TEST(GuidedDistribution, IsTheClosedFormOfTheStarGraph) {
-  // P(win | right) and P(win | wrong) against a text of the reference, reward gap 5: a win is drawn with sigmoid(difference).
+  // P(win | right) and P(win | wrong) against a text of the reference, reward gap 5: a win is drawn with
+  // sigmoid(difference).
   const auto win = [](int d, bool right) {
     const double s = 1 / (1 + std::exp(-5.0)), p = 1.0 / d;
     return right ? p * 0.5 + (1 - p) * s : p * (1 - s) + (1 - p) * 0.5;
@@ -132,7 +133,7 @@ TEST(GuideKl, HoldsItsDigitsWhereOffsetsAreLarge) {
   }
 }
 
-// Numbers of a value model that ran away: what the offsets have in common hides nothing of the reference, and what they differ by decides.
+// Numbers of a diverged value model: a common offset hides nothing of the reference, and the differences decide.
 TEST(GuidedDistribution, KeepsTheReferenceWhereOffsetsAreLarge) {
   const std::vector<float> row_V = {0.5f, 1.25f, -3, 2, 0};
   for (const double large : {0.0, 1e5, 1e10, 1e36, -1e36, 3e44, -3e44}) {

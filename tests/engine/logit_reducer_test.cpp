@@ -1,5 +1,5 @@
-// The fused head against log_softmax and a full sort, alone and over uneven shards of the vocabulary; the GPU's with its kernel run on
-// the host.
+// The fused head against log_softmax and a full sort, alone and over uneven shards of the vocabulary; the GPU's head
+// with its kernel run on the host.
 #include "magister/engine/logit_reducer.h"
 
 #include <ATen/ATen.h>
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(CpuAndGpu, Head, testing::Bool());
 TEST_P(Head, TiesGoToTheLowerId) {
   Problem problem(40, 16, 3000);
   problem.on_gpu = GetParam();
-  problem.weight_VD = problem.weight_VD.narrow(0, 0, 10).repeat({300, 1});  // every logit stands 300 times
+  problem.weight_VD = problem.weight_VD.narrow(0, 0, 10).repeat({300, 1});  // every logit occurs 300 times
   const ReducedLogits got = reduce_sharded(problem, {0, 1024, 3000}, 64);
   const at::Tensor step = got.top_id_Tk.narrow(1, 1, 63) - got.top_id_Tk.narrow(1, 0, 63);
   EXPECT_TRUE((step == 10).all().item<bool>()) << "the best logit's copies, in the order of their ids";
@@ -164,7 +164,8 @@ TEST_P(Head, ExtremeLogitsStayFinite) {
   EXPECT_LE(got.tail_mass_T.max().item<float>(), 1.0f);
 }
 
-// Logits that rise with the id: every column enters, and the threshold rises with every chunk. Both orders of the emulated threads.
+// Logits that rise with the id: every column enters, and the threshold rises with every chunk. Tests both orders of the
+// emulated threads.
 TEST(GpuHead, RisingLogits) {
   Problem problem(3, 4, 9000);
   problem.on_gpu = true;
@@ -184,8 +185,8 @@ TEST(GpuHead, RisingLogits) {
   gpu::set_host_order(gpu::HostOrder::kAscending);
 }
 
-// A NaN or an infinity in one column (of every row), or in every column of one row; with shards in one shard's part alone.
-// Rows that keep more than the kernel holds are sorted, a few at a time: beside a tile of logits and what is kept there is no room for copies of the tile.
+// Rows that keep more entries than the kernel holds are sorted, a few at a time: with a tile of logits and the kept
+// entries in memory there is no space for copies of the tile.
 TEST(GpuHead, SortsWithinThePlannedMemory) {
   constexpr std::int64_t kRows = kLogitRows, kVocabulary = 2400, kTopK = 1100;
   Problem problem(kRows, 8, kVocabulary);
@@ -202,6 +203,8 @@ TEST(GpuHead, SortsWithinThePlannedMemory) {
   EXPECT_LE(counted.most(), planned);
 }
 
+// A NaN or an infinity in one column (of every row), or in every column of one row; with shards in one shard's part
+// only.
 TEST_P(Head, ARowThatIsNotFiniteIsSeenWhereverItsFaultStands) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   for (const float fault : {nan, infinity, -infinity}) {

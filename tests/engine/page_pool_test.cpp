@@ -1,4 +1,4 @@
-// Pages are shared by what stands in them, and given up in the order of their last use.
+// Pages are shared by their content, and given up in the order of their last use.
 #include "magister/engine/page_pool.h"
 
 #include <gtest/gtest.h>

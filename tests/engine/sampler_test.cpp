@@ -1,4 +1,4 @@
-// The sampler against its definition: frequencies over many positions beside the probabilities of plain code.
+// The sampler against its definition: frequencies over many positions compared with the probabilities of plain code.
 #include "magister/engine/sampler.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace sampler_test {
 
 class Sampling : public testing::Test {
  protected:
-  // Counts over many positions beside the probabilities that plain code gives.
+  // Compares counts over many positions with the probabilities of plain code.
   void expect_frequencies(const SamplingParams& params, const std::vector<double>& probabilities,
                           std::span<const std::uint64_t> allowed = {}) {
     std::vector<double> counts(logits_.size(), 0.0);

@@ -1,5 +1,6 @@
-// Draws from the tokens that a row does not keep: over a fine grid of uniforms every token's mean weight is its probability; shards draw what
-// one head draws; a row's draws do not depend on its neighbours. The GPU's way is run on the host.
+// Draws from the tokens that a row does not keep: over a fine grid of uniforms every token's mean weight is its
+// probability; shards draw the same tokens as one head; a row's draws do not depend on its neighbours. The GPU's code
+// runs on the host.
 #include "magister/engine/tail_sampler.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// What a judge reads of a row, on the CPU and by the GPU's kernel thread by thread, whole and over shards: against ATen's log_softmax in
-// double, and the logits themselves to the bit.
+// The numbers that a judge reads from a row, on the CPU and by the GPU's kernel thread by thread, on one shard and on
+// several: compared with ATen's log_softmax in double, and the logits bit by bit.
 #include "engine/wanted_rows.h"
 
 #include <ATen/ATen.h>
@@ -16,7 +16,8 @@
 namespace magister {
 namespace wanted_rows_test {
 
-// Widths of a tenth to several nats, as of a model that is sure of its token and of one that is not; the highest logits far above the rest.
+// Deviations of a tenth to several nats, like those of a model that is sure of its token and of one that is not; the
+// highest logits are far above the rest.
 at::Tensor realistic_rows(std::int64_t R, std::int64_t V) {
   at::manual_seed(21);
   const at::Tensor widths_R1 = at::logspace(-1, 0.7, R, 10, at::kFloat).unsqueeze(1);

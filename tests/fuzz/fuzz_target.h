@@ -1,4 +1,4 @@
-// What every fuzz target shares: the only endings that a reader of foreign bytes may have, and a file that holds the bytes.
+// Shared by all fuzz targets: the endings that a reader of foreign bytes may have, and a file that holds the bytes.
 // A target is one file with LLVMFuzzerTestOneInput; libFuzzer calls it in scripts/fuzz.sh, replay.cpp in the tests.
 #pragma once
 
@@ -20,8 +20,9 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Runs `call`, which returns or throws Error with one of these codes and a message as the program writes them: lines that a
-// terminal can show, each "<problem> (<why it matters>); <what to do>". Any other ending ends the program with its reason. True when it returned.
+// Runs `call`, which returns or throws Error with one of these codes and a message in the program's form: lines that a
+// terminal can show, each "<problem> (<why it matters>); <what to do>". Any other ending aborts the program with its
+// reason. True if it returned.
 bool read_or_refuse(std::initializer_list<ExitCode> codes, const std::function<void()>& call);
 
 // Ends the program unless `holds`: for what must be true of every input that was read.

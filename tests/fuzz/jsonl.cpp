@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }();
   for (const DatasetConfig& config : configs) {
     JsonlParser parser(config);
-    // Twice: what a line leaves behind must not change the next.
+    // Twice, because state left by one line must not change the next.
     for (int round = 0; round < 2; ++round) {
       Record record;
       fuzz::read_or_refuse({ExitCode::kData}, [&] {

@@ -1,6 +1,8 @@
-// Runs a fuzz target without libFuzzer: every file of its corpus, then as many changed copies of them as are asked for. The same number
-// gives the same inputs on every machine, so a test can name what it found. usage: fuzz_TARGET CORPUS [CHANGED COPIES]
-// A fault leaves the input in fuzz-input.bin of the working folder: give the folder of that file as CORPUS to see it again.
+// Runs a fuzz target without libFuzzer: on every file of its corpus, then on the requested number of changed copies.
+// The same number gives the same inputs on every machine, so a test can report a failing input. usage: fuzz_TARGET
+// CORPUS [CHANGED COPIES]
+// A fault leaves the input in fuzz-input.bin in the working folder: give that file's folder as CORPUS to see the fault
+// again.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -41,7 +43,7 @@ long peak_kilobytes() {
 
 void run_input() {
   ::alarm(kSecondsAnInput);
-  // Its own block of this size: a sanitizer sees the first byte behind it.
+  // A block of exactly this size, so that a sanitizer detects a read after its end.
   const std::vector<std::uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   ::alarm(0);

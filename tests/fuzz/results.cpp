@@ -1,5 +1,6 @@
-// HDF5 results files: opened, described and checked with the rules of every task. HDF5 itself is a library that was not built
-// with the fuzzer's instrumentation; where it dies on a file, the copy of the process that tries first dies instead (src/io/results/foreign.h).
+// HDF5 results files: opened, described and checked with the rules of every task. HDF5 itself is built without the
+// fuzzer's instrumentation; where it crashes on a file, the child process that tries first crashes instead
+// (src/io/results/foreign.h).
 #include "fuzz/fuzz_target.h"
 #include "magister/io/results/tools.h"
 #include "magister/run/task_kinds.h"

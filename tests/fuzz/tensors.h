@@ -1,4 +1,4 @@
-// Reads what a tensor file holds as a run does: values of the first and last rows, and codes where kernels could keep them.
+// Reads a tensor file as a run does: values of the first and last rows, and codes if kernels could keep them.
 #pragma once
 
 #include <ATen/ATen.h>

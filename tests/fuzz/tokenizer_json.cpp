@@ -1,4 +1,5 @@
-// tokenizer.json: normalisers, pre-tokenizers, models, post-processors and decoders of every kind, and texts through them.
+// tokenizer.json: normalisers, pre-tokenizers, models, post-processors and decoders of every kind, and texts encoded by
+// them.
 #include "fuzz/fuzz_target.h"
 #include "fuzz/vocabulary_texts.h"
 #include "magister/text/tokenizer.h"

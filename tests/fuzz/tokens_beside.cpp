@@ -1,5 +1,5 @@
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json beside a vocabulary of letters, each behind the other with a NUL
-// between them; texts through what becomes of it.
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json, joined by NUL bytes, with a vocabulary of
+// letters; texts encoded by the resulting tokenizer.
 #include "fuzz/fuzz_target.h"
 #include "fuzz/vocabulary_texts.h"
 #include "magister/text/tokenizer.h"

@@ -1,4 +1,5 @@
-// Texts through a tokenizer of whatever bytes: ids inside the vocabulary, guarded texts, and the streaming decoder's promise.
+// Encodes texts with a tokenizer of arbitrary bytes: ids inside the vocabulary, guarded texts, and the promise of the
+// streaming decoder.
 #pragma once
 
 #include <span>
@@ -10,7 +11,8 @@
 
 namespace magister::fuzz {
 
-// The parts are the whole text, unless a decoder takes back what it said (a Replace over several tokens, say), which no stream can.
+// The parts form the whole text, unless a decoder changes text that it already returned (for example a Replace over
+// several tokens), which a stream cannot do.
 inline void check_streaming(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   StreamingDecoder decoder(tokenizer);
   std::string parts, said;

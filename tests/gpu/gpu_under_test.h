@@ -1,4 +1,5 @@
-// The GPU that tests of this folder use. MAGISTER_GPU_CODE_ON_HOST=1 puts the host in its place, to try the tests themselves.
+// The GPU that the tests of this folder use. With MAGISTER_GPU_CODE_ON_HOST=1 the host replaces it, to try the tests
+// themselves.
 #pragma once
 
 #include <cstdlib>

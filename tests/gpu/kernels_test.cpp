@@ -1,6 +1,7 @@
-// Every kernel on the GPU against its emulation on the host, which runs the same text thread by thread, on the same inputs. Equal bits where
-// the arithmetic has one order; else within limits: a GPU fuses multiply and add where the compiler here does not, has its own
-// expf, and its tensor cores add in an order of their own. What a row's bits must not depend on is tested on the GPU itself.
+// Every kernel on the GPU against its emulation on the host, which runs the same source thread by thread on the same
+// inputs. Bits are equal where the arithmetic has one order, else within limits: a GPU fuses multiply and add where the
+// compiler here does not, has its own expf, and its tensor cores add in their own order. That a row's bits do not
+// depend on its neighbours is tested on the GPU itself.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +61,7 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-// Of the largest value. f32: a few roundings; bf16: the neighbouring number.
+// Relative to the largest value. f32: a few roundings; bf16: the neighbouring number.
 template <typename A>
 void expect_close(const at::Tensor& device, const at::Tensor& host) {
   const double limit = std::is_same_v<A, float> ? 4e-6 : 8e-3;
@@ -306,7 +307,7 @@ class Products : public testing::TestWithParam<ProductCase> {
   void SetUp() override { at::manual_seed(7); }
 };
 
-// Of the sum of the products' sizes: tensor cores cut what they add to the sum's last bit.
+// Relative to the sum of the products' sizes: tensor cores truncate addends to the sum's last bit.
 TEST_P(Products, DecodeProduct) {
   const ProductCase& c = GetParam();
   const Stored s = stored_weight(c);
@@ -349,7 +350,7 @@ TEST(Product, OfManyRowsAndOutputs) {
   }
 }
 
-// Blocks of 32 outputs, chosen from 4,224 outputs on, and NaN in the rows beside.
+// Blocks of 32 outputs, chosen from 4,224 outputs on, and NaN in the other rows.
 TEST(Product, WideBlocksAndStrangeNeighbours) {
   at::manual_seed(8);
   const ProductCase c{4, 32, 4256, 192};
@@ -484,8 +485,9 @@ TEST(Sampler, SampleRows) {
   }
 }
 
-// The middle one of three shards; the others' numbers of two turns have come before. Sums of three, so that another order has other bits; and where the
-// peers get them. Several GPUs at once are parallel/peer_sums' on the host.
+// The middle one of three shards; the others' numbers of two turns have arrived before. The sums have three addends, so
+// that another order gives other bits; their places in the peers' memory are compared, too. Sums over several GPUs at
+// once are tested on the host in parallel/peer_sums.
 TEST(Peers, PeerSumHasEqualBits) {
   constexpr PeerMemoryLayout kLayout{3};
   const std::int64_t count = 2 * kPeerBlockNumbers + 7;

@@ -1,5 +1,5 @@
-// Small models of random weights on the GPU against the CPU's path in f32: whole passes, passes through a cache token by token,
-// quantised weights, and the same bits in every repetition.
+// Small models of random weights on the GPU against the CPU's code in f32: complete passes, passes through a cache
+// token by token, quantised weights, and the same bits in every repetition.
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@
 namespace magister {
 namespace {
 
-// What the layers read: grouped heads, norms of q and k, biases, a sliding window; sizes that fill no tile.
+// The features that layers can have: grouped heads, norms of q and k, biases, a sliding window; no size is a multiple
+// of a tile.
 ModelDescription small_model(const std::string& kind) {
   ModelDescription description;
   ModelConfig& config = description.config;
@@ -54,8 +55,8 @@ std::vector<std::vector<TokenId>> texts() {
   return sequences;
 }
 
-// Deviation of the logits, about: as flat as keeps bf16's error (0.09 at most of 400,000 with a deviation of 1) within the limit, and
-// far from so flat that a wrong row would pass.
+// Approximate deviation of the logits: small enough to keep bf16's error (0.09 at most of 400,000 with a deviation of
+// 1) within the limit, and large enough that a wrong row fails.
 constexpr float kGain = 0.5f;
 
 struct Model {
@@ -214,7 +215,8 @@ TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
   EXPECT_TRUE(at::equal(through_a_cache(model), cached));
 }
 
-// The products of an 8B model: which sizes of tiles agree, and that rows have their own bits in them. The host takes a 64th.
+// The products of an 8B model: prints which tile sizes agree, and tests that a row's bits do not depend on others. The
+// host uses a 64th of each size.
 TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
   const gpu::Queue queue = gpu::gpu_queue();
   const std::int64_t part = queue.on_host() ? 64 : 1;
@@ -243,7 +245,7 @@ TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
   }
 }
 
-// What `model.attention: cudnn` tries before it is used; its ratio to flash attention is told.
+// The test that `model.attention: cudnn` makes before cuDNN is used; prints the ratio to flash attention.
 TEST(GpuAttention, LongTextsByCudnnHaveTheirOwnBits) {
   const gpu::Queue queue = gpu::gpu_queue();
   if (queue.on_host()) GTEST_SKIP() << "the host has no cuDNN; model/cudnn_attention has a few lines in its place";
@@ -281,7 +283,8 @@ TEST(GpuDecoding, TextsHaveTheBitsThatTheyHaveAlone) {
   expect_decoded_texts_alone_have_equal_bits(model, through_a_cache(model));
 }
 
-// `model.decoding: throughput`: a text's rows have their own bits among others, near those of the other products, and in a graph, too.
+// `model.decoding: throughput`: a text's rows have the same bits among other rows and in a graph, and are close to the
+// other products.
 TEST(GpuDecoding, ForThroughputRowsHaveTheirOwnBits) {
   if (gpu::gpu_queue().on_host())
     GTEST_SKIP() << "the host has no cuBLASLt; model/decode_products has a pretended one in its place";

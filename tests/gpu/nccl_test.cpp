@@ -1,6 +1,6 @@
-// The GPU group over a real NCCL: one rank alone (start, streams, end), and two ranks on one GPU where NCCL allows it (2.30.3 and newer,
-// NCCL_MULTI_RANK_GPU_ENABLE=1). What the sums must be is known, bit by bit. MAGISTER_GPU_CODE_ON_HOST=1 puts the group of CPUs in its
-// place, to try these tests.
+// The GPU group with a real NCCL: one rank alone (start, streams, end), and two ranks on one GPU if NCCL allows it
+// (2.30.3 and newer, NCCL_MULTI_RANK_GPU_ENABLE=1). The sums are known bit by bit. With MAGISTER_GPU_CODE_ON_HOST=1 the
+// group of CPUs is used instead, to try these tests.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ std::unique_ptr<ProcessGroup> make_group(bool fast = false) {
   return gpu::host_plays_gpu() ? make_mpi_process_group(world) : make_nccl_process_group(world, 0, fast);
 }
 
-// What a rank brings; whole numbers, so that every order of adding gives one result in every type.
+// A rank's addend: integers, so that every order of adding gives the same result in every type.
 at::Tensor numbers(std::int64_t count, int rank, at::ScalarType type, at::Device device) {
   return (at::arange(count, at::kLong).remainder(61) + 7 * rank).to(type).to(device);
 }
@@ -59,7 +59,7 @@ TEST_P(NcclGroup, SumsInTwoSteps) {
   }
   for (at::Tensor& tensor : tensors) {
     group->finish_all_reduce_sum(tensor);
-    const at::Tensor after = tensor + 1;  // queued behind the sum
+    const at::Tensor after = tensor + 1;  // queued after the sum
     EXPECT_TRUE(at::equal(after.cpu(), sum_of_all(tensor.numel(), group->tp_size(), tensor.scalar_type()) + 1));
   }
   EXPECT_GE(group->exposed_seconds(), 0);
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
     if (world.rank() == 0) std::printf("skipped: %s\n", reason.c_str());
     return 77;
   }
-  if (world.rank() != 0) {  // one list of tests is enough; a rank that fails says so by its exit code
+  if (world.rank() != 0) {  // one list of tests is enough; a rank that fails reports it by its exit code
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
   }

@@ -1,5 +1,6 @@
-// What a training's passes are made of, on the GPU against the host, where the same kernels are emulated and plain arithmetic stands in the place of
-// flash attention and cuBLAS: forward and gradients, within rounding, and with the same bits when they run again. The kernels are named by the tests.
+// The operations of a training pass on the GPU against the host, where the same kernels are emulated and plain
+// arithmetic replaces flash attention and cuBLAS: forward and gradients, equal within rounding, and with the same bits
+// when they run again. The tests' names say which kernels.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>

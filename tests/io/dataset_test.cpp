@@ -1,5 +1,6 @@
-// Data sets over 1, 2 and 4 ranks: every record once and in order whatever the blocks, slices and limits; sha256 equal to
-// that of the bytes; every kind of bad line by file, line and reason; what is no file. Rank 0 writes, all ranks read.
+// Data sets over 1, 2 and 4 ranks: every record once and in order for all blocks, slices and limits; sha256 equal to
+// that of the bytes; every kind of bad line by file, line and reason; paths that are no files. Rank 0 writes, all ranks
+// read.
 #include "magister/io/dataset/dataset.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ using test::ScratchFolder;
 
 class DatasetTest : public ::testing::Test {
  protected:
-  void TearDown() override { world_.barrier(); }  // rank 0 removes the folder when nobody reads it any more
+  void TearDown() override { world_.barrier(); }  // rank 0 removes the folder when all ranks have finished reading
 
   std::string write(const std::string& name, std::string_view bytes) {
     const std::string path = folder_.write(name, bytes);
@@ -127,7 +128,7 @@ TEST_F(DatasetTest, LinesAtTheBorderOfABlock) {
   }
 }
 
-// Blank lines of JSONL are no records, wherever they stand, and all lines count for messages; every record is found from any place on.
+// Blank lines of JSONL are no records, at any place, but count in line numbers; every record is found from every place.
 TEST_F(DatasetTest, BlankLinesOfJsonlAreNoRecords) {
   std::mt19937 random(11);
   std::string bytes;
@@ -140,8 +141,9 @@ TEST_F(DatasetTest, BlankLinesOfJsonlAreNoRecords) {
   for (int i = 0; i < 3000; ++i) {
     put_blanks(random() % 3);
     if (i == 1000)
-      bytes += std::string(2 * kDataBlockBytes + 5, ' ');  // a record behind blocks of blanks, on their line
-    if (i == 2000) put_blanks(3 * kDataBlockBytes);        // blocks of blank lines alone
+      // A record after blocks of blanks, on the same line.
+      bytes += std::string(2 * kDataBlockBytes + 5, ' ');
+    if (i == 2000) put_blanks(3 * kDataBlockBytes);  // blocks of blank lines alone
     const std::string text = std::to_string(i) + std::string(i % 500 == 7 ? 2'000'000 : random() % 90, 'x');
     bytes += (i % 9 == 0 ? " " : "") + ("{\"text\":\"" + text + "\"}") + (i % 4 == 0 ? "\r\n" : "\n");
     wanted.emplace_back(text, ++line);
@@ -365,7 +367,8 @@ TEST_F(DatasetTest, WhatIsNoDataSetIsRefused) {
   expect_refused("folder in a glob", {folder_ / "*.txt"}, ExitCode::kInputOutput, "is a folder");
 }
 
-// One rank indexes such a file and all read it: files of several kinds, each rank its own part, in the order of the list.
+// One rank indexes such a file and all read it: files of several formats, each rank its own part, in the order of the
+// list.
 TEST_F(DatasetTest, FilesOfSeveralKindsOverRanks) {
   std::string csv = "id,text\n", json = "[", jsonl;
   for (int i = 0; i < 60'000; ++i) {
@@ -387,7 +390,7 @@ TEST_F(DatasetTest, FilesOfSeveralKindsOverRanks) {
     ASSERT_EQ(record.source_index, next);
     const std::string text = fmt::format("{} {}", i, std::string(i % 300, 'x'));
     ASSERT_TRUE(record.text == (next < 60'000 ? text + "\n\"" : text)) << next << ": " << record.text.substr(0, 40);
-    // A row of the CSV file takes two lines, behind the header.
+    // A row of the CSV file takes two lines, after the header.
     const std::uint64_t line = next < 60'000 ? 2 * i + 2 : next < 120'000 ? i + 1 : i + 2;
     ASSERT_TRUE(record.where.ends_with(fmt::format(":{}", line))) << record.where;
     ++next;

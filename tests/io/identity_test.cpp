@@ -1,4 +1,4 @@
-// Which keys of an experiment make it another one, and how they are told.
+// Which keys of an experiment change its identity, and how differences are reported.
 #include "magister/io/results/identity.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What io reads, made visible to tests in Python: tensors, metadata, windows of tensors as raw bytes, memory of loading,
+// Prints what io reads, for tests in Python: tensors, metadata, windows of tensors as raw bytes, memory of loading,
 // records of data sets. Not installed.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -61,8 +61,8 @@ int list(const std::string& path, bool with_content) {
   return 0;
 }
 
-// Lines "name row_begin row_end column_begin column_end dtype padding" -> the windows' bytes, one after the other, on
-// standard output. `padding` elements stand between two rows of the tensor that is read into and must stay untouched.
+// Reads lines "name row_begin row_end column_begin column_end dtype padding" and writes the windows' bytes, one after
+// the other, to standard output. `padding` elements between two rows of the destination tensor must stay unchanged.
 int windows(const std::string& path) {
   const auto file = TensorFile::open(path);
   std::string name, dtype;

@@ -1,4 +1,5 @@
-// What stands in a results file's place, belongs to another experiment, is damaged or locked is refused by name, with its exit code.
+// Refuses, by name and with its exit code, a file in a results file's place, results of another experiment, and damaged
+// or locked files.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,7 +79,7 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
   std::uint64_t offsets_at = 0, flags_at = 0, layout_at = 0;
   {
     ResultsFile file = create();
-    if (is_root()) {  // where the columns stand, found by their bytes
+    if (is_root()) {  // finds the columns' places by their bytes
       const std::string bytes = bytes_of(path_ + ".partial");
       const std::uint64_t offsets[] = {0, 3, 3, 5, 9, 9, 10}, begins[] = {0, 2, 4, 6};
       offsets_at = bytes.find(std::string(reinterpret_cast<const char*>(offsets), sizeof offsets));
@@ -127,7 +128,7 @@ TEST_F(ResultsFileTest, LockIsGoneAfterItsLastHolder) {
   {
     const ResultsLock lock(world_, path_);
     EXPECT_TRUE(fs::exists(path_ + ".lock"));
-    // A second run of this host: another open file, so flock tells them apart even in this process.
+    // A second run on this host: it has another open file, so flock separates them even in this process.
     expect_refusal(ExitCode::kInputOutput, "another run holds it: process",
                    [&](const Communicator& alone) { const ResultsLock second(alone, path_); });
   }
@@ -140,7 +141,7 @@ TEST_F(ResultsFileTest, LockTakesOverFromTheDead) {
     std::ofstream(path_ + ".lock") << R"({"host": "elsewhere", "pid": 1, "since": "yesterday"})";
   }
   world_.barrier();
-  const ResultsLock lock(world_, path_);  // nobody locks it: the text alone holds nothing
+  const ResultsLock lock(world_, path_);  // no process locks it: the text alone has no effect
   std::string text;
   std::getline(std::ifstream(path_ + ".lock"), text);
   EXPECT_THAT(text, HasSubstr(host_name()));

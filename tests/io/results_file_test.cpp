@@ -219,7 +219,7 @@ TEST_F(ResultsFileTest, AnErrorWhileCreatingLeavesNothing) {
   }
 }
 
-// What a lock of another open file runs into: 0 = nothing, else errno.
+// Result of locking another open file exclusively: 0 = locked, else errno.
 int error_of_exclusive_lock(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR);
   struct flock whole{};
@@ -231,7 +231,7 @@ int error_of_exclusive_lock(const std::string& path) {
 }
 
 TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
-  // One rank after the other leaves: the lock stands until the last one has.
+  // One rank after the other leaves: the lock stays until the last one has left.
   auto file = std::make_unique<ResultsFile>(create());
   for (int leaver = 0; leaver <= world_.size(); ++leaver) {
     const int expected = leaver == world_.size() ? 0 : EAGAIN;

@@ -1,7 +1,7 @@
-// A small program that fills a results file as a task does, under mpirun, and that reads it as the commands do: what the
-// Python tests drive. Rows come from a made-up softmax over 50 tokens that is a function of (sample, position) alone.
-//   results_probe run FILE.h5 [samples=N] [k=N] [half=1] [slice=i/n] [unit_tokens=N] [preallocate=1] [asked=N] [pause_ms=N]
-//     [yaml_bytes=N]: the experiment's text is at least so long
+// A small program for the Python tests: it fills a results file as a task does, under mpirun, and reads it as the
+// commands do. Rows come from a made-up softmax over 50 tokens that depends on (sample, position) only.
+//  results_probe run FILE.h5 [samples=N] [k=N] [half=1] [slice=i/n] [unit_tokens=N] [preallocate=1] [asked=N]
+//    [pause_ms=N] [yaml_bytes=N]: the minimum length of the experiment's text
 //   results_probe lock FILE.h5 SECONDS | info FILE | json FILE | check FILE | export FILE OUT | merge OUT PART...
 #include <immintrin.h>
 

@@ -1,4 +1,5 @@
-// Units of an unfinished file on 1, 2 and 4 ranks when a run goes on: what changed is made again, or refused where it cannot be.
+// Units of an unfinished file on 1, 2 and 4 ranks when a run resumes: changed units are computed again, or refused if
+// that is impossible.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the tests of ResultsFile share: a file of 6 samples in 3 units, made, filled and read on every rank.
+// Shared by the tests of ResultsFile: a file of 6 samples in 3 units, created, filled and read on every rank.
 #pragma once
 
 #include <gmock/gmock.h>

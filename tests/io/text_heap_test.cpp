@@ -111,7 +111,7 @@ TEST_F(TextHeapTest, OneLongTextCostsOnlyItself) {
   EXPECT_LT(with, without + 5'100'000) << "at a fixed length it would be 10 GB";
 }
 
-// What is planned for texts is never less than what they take, and not much more.
+// The bytes planned for texts are never less than the bytes that they take, and not much more.
 TEST_F(TextHeapTest, ThePlannedBytesHold) {
   std::mt19937 random(3);
   for (const std::size_t longest : {0u, 1u, 40u, 500u, 3000u, 5000u, 20000u, 33000u, 40000u, 70000u, 200000u}) {

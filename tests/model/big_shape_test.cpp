@@ -1,5 +1,6 @@
-// A layer pair of Llama-3.1 70B, every width as in the real model, over four CPU shards: equal to the same on one. What only
-// large shapes show (sizes beyond 32 bits, uneven panels, 64 heads on 8 KV heads over shards) shows here. 8 GB while it runs.
+// Two layers of Llama-3.1 70B, every width as in the real model, over four CPU shards equal the same on one. Finds
+// faults that only large shapes have (sizes beyond 32 bits, uneven panels, 64 heads on 8 KV heads over shards). Takes 8
+// GB.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -48,8 +49,9 @@ Answer run(const ModelDescription& description, const TensorFile& file, ProcessG
   return answer;
 }
 
-// In f32 arithmetic sums over shards differ by their order alone. bf16 products round the activations, too, and two that differ in the last
-// bit of f32 may round apart, by 1 / 256: measured 0.011 of hidden states and 0.016 of logits with AVX512-BF16 and with AMX.
+// In f32 arithmetic, sums over shards differ only by their order. bf16 products also round the activations, and two
+// that differ in the last bit of f32 may round to different numbers, 1 / 256 apart: measured 0.011 in hidden states and
+// 0.016 in logits with AVX512-BF16 and with AMX.
 void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& description,
                            const RandomTensorFile& file) {
   const TheseKernels these(kernels);
@@ -78,7 +80,8 @@ void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& de
   EXPECT_GT(whole.logits_TV.std().item<float>(), 0.1);
 }
 
-// In f32 and, where this CPU has them, with its fastest bf16 products; what the kernels of one kind have in common is model/matmul's.
+// In f32 and, if this CPU has them, with its fastest bf16 products; model/matmul tests what the kernels of one kind
+// have in common.
 TEST(BigShape, FourShardsEqualOne) {
   const ModelDescription description = llama_70b_with_two_layers();
   const RandomTensorFile file(description);

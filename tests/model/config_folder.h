@@ -1,5 +1,5 @@
 // A folder for one test that takes a config.json, a base config of each family to change, and the form of a refusal.
-// Tensors that suit a config stand in memory (MemoryTensorFile).
+// Tensors that match a config are in memory (MemoryTensorFile).
 #pragma once
 
 #include <ATen/ATen.h>

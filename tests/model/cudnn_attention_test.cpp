@@ -1,4 +1,5 @@
-// When attention goes through cuDNN, what it is asked for, and when a model refuses it, by a few lines that stand in for ATen's call on the CPU.
+// When attention uses cuDNN, with which arguments, and when a model refuses it; a few lines replace ATen's call on the
+// CPU.
 #include "model/gpu/cudnn_attention.h"
 
 #include <ATen/ATen.h>

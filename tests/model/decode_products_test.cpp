@@ -1,5 +1,5 @@
-// `model.decoding: throughput` in a model whose GPU code runs on the host, with a pretended library: its products are what a decoding pass and the
-// logits are made of, in a graph, too; and what it refuses.
+// `model.decoding: throughput` in a model whose GPU code runs on the host, with a simulated library: its products
+// compute decoding passes and logits, also in a graph. Also the refusals.
 #include "model/gpu/decode_products.h"
 
 #include <ATen/ATen.h>
@@ -38,7 +38,7 @@ class ThroughputDecoding : public testing::Test {
   std::shared_ptr<const GpuWeights> weights_of(at::ScalarType dtype, const QuantScheme& scheme = {}) {
     return random_gpu_weights(config_, *group_, dtype, scheme, Queue{});
   }
-  // Of one kind of algorithm for every shape; what is asked for is written down.
+  // A library with one algorithm for every shape; it records the requested shapes.
   DecodeProducts::Algorithms library(Pretended::Algorithm algorithm) {
     return [this, algorithm](std::int64_t N, std::int64_t K, at::ScalarType, at::ScalarType out_type, const Queue&,
                              std::int64_t asked_rows) {

@@ -1,4 +1,5 @@
-// The tiled blocks of a decoder layer against plain ATen code: odd shapes, grouped heads, windows, biases, norms, activations.
+// The tiled blocks of a decoder layer against plain ATen code: odd shapes, grouped heads, windows, biases, norms,
+// activations.
 #include "model/cpu/decoder_layer.h"
 
 #include <ATen/ATen.h>

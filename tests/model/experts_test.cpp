@@ -1,5 +1,5 @@
-// A mixture of experts: the choice where logits are equal or nearly so, and that a token's bits are its own: whatever its neighbours, the
-// number of threads and the tile. Whole models with experts: families_test.py.
+// A mixture of experts: the choice among equal or nearly equal logits, and that a token's bits do not depend on its
+// neighbours, the number of threads and the tile. Whole models with experts: families_test.py.
 #include "model/cpu/experts.h"
 
 #include <ATen/ATen.h>

@@ -1,9 +1,10 @@
-// Runs a model on sequences of token ids by every forward pass, sharded over threads, and writes the logits: the fast and the
-// plain one of CPUs, and that of GPUs with its kernels run on the host, whole and in two halves through a cache; in bf16 whole and with
-// the last tokens one by one, by the decode kernels.
-// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...      SHARDS with a c behind it: the passes of CPUs alone
-// -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32 and, of one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: [T, V]
-// Oracle: families_test.py compares them with transformers. One load a number of shards; sequences are packed.
+// Runs a model on sequences of token ids by every forward pass, sharded over threads, and writes the logits: the fast
+// and the plain pass of CPUs, and that of GPUs with its kernels run on the host, at once and in two halves through a
+// cache; in bf16 at once and with the last tokens one by one, by the decode kernels.
+// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...      SHARDS followed by c: only the passes of CPUs
+// -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32 and, for one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: [T, V]
+// Oracle: families_test.py compares them with transformers. The model is loaded once per number of shards; sequences
+// are packed.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ const char* const kKinds[] = {"fast", "plain", "gpu", "gpu_cached", "bf16", "bf1
 // Tokens that the last of a sequence are written one by one.
 constexpr std::int64_t kWritten = 5;
 
-// The sequences in parts through one cache: hidden states in the order of the whole batch. end(length, part): where a part ends.
+// Runs the sequences in parts through one cache; returns hidden states in the order of the whole batch. end(length,
+// part): the end of a part.
 at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int num_parts, bool decodes,
                             const std::function<std::int64_t(std::int64_t, int)>& end) {
   const std::int64_t S = batch.num_sequences(), T = batch.num_tokens();

@@ -1,5 +1,6 @@
-// Which of a library's algorithms a weight gets: the first whose rows have the same bits among any number of others. The library is pretended: its
-// products are ATen's, and some of its algorithms do what cuBLAS's do - other sums from a number of rows on, or at another place.
+// The algorithm of a library that a weight gets: the first whose rows have the same bits among any number of others.
+// The library is simulated: its products are ATen's, and some of its algorithms behave like cuBLAS's: other sums from a
+// number of rows on, or at another position.
 #include "model/gpu/fixed_product.h"
 
 #include <ATen/ATen.h>
@@ -52,7 +53,7 @@ TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
     const auto at_the_end = other_sums_when([rows](std::int64_t M) { return M == rows; }, true);
     EXPECT_EQ(chosen_of({at_the_end, good}).chosen, 1) << "other sums in the last of " << rows << " rows";
   }
-  // As long as passes are: what a library does with a few thousand rows says nothing of more.
+  // As many rows as passes have: a library's behaviour with a few thousand rows does not show its behaviour with more.
   for (const std::int64_t rows : {8192, 16384}) {
     const auto from_there = other_sums_when([rows](std::int64_t M) { return M >= rows; }, false);
     EXPECT_EQ(chosen_of({from_there, good}).chosen, 1) << "other sums from " << rows << " rows on";
@@ -64,7 +65,8 @@ TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
   }
 }
 
-// A library's tiles have 64, 128 or 256 rows, and a place in one may have an order of its own: for one row or for the later half.
+// A library's tiles have 64, 128 or 256 rows, and a position in one may have its own order of sums: for one row or for
+// the later half.
 TEST(FixedProduct, ARowsPlaceInATileDoesNotMatter) {
   for (const std::int64_t tile : {64, 128, 256}) {
     for (const bool half : {false, true}) {
@@ -131,7 +133,7 @@ TEST(FixedProduct, IsHowAPassMultiplies) {
   }
 }
 
-// What times the calls of a pass is told of a library's product, with its sizes.
+// A watch that times the calls of a pass sees a library's product with its sizes.
 TEST(FixedProduct, IsSeenByAWatch) {
   struct Watch final : LaunchWatch {
     Watch() { launch_watch = this; }
@@ -153,7 +155,8 @@ TEST(FixedProduct, IsSeenByAWatch) {
   EXPECT_EQ(watch.ended, 1);
 }
 
-// As above, in 8-bit floats: rows and their scales come to the library as they are, and what forgets a scale is not taken.
+// The same with 8-bit floats: rows and their scales reach the library unchanged, and an algorithm that ignores a scale
+// is rejected.
 TEST(FixedProduct, EightBitFloatsHaveOneToo) {
   at::manual_seed(9);
   for (const bool float_out : {false, true}) {
@@ -184,7 +187,8 @@ TEST(FixedProduct, EightBitFloatsHaveOneToo) {
 }
 
 #if defined(MAGISTER_HAVE_CUDA)
-// As far as a machine without a GPU can tell: the library comes with libtorch's, and has what is looked up in it.
+// The part that a machine without a GPU can test: libtorch brings the library, and it has the functions that are looked
+// up.
 TEST(FixedProduct, TheLibraryHasTheFunctionsThatAreAskedOfIt) {
   load_gpu_libraries();
   EXPECT_TRUE(lt_is_there());

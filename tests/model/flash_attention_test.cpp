@@ -1,5 +1,6 @@
-// How a pass asks ATen for flash attention, by a few lines that stand in for it on the CPU: every query attends to its keys, and the
-// form whose order of sums depends on the neighbours is never chosen. Source of the choice: ATen's flash_api.cpp (mha_varlen_fwd).
+// The arguments with which a pass calls ATen's flash attention; a few lines replace it on the CPU. Every query attends
+// to its keys, and the form whose order of sums depends on the neighbours is never chosen. Source of the choice: ATen's
+// flash_api.cpp (mha_varlen_fwd).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
@@ -26,9 +27,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> pretended
     std::int64_t longest_q, std::int64_t longest_k, double, bool, bool, std::optional<double> scale,
     std::optional<std::int64_t> given_left, std::optional<std::int64_t> given_right, const Optional&, const Optional&) {
   const std::int64_t left = given_left.value_or(-1);
-  // Before anything else ATen exchanges grouped heads with queries here, and then divides the keys by the number of sequences.
+  // Here ATen first exchanges grouped heads with queries, and then divides the keys by the number of sequences.
   if (longest_q == 1 && q.size(1) > k.size(1) && left < 0 && given_right.value_or(-1) < 0) ++divided;
-  // And where the window is as wide as the longest keys, it leaves the window out: another kernel than beside a longer text.
+  // If the window is as wide as the longest keys, ATen drops the window and uses another kernel than with a longer text
+  // in the pass.
   if (window_of_layer > 0) {
     EXPECT_EQ(left, window_of_layer - 1);
     EXPECT_LT(left, longest_k);
@@ -139,7 +141,7 @@ TEST(GatheredKeys, AreThoseOfTheSlots) {
   }
 }
 
-// What is gathered at once is bounded, whatever the pass holds: the memory plan counts on it.
+// The keys gathered at once are bounded for every pass: the memory plan relies on it.
 TEST(AttentionPlans, ACachedRunGathersNoMoreKeysThanArePlanned) {
   const std::vector<std::int32_t> pages(1000, 3);
   std::vector<std::vector<TokenId>> ids;
@@ -170,7 +172,8 @@ TEST(AttentionPlans, ACachedRunGathersNoMoreKeysThanArePlanned) {
   config.intermediate_size = 16;
   const std::uint64_t planned = gpu_gathered_bytes(config, partition_for(config, 0, 1), 78, 40006, at::kBFloat16);
   EXPECT_EQ(planned, 40006u * (2 * 2 * 8 * 2 + 8));
-  // Capped scores: every query head has its copy of the keys, and those of the longest sequence stand in f64 beside them.
+  // Capped scores: every query head has its own copy of the keys, and the longest sequence's keys are in memory in f64,
+  // too.
   config.max_position_embeddings = 50000;
   const Partition whole = partition_for(config, 0, 1);
   const std::uint64_t uncapped = gpu_activation_bytes(config, whole, 78, 40006, at::kBFloat16);

@@ -1,5 +1,5 @@
-// Attention over pages on the host, thread by thread, against a softmax in double over the gathered keys; a row's bits alone,
-// in company and in a longer launch. The cases: paged_cache.h.
+// Attention over pages on the host, thread by thread, against a softmax in double over the gathered keys; a row's bits
+// are the same alone, among other rows and in a longer launch. The cases: paged_cache.h.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class Attention : public testing::TestWithParam<Case> {
   void check(double limit) {
     const Case& c = GetParam();
     const Cache<A> cache(c, {1, 48, 193, 401}, 10);
-    // Several rows of one sequence, ends of pages and of chunks, and a row that is nobody's.
+    // Several rows of one sequence, ends of pages and of chunks, and a row without keys.
     const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3},
                                     visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
     const auto R = static_cast<std::int64_t>(sequence_R.size());

@@ -1,4 +1,5 @@
-// Kernels between the products against plain ATen, on the host and, where there is one, on the GPU: the same text both times.
+// Kernels between the products against plain ATen, on the host and, if there is one, on the GPU: the same source both
+// times.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ at::Tensor wave(at::IntArrayRef sizes, double step) {
   return (at::sin(flat * step) * 2).to(at::kFloat).view(sizes);
 }
 
-// Of the largest value: f32 sums in another order; bf16 keeps 8 bits.
+// Relative to the largest value: f32 sums in another order; bf16 keeps 8 bits.
 template <typename A>
 void expect_close(const at::Tensor& got, const at::Tensor& wanted) {
   const double limit = std::is_same_v<A, float> ? 2e-6 : 8e-3;

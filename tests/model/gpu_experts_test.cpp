@@ -1,4 +1,4 @@
-// The kernels of a mixture of experts on the host against the CPU path's rule and plain sums: ties, numbers that are none, every size.
+// The kernels of a mixture of experts on the host against the CPU code's rule and plain sums: ties, NaN, every size.
 #include "model/gpu/gpu_experts.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// Weights on a GPU (its kernels run on the host): codes of the CPU's packed layers keep their numbers, whatever columns a shard holds,
-// and products of few and of many rows agree with plain ones.
+// Weights on a GPU (its kernels run on the host): codes of the CPU's packed layers keep their numbers for all columns
+// of a shard, and products of few and of many rows agree with plain ones.
 #include "model/gpu/gpu_linear.h"
 
 #include <ATen/ATen.h>

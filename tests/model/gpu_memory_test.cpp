@@ -1,5 +1,5 @@
-// What counts as free on a GPU, and that a model leaves nothing behind in its allocator's reserve: over a pretended CUDA runtime and an
-// allocator of a few lines. And what passes take against what is planned for them: counted byte by byte on the host.
+// The free memory of a GPU, and that a model leaves nothing in its allocator's reserve: with a simulated CUDA runtime
+// and an allocator of a few lines. Also the memory of passes against the plan: counted byte by byte on the host.
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gtest/gtest.h>
@@ -168,7 +168,7 @@ TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
         decoder.forward(std::vector<gpu::GpuDecoder::Row>(rows, {1, past, {pages.data(), 0}}), cache);
       }
     }
-    // Norms and gates give 8-bit floats in their own pass: of a layer's four products only o_proj has rows to be made so.
+    // Norms and gates write 8-bit floats in their own pass: of a layer's four products only o_proj has rows to convert.
     const std::vector<gpu::GpuDecoder::Row> two(2, {1, 3, {pages.data(), 0}});
     decoder.use_graphs(false);
     const std::size_t kernels = gpu::record_on_host([&] { decoder.forward(two, cache); }).size();

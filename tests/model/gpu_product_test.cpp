@@ -1,5 +1,5 @@
-// Decode products and dequantisation on the host, thread by thread, against ATen in double; and a row's bits alone and in
-// company. The cases: stored_weight.h.
+// Decode products and dequantisation on the host, thread by thread, against ATen in double; a row's bits are the same
+// alone and among other rows. The cases: stored_weight.h.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,8 @@ TEST_P(Products, AreThoseOfDoubleArithmeticAndARowsBitsAreItsOwn) {
   EXPECT_TRUE(at::equal(one[0], all[41].to(at::kBFloat16)));
 }
 
-// More rows than the product of few takes, in blocks of which the second has one whole tile and one row: the same bits, f32 and rounded.
+// More rows than the product of few rows takes, in blocks whose second has one whole tile and one row: the same bits,
+// f32 and rounded.
 TEST_P(Products, OfManyRowsHaveTheBitsOfFew) {
   const Case& c = GetParam();
   const Stored s = stored_weight(c);
@@ -79,7 +80,7 @@ TEST(Product, WideBlocksOfManyRowsGiveTheSameBits) {
   EXPECT_TRUE(out.narrow(0, 41, 109).isnan().all().item<bool>());
 }
 
-// Rows beside it that hold infinities and NaN change no bit of a row.
+// Other rows with infinities and NaN change no bit of a row.
 TEST(Product, NeighboursThatAreNoNumbersStayAmongThemselves) {
   const Case c{4, 64, 20, 192};
   const Stored s = stored_weight(c);

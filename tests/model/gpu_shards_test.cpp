@@ -1,5 +1,5 @@
-// What the shards of a GPU group add, on the host: f32 all the way from the products to the residual stream, in passes of prompts and of texts, and
-// as near to a plain pass in f32 as one shard is.
+// The sums over the shards of a GPU group, on the host: f32 all the way from the products to the residual stream, in
+// passes of prompts and of texts, and as close to a plain pass in f32 as one shard.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class WatchedGroup final : public ProcessGroup {
   bool fast_;
 };
 
-// Kernels that this thread starts by themselves while it stands; those of a graph are none.
+// Counts the kernels that this thread starts directly while the object exists; kernels in a graph do not count.
 class CountedKernels final : public gpu::LaunchWatch {
  public:
   CountedKernels() { gpu::launch_watch = this; }
@@ -66,7 +66,7 @@ class GpuShards : public testing::Test {
     make_weights();
   }
 
-  // Of whatever the configuration says; the same in both types.
+  // Weights for the present configuration; the same in both types.
   void make_weights() {
     ModelConfig& config = description_.config;
     description_.names = hf_tensor_names(config);
@@ -159,7 +159,8 @@ TEST_F(GpuShards, AddInF32) {
   }
 }
 
-// With sums that are kernels a pass is one graph, and without them one between every two sums: the same bits, also as kernel by kernel.
+// With sums as kernels a pass is one graph, without them one graph between every two sums: the same bits, also kernel
+// by kernel.
 TEST_F(GpuShards, GraphsHaveEqualBits) {
   const int sums_of_pass = 1 + 2 * static_cast<int>(description_.config.num_hidden_layers);
   for (const int shards : {2, 3}) {
@@ -184,7 +185,7 @@ TEST_F(GpuShards, GraphsHaveEqualBits) {
   }
 }
 
-// Norms over the heads of all shards (OLMo 2) add in the middle of a part: only with sums that are kernels there is a graph.
+// Norms over the heads of all shards (OLMo 2) add in the middle of a part: only with sums as kernels there is a graph.
 TEST_F(GpuShards, NormsOverAllHeadsAreInTheGraph) {
   ModelConfig& config = description_.config;
   config.qk_norm = config.qk_norm_of_all_heads = true;
@@ -200,7 +201,8 @@ TEST_F(GpuShards, NormsOverAllHeadsAreInTheGraph) {
   EXPECT_TRUE(at::equal(whole.decoded_RD, separate.decoded_RD));
 }
 
-// layout.collectives: fast sends bf16 sums as bf16; what a pass of texts adds is small and stays f32, as the embeddings do.
+// layout.collectives: fast sends bf16 sums as bf16; the sums of a decoding pass are small and stay f32, as the
+// embeddings do.
 TEST_F(GpuShards, AFastGroupAddsInBf16) {
   const Hidden plain = run(1, at::kFloat, false), fast = run(2, at::kBFloat16, true, true);
   EXPECT_EQ(fast.added, (std::set<at::ScalarType>{at::kFloat, at::kBFloat16}));

@@ -1,5 +1,6 @@
-// Codes that a file holds, kept: the weights are the format's arithmetic in double rounded once to f32, the products those of
-// the same weights in f32 panels to the bit; over slices that begin inside a group, heads of rotary pairs and threads.
+// Codes of a file that are kept: the weights are the format's arithmetic in double rounded once to f32, and the
+// products equal those of the same weights in f32 panels bit by bit; over slices that begin inside a group, heads of
+// rotary pairs and threads.
 #include "model/cpu/kept_codes.h"
 
 #include <ATen/ATen.h>

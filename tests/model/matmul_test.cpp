@@ -37,7 +37,7 @@ class CpuProducts : public testing::TestWithParam<std::tuple<Shape, at::ScalarTy
     weight_NK_ = at::randn({shape.outputs, shape.inputs}).to(dtype);
   }
   Linear packed() const { return pack({weight_NK_, {}}); }
-  // What the products multiply: with bf16 products activations are rounded, too.
+  // The factors of the products: with bf16 products activations are rounded, too.
   at::Tensor multiplied_MK() const { return packed().pairs ? x_MK_.to(at::kBFloat16).to(at::kFloat) : x_MK_; }
   std::optional<TheseKernels> these_;
   at::Tensor x_MK_, weight_NK_;

@@ -1,4 +1,4 @@
-// A TensorFile whose tensors and metadata stand in memory: lets a test make any model, right or wrong, without a file.
+// A TensorFile whose tensors and metadata are in memory: lets a test make any model, right or wrong, without a file.
 // Tensors are f32 and hold distinct small integers, so that a misplaced row or column shows.
 #pragma once
 

@@ -408,7 +408,7 @@ TEST_F(Gguf, RopeScalingAndDivisors) {
   EXPECT_EQ(rope.frequency_divisors, (std::vector<float>{1, 4, 8}));
 }
 
-// LongRoPE's divisors stand in two tensors, in the sizes and with the attention factor that transformers' class has.
+// LongRoPE's divisors are in two tensors, with the sizes and the attention factor of transformers' class.
 TEST_F(Gguf, LongRope) {
   const auto longrope = [](MemoryTensorFile& file, Metadata& m) {
     for (const char* name : {"rope_factors_short.weight", "rope_factors_long.weight"}) {

@@ -1,5 +1,5 @@
-// What each family's config gives, files that are no config, tensors that contradict it, and a tied head in the file.
-// The accepted configs are also read by transformers itself in oracle_test.py.
+// The values read from each family's config, files that are not configs, tensors that contradict the config, and a tied
+// head in the file. transformers itself also reads the accepted configs in oracle_test.py.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST_F(Config, RotaryBaseThatIsNotSaidIsItsClassesOwn) {
   }
 }
 
-// transformers takes YaRN where a config says nothing, also for an empty rope_scaling, and the outer number of positions.
+// transformers uses YaRN if a config names no type, also for an empty rope_scaling, and the outer number of positions.
 TEST_F(Config, GptOssRopeThatIsNotSaid) {
   json source = base_config("gpt_oss");
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) source.erase(key);
@@ -226,7 +226,7 @@ TEST_F(Config, GptNeoxRotaryEmbeddingInEachSpelling) {
   EXPECT_EQ(read(R"({"rope_theta": 300, "rotary_emb_base": 300})"), Read(300, 4));
 }
 
-// The multiplier of what blocks add stands in those of the embeddings and of eps.
+// The residual multiplier is contained in the multipliers of the embeddings and of eps.
 TEST_F(Config, GraniteDividesTheResidualStream) {
   json source = base_config("granite");
   source.merge_patch(

@@ -1,6 +1,8 @@
-// Writes what describe_model, WeightSource and rope_table give for a model, for oracle_test.py to compare with Python.
+// Writes the results of describe_model, WeightSource and rope_table for a model, for oracle_test.py to compare with
+// Python.
 // usage: model_probe MODEL OUT_DIR x1 x3 @70 f32|bf16|f16: over 1 and over 3 shards, rotary rows of a sequence of 70;
-//        model_probe --describe MODEL; model_probe --measure MODEL DTYPE. An Error is printed, its code is the exit code.
+//       model_probe --describe MODEL; model_probe --measure MODEL DTYPE. An Error is printed, its code is the exit
+//       code.
 #include <ATen/ATen.h>
 
 #include <cstdio>

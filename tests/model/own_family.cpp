@@ -1,6 +1,7 @@
-// A family of a test, in one file: EXAONE 4 without windows. It differs from Llama in where the norms stand (on what a block adds to the
-// residual stream, none on what it reads) and, as its test configures it, in the activation. Linked beside families_probe.cpp; nothing
-// else of the program knows it. Oracle: own_family_test.py, transformers' Exaone4ForCausalLM.
+// A model family defined by a test, in one file: EXAONE 4 without windows. It differs from Llama in the place of the
+// norms (on a block's output before it is added to the residual stream, none on its input) and, as its test configures
+// it, in the activation. It is linked with families_probe.cpp; nothing else in the program knows it. Oracle:
+// own_family_test.py, transformers' Exaone4ForCausalLM.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 

@@ -1,5 +1,5 @@
-// Keys and values in pages strewn over a cache, and attention over them on a queue's device: what the tests on the host and
-// those on a GPU share. What no row may read is NaN in the pages and far outside in the page table.
+// Keys and values in pages spread over a cache, and attention over them on a queue's device: shared by the tests on the
+// host and on a GPU. Places that no row may read hold NaN in the pages and an index far out of range in the page table.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -36,7 +36,7 @@ struct PagedCache {
   std::vector<at::Tensor> keys_S, values_S;  // [tokens, K, E] as they were put in
 
   PagedCache(const AttentionCase& shape, const std::vector<std::int64_t>& tokens_S, std::int64_t width) : c(shape) {
-    std::int64_t pages = 1;  // page 0 is nobody's
+    std::int64_t pages = 1;  // page 0 belongs to no sequence
     for (const std::int64_t tokens : tokens_S) pages += (tokens + 47) / 48;
     keys = at::full({pages, c.K, 48, c.E}, NAN, kType);
     values = keys.clone();

@@ -1,5 +1,5 @@
-// Who computes a pass: all shards of a group or none, whichever of them has no memory; what is asked about is all that then runs without another
-// question, byte for byte what plans count; and sizes that were agreed on are not asked about again.
+// All shards of a group compute a pass or none, whichever shard lacks memory. A question covers, byte for byte, all
+// memory that the pass then uses; sizes that were agreed on are not asked about again.
 #include "magister/model/pass_memory.h"
 
 #include <c10/util/Exception.h>
@@ -43,7 +43,8 @@ std::uint64_t bytes_of(const ModelConfig& config, int shard, int shards, const G
   return sum;
 }
 
-// A pass of each size on every shard, of which `poor` has no memory when it is asked for the `nth` time. room: of a shard's device; 0: without end.
+// Runs a pass of each size on every shard; shard `poor` has no memory at its `nth` question. room: free bytes of a
+// shard's device; none given: unlimited.
 std::vector<Outcome> run(int shards, const std::vector<PassMemory::Size>& sizes, int poor, int nth,
                          const std::function<std::uint64_t(int shard)>& room = {}) {
   auto groups = make_thread_process_groups(shards);
@@ -75,7 +76,8 @@ TEST(PassMemory, AllShardsComputeAPassOrNone) {
 }
 
 TEST(PassMemory, WhatThereWasMemoryForIsNotAskedAboutAgain) {
-  // The third and fourth fit into the first two, the fifth into what is asked ahead; then come a longer sequence, and more rows of each kind.
+  // The third and fourth fit into the first two, the fifth into the reserve; then come a longer sequence, and more rows
+  // of each kind.
   const std::vector<PassMemory::Size> sizes = {{100, 7, 8, 0}, {200, 5, 8, 0}, {200, 7, 8, 0}, {1, 7, 8, 0},
                                                {100, 9, 8, 0}, {1, 513, 1, 0}, {1, 1, 9, 0},   {1, 1, 1, 3}};
   for (const Outcome& outcome : run(2, sizes, -1, 0)) {
@@ -95,8 +97,8 @@ TEST(PassMemory, TextsGrowForHundredsOfPassesBetweenTwoQuestions) {
   }
 }
 
-// Many tokens and long sequences, for each of which there is memory, say nothing of both at once. And where there is none for what is asked
-// ahead, a pass that fits by itself is computed.
+// Memory for many tokens and memory for long sequences do not imply memory for both at once. If there is no memory for
+// the reserve, a pass that fits by itself is still computed.
 TEST(PassMemory, SizesAreAskedAboutTogether) {
   const PassMemory::Size many{4096, 512, 0, 0}, longer{1, 40'960, 0, 0}, both{4096, 40'960, 0, 0};
   const auto room = [&](int shard) {
@@ -116,7 +118,8 @@ TEST(PassMemory, SizesAreAskedAboutTogether) {
   }
 }
 
-// What stands in memory beside activations: codes made plain, the shard's logits, and whole rows of the vocabulary with their copies on the way.
+// Memory in addition to activations: dequantised codes, the shard's logits, and whole rows of the vocabulary with the
+// copies made on the way.
 TEST(PassMemory, AsksForAllThatAPassTakes) {
   ModelConfig config = small_config();
   config.hidden_size = 64;

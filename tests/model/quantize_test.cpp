@@ -1,5 +1,5 @@
-// Quantised weights: codes and scales against the rule written out in double, products against plain_weight() in double,
-// a row's bits whatever it is computed with, slices over shards that equal the unsharded weight, exact bytes, bad input.
+// Quantised weights: codes and scales against the rule written out in double, products against plain_weight() in
+// double, a row's bits with any other rows, slices over shards that equal the unsharded weight, exact bytes, bad input.
 #include "magister/model/cpu/quantize.h"
 
 #include <ATen/ATen.h>

@@ -15,7 +15,8 @@
 
 namespace magister {
 
-// Numbers by position: any slice of any tensor without storing one. Uniform with the deviation `gain` / sqrt(columns); norms are 1.
+// Numbers computed from their position: any slice of any tensor without storing one. Uniform with the deviation `gain`
+// / sqrt(columns); norms are 1.
 class RandomTensorFile : public TensorFile {
  public:
   explicit RandomTensorFile(const ModelDescription& description, float gain = 1) : gain_(gain) {

@@ -56,7 +56,7 @@ Sequences drawn(std::mt19937& source) {
   return sequences;
 }
 
-// Every token of every sequence stands in the slot that its table says, and nowhere anything else.
+// Every token of every sequence is in the slot that its table gives, and no other slot holds anything.
 void expect_pages_hold(const PackedBatch& batch, const Sequences& sequences) {
   const BatchPages pages(batch);
   std::vector<std::pair<TokenId, std::int64_t>> slots(static_cast<std::size_t>(pages.num_pages() * KvPages::kSlots),
@@ -97,7 +97,7 @@ TEST(SharedPrefixes, SaveTheMostRowsAndNothingIsLost) {
     ASSERT_EQ(all - batch.num_tokens(), most_saved(sequences, wanted, 0));
     shared_batches += batch.num_tokens() < all;
     expect_pages_hold(batch, sequences);
-    // What is left never takes more pages than whole sequences, each from a page's beginning.
+    // The remaining tokens never take more pages than whole sequences, each starting at a page's beginning.
     std::int64_t pages = 1;
     for (const auto& sequence : sequences) pages += static_cast<std::int64_t>(sequence.size()) / KvPages::kSlots + 1;
     ASSERT_LE(BatchPages(batch).num_pages(), pages + 1);

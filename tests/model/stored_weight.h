@@ -1,5 +1,5 @@
-// Weights as the decode products read them, with the numbers that they stand for, and a product on a queue's device: what
-// the tests on the host and those on a GPU share. Codes, scales and x are chosen so that nothing is zero by chance; shapes end
+// Weights in the form that the decode products read, with their values, and a product on a queue's device: shared by
+// the tests on the host and on a GPU. Codes, scales and x are chosen so that nothing is zero by chance; shapes end
 // inside steps, groups and tiles.
 #pragma once
 
@@ -33,7 +33,7 @@ inline std::string product_name(const testing::TestParamInfo<ProductCase>& info)
          (c.padding > 0 ? "_padded" + std::to_string(c.padding) : "");
 }
 
-// A weight as the kernels read it, and the numbers that it stands for.
+// A weight in the kernels' form, and its values.
 struct Stored {
   at::Tensor rows;             // bytes
   at::Tensor scales, offsets;  // [N, G]
@@ -96,7 +96,7 @@ inline Stored stored_weight(const ProductCase& c) {
   return s;
 }
 
-// On the queue's device; the result on the CPU. Columns behind a row's own must stay as they were.
+// Computes on the queue's device; returns the result on the CPU. Columns after a row's own must stay unchanged.
 inline at::Tensor product(const Stored& stored, const ProductCase& c, const at::Tensor& x_MK, const at::Tensor& bias_N,
                           bool float_out = true, const Queue& queue = {}) {
   const at::Device device = device_of(queue);

@@ -176,7 +176,8 @@ TEST_P(Weights, EveryShardHoldsItsSlices) {
   }
 }
 
-// The layers' products quantised: every shard holds slices of what one shard alone would hold, in exactly the bytes foretold.
+// The layers' quantised products: every shard holds slices of the weights that one shard alone would hold, in exactly
+// the predicted bytes.
 TEST_P(Weights, QuantisedShardsAreSlicesOfTheWhole) {
   const ModelConfig& config = description_.config;
   const std::int64_t E = config.head_dim;

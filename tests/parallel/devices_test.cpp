@@ -42,7 +42,7 @@ TEST(Devices, AGroupOnAnAbsentGpuIsRefusedByAll) {
     EXPECT_EQ(error.code(), ExitCode::kConfig);
     EXPECT_NE(std::string(error.what()).find("cuda:1000"), std::string::npos) << error.what();
   }
-  EXPECT_EQ(world.sum(std::uint64_t{1}), static_cast<std::uint64_t>(world.size()));  // nobody hangs
+  EXPECT_EQ(world.sum(std::uint64_t{1}), static_cast<std::uint64_t>(world.size()));  // no rank hangs
 }
 
 // On a machine with a GPU: memory of the device, without torch's CUDA library.

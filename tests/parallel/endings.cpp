@@ -95,7 +95,7 @@ void stall(const Communicator& world) {
   world.wait_for_all();
 }
 
-// A peer that is stopped says nothing; the one that waits for it ends the job.
+// A stopped peer reports nothing; the rank that waits for it ends the job.
 void stop_a_peer(const Communicator& world) {
   Watchdog watchdog(20s, world.rank() == 0);
   if (last(world)) raise(SIGSTOP);
@@ -112,7 +112,8 @@ void stop_who_is_asked(const Communicator& world) {
   world.wait_for_all();
 }
 
-// The scheduler suspends the job and wakes it up: no fault of its own. The time asleep counts as one look, a second at most.
+// The scheduler suspends the job and resumes it: that is no fault of the job. The time asleep counts as one check, a
+// second at most.
 void suspend_all(const Communicator& world) {
   Watchdog watchdog(20s, false);
   watchdog.enter("compute", 1, 4s);

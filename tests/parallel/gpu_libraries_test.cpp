@@ -1,5 +1,5 @@
-// libtorch's GPU libraries, loaded into a process that was linked without them and has used ATen on the CPU: from then on ATen has
-// CUDA, and says that there is no GPU where there is none.
+// libtorch's GPU libraries, loaded into a process that was linked without them and has used ATen on the CPU: afterwards
+// ATen has CUDA, and reports that there is no GPU if there is none.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -23,7 +23,7 @@ TEST(GpuLibraries, LoadAfterWorkOnTheCpu) {
   EXPECT_GE(at::detail::getCUDAHooks().versionCUDART(), 12000);
   EXPECT_FALSE(at::globalContext().allowBF16ReductionCuBLAS() ==
                at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK);
-  // What the model asks of ATen on a GPU, by name and overload.
+  // The ATen operations that the model uses on a GPU, by name and overload.
   const std::pair<const char*, const char*> operations[] = {{"aten::mm", "out"},
                                                             {"aten::mm", "dtype"},
                                                             {"aten::_scaled_mm", ""},

@@ -1,4 +1,4 @@
-// Which size computes which unit, by hand and by counting.
+// The group size that computes each unit, by hand and by counting.
 #include "magister/parallel/group_shares.h"
 
 #include <gtest/gtest.h>

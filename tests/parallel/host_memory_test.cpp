@@ -1,5 +1,5 @@
-// What limits a process's memory - the machine, a cgroup of either version anywhere on the way up, Slurm's --mem - read from small trees of
-// files.
+// The limits of a process's memory (the machine, a cgroup of either version at any level, Slurm's --mem), read from
+// small trees of files.
 #include "magister/parallel/host_memory.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_F(Memory, Version1AndContainers) {
   const HostMemory found = memory("9:cpu,cpuacct:/\n4:memory:/slurm/uid_1/job_7/step_0/task_0\n0::/\n");
   EXPECT_EQ(found.total_bytes, 16 * kGB);
   EXPECT_EQ(found.free_bytes, 13 * kGB);
-  // A container's own group is mounted as the root, and the path it is told does not exist there.
+  // A container's own group is mounted as the root, and the path in its cgroup file does not exist there.
   write("memory/memory.limit_in_bytes", std::to_string(2 * kGB));
   EXPECT_EQ(memory("4:memory:/docker/0123\n").total_bytes, 2 * kGB);
 }

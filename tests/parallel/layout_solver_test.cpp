@@ -36,7 +36,7 @@ std::vector<RankProbe> cluster(const std::vector<int>& ranks_of_host, int cores,
   return ranks;
 }
 
-// A host for each entry, with so many GPUs and one rank.
+// One host per entry, with that number of GPUs and one rank.
 std::vector<RankProbe> hosts_of(const std::vector<int>& gpus) {
   std::vector<RankProbe> ranks = cluster(std::vector<int>(gpus.size(), 1), 16, 8);
   for (std::size_t i = 0; i < gpus.size(); ++i) ranks[i].gpus.resize(static_cast<std::size_t>(gpus[i]));
@@ -81,7 +81,7 @@ TEST(LayoutSolver, CpuGroupsOfRanksAndShards) {
   EXPECT_EQ(solution.table[11].device, "cpu shard 1 (2 threads)");
 }
 
-// Tasks beside each other on one host: ranks 3 and 1 of it resolve without the others, and each keeps its GPU.
+// Tasks at the same time on one host: its ranks 3 and 1 are solved without the others, and each keeps its GPU.
 TEST(LayoutSolver, APartOfAJobKeepsItsGpus) {
   const std::vector<RankProbe> job = cluster({4}, 16, 4);
   std::vector<RankProbe> part = {job[1], job[3]};
@@ -130,7 +130,8 @@ std::vector<RankProbe> with_memories(std::vector<RankProbe> ranks, const std::ve
   return ranks;
 }
 
-// Four A100s beside four V100s: pairs and singles are of one kind each, whatever the order of the cards, with a rank a card or one for all.
+// Four A100s and four V100s: pairs and singles contain one kind of card, for every order of the cards, with one rank
+// per card or one for all.
 TEST(LayoutSolver, LikeCardsArePairedFirst) {
   const std::vector<std::uint64_t> four_and_four = {80, 80, 80, 80, 32, 32, 32, 32},
                                    in_turn = {80, 32, 80, 32, 80, 32, 80, 32};
@@ -415,7 +416,7 @@ TEST(MixedLayout, ARankHoldsGroupsOfOneSize) {
   EXPECT_SAYS(refusal(cluster({1}, 16, 0), config), "node0 (1 rank of 6 devices)");
 }
 
-// A smaller group needs more of each GPU, so it has the larger ones, wherever they stand.
+// A smaller group needs more of each GPU, so it gets the larger ones, at any place in the list.
 TEST(MixedLayout, LargeGpusAreForSmallGroups) {
   std::vector<RankProbe> ranks = cluster({6}, 16, 6);
   for (RankProbe& rank : ranks) {

@@ -1,5 +1,5 @@
-// The GPU group against pretended_gpu.cpp: it polls, has a time limit, aborts on faults, leaves nothing behind. Real
-// sums over real GPUs need real GPUs.
+// The GPU group against pretended_gpu.cpp: it polls, has a time limit, aborts on faults, leaves nothing open. Real sums
+// need real GPUs.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST_F(NcclFaults, ACallThatDoesNotReturnIsAborted) {
   EXPECT_EQ(pretended_gpu.aborts, 1);
 }
 
-// Who makes a model's partial sums asks for it: a fast group sends bf16 as bf16.
+// The caller that makes a model's partial sums requests it: a fast group sends bf16 as bf16.
 TEST_F(NcclFaults, AFastGroupSaysSo) {
   EXPECT_EQ(make_nccl_process_group(world_, world_.rank())->backend(), "nccl");
   EXPECT_EQ(make_nccl_process_group(world_, world_.rank(), /*fast=*/true)->backend(), "nccl, fast");
@@ -164,7 +164,8 @@ TEST_F(NcclFaults, TwoGpusOfARankAreShardsOfOneGroup) {
   EXPECT_THROW(make_nccl_process_groups(world_, {0, 2}), Error);
 }
 
-// Its part of the sum never comes: who waits for the device leaves at once, and the error is that of the one that failed.
+// Its part of the sum never arrives: the thread that waits for the device leaves at once, and the error is that of the
+// failed thread.
 TEST_F(NcclFaults, AGpuWhoseThreadFailsReleasesTheOthersOfItsRank) {
   auto groups = make_nccl_process_groups(world_.split(world_.rank(), 0), {0, 1});
   pretended_gpu.stream_busy = 1 << 30;

@@ -1,5 +1,5 @@
-// Sums as kernels between two ranks of two devices each, against pretended_gpu.cpp: whose memory is opened by whom, what is given back, and that one
-// shard's trouble leaves all of them without. Real devices need real GPUs.
+// Sums as kernels between two ranks with two devices each, against pretended_gpu.cpp: which memory each rank opens,
+// what it closes, and that a fault of one shard disables the kernels for all. Real devices need real GPUs.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// Sums as kernels, on the host: threads in the place of GPUs, which write into each other's memory while their kernels run. Their bits are those of
-// plain additions in shard order, whoever comes late; and who waits for a shard that has left is released.
+// Sums as kernels, on the host: threads replace GPUs and write into each other's memory while their kernels run. Their
+// bits are those of plain additions in shard order, whichever shard is late; and a shard that waits for one that has
+// left is released.
 #include "magister/parallel/peer_sums.h"
 
 #include <ATen/ATen.h>
@@ -32,7 +33,8 @@ void on_shards(int num_shards, const Shard& body) {
   });
 }
 
-// Of a shard in a turn: numbers of unlike size, so that every order of additions has other bits, and zeros of both signs.
+// Numbers of a shard in a turn: of different sizes, so that every order of additions gives other bits, and zeros of
+// both signs.
 std::vector<float> numbers_of(std::size_t shard, int turn, std::int64_t count) {
   std::mt19937 engine(static_cast<unsigned>(1000 * turn) + static_cast<unsigned>(shard));
   std::uniform_real_distribution<float> mantissa(-1, 1);
@@ -89,8 +91,8 @@ TEST_P(PeerSumsOf, HaveTheBitsOfAdditionsInShardOrder) {
   });
 }
 
-// A graph of sums of unlike size, started again and again, by shards that come late now and then. Two sums of a block without a wait between them would
-// write over what a peer still reads.
+// A graph of sums of different sizes, started repeatedly, by shards that are sometimes late. Without a wait between two
+// sums of a block, the second would overwrite numbers that a peer still reads.
 TEST_P(PeerSumsOf, OfAGraphThatIsStartedAgainWhoeverComesLate) {
   constexpr int kStarts = 700;
   const auto shards = static_cast<std::size_t>(GetParam());
@@ -153,7 +155,7 @@ TEST_P(PeerSumsOf, AShardThatLeavesReleasesThoseThatWait) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(150)) << "and not after the group's limit";
 }
 
-// Nobody left, but one does not come: a kernel does not spin for ever.
+// No shard has left, but one does not come: a kernel does not spin for ever.
 TEST(PeerSums, APeerThatDoesNotComeIsWaitedForOnlySoLong) {
   setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.2", 1);
   on_shards(2, [&](ProcessGroup& group, std::size_t shard) {

@@ -1,6 +1,6 @@
 // A CUDA runtime and a NCCL of a few lines, linked before the real ones: two devices whose memory is the host's, and
-// collectives over one rank's data that can be told to be slow, to fail or to hang. What calls were made is recorded. Memory can be opened by other
-// processes, and the one kernel of this module runs on the host.
+// collectives over one rank's data that tests can make slow, failing or hanging. Calls are recorded. Other processes
+// can open the memory, and the only kernel of this module runs on the host.
 #include "parallel/pretended_gpu.h"
 
 #include <cuda_runtime_api.h>
@@ -36,7 +36,7 @@ struct ncclComm {
 
 namespace {
 
-// A communicator that is split off: there when its parent says that it is done, to the thread that made it.
+// A communicator that is being split off: it appears when its parent reports completion, to the thread that made it.
 thread_local ncclComm** awaited = nullptr;
 thread_local ncclComm* split_off = nullptr;
 thread_local int questions_left = 0;
@@ -44,7 +44,8 @@ thread_local int questions_left = 0;
 // Threads of several devices count in one record.
 std::recursive_mutex counting;
 
-// A call under way: "in progress" for a few questions, then its result. Of a blocking communicator it is done when it returns.
+// A call in progress: "in progress" for a few questions, then its result. A call of a blocking communicator is complete
+// when it returns.
 ncclResult_t begin_call(const ncclComm* comm) {
   {
     const std::lock_guard lock(counting);
@@ -86,7 +87,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-// Of compute capability 8: no kernel begins early.
+// Compute capability 8: no kernel begins early.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 8;
   return cudaSuccess;

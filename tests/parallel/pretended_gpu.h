@@ -12,7 +12,7 @@ struct PretendedGpu {
   int stream_busy = 0;           // cudaStreamQuery calls until the stream is done
   bool fail_at_once = false, peer_lost = false, stream_fails = false, no_unique_id = false;
   bool call_hangs = false;     // a blocking call returns only when its communicator is aborted
-  std::size_t free_bytes = 0;  // as the driver says
+  std::size_t free_bytes = 0;  // reported by the driver
   int first_bus = 0;           // of this process's two devices, on a host that has more
   bool devices_reach = true, handles_open = true, sums_are_wrong = false;
   // Records.
@@ -20,7 +20,7 @@ struct PretendedGpu {
   int finalized = 0, destroyed = 0;
   int calls_without_blocking = 0;  // collectives that would start a thread each
   int stream_priority = 0;         // of the stream made last
-  int opened = 0, accesses = 0;    // handles of other processes that are open; devices that were told to reach another
+  int opened = 0, accesses = 0;    // open handles of other processes; devices that were made to reach another
   int kernels = 0;
   bool id_arrived = false, non_blocking = false;
   std::string algorithm;

@@ -1,4 +1,4 @@
-// What ranks report of themselves arrives whole.
+// The reports of all ranks arrive completely.
 #include "magister/parallel/probes.h"
 
 #include <gtest/gtest.h>

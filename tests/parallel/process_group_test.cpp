@@ -220,7 +220,7 @@ TEST(ProcessGroup, AShardThatFailsReleasesTheOthers) {
           EXPECT_NE(i, failing);
         } catch (const std::runtime_error&) {
           EXPECT_EQ(i, failing);
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others sleep by now
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others sleep after this time
           group.reset();  // as its owner's destructor does while the exception is in flight
         }
       });

@@ -1,4 +1,5 @@
-// Teams of several sizes beside each other: every rank of a team is there, nobody else, and each task is done by the team that it was given to.
+// Several teams of different sizes at once: a team consists of exactly its ranks, and each task is done by the team
+// that got it.
 #include "magister/parallel/task_dispatcher.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ namespace task_dispatcher_test {
 using Report = TaskDispatcher::Report;
 using Decision = TaskDispatcher::Decision;
 
-// Tasks one after the other, each over as many free groups as a sequence of widths says.
+// Tasks one after the other, each over as many free groups as a sequence of widths gives.
 struct InOrder {
   std::size_t num_tasks;
   std::set<int> free{};
@@ -90,7 +91,7 @@ TEST(TaskDispatcher, IsAskedWithoutReportsToo) {
   const auto world = Communicator::world();
   std::atomic<int> calls{0};
   TaskDispatcher dispatcher(world, 1, [&](const std::optional<Report>&) {
-    return Decision{{}, ++calls > 2 * world.size() + 3};  // a stop that nobody reports
+    return Decision{{}, ++calls > 2 * world.size() + 3};  // a stop that no rank reports
   });
   EXPECT_FALSE(dispatcher.next().has_value());
   world.wait_for_all();

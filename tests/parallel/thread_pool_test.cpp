@@ -57,7 +57,7 @@ TEST(ThreadPool, TilesAreDrawnInOrder) {
   ThreadPool pool(3);
   std::atomic<std::int64_t> begun{0};
   pool.run(500, [&](std::int64_t tile, int) {
-    // All tiles before this one are drawn, and each of the two other threads may have one of them that it has not counted yet.
+    // All tiles before this one are drawn; each of the two other threads may hold one of them that it has not counted.
     EXPECT_GE(begun.fetch_add(1), tile - 2);
   });
 }
@@ -97,7 +97,7 @@ TEST(ThreadPool, RethrowsAndWorksAgain) {
       EXPECT_EQ(done, 50);
     }
     // Tiles after the failed one are not begun. On a busy machine the thread that throws may be off its core while the
-    // others draw every tile, so that only the sum over the rounds says it for several threads.
+    // others draw every tile, so with several threads only the sum over the rounds shows it.
     if (threads == 1) {
       EXPECT_EQ(all_begun, 200 * 18);
     }
@@ -132,8 +132,8 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
   EXPECT_LT(used, 0.03);
 }
 
-// Nobody waits for a worker that has not woken: with far more threads than cores a run of two tiles costs what two
-// cost.
+// No thread waits for a worker that has not woken: with far more threads than cores a run of two tiles costs as much as
+// two tiles.
 TEST(ThreadPool, OversubscribedItCostsNoMoreThanItsTiles) {
   ThreadPool pool(32);
   const double before = cpu_seconds();
@@ -141,7 +141,7 @@ TEST(ThreadPool, OversubscribedItCostsNoMoreThanItsTiles) {
   EXPECT_LT(cpu_seconds() - before, 2.0);  // 1 ms a run; a pool that wakes all 32 and waits takes several times that
 }
 
-// at::mm in a tile: the bits are those of one thread, whatever the pool and whatever the library was told before.
+// at::mm in a tile: the bits are those of one thread, for every pool and every earlier setting of the library.
 TEST(ThreadPool, ProductsHaveTheSameBitsForAnyNumberOfThreads) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({1024, 576}), weight = at::randn({1536, 576});

@@ -79,8 +79,8 @@ TEST_P(Tickets, AreClaimedExactlyOnce) {
   tickets.free();  // again: nothing
 }
 
-// What bounds a claim is what is left at its first unit, however the ranks take turns: one that pauses within a claim of
-// two may find that the others have taken all the rest.
+// A claim is bounded by the units left at its first unit, in every order of the ranks: a rank that pauses within a
+// claim of two may find that the others have taken all the rest.
 TEST_P(Tickets, SeveralAtATimeAreClaimedExactlyOnce) {
   const auto world = Communicator::world();
   constexpr std::uint64_t kUnits = 500, kMost = 8;
@@ -238,7 +238,7 @@ TEST(FairShare, IsAnEqualPartOfWhatIsNotComputed) {
   tickets.free();
 }
 
-// What others have computed is no matter of a rank whose units are its own: groups of one rank share those alone.
+// Units computed by other ranks do not count for a rank whose units are its own: only groups of one rank share those.
 TEST(FairShare, OfAStaticScheduleIsOfTheRanksOwnUnits) {
   const auto world = Communicator::world();
   constexpr std::uint64_t kUnits = 51;
@@ -272,7 +272,8 @@ TEST(FairShare, OfASizeIsOfItsUnits) {
   tickets.free();
 }
 
-// Even ranks are groups of 2 and odd ones groups of 1, of which the first has three quarters of the units, the others what is left.
+// Even ranks are groups of 2 and odd ones groups of 1; the groups of 2 have three quarters of the units, the others the
+// rest.
 TEST_P(Tickets, OfASizeAreClaimedByItsGroups) {
   const auto world = Communicator::world();
   if (world.size() == 1) return;

@@ -85,7 +85,7 @@ TEST(Watchdog, WaitsForOthersAsLongAsTheyShowASignOfLife) {
   EXPECT_NE(listener.messages().front().find("in phase wait for the texts (unit 4) for "), std::string::npos);
   EXPECT_NE(listener.messages().front().find("and nobody has shown a sign of life in the last 0.1 s ("),
             std::string::npos);
-  // Nor is a question that nobody answers, or that fails.
+  // A question without an answer, or one that fails, is no sign of life either.
   std::atomic<bool> answers{false};
   watchdog.wait_for_others("wait for the texts", 7, [&] {
     while (!answers) std::this_thread::sleep_for(1ms);
@@ -116,7 +116,7 @@ TEST(Watchdog, NothingIsWatchedBeforeAndAfterwards) {
     std::this_thread::sleep_for(2s);
     EXPECT_TRUE(listener.messages().empty());
     watchdog.enter("compute");
-    EXPECT_TRUE(listener.hears());  // and again after a stall was said
+    EXPECT_TRUE(listener.hears());  // and again after a stall was reported
     watchdog.enter("compute");
     for (int i = 0; i < 3000 && listener.messages().size() < 2; ++i) std::this_thread::sleep_for(10ms);
     EXPECT_EQ(listener.messages().size(), 2u);

@@ -1,4 +1,5 @@
-// The good files of bad_files_test.cpp that are texts, and the tables of what is wrong in its cases: "field | instead | words".
+// The good text files of bad_files_test.cpp, and the tables of the faults in its cases: "field | value instead | words
+// of the message".
 #pragma once
 
 namespace magister {

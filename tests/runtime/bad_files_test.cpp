@@ -1,5 +1,6 @@
-// Every field of a model's files, broken one at a time: missing, of another type, negative, huge, cyclic, cut short. A row of a table is a
-// case: "field | what stands there instead | words of the message". Each is refused with exit code 65 by one line that names the field.
+// Every field of a model's files, broken one at a time: missing, of another type, negative, huge, cyclic, truncated. A
+// row of a table is a case: "field | value instead | words of the message". Each is refused with exit code 65 by one
+// line that names the field.
 #include "runtime/bad_files.h"
 
 #include <gtest/gtest.h>

@@ -142,7 +142,7 @@ TEST(FileHashes, StopWithinAFile) {
   }
 }
 
-// What is asked for late is what is asked for at once; what nobody asks for ends.
+// Hashes requested late equal those requested at once; hashing without a request ends.
 TEST(FileHashes, BeginBeforeTheyAreAskedFor) {
   const Communicator world = Communicator::world();
   const Folder folder;

@@ -1,4 +1,4 @@
-// What becomes of lengths that are left to the models.
+// Lengths that are left to the model (auto).
 #include "magister/runtime/length_key.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Read {
     text_behind = LengthKey(root, "text", 256, 1, 1 << 20);
     document.finish();
   }
-  // "prompt: 768 text: 256", as the experiment says it then.
+  // "prompt: 768 text: 256", as in the resolved experiment.
   std::string fitted(std::uint64_t positions) {
     notes.clear();
     fit_lengths(prompt, text_behind, positions, notes);
@@ -58,7 +58,7 @@ TEST(LengthKey, LeavesWhatIsWrittenAlone) {
   EXPECT_EQ(Read("prompt: 2000\n").fitted(2048), "prompt: 2000 text: 48 ");
   EXPECT_EQ(Read("prompt: 500\n").fitted(2048), "prompt: 500 text: 256 ");
   EXPECT_EQ(Read("prompt: 2000\ntext: 256\n").fitted(2048), "prompt: 2000 text: 256 ");
-  // What does not fit is refused with what was written, and the number beside it is the usual one.
+  // A length that does not fit keeps its written value, for the refusal, and the other length has its usual value.
   EXPECT_EQ(Read("prompt: 3000\n").fitted(2048), "prompt: 3000 text: 256 ");
   EXPECT_EQ(Read("text: 3000\n").fitted(2048), "prompt: 2048 text: 3000 ");
 }

@@ -1,4 +1,5 @@
-// A plan counts for GPUs what a run asks for: the passes by the same estimate, and what the models of a group have together once.
+// A plan counts for GPUs the memory that a run requests: the passes by the same estimate, and once the parts that the
+// models of a group share.
 #include "magister/runtime/memory_plan.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What sizing and loading must agree about: faults.md number 20 was a group size that only loading knew of.
+// The numbers that sizing and loading must agree on: faults.md number 20 was a group size that only loading knew of.
 #include "magister/runtime/open_model.h"
 
 #include <gtest/gtest.h>

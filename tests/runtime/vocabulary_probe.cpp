@@ -1,8 +1,8 @@
-// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|text|decode|digest]`. Standard input: a JSON text a line;
-// standard output: a JSON list of its ids, with the special tokens that the file asks for unless `plain`; text: and special
-// tokens written in a text are text. decode: the other way round.
-// `vocabulary_probe ends`: of each file, a path a line, a list of the tokens that end a text.
-// digest: what stands in a results file for the tokenizer.
+// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|text|decode|digest]`. Standard
+// input: one JSON text per line; standard output: a JSON list of its ids, with the special tokens that the file
+// requires unless `plain`. text: special tokens written in a text are text. decode: ids to text.
+// `vocabulary_probe ends`: reads one path per line and writes the list of the file's tokens that end a text.
+// digest: the value that a results file stores for the tokenizer.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

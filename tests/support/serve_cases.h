@@ -1,5 +1,6 @@
-// A probe that is started once for many cases of a test: each case is a process of its own, as if it had been started by itself, but forked behind the
-// start of the libraries (a quarter of a second for libtorch). tests/support/probe_cases.py asks.
+// A probe that is started once for many cases of a test. Each case is a process of its own, as if it had been started
+// directly, but forked after the start of the libraries (a quarter of a second for libtorch).
+// tests/support/probe_cases.py is the client.
 #pragma once
 
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 
 namespace magister::test {
 
-// Of standard input, below std::cin, which is the case's; false at its end.
+// Reads from standard input itself, below std::cin, which belongs to the case; false at its end.
 inline bool read_whole(void* into, std::size_t bytes) {
   for (auto* at = static_cast<char*>(into); bytes > 0;) {
     const ssize_t got = read(STDIN_FILENO, at, bytes);
@@ -28,7 +29,8 @@ inline bool read_whole(void* into, std::size_t bytes) {
   return true;
 }
 
-// Number of texts, and of each its length and bytes: the files for standard input, output and errors, then the arguments. Empty at the end.
+// Reads the number of texts, and for each its length and bytes: the files for standard input, output and errors, then
+// the arguments. Empty at the end.
 inline std::vector<std::string> next_case() {
   std::uint32_t count = 0, length = 0;
   if (!read_whole(&count, sizeof count)) return {};

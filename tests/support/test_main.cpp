@@ -1,6 +1,6 @@
-// main() of every program of tests. --file NAME_test.cpp: the tests of that file alone, what CTest runs; of a filter, as an argument or in
-// GTEST_FILTER, what it leaves out stays out, and what it names alone runs. --mpi: on several ranks, MPI around GoogleTest; a failure on any rank
-// fails the test. Other arguments are GoogleTest's.
+// main() of every test program. --file NAME_test.cpp: only the tests of that file, as CTest runs them; with a filter,
+// as an argument or in GTEST_FILTER, its exclusions still apply, and tests that it names run alone. --mpi: on several
+// ranks, MPI around GoogleTest; a failure on any rank fails the test. Other arguments are GoogleTest's.
 #include <gtest/gtest.h>
 
 #include <algorithm>

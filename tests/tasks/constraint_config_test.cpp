@@ -1,5 +1,6 @@
-// From the experiment's key to masks over a real vocabulary: schemas that cannot be kept to are refused by name, a file's
-// content decides the hash, and with SmolLM2's 49,152 tokens every mask equals trying each of them. Prints what masks cost.
+// From the experiment's key to masks over a real vocabulary: schemas that cannot be kept are refused by name, a file's
+// content decides the hash, and with SmolLM2's 49,152 tokens every mask equals trying each token. Prints the cost of
+// masks.
 #include "tasks/generate/constraint_config.h"
 
 #include <gtest/gtest.h>

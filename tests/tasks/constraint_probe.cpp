@@ -1,5 +1,6 @@
-// Texts under a constraint for the Python test: one JSON request a line on standard input, one answer a line. Tokens are the 256
-// bytes and some longer ones. {"kind": "regex" | "json_schema", "text": rule, "samples": n, "seed": s, "accepts": [texts], "counts": bool} ->
+// Texts under a constraint for the Python test: one JSON request per line on standard input, one answer per line.
+// Tokens are the 256 bytes and some longer ones.
+// {"kind": "regex" | "json_schema", "text": rule, "samples": n, "seed": s, "accepts": [texts], "counts": bool} ->
 // {"samples": [texts that ended], "accepts": [bools]}, or {"refused": message}.
 #include <iostream>
 #include <nlohmann/json.hpp>

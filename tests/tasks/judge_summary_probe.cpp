@@ -1,4 +1,5 @@
-// Statistics and the reading of replies for the Python test: one JSON request a line on standard input, one answer a line.
+// Statistics and the parsing of replies for the Python test: one JSON request per line on standard input, one answer
+// per line.
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
-// A task in one file, as somebody would add it: the Euclidean length of every token's last hidden state. The program is magister with this
-// one more task; own_task_test.py runs it. What is not here - lock, resume, units, files, check, merge - no task writes itself.
+// A task in one file, as a user would add it: the Euclidean length of every token's last hidden state. The program is
+// magister with this additional task; own_task_test.py runs it. Lock, resume, units, files, check and merge are missing
+// here because no task writes them itself.
 #include <ATen/ATen.h>
 
 #include <cmath>

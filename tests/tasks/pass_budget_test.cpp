@@ -20,13 +20,14 @@ TEST(PassBudget, TokensThatTheMemoryHolds) {
   EXPECT_GT(token_budget_of(1000, 5000, 2000, 5000, 1'000'000), 100'000);
 }
 
-// An 8B model in 20 GB: 119 KB a token of the layers and 0.9 GB once, not the few KB a token that a tile of logits hides them behind.
+// An 8B model in 20 GB: the layers take 119 KB per token plus 0.9 GB once, not the few KB per token that remain visible
+// next to a tile of logits.
 TEST(PassBudget, LayersAreWhatTokensCost) {
   const auto peak = [](std::int64_t tokens) { return 900'000'000u + 119'000u * static_cast<std::uint64_t>(tokens); };
   EXPECT_EQ(token_budget_of(2048, peak(2048), 4096, peak(4096), 20'000'000'000), 160'504);
 }
 
-// Hidden states and kept numbers of two passes, beside a tile of logits.
+// Hidden states and kept numbers of two passes, in addition to a tile of logits.
 TEST(PassBudget, TokensOfTheHead) {
   const auto group = make_single_process_group();
   ThreadPool pool(1);

@@ -1,4 +1,4 @@
-// What is written of a unit: a shift by one row, a misplaced NaN and logits that are not finite must all be refused.
+// The rows written for a unit: a shift by one row, a misplaced NaN and logits that are not finite must all be refused.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST_F(Rows, GoodRowsAreTaken) {
   EXPECT_EQ(teacher_rows(logits_, batch_, {}, {}, true)[1].bytes.size(), 9u * 50 * 2);
 }
 
-// Of many tiles, by threads, in every encoding: ids and numbers as ATen converts them, whole rows in place.
+// Many tiles, by threads, in every encoding: ids and numbers as ATen converts them, whole rows in place.
 TEST(ManyRows, BytesAreThoseOfThePlainConversion) {
   constexpr std::int64_t kRows = 1000, kKept = 13;
   at::manual_seed(3);
@@ -117,7 +117,7 @@ TEST_F(Rows, LogitsThatAreNotFiniteAreRefused) {
   EXPECT_THROW(teacher_rows(logits_, batch_, {}, {}, false), Error);
 }
 
-// A row of NaN has no candidate, as a row that is not scored: only the mask tells them apart.
+// A row of NaN has no candidate, like a row that is not scored: only the mask distinguishes them.
 TEST_F(Rows, ARowOfNaNIsRefusedWhereItIsScored) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::int64_t row : {0, 4, 8}) {  // 4 and 8: last rows of samples, which have no target

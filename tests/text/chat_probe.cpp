@@ -1,6 +1,7 @@
 // Chat templates for the Python oracle test. Standard input: JSON lines {"template", "variables", and as needed "now",
-// "max_bytes", "max_steps"}, or {"config"} for the template inside a tokenizer_config.json. Standard output, a line each:
-// {"text", "generated": [[begin, end], ...]}, {"refusal": the template's own words}, or {"error": message, "when": parse|run}.
+// "max_bytes", "max_steps"}, or {"config"} for the template inside a tokenizer_config.json. Standard output, one line
+// each: {"text", "generated": [[begin, end], ...]}, {"refusal": the template's own message}, or {"error": message,
+// "when": parse|run}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

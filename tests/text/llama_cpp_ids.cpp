@@ -1,7 +1,9 @@
-// llama.cpp's own ids, for compare_foreign.py: `llama_cpp_ids FILE.gguf ADD_SPECIAL TEXTS`. TEXTS holds texts with
-// "\n__ggml_vocab_test__\n" between them; a line of ids a text comes out. ADD_SPECIAL 1: with BOS and EOS as the file asks for them;
-// special tokens written in a text are parsed either way. Not built by CMakeLists.txt; against a build of llama.cpp:
-//   c++ -std=c++17 -I llama.cpp/include -I llama.cpp/ggml/include llama_cpp_ids.cpp -L llama.cpp/build/bin -lllama -o llama_cpp_ids
+// llama.cpp's own ids, for compare_foreign.py: `llama_cpp_ids FILE.gguf ADD_SPECIAL TEXTS`. TEXTS holds texts separated
+// by "\n__ggml_vocab_test__\n"; the output is one line of ids per text. ADD_SPECIAL 1: with BOS and EOS as the file
+// requires; special tokens written in a text are parsed in both cases. Not built by CMakeLists.txt; with a build of
+// llama.cpp:
+//  c++ -std=c++17 -I llama.cpp/include -I llama.cpp/ggml/include llama_cpp_ids.cpp -L llama.cpp/build/bin -lllama
+//    -o llama_cpp_ids
 #include <llama.h>
 
 #include <cstdio>

@@ -1,9 +1,10 @@
-// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|behind|speed|rules]`.
-// `text_probe folder FOLDER ...`: tokenizer.json or tokenizer.model there, with the files beside it that name tokens.
-// Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
-// JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of the text, the
-// text without special tokens, and the parts that a streaming decoder gives. behind: of two lists of ids the second's text behind the first, with special
-// tokens and without.
+// Tokenizer for the Python oracle test:
+// `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|behind|speed|rules]`.
+// `text_probe folder FOLDER ...`: tokenizer.json or tokenizer.model in it, with the other files in it that name tokens.
+// Standard input: one JSON text (or list of ids) per line; standard output: one JSON list of ids (or text) per line. A
+// gguf FILE is a JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of
+// the text, the text without special tokens, and the parts that a streaming decoder gives. behind: for two lists of ids
+// the text of the second after the first, with special tokens and without.
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -57,14 +58,15 @@ magister::Tokenizer load(const std::string& kind, const std::string& path) {
 int run(int argc, char** argv) {
   const magister::Tokenizer tokenizer = load(argv[1], argv[2]);
   const std::string what = argc > 3 ? argv[3] : "encode";
-  if (what == "rules") {  // what says whether two tokenizers are one
+  if (what == "rules") {  // prints what decides whether two tokenizers are the same
     std::cout << tokenizer.rules_sha256() << "\n";
     return 0;
   }
   std::vector<std::string> lines;
   for (std::string line; std::getline(std::cin, line);) lines.push_back(std::move(line));
-  if (what ==
-      "speed") {  // text lines as they are, the best of three rounds, by processor time: neighbours on the machine count less
+  // Encodes the lines as they are; the best of three rounds, in CPU time, because other processes on the machine count
+  // less.
+  if (what == "speed") {
     double best = 0;
     for (int round = 0; round < 3; ++round) {
       std::size_t bytes = 0;

@@ -28,8 +28,8 @@ std::vector<std::string> pieces_of(const PreTokenizer& pre_tokenizer, std::strin
 }
 
 TEST(Scanners, EqualPcre2OnRandomText) {
-  // Code points that both Unicode versions know: the patterns' ASCII, Latin, Greek, Cyrillic, digits of several scripts,
-  // spaces of several kinds.
+  // Code points that both Unicode versions know: the patterns' ASCII, Latin, Greek, Cyrillic, digits of several
+  // scripts, spaces of several kinds.
   const std::vector<char32_t> alphabet = {'a',    'Z',    's',    'S',   't',     'r',    'e',   'v',   'm',   'l',
                                           'd',    '\'',   '\'',   ' ',   ' ',     '\n',   '\r',  '\t',  '1',   '2',
                                           '.',    '-',    '(',    0xA0,  0xE9,    0x17F,  0x3B1, 0x416, 0x661, 0xBD,
@@ -238,8 +238,8 @@ TEST(TokenizerGguf, RefusesByName) {
       "empty");
 }
 
-// Both orders of "b" and "bb" have one sum as float; as double the second one offered would win by the rounding of the first. Numbers and
-// answer are those of sentencepiece 0.2.3 for a model that was trained with it.
+// Both orders of "b" and "bb" have the same sum in float; in double the second one offered would win by the rounding of
+// the first. Numbers and answer are those of sentencepiece 0.2.3 for a model that it trained.
 TEST(Unigram, EqualSumsKeepTheFirst) {
   Unigram::Rules rules;
   rules.unknown = 0;
@@ -262,8 +262,8 @@ std::string piece(const std::string& text, float score, char type) {
   return field(1, field(1, text) + "\x15" + number + "\x18" + type);
 }
 
-// "at" and "her" are better together than "a", "the" by the best piece's score (-1.9 a byte), which user-defined pieces had before 0.2.2, and
-// worse by what they have now. The answers are those of sentencepiece 0.2.3.
+// "at" and "her" together are better than "a", "the" with the best piece's score (-1.9 per byte), which user-defined
+// pieces had before 0.2.2, and worse with the score they have now. The answers are those of sentencepiece 0.2.3.
 TEST(SentencePiece, AUserDefinedPieceIsTakenForItself) {
   std::string model = piece("<unk>", 0, 2) + piece("the", 0, 4);
   const std::pair<const char*, float> normal[] = {
@@ -281,9 +281,8 @@ TEST(SentencePiece, AUserDefinedPieceIsTakenForItself) {
   EXPECT_EQ(twice, (std::vector<TokenId>{2, 1, 2, 1}));
 }
 
-// Found by tests/fuzz/tokenizer_json.cpp: two spaces are stripped at a text's begin, not at the begin of what comes later.
-// Words of any length, merged as the definition says it: always the pair of the lowest rank, of these the leftmost. Few symbols and
-// ranks that pairs share, so that neighbours compete.
+// Words of any length, merged by the definition: always the pair of the lowest rank, among equal ranks the leftmost.
+// There are few symbols and shared ranks, so that neighbours compete.
 TEST(MergeTable, IsTheDefinition) {
   std::mt19937 random(7);
   for (const std::size_t length : {5, 24, 25, 300, 8192, 8193, 9000}) {
@@ -318,6 +317,8 @@ TEST(MergeTable, IsTheDefinition) {
   }
 }
 
+// Found by tests/fuzz/tokenizer_json.cpp: two spaces are stripped at the beginning of a text, not at the beginning of
+// later parts.
 TEST(StreamingDecoder, PartsAreTheWholeWhereTwoSpacesAreStripped) {
   const Tokenizer tokenizer = Tokenizer::from_json(
       R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,)"

@@ -1,5 +1,6 @@
-// Verifiers for the Python oracle test. Standard input: a line {kind, rule, pattern, last, completion, answer}; standard output: a line
-// [score, extracted or null, class or null], or the text of the error; with `judge` [score, why it was not compared, milliseconds of CPU time].
+// Verifiers for the Python oracle test. Standard input: one line {kind, rule, pattern, last, completion, answer};
+// standard output: one line [score, extracted or null, class or null], or the text of the error; with `judge` [score,
+// why it was not compared, milliseconds of CPU time].
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>

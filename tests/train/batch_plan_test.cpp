@@ -1,5 +1,5 @@
-// Steps and micro-batches from lengths: every sample once an epoch, in an order of seed and epoch alone; counts as Hugging Face's Trainer has
-// them.
+// Steps and micro-batches from lengths: every sample once per epoch, in an order that depends only on seed and epoch;
+// counts as in Hugging Face's Trainer.
 #include "magister/train/batch_plan.h"
 
 #include <gtest/gtest.h>
@@ -116,7 +116,8 @@ TEST(BatchPlan, StepsByTokens) {
   EXPECT_EQ(all.size(), 3u * 171u);
 }
 
-// What plans count is never less than what comes, and little more where sequences are as long as they may be: not one micro-batch a sequence, nor one a token.
+// Planned counts are never less than the real ones, and only a little more if sequences have their maximum length: not
+// one micro-batch per sequence, nor one per token.
 TEST(BatchPlan, MicroBatchesAtMost) {
   for (const std::uint64_t micro_batch : {0, 1, 8}) {
     for (const bool packing : {false, true}) {

@@ -1,5 +1,5 @@
-// The losses of distillation written down over whole distributions in f64, for autograd: the oracle of train/head_loss.h. Nothing here is
-// shared with the program.
+// The losses of distillation written over whole distributions in f64, for autograd: the oracle of train/head_loss.h. It
+// shares no code with the program.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,7 +28,8 @@ inline at::Tensor divergence(const at::Tensor& p, const at::Tensor& q, Loss loss
   return beta * kl(p, safe_p.log(), m.log()) + (1 - beta) * (q * (q.log() - m.log())).sum();
 }
 
-// One row: logits [V] f64; the teacher's kept entries (temperature 1 when others are kept out, else exact only with all entries).
+// One row: logits [V] f64; the teacher's kept entries (temperature 1 if other entries are left out; other temperatures
+// are exact only with all entries).
 inline at::Tensor dense_distill(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& kept_logp,
                                 std::int64_t label, const DistillOptions& options) {
   const double T = options.temperature;

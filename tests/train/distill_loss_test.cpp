@@ -1,5 +1,6 @@
 // Golden values of the losses and the rules that hold between them. The 2 x 4 x 4 logits are those of torchtune's
-// tests/torchtune/modules/loss/test_kd_losses.py (bf16); soft cross entropy 1.7209, reverse KL 0.6775 are torchtune's own values.
+// tests/torchtune/modules/loss/test_kd_losses.py (bf16); soft cross entropy 1.7209 and reverse KL 0.6775 are
+// torchtune's own values.
 #include "magister/train/distill_loss.h"
 
 #include <ATen/ATen.h>
@@ -101,7 +102,7 @@ TEST(DistillLoss, RulesBetweenLosses) {
     const at::Tensor q = at::randn({30}, at::kDouble) * 2, p = at::randn({30}, at::kDouble) * 2;
     for (const Loss loss : {Loss::kForwardKl, Loss::kReverseKl, Loss::kJs, Loss::kTotalVariation}) {
       const double whole = row_loss(q, p, 30, of(loss));
-      double before = whole + 1e-6;  // coarser outcomes never tell distributions apart better
+      double before = whole + 1e-6;  // coarser outcomes never distinguish distributions better
       for (const std::int64_t k : {29, 12, 5, 1}) {
         const double bucket = row_loss(q, p, k, of(loss));
         EXPECT_LE(bucket, before + 1e-4);  // the rest of f32 numbers is rounded, and reverse KL takes its logarithm

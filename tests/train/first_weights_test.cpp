@@ -1,4 +1,5 @@
-// The weights that a training begins with: by threads and by the ranks of a host together, bit for bit as one thread reads them.
+// The weights that a training begins with: read by threads and by the ranks of a host together, bit for bit as by one
+// thread.
 #include "magister/train/first_weights.h"
 
 #include <ATen/ATen.h>
@@ -53,7 +54,7 @@ TEST_F(FirstWeights, AreTheSameForAnyNumberOfThreadsAndRanks) {
   EXPECT_TRUE(at::equal(in_parts, plain));
 }
 
-// Wherever it stands, and whichever rank reads it.
+// At any place, and whichever rank reads it.
 TEST_F(FirstWeights, BadNumbersAreEveryRanksError) {
   const Communicator world = Communicator::world(), host = world.split_by_host();
   const ParameterLayout layout(description_);

@@ -1,5 +1,5 @@
-// Forward and gradient of the fused operations, and of a GPU's in their place, against autograd over the plain formulas, in f64 where the limits are
-// tight.
+// Forward and gradient of the fused operations, and of the GPU's replacements, against autograd over the plain
+// formulas, in f64 where the limits are tight.
 #include "train/fused_ops.h"
 
 #include <ATen/ATen.h>
@@ -112,7 +112,7 @@ TEST(TrainedLinear, ProductsOfAllShapes) {
                    {at::randn({T, K}), at::randn({K, N}), at::randn({N})}, 3e-6);
     }
   }
-  // One of a tensor of several, as gpt-oss's experts stand.
+  // One matrix of a tensor of several, like gpt-oss's experts.
   expect_equal([](const auto& in) { return trained_linear(in[0], in[1].select(0, 2), {}, true, false); },
                [](const auto& in) { return at::mm(in[0], in[1].select(0, 2)); },
                {at::randn({9, 16}), at::randn({4, 16, 20})}, 3e-6);

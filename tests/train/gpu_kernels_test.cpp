@@ -1,5 +1,5 @@
-// The kernels of a training's passes as the host emulates them, in both orders of their threads, against plain ATen in f64, forward and gradients;
-// products and attention with the roundings that they promise.
+// The kernels of a training's passes as the host emulates them, in both orders of their threads, against plain ATen in
+// f64, forward and gradients; products and attention with the roundings that they promise.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -107,7 +107,8 @@ at::Tensor turned_plainly(const at::Tensor& x_THE, const at::Tensor& angles, boo
   return at::cat({out.flatten(2), x_THE.narrow(2, 2 * half, rest)}, 2);
 }
 
-// Normed head by head or not, turned, several sequences in one call, two heads a KV head, windows, and heads that turn in a part.
+// With and without norms per head, rotated, several sequences in one call, two heads per KV head, windows, and heads of
+// which only a part is rotated.
 TEST_P(Kernels, AttentionOfPackedSequences) {
   constexpr std::int64_t T = 23, H = 4, K = 2;
   const std::vector<std::int64_t> cu_seqlens = {0, 1, 8, 15, 23};
@@ -191,7 +192,7 @@ TEST(GpuProducts, AreThoseOfEachWeight) {
   EXPECT_LE((gpu_linear(x, {{weight}}, {true}, stream) - exact).abs().max().item<double>(), 1e-4);
 }
 
-// A bf16 head's losses and gradients beside the CPU's in f32: logits are f32, their gradient is rounded once.
+// A bf16 head's losses and gradients compared with the CPU's in f32: logits are f32, their gradient is rounded once.
 TEST(GpuHead, InBf16) {
   at::manual_seed(5);
   constexpr std::int64_t T = 300, D = 32, V = 517, K = 5;

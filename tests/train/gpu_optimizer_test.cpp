@@ -1,4 +1,5 @@
-// The optimizer's kernels have the bits of the host's loops, and its steps are those of torch's own operations; large tensors come through the staging buffers whole.
+// The optimizer's kernels have the bits of the host's loops, and its steps are those of torch's own operations; large
+// tensors pass through the staging buffers completely.
 #include "magister/train/gpu_optimizer.h"
 
 #include <ATen/ATen.h>
@@ -91,7 +92,7 @@ TEST(GpuOptimizer, StepsAreThoseOfTorch) {
     }
     EXPECT_LT((weights.to(at::kDouble) - plain).abs().max().item<double>(), 3e-7) << step;
   }
-  // Padding is nobody's.
+  // Padding belongs to no parameter.
   const TrainParameter& norm = layout.all()[1];
   EXPECT_EQ(weights.narrow(0, norm.offset + norm.count, 48 - norm.count).abs().max().item<float>(), 0);
 }

@@ -19,8 +19,8 @@
 namespace magister {
 namespace gradient_tree_test {
 
-// Numbers whose sums round, a little different in each micro-batch. They come again after a prime number of places, which no bucket and no
-// block divides: forty million sines for each of some hundred gradients would take minutes.
+// Numbers whose sums round, slightly different in each micro-batch. They repeat after a prime number of places, which
+// is no divisor of a bucket or block: forty million sines for each of some hundred gradients would take minutes.
 at::Tensor gradient_of(std::uint64_t micro_batch, std::int64_t size) {
   constexpr std::int64_t kPeriod = 65'537;
   const at::Tensor at = at::arange(kPeriod, at::kDouble);
@@ -69,8 +69,9 @@ TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
-// Of several buckets, the last of which is short and divides by neither blocks nor ranks; more than are under way at once. Ranks without a micro-batch
-// have a part, too, and ranks come to the sum at different times, with their buckets in different orders.
+// A gradient of several buckets, the last of which is short and no multiple of blocks or ranks; more buckets than are
+// in flight at once. Ranks without a micro-batch take part, too, and ranks reach the sum at different times, with their
+// buckets in different orders.
 TEST(GradientTree, EveryRankGetsItsPartOfTheSum) {
   const Communicator world = Communicator::world();
   constexpr std::int64_t kSize = 6 * FlatShards::kBucket + 5 * FlatShards::kBlock + 7;
@@ -128,7 +129,7 @@ TEST(GradientTree, ThreadsAddAtOnce) {
   EXPECT_TRUE(at::equal(tree.finish(), plain_sum(0, 16, kCount, kSize)));
 }
 
-// Of a device, which the host stands for: what leaves it is copied into memory that the next step takes again.
+// Sums of a device, which the host simulates: they are copied into memory that the next step uses again.
 TEST(GradientTree, SumsOfADeviceComeIntoMemoryThatStays) {
   const Communicator world = Communicator::world();
   constexpr std::int64_t kSize = FlatShards::kBucket + 100;
@@ -152,9 +153,9 @@ TEST(GradientTree, SumsOfADeviceComeIntoMemoryThatStays) {
   EXPECT_EQ(tree.finish().data_ptr(), only.data_ptr());
 }
 
-// Parameters that borders of buckets divide, and one that is not contiguous; numbers that were not put before a finish() are not another's. On
-// top of what the first micro-batch left the second finds no memory for a part and puts its parameter again: on two ranks, where sums have
-// buckets, between the two parts of one.
+// Parameters that cross the borders of buckets, and one that is not contiguous; missing numbers at a finish() are not
+// another's. The second micro-batch, whose gradient is added to that of the first, finds no memory for a part and puts
+// its parameter again: on two ranks, where sums have buckets, between the two parts of one.
 TEST(MicroGradient, GivesBucketsAsTheyAreComplete) {
   struct Layout : FlatLayout {
     Layout() {
@@ -194,7 +195,8 @@ TEST(MicroGradient, GivesBucketsAsTheyAreComplete) {
   EXPECT_EQ(sum.sub(0).narrow(0, 700 * 2049, layout.all()[1].offset - 700 * 2049).abs().sum().item<float>(), 0.0f);
 }
 
-// Of a GPU's gradients it is read when all have been put. Behind the test that sets a fail point, for those are read once.
+// For a GPU's gradients it is read after all have been put. It follows the test that sets a fail point, because fail
+// points are read once.
 TEST(MicroGradient, SaysWhetherAllIsFinite) {
   struct Layout : FlatLayout {
     Layout() {

@@ -1,5 +1,5 @@
-// Losses and gradients of the head, by the CPU's code and by a GPU's, against autograd over dense logits in f64 (dense_losses.h), bits over threads,
-// and rows that count nothing.
+// Losses and gradients of the head, by the CPU's code and by a GPU's, against autograd over dense logits in f64
+// (dense_losses.h), bits over threads, and rows that do not count.
 #include "magister/train/head_loss.h"
 
 #include <gtest/gtest.h>
@@ -249,7 +249,7 @@ TEST(HeadLoss, WorkMemoryIsAFractionOfTheLogits) {
   }
 }
 
-// Of this process, bytes: VmRSS or VmHWM.
+// Memory of this process in bytes: VmRSS or VmHWM.
 double memory_of_process(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -258,7 +258,8 @@ double memory_of_process(const std::string& key) {
   return 0;
 }
 
-// What the kernel saw, beside what the plan says: SmolLM2's head over as many rows as a step of tests/bench/train_table.py has.
+// The memory that the kernel measured against the plan: SmolLM2's head over as many rows as a step of
+// tests/bench/train_table.py has.
 TEST(HeadLoss, TheProcessTakesNoMoreThanThat) {
   constexpr std::int64_t kRows = 1024, kWidth = 576, kVocabulary = 49152;
   at::manual_seed(2);

@@ -1,9 +1,12 @@
-// Trains a model on sequences of token ids, for oracle_test.py to compare with transformers and torch. Sequences of a micro-batch are packed.
-// usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2|3: hidden states of the inference forward and of training, and every gradient
-//        of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass; 2: products in bf16; 3: both
-//        train_probe steps MODEL STEPS.json OPTIONS.json THREADS: a line a step: loss, norm, lr
-// MAGISTER_GPU_CODE_ON_HOST=1 in the environment: by a GPU's code.
-// STEPS.json: steps of micro-batches of sequences of ids. A label of every token but a sequence's first.
+// Trains a model on sequences of token ids, for oracle_test.py to compare with transformers and torch. Sequences of a
+// micro-batch are packed.
+// usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2|3: hidden states of the inference forward and of
+// training,
+//       and every gradient of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass;
+//       2: products in bf16; 3: both
+//       train_probe steps MODEL STEPS.json OPTIONS.json THREADS: one line per step: loss, norm, lr
+// With MAGISTER_GPU_CODE_ON_HOST=1 in the environment the GPU's code is used.
+// STEPS.json: steps of micro-batches of sequences of ids. Every token except a sequence's first is a label.
 #include <ATen/ATen.h>
 
 #include <cstdio>
@@ -100,7 +103,7 @@ int steps(const std::string& model, const json& steps, const json& choices, int 
   options.distill.weight = 0;
   options.distill.lm_weight = 1;
   options.gpu = wanted_gpu();
-  // Of a GPU: "host", or "sums" or "all" there.
+  // Parts on a GPU: "host" none, "sums" or "all".
   const std::string on_gpu = choices.value("on_gpu", "host");
   options.sums_on_gpu = on_gpu != "host";
   options.optimizer_on_gpu = on_gpu == "all";

@@ -1,5 +1,5 @@
-// What plans count of a training is what it takes: every byte that ATen has on the host, while passes are kept and over a whole step, by the code of CPUs and
-// by a GPU's, which the host runs.
+// The plan of a training's memory counts the bytes that it takes: every byte of ATen on the host, while passes are kept
+// and over a whole step, by the code of CPUs and by a GPU's, which the host runs.
 #include "magister/train/training_bytes.h"
 
 #include <ATen/ATen.h>
@@ -109,7 +109,8 @@ std::uint64_t part_of(const MemoryParts& parts, const std::string& name) {
   return bytes;
 }
 
-// Gradients of as many micro-batches as the tree holds at a time, and one pass. Weights and moments are no tensors of ATen's.
+// Gradients of as many micro-batches as the tree holds at a time, and one pass. Weights and moments are not ATen
+// tensors.
 TEST(TrainingBytes, CountWhatAStepTakes) {
   const ModelDescription description = description_of();
   const auto file = random_weights(description, 1);
