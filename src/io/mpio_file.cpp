@@ -37,8 +37,8 @@ void MpioFile::create(const std::string& path, const ResultsAccess& access) {
   const H5Properties properties = mpio_access(hints, path);
   struct stat status{};
   MAGISTER_CHECK(::lstat(path.c_str(), &status) != 0, ExitCode::kInputOutput,
-                 "{}: something stands there, a symbolic link perhaps (a "
-                 "file of that name is made again, never through a link); move it away",
+                 "{}: the path exists, perhaps as a symbolic link (the file must be new, never reached through a "
+                 "link); move it away",
                  printable(path));
   H5File file(MAGISTER_CHECK_HDF5(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, properties.get()), path));
   MAGISTER_CHECK(file.close(), ExitCode::kInputOutput,
@@ -90,8 +90,8 @@ void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::s
     transfer(Direction::kRead, column, row, back.data(), back.size());
     MAGISTER_CHECK(
         std::memcmp(back.data(), piece.data(), piece.size()) == 0, ExitCode::kInputOutput,
-        "{}: MPI-IO wrote {} bytes of {} and said nothing, but they are not in the file, {} bytes are free (committed "
-        "units are safe); free space or set output.driver to pwrite, and run the same command again",
+        "{}: MPI-IO wrote {} bytes of {} and reported no error, but they are not in the file, {} bytes are free "
+        "(committed units are safe); free space or set output.driver to pwrite, and run the same command again",
         printable(path_), piece.size(), column.spec.path, free_bytes_beside(path_));
     data = data.subspan(piece.size());
   }

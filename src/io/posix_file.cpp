@@ -60,8 +60,8 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
                  printable(path));
   // With O_EXCL a symbolic link gives EEXIST, too.
   MAGISTER_CHECK(descriptor_.is_open() || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
-                 "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never "
-                 "through a link); move it away",
+                 "{}: the path exists, perhaps as a symbolic link (the file must be new, never reached through a "
+                 "link); move it away",
                  printable(path));
   MAGISTER_CHECK(descriptor_.is_open(), ExitCode::kInputOutput,
                  "{}: cannot be {}: {} (nothing can be done with it); check the "
@@ -72,8 +72,8 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
     descriptor_.reset();
     MAGISTER_CHECK(!S_ISDIR(status.st_mode) || access != Access::kRead, ExitCode::kInputOutput,
                    "{}: is a folder (a file is read here); name the one in it that is meant", printable(path));
-    fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); {}", printable(path),
-         access == Access::kRead ? "name another" : "move it away");
+    fail(ExitCode::kInputOutput, "{}: is not a regular file (only such a file can be read or written); {}",
+         printable(path), access == Access::kRead ? "name another" : "move it away");
   }
 }
 

@@ -87,7 +87,7 @@ void make_folders(const std::string& folder) {
   MAGISTER_CHECK(folder.empty() || fs::is_directory(folder, ignored), ExitCode::kInputOutput,
                  "{}: the folder cannot be made: {} (results "
                  "have no place); choose another output.directory",
-                 printable(folder), error ? error.message() : "something else stands there");
+                 printable(folder), error ? error.message() : "another file has its name");
   for (const fs::path& made : missing) sync_folder_of(made.string());
 }
 

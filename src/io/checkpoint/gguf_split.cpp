@@ -61,7 +61,7 @@ std::vector<std::string> gguf_parts(const std::string& path, const GgufSplit& sp
     paths.push_back(stem + ending(i, split.count));
     std::error_code error;
     MAGISTER_CHECK(std::filesystem::exists(paths.back(), error), ExitCode::kInputOutput,
-                   "{}: is not there (part {} of the {} of {}, and a model is read whole); put it beside them",
+                   "{}: is not there (part {} of the {} of {}, and a model is read whole); put it into the same folder",
                    printable(paths.back()), i + 1, split.count, printable(path));
   }
   return paths;

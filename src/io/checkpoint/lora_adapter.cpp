@@ -201,7 +201,7 @@ class MergedFile final : public TensorFile {
         where);
     const char other = a.empty() ? 'A' : 'B';
     MAGISTER_CHECK(factors_->find(lora_tensor_name(layer, other)) != nullptr, ExitCode::kData,
-                   "{} has no lora_{} beside it (a layer's change is the product of both); fetch the adapter again",
+                   "{} has no lora_{} for its layer (a layer's change is the product of both); fetch the adapter again",
                    where, other);
     const std::string tensor = tensor_of(layer);
     MAGISTER_CHECK(

@@ -297,8 +297,8 @@ class Finder {
     place_scales(name, w);
     if (w.zeros) {
       MAGISTER_CHECK(w.rows_a_scale == 1 && w.layout == CodeLayout::kInt8, ExitCode::kData,
-                     "{}.weight_zero_point stands beside FP8 "
-                     "or beside one scale for several outputs (that is not read here); use another checkpoint",
+                     "{}.weight_zero_point is given with FP8 or with one scale for several outputs (that is not "
+                     "supported); use another checkpoint",
                      printable(name));
       w.zero_layout = ZeroLayout::kInt8;
       expect(w.zeros, w.scales.info->shape, {StorageType::kI8});

@@ -56,11 +56,10 @@ class SafetensorsFile final : public MappedTensors {
     std::uint64_t covered = 0;
     for (SafetensorsEntry& entry : entries) {
       const std::uint64_t needed = tensor_bytes(entry.info, path);
-      MAGISTER_CHECK(
-          entry.begin <= entry.end && entry.end - entry.begin == needed, ExitCode::kData,
-          "{}: tensor {} stands at bytes {} to {}, but its shape and dtype need {} bytes (the header is wrong); "
-          "fetch the file again",
-          printable(path), printable(entry.info.name), entry.begin, entry.end, needed);
+      MAGISTER_CHECK(entry.begin <= entry.end && entry.end - entry.begin == needed, ExitCode::kData,
+                     "{}: tensor {} is at bytes {} to {}, but its shape and dtype need {} bytes (the header is wrong); "
+                     "fetch the file again",
+                     printable(path), printable(entry.info.name), entry.begin, entry.end, needed);
       MAGISTER_CHECK(
           entry.begin == covered, ExitCode::kData,
           "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap or leave a hole); "

@@ -160,9 +160,8 @@ class IndexReader final : public StrictJson {
     const bool plain = !text.empty() && text.size() <= 255 && text != "." && text != ".." &&
                        text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
     MAGISTER_CHECK(plain, ExitCode::kData,
-                   "{}: names the shard \"{}\" (shards lie beside their index, without a folder); fetch "
-                   "the file again",
-                   where(), printable(text));
+                   "{}: names the shard \"{}\" (shards must be in the index's folder); fetch the file again", where(),
+                   printable(text));
     MAGISTER_CHECK(
         shards.size() < kMaxIndexEntries && key().size() <= kMaxTensorNameBytes, ExitCode::kData,
         "{}: names more than {} tensors or one with more than {} bytes (no model has such); fetch the file again",

@@ -193,11 +193,10 @@ void MappedTensors::add_tensor(TensorInfo info, std::size_t file_index, std::uin
       printable(file.path()), info.name.size(), kMaxTensorNameBytes);
   info.num_bytes = tensor_bytes(info, file.path());
   const std::uint64_t end = checked_add(offset, info.num_bytes, "end of a tensor");
-  MAGISTER_CHECK(
-      end <= file.size(), ExitCode::kData,
-      "{}: tensor {} stands at bytes {} to {}, but the file has {} (it is cut short or its header is wrong); "
-      "fetch the file again",
-      printable(file.path()), printable(info.name), offset, end, file.size());
+  MAGISTER_CHECK(end <= file.size(), ExitCode::kData,
+                 "{}: tensor {} is at bytes {} to {}, but the file has {} (it is cut short or its header is wrong); "
+                 "fetch the file again",
+                 printable(file.path()), printable(info.name), offset, end, file.size());
   infos_.push_back(std::move(info));
   places_.push_back({file_index, offset});
 }

@@ -67,8 +67,8 @@ std::string_view CsvColumns::as_json(std::string_view row, const std::string& wh
   check_text(row, where);
   split(row, where);
   MAGISTER_CHECK(num_fields_ == names_.size(), ExitCode::kData,
-                 "{}: the row has {} fields and the first row {} (which column is which cannot be told); fix this row",
-                 where, num_fields_, names_.size());
+                 "{}: the row has {} fields and the first row {} (the columns cannot be matched); fix this row", where,
+                 num_fields_, names_.size());
   json_ = "{";
   for (std::size_t i = 0; i < names_.size(); ++i) {
     if (!wanted_[i]) continue;

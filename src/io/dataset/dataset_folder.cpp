@@ -48,14 +48,13 @@ std::vector<std::string> saved_files(const fs::path& folder, const std::string& 
                    shown, printable(saved->get<std::string>(), 80), printable(split, 80));
   }
   const auto indices = state.find("_indices_data_files");
-  MAGISTER_CHECK(
-      indices == state.end() || indices->is_null() || indices->empty(), ExitCode::kData,
-      "{}: the data set was saved with an order of its own beside its files (which is not read); save it again "
-      "after flatten_indices()",
-      shown);
+  MAGISTER_CHECK(indices == state.end() || indices->is_null() || indices->empty(), ExitCode::kData,
+                 "{}: the data set was saved with a separate order of its records (which is not read); save it again "
+                 "after flatten_indices()",
+                 shown);
   const auto files = state.find("_data_files");
   MAGISTER_CHECK(files != state.end() && files->is_array() && !files->empty(), ExitCode::kData,
-                 "{}: has no list _data_files (which files belong to the data set cannot be told); save it again",
+                 "{}: has no list _data_files (it is unknown which files belong to the data set); save it again",
                  shown);
   std::vector<std::string> paths;
   for (const json& file : *files) {
@@ -86,11 +85,10 @@ void check_shards(const fs::path& folder, const std::vector<std::string>& names)
   for (std::size_t i = 0; i < names.size(); ++i) {
     std::uint32_t index = 0, count = 0;
     if (!read_shard(fs::path(names[i]).filename().string(), index, count)) continue;
-    MAGISTER_CHECK(
-        count == names.size() && index == i, ExitCode::kData,
-        "{}: {} stands at place {} of {} files (a shard is missing, or there are two sets of them); download the "
-        "data set again, or name its files",
-        printable(folder.string()), printable(names[i], 120), i, names.size());
+    MAGISTER_CHECK(count == names.size() && index == i, ExitCode::kData,
+                   "{}: {} is at position {} of {} files (a shard is missing, or there are two sets of them); download "
+                   "the data set again, or name its files",
+                   printable(folder.string()), printable(names[i], 120), i, names.size());
   }
 }
 
@@ -286,8 +284,9 @@ std::string find_dataset(const std::string& path) {
   const std::string snapshot = hub_snapshot("datasets", name);
   if (!snapshot.empty()) return end == std::string::npos ? snapshot : joined(snapshot, path.substr(end));
   MAGISTER_CHECK(end != std::string::npos || fs::exists(name.substr(0, slash), error) || is_data_file(name),
-                 ExitCode::kInputOutput, "{}: cannot be opened (nothing stands there; the data set cannot be read){}",
-                 printable(path), hub_hint("--repo-type dataset " + name));
+                 ExitCode::kInputOutput,
+                 "{}: cannot be opened (the path does not exist; the data set cannot be read){}", printable(path),
+                 hub_hint("--repo-type dataset " + name));
   return path;
 }
 

@@ -124,11 +124,10 @@ std::vector<HubConfig> configs_of_readme(const std::string& path) {
     const bool whole = !config.name.empty() &&
                        std::all_of(config.splits.begin(), config.splits.end(),
                                    [](const auto& files) { return !files.split.empty() && !files.patterns.empty(); });
-    MAGISTER_CHECK(
-        whole, ExitCode::kData,
-        "{}: an entry of configs ({}) lacks its config_name, or a split or path of its data_files (which files "
-        "are meant cannot be told); name the files with dataset.path",
-        reader.where, printable(config.name, 80));
+    MAGISTER_CHECK(whole, ExitCode::kData,
+                   "{}: an entry of configs ({}) lacks its config_name, or a split or path of its data_files (it is "
+                   "unknown which files are meant); name the files with dataset.path",
+                   reader.where, printable(config.name, 80));
   }
   return reader.configs;
 }

@@ -152,9 +152,7 @@ JsonlParser::~JsonlParser() = default;
 void JsonlParser::parse(std::string_view line, const std::string& where, Record& record) {
   // The parser would skip the mark silently; inside a file it shows that files were concatenated.
   MAGISTER_CHECK(!line.starts_with("\xEF\xBB\xBF"), ExitCode::kData,
-                 "{}: begins with a byte order mark (it may stand at a "
-                 "file's begin only); remove it",
-                 where);
+                 "{}: begins with a byte order mark (it is allowed only at the beginning of a file); remove it", where);
   events_->parse(line, where, record);
 }
 

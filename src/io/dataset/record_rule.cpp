@@ -151,13 +151,12 @@ class JsonRule final : public RecordRule {
     } else if (c == ']' && (state_ == State::kAfter || state_ == State::kFirst)) {
       state_ = State::kEnd;
     } else {
-      throw Fault{seen_,
-                  fmt::format("\"{}\" stands where {} (a file of records is a list of objects, or objects one after "
-                              "the other); fix it",
-                              printable(std::string_view(&c, 1)),
-                              state_ == State::kAfter ? "a comma or the end of the list is expected"
-                              : state_ == State::kEnd ? "nothing may follow"
-                                                      : "an object begins")};
+      throw Fault{seen_, fmt::format("\"{}\" was found where {} (a file of records is a list of objects, or objects "
+                                     "one after the other); fix it",
+                                     printable(std::string_view(&c, 1)),
+                                     state_ == State::kAfter ? "a comma or the end of the list is expected"
+                                     : state_ == State::kEnd ? "nothing may follow"
+                                                             : "an object begins")};
     }
   }
 

@@ -196,8 +196,8 @@ class TokenArrays final : public RecordFormat {
   void require_all_ids() const {
     const std::int64_t first = offsets_->read(0, 1)[0], last = offsets_->read(count_, 1)[0];
     MAGISTER_CHECK(first == 0 && last >= 0 && static_cast<std::uint64_t>(last) >= ids_.extent()[0], ExitCode::kData,
-                   "{}: {} goes from {} to {} and {} has {} ids (the others would be left out without a word); let it "
-                   "begin with 0 and end with their number",
+                   "{}: {} goes from {} to {} and {} has {} ids (the others would be left out silently); let it begin "
+                   "with 0 and end with their number",
                    path_, offsets_->name(), first, last, ids_.name(), ids_.extent()[0]);
   }
 
@@ -219,7 +219,7 @@ class TokenArrays final : public RecordFormat {
       end = places[i + 1];
     }
     MAGISTER_CHECK(begin >= 0 && begin <= end && static_cast<std::uint64_t>(end) <= limit, ExitCode::kData,
-                   "{}: its ids go from {} to {} by {} (there are {} in {}, and they do not go back); fix the file",
+                   "{}: its ids go from {} to {} by {} (there are {} in {}, and they must not decrease); fix the file",
                    where, begin, end,
                    offsets_   ? offsets_->name()
                    : lengths_ ? lengths_->name()

@@ -91,7 +91,7 @@ ResultsCheck check_results(const std::string& path, std::span<const ResultsSchem
     known += (known.empty() ? "" : ", ") + std::string(schema.format);
     if (format != nullptr && *format == AttributeValue(std::string(schema.format))) rules = &schema;
   }
-  if (rules == nullptr) faults.add("format is none that this program knows ({})", known);
+  if (rules == nullptr) faults.add("this program does not know the format ({})", known);
   const AttributeValue* version = find_attribute(file.attributes(), "format_version");
   const auto* number = version == nullptr ? nullptr : std::get_if<std::uint64_t>(version);
   if (rules != nullptr && number != nullptr && (*number == 0 || *number > rules->newest_version)) {

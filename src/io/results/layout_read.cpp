@@ -27,7 +27,7 @@ H5File open_for_reading(const std::string& path) {
   MAGISTER_CHECK(newer.empty(), ExitCode::kData, "{}: cannot be opened {}", printable(path), newer);
   fail(ExitCode::kData,
        "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 file); use another file, such as "
-       "runs/NAME/TASK.h5; what stands where a run is to write is put aside with --fresh",
+       "runs/NAME/TASK.h5; --fresh puts aside a file in the place of a run's results",
        printable(path), hdf5_reason());
 }
 

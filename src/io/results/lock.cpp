@@ -137,7 +137,7 @@ void write_holder(int descriptor) {
                        {"job", first_set({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})}};
   const std::string text = holder.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, text.data(), text.size(), 0) < 0) {
-    log_warning("the lock file cannot be written: {}; a second run would not say who holds it", std::strerror(errno));
+    log_warning("the lock file cannot be written: {}; a second run could not name the holder", std::strerror(errno));
   }
 }
 
@@ -154,7 +154,7 @@ struct Holder {
     return process_start(pid) != pid_start || (launcher > 0 && process_start(launcher) != launcher_start);
   }
   std::string text() const {
-    if (!known()) return "it has not said who it is";
+    if (!known()) return "an unknown process";
     return fmt::format("process {} on {} since {}{}", pid, printable(host, 80), printable(since, 40),
                        job.empty() ? "" : ", job " + printable(job, 40));
   }

@@ -76,7 +76,7 @@ TeacherEncoding TeacherEncoding::of(const ResultsReader& file) {
   if (name != nullptr && *name == AttributeValue(std::string("sampled"))) encoding.kind = Kind::kSampled;
   MAGISTER_CHECK(
       name == nullptr || encoding.is_packed() || *name == AttributeValue(std::string("plain")), ExitCode::kData,
-      "{}: root attribute encoding is none that this program knows (plain, compact, sampled); use a newer program",
+      "{}: root attribute encoding is unknown to this program (plain, compact, sampled); use a newer program",
       printable(file.path()));
   const auto fits = [&](bool holds, const char* what) {
     MAGISTER_CHECK(

@@ -49,12 +49,12 @@ UnitBorders borders_of(const ResultsColumns& columns, IndexRange units) {
   OffsetCursor offset(columns, "/samples/offset");
   borders.rows.reserve(borders.samples.size());
   for (const std::uint64_t sample : borders.samples) borders.rows.push_back(offset.at(sample));
-  MAGISTER_CHECK(std::is_sorted(borders.samples.begin(), borders.samples.end()) &&
-                     std::is_sorted(borders.rows.begin(), borders.rows.end()),
-                 ExitCode::kData,
-                 "{}: the samples or rows of units {} to {} go back (its offsets are damaged); put the file aside with "
-                 "--fresh",
-                 printable(columns.path()), units.begin, units.end);
+  MAGISTER_CHECK(
+      std::is_sorted(borders.samples.begin(), borders.samples.end()) &&
+          std::is_sorted(borders.rows.begin(), borders.rows.end()),
+      ExitCode::kData,
+      "{}: the samples or rows of units {} to {} decrease (its offsets are damaged); put the file aside with --fresh",
+      printable(columns.path()), units.begin, units.end);
   return borders;
 }
 
