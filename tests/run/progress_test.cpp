@@ -32,7 +32,7 @@ TEST(Progress, SaysDoneRateAndTimeLeft) {
   EXPECT_EQ(line(fresh, {0, 0}, 10), "teacher: 0/400 units (0.0 %), 0 tokens/s, elapsed 0:00:10, ETA unknown");
   EXPECT_EQ(line(fresh, {400, 10'000}, 40),
             "teacher: 400/400 units (100.0 %), 250 tokens/s, elapsed 0:00:40, ETA 0:00:00");
-  // What an earlier run did is done, but its speed is not this run's.
+  // Units of an earlier run count as done, but its speed is not this run's.
   const Progress resumed("teacher", {400, 10'000}, {200, 5000}, {});
   EXPECT_EQ(line(resumed, {300, 7500}, 10),
             "teacher: 300/400 units (75.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:10");
