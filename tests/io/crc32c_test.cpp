@@ -1,5 +1,5 @@
-// CRC-32C against the vectors of RFC 3720 B.4, against the plain loop for every length and alignment up to a few hundred
-// bytes, and against itself in pieces.
+// CRC-32C against the vectors of RFC 3720 B.4, against the plain loop for every length and alignment up to a few
+// hundred bytes, and against itself in pieces.
 #include "magister/io/crc32c.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Every division of many shapes: parts cover the whole once, KV groups stay whole or are copied, boundaries are aligned.
+// Every division of many shapes: the parts cover the whole once, KV groups stay whole or are copied, and boundaries are
+// aligned.
 #include "magister/model/partition.h"
 
 #include <gtest/gtest.h>
