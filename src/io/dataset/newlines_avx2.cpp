@@ -1,4 +1,4 @@
-// Counts with bytes, in runs so short that none can overflow; the compiler turns the inner loop into AVX2 at -O3.
+// Counts in bytes, over runs so short that no counter can overflow; the compiler turns the inner loop into AVX2 at -O3.
 #include <algorithm>
 
 #include "io/dataset/newlines.h"
