@@ -150,6 +150,7 @@ def refused(template, words, when=None, **more):
 
 
 def bounds():
+    refused("{{ 'a' | striptags }}", "the filter \"striptags\" is not known here")
     refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deeper than")
     refused("{% macro f(n) %}{% for i in [1] %}{% if 1 %}{{ f(n + 1) }}{% endif %}{% endfor %}{% endmacro %}{{ f(0) }}", "deeper than")
     refused("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "steps")

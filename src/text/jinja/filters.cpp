@@ -9,7 +9,7 @@ namespace {
 const std::map<std::string_view, Filter>& filters() {
   static const std::map<std::string_view, Filter> kFilters = [] {
     std::map<std::string_view, Filter> all;
-    for (const auto& group : {scalar_filters(), list_filters(), more_filters(), layout_filters(), html_filters()}) {
+    for (const auto& group : {scalar_filters(), list_filters(), more_filters(), layout_filters()}) {
       for (const NamedFilter& filter : group) all.emplace(filter.name, filter.run);
     }
     return all;

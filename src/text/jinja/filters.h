@@ -21,7 +21,6 @@ std::vector<NamedFilter> scalar_filters();  // filters_scalar.cpp
 std::vector<NamedFilter> list_filters();    // filters_list.cpp
 std::vector<NamedFilter> more_filters();    // filters_more.cpp
 std::vector<NamedFilter> layout_filters();  // filters_layout.cpp: wordwrap, pprint
-std::vector<NamedFilter> html_filters();    // filters_html.cpp: striptags
 
 bool is_function(std::string_view name);  // range, namespace, raise_exception, ...
 Value call_function(Runtime& runtime, const std::string& name, const Arguments& arguments);
