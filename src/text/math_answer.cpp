@@ -1,4 +1,4 @@
-// See math_answer.h. Every function is linear in its text but for the replacements, which are linear each.
+// See math_answer.h. Every function is linear in its text, apart from replacements, which are linear each.
 #include "text/math_answer.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view by) 
   }
 }
 
-// The first code point as it stands; empty of an empty text. A byte that begins none stands for itself.
+// The first code point, unchanged; empty if the text is empty. A byte that begins no code point counts as one.
 std::string_view first_sign(std::string_view text) {
   if (text.empty()) return text;
   std::size_t size = 1;
@@ -45,7 +45,7 @@ std::string_view first_sign(std::string_view text) {
   return text.substr(0, size);
 }
 
-// At most `most` + 1.
+// Counts up to `most` + 1.
 std::size_t count_signs(std::string_view text, std::size_t most) {
   std::size_t count = 0;
   for (; !text.empty() && count <= most; ++count) text.remove_prefix(first_sign(text).size());
@@ -61,8 +61,8 @@ char32_t value_of(std::string_view sign) {
 // Python's str.isspace: White_Space and the four separators of ASCII.
 bool is_python_space(char32_t c) { return is_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-// Whether Python's int() takes the text: digits of any script with single underscores between them, a sign, whitespace around; at most
-// 4,300 digits.
+// Reports whether Python's int() accepts the text: digits of any script with single underscores between them, a sign,
+// whitespace around; at most 4,300 digits.
 bool is_python_int(std::string_view text) {
   text = stripped(text);
   if (!text.empty() && (text[0] == '+' || text[0] == '-')) text.remove_prefix(1);
@@ -84,7 +84,7 @@ bool is_python_int(std::string_view text) {
   return after_digit && digits <= 4300;
 }
 
-// Whether the text is how Python writes that number: no sign but -, no zero before another digit, no -0.
+// Reports whether Python would write the number like this: no sign but -, no leading zero, no -0.
 bool is_written_int(std::string_view text) {
   if (text == "0") return true;
   if (!text.empty() && text[0] == '-') text.remove_prefix(1);
@@ -185,7 +185,7 @@ std::string between_dollars(std::string_view text) {
 }
 
 std::optional<std::string> strip_latex(std::string_view text) {
-  // In this order: each sees what those before it left.
+  // The order matters: each replacement sees the result of the previous ones.
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kFirst = {{{"\n", ""},
                                                                                             {"\\!", ""},
                                                                                             {"\\\\", "\\"},
@@ -198,7 +198,7 @@ std::optional<std::string> strip_latex(std::string_view text) {
                                                                                             {"\\$", ""}}};
   std::string out(text);
   for (const auto& [what, by] : kFirst) out = replaced(out, what, by);
-  // "\text{ " stands before a unit.
+  // "\text{ " begins a unit.
   const std::vector<std::string_view> units = split(out, "\\text{ ");
   if (units.size() > 2) return std::nullopt;
   out = std::string(units[0]);
@@ -238,7 +238,7 @@ std::optional<std::string> last_number(std::string_view text) {
     const std::size_t digits = at + (text[at] == '-' ? 1 : 0);
     std::size_t end = digits;
     while (end < text.size() && is_number_sign(text[end])) ++end;
-    // Two signs of a number, or one that is a digit.
+    // At least two characters of a number, or a single digit.
     const bool number = end - digits >= 2 || (end - digits == 1 && text[digits] >= '0' && text[digits] <= '9');
     if (number) found = text.substr(at, end - at);
     at = number ? end : std::max(end, at + 1);
@@ -249,7 +249,7 @@ std::optional<std::string> last_number(std::string_view text) {
 std::string plain_number(std::string_view text) {
   std::string out = replaced(replaced(text, ",", ""), "$", "");
   if (const std::size_t mark = out.rfind("#### "); mark != std::string::npos) out.erase(0, mark + 5);
-  // Python's $ stands before a newline at the end, too.
+  // Python's $ also matches before a newline at the end.
   const std::size_t end = out.size() - (!out.empty() && out.back() == '\n' ? 1 : 0);
   if (end > 0 && out[end - 1] == '.') out.erase(end - 1, 1);
   return out;

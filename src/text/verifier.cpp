@@ -1,4 +1,5 @@
-// Verifiers by kind and rule; see verifier.h. PCRE2 without JIT: its limit of steps is then the same on every machine, and texts are short.
+// Verifiers by kind and rule; see verifier.h. PCRE2 uses JIT, but the interpreter decides whether a text is given up:
+// its limit of steps is the same on every machine.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "magister/text/verifier.h"
 
@@ -52,7 +53,8 @@ bool is_blank(std::string_view text) { return stripped(text).empty(); }
 
 struct Verifier::Regex {
   Regex(const std::string& pattern, const std::string& where);
-  // The text of the first group that is not empty, or of the whole match where there is no group; nothing: no match, or all groups are empty.
+  // Returns the first non-empty group, or the whole match if the pattern has no group; nothing if there is no match or
+  // all groups are empty.
   std::optional<std::string> find(std::string_view text, bool last) const;
 
   Code code{nullptr, pcre2_code_free};
@@ -82,7 +84,7 @@ Verifier::Regex::Regex(const std::string& pattern, const std::string& where) : w
   code = compiled(pattern, fault);
   MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}: {}", where, fault);
   pcre2_pattern_info(code.get(), PCRE2_INFO_CAPTURECOUNT, &num_groups);
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // ten times as fast; without it the same
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // ten times as fast; the results are the same without it
 }
 
 std::optional<std::string> Verifier::Regex::find(std::string_view text, bool last) const {
@@ -94,8 +96,8 @@ std::optional<std::string> Verifier::Regex::find(std::string_view text, bool las
       return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, options, data.get(),
                          nullptr);
     };
-    int count = match(at == 0 ? 0 : PCRE2_NO_UTF_CHECK);  // the first call has looked at all of it
-    // Machine code has a small stack and counts its steps in its own way: whether a text is given up is the interpreter's to say.
+    int count = match(at == 0 ? 0 : PCRE2_NO_UTF_CHECK);  // the first call checks all of the text
+    // JIT code has a small stack and counts steps differently, so the interpreter decides whether a text is given up.
     if (count < 0 && count != PCRE2_ERROR_NOMATCH) count = match(PCRE2_NO_JIT);
     if (count == PCRE2_ERROR_NOMATCH) break;
     if (count < 0) {
@@ -111,7 +113,7 @@ std::optional<std::string> Verifier::Regex::find(std::string_view text, bool las
     }
     if (!last) break;
     at = place[1] > at || place[1] > place[0] ? place[1] : at + 1;
-    if (place[1] == place[0] && at == place[1]) ++at;  // behind an empty match
+    if (place[1] == place[0] && at == place[1]) ++at;  // after an empty match
     while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
   }
   return found;
@@ -119,7 +121,7 @@ std::optional<std::string> Verifier::Regex::find(std::string_view text, bool las
 
 namespace {
 
-// "-$1,234.50" -> "-1234.5", "$5$." -> "5": what is no such number stays as it is.
+// "-$1,234.50" -> "-1234.5", "$5$." -> "5". Any other text only loses its trailing '.', ',' and '$'.
 std::string number_form(std::string_view text) {
   while (!text.empty() && (text.back() == '.' || text.back() == ',' || text.back() == '$')) text.remove_suffix(1);
   std::string_view rest = text;
@@ -154,12 +156,12 @@ std::string number_form(std::string_view text) {
   return rest.empty() ? out : std::string(text);
 }
 
-// What two equal answers have in common. The mark keeps what strip_string cannot read apart from what it makes.
+// Returns a form that equal answers share. "!" keeps answers that strip_string cannot read apart from its results.
 std::string latex_form(std::string_view text) {
   std::optional<std::string> form = strip_latex(text);
   return form ? std::move(*form) : "!" + std::string(text);
 }
-// "1,000/2" and "$1000/2$" as \frac{1000}{2}, a sign before it as MATH's answers have it.
+// "1,000/2" and "$1000/2$" become \frac{1000}{2}, with a sign before it as in MATH's answers; empty if not a fraction.
 std::string fraction_form(std::string_view text) {
   while (!text.empty() && text.front() == '$') text.remove_prefix(1);
   const std::size_t slash = text.find('/');
@@ -180,7 +182,7 @@ std::string auto_form(std::string_view answer) {
   std::string fraction = fraction_form(text);
   if (!fraction.empty()) return latex_form(fraction);
   std::string number = number_form(text);
-  number = number_form(latex_form(number == "-0" ? "0" : number));  // "\$9,500" is a number only now
+  number = number_form(latex_form(number == "-0" ? "0" : number));  // "\$9,500" becomes a number only in latex_form()
   return number == "-0" ? "0" : number;
 }
 
@@ -190,7 +192,7 @@ std::string auto_reference(std::string_view answer) {
   return std::string(mark == std::string_view::npos ? answer : answer.substr(mark + 5));
 }
 
-// The end of a fraction whose numerator ends at `at`: of "/4" in "3/4", and not of a date's.
+// Returns the end of the "/4" of "3/4" if a fraction's numerator ends at `at`, else `at`. A date is not a fraction.
 std::size_t fraction_end(std::string_view text, std::size_t at) {
   if (at + 1 >= text.size() || text[at] != '/') return at;
   const std::size_t end = std::min(text.find_first_not_of("0123456789", at + 1), text.size());
@@ -251,7 +253,7 @@ bool same_math(std::string_view found, std::string_view answer, MathRule rule) {
     case MathRule::kMath:
     case MathRule::kBoxed:
       return same_latex(found, last_boxed(answer).value_or(std::string(answer)));
-    case MathRule::kMathVerify:  // of whole texts: judge()
+    case MathRule::kMathVerify:  // judge() compares whole texts
     case MathRule::kAuto:
       break;
   }

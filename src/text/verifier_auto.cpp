@@ -1,4 +1,5 @@
-// See verifier_auto.h. A unit is a sign, a word of three letters or more that means no number or operation, or one of a few short ones.
+// See verifier_auto.h. A unit is a symbol, a word of three letters or more that means no number or operation, or one of
+// a few short words.
 #include "text/verifier_auto.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ bool is_in(const std::array<std::string_view, kSize>& words, std::string_view wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Of one letter only behind a space: "5m" may be a product.
+// Units of one letter count only after a space: "5m" may be a product.
 bool is_unit(std::string_view word, bool behind_space) {
   static constexpr std::array kShort = {"cm"sv, "mm"sv, "km"sv, "kg"sv, "mg"sv, "ml"sv, "mL"sv, "ft"sv, "in"sv, "lb"sv,
                                         "oz"sv, "hr"sv, "yd"sv, "mi"sv, "Hz"sv, "ms"sv, "kW"sv, "am"sv, "pm"sv};
@@ -66,7 +67,8 @@ std::string plain_signs(std::string_view text) {
 
 namespace {
 
-// How many digits the text ends with, if at most three do and they begin a number or a group of its thousands; else 0.
+// Returns how many digits the text ends with, if they are at most three and begin a number or form a group of
+// thousands; else 0.
 std::size_t digits_before(std::string_view text) {
   std::size_t begin = text.size();
   while (begin > 0 && is_ascii_digit(text[begin - 1])) --begin;
@@ -82,7 +84,7 @@ bool three_digits_begin(std::string_view text) {
          (text.size() == 3 || !is_ascii_digit(text[3]));
 }
 
-// The first of these that the text begins with; empty: none.
+// Returns the first of `words` that the text begins with; empty: none.
 template <std::size_t kSize>
 std::string_view begins_with(const std::array<std::string_view, kSize>& words, std::string_view text) {
   const auto found =

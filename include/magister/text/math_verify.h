@@ -1,4 +1,5 @@
-// The rule math_verify, explained for one pair: what was read on either side and why the answer is right or wrong. Verifier (verifier.h) uses it.
+// Explains the rule math_verify for one pair: what was read on each side and why the answer is right or wrong.
+// Verifier (verifier.h) uses this rule.
 #pragma once
 
 #include <string>
@@ -7,9 +8,9 @@
 namespace magister {
 
 struct MathReading {
-  std::string formula;  // where the answer was found, as it is written; empty: nothing was
-  std::string tree;     // a part a line, indented; empty: not read
-  std::string fault;    // why it was not
+  std::string formula;  // where the answer was found, as written; empty: no answer found
+  std::string tree;     // one node per line, indented; empty: not parsed
+  std::string fault;    // why it was not parsed
 };
 
 struct MathExplanation {
@@ -18,7 +19,7 @@ struct MathExplanation {
   MathReading gold, answer;
 };
 
-// Never throws, whatever the texts are; a pair ends by bounds of sizes and steps, the same everywhere.
+// Never throws. The work on a pair is bounded by sizes and steps, so the result is the same everywhere.
 MathExplanation explain_math(std::string_view gold, std::string_view answer);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// See compare.h: values, members and what stands in place of each other.
+// See compare.h: values, members, and structures that may replace each other.
 #include "text/math/compare.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kDraws = 12;
 constexpr std::size_t kMaxMembers = 100;
-// A step of the budget for so many signs of two trees' texts, which are compared at every level.
+// Bytes of two trees' texts per step of the budget; texts are compared at every level.
 constexpr std::size_t kSignsAStep = 64;
 
 bool holds_decimals(const Tree& gold, const Tree& answer) { return holds_decimal(gold) || holds_decimal(answer); }
@@ -62,18 +62,18 @@ Comparison Comparer::values(const TreePtr& gold, const TreePtr& answer) {
   if (*exact == *other) return say(true, "equal values");
   const std::string why = "values " + Complex(*exact).text(20) + " and " + Complex(*other).text(20);
   if (!holds_decimals(*gold, *answer)) return say(false, why);
-  // A whole number is no measured one.
+  // A whole number is not a measured value.
   const bool whole = (!holds_decimal(*gold) && is_integer(*exact)) || (!holds_decimal(*answer) && is_integer(*other));
   if (whole) return say(near(Complex(*exact), Complex(*other), 100), why);
   return say(rounded_to_six(*exact) == rounded_to_six(*other), why + ", rounded to six decimals");
 }
 
-// A percent sign may be left out of whole numbers, or be a hundredth.
+// 28\% equals 28 as well as 0.28; with decimals only the hundredth counts.
 Comparison Comparer::percents(const TreePtr& gold, const TreePtr& answer) {
   Comparison found = values(gold, answer);
   if (found.equal || (gold->kind == Kind::kPercent) == (answer->kind == Kind::kPercent)) return found;
   const TreePtr& hundredths = gold->kind == Kind::kPercent ? gold->parts[0] : answer->parts[0];
-  if (holds_decimal(*hundredths)) return found;  // as Math-Verify: 28% is 28, 28.5% is 0.285 alone
+  if (holds_decimal(*hundredths)) return found;  // as in Math-Verify: 28% is 28, 28.5% is only 0.285
   return gold->kind == Kind::kPercent ? values(hundredths, answer) : values(gold, hundredths);
 }
 
@@ -89,7 +89,7 @@ Comparison Comparer::in_order(const std::vector<TreePtr>& gold, const std::vecto
   return say(true, "equal members in their order");
 }
 
-// Each of either side has one of the other: {1, 1} is {1}.
+// Every member of each side must have an equal one on the other side: {1, 1} is {1}.
 Comparison Comparer::in_any_order(const std::vector<TreePtr>& gold, const std::vector<TreePtr>& answer) {
   const std::size_t n = gold.size(), m = answer.size();
   if (n > kMaxMembers || m > kMaxMembers) return not_computed("more than 100 members");
@@ -101,7 +101,7 @@ Comparison Comparer::in_any_order(const std::vector<TreePtr>& gold, const std::v
     for (std::size_t j = 0; j < m; ++j)
       if (texts[j] == text) gold_met[i] = answer_met[j] = true;
   }
-  Unread unread = Unread::kNone;  // a member without a value may be what is missed
+  Unread unread = Unread::kNone;  // a member without a value may be the missing one
   const auto meet = [&](std::size_t i, std::size_t j) {
     const Comparison one = compare(gold[i], answer[j]);
     if (one.equal) gold_met[i] = answer_met[j] = true;
@@ -131,7 +131,7 @@ Comparison Comparer::matrices(const TreePtr& gold, const TreePtr& answer) {
   return say(true, "equal matrices");
 }
 
-// What is left when neither side is an equation, a relation or a matrix.
+// Compares when neither side is an equation, a relation or a matrix.
 Comparison Comparer::plain(const TreePtr& gold, const TreePtr& answer) {
   if (is_value(*gold) && is_value(*answer)) return percents(gold, answer);
   const auto is_point = [](const Tree& tree) { return tree.kind == Kind::kGroup && tree.name == "()"; };

@@ -1,5 +1,5 @@
-// Whether two trees say the same: numbers by value, expressions by their values at points that a hash draws, structures part by part. Not symmetric, as
-// Math-Verify: the gold answer says what counts. README.md of this folder names the rules.
+// Compares two trees: numbers by value, expressions by their values at points drawn from a hash, structures part by
+// part. Not symmetric, like Math-Verify: the gold answer decides what counts. README.md in this folder lists the rules.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace magister::math {
 
-// At so many points two expressions must be equal, to 35 digits where all numbers are exact, to 13 where decimals were written, as a double's arithmetic
-// would have them.
+// Two expressions must be equal at this many points: to 35 digits if all numbers are exact, to 13 if there are
+// decimals, as in double precision.
 constexpr int kPoints = 5;
 constexpr int kSameBits = 116;
 constexpr int kDecimalBits = 43;
@@ -22,12 +22,12 @@ constexpr int kDecimalBits = 43;
 struct Comparison {
   bool equal = false;
   std::string why;                // in a few words
-  Unread unread = Unread::kNone;  // kNotComparable or kNotComputed: then they are not equal
+  Unread unread = Unread::kNone;  // kNotComparable or kNotComputed imply not equal
 };
 
 class Comparer {
  public:
-  // Equal seeds: equal points.
+  // Equal seeds give equal points.
   explicit Comparer(std::uint64_t seed) : seed_(seed) {}
   Comparison compare(const TreePtr& gold, const TreePtr& answer);
 
@@ -55,7 +55,8 @@ class Comparer {
   Budget budget_;
 };
 
-// A form that is equal for answers that compare as equal (but for percent signs and numbers that round alike only nearly): what a majority is taken over.
+// Returns a form that is equal for answers that compare as equal, for majority votes. Exceptions are percent signs and
+// numbers close to a rounding boundary.
 std::string form_of(const TreePtr& tree);
 
 }  // namespace magister::math

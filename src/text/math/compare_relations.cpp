@@ -14,7 +14,7 @@ TreePtr difference_of(const TreePtr& left, const TreePtr& right) {
 
 }  // namespace
 
-// Of several variables: what it is, whatever factor it has.
+// Equations in several variables are equal up to a constant factor.
 Comparison Comparer::up_to_a_factor(const Tree& gold, const Tree& answer, const std::vector<std::string>& names) {
   const Point first = drawn_point(names, seed_, 0);
   budget_.why.clear();
@@ -40,7 +40,7 @@ Comparison Comparer::equations(const Tree& gold, const Tree& answer) {
   Comparison same = values(a, b);
   if (same.equal) return same;
   same = values(a, tree_of(Kind::kNegative, {b}));
-  // An equation in one variable is to be solved.
+  // An equation in one variable is a task to solve, so no factor is allowed.
   return same.equal || names.size() < 2 ? same : up_to_a_factor(*a, *b, names);
 }
 
@@ -75,10 +75,10 @@ Comparison Comparer::relations(const Tree& gold, const Tree& answer) {
   return say(same, same ? "the same relation" : "other relations");
 }
 
-// One of them is a relation, or both are.
+// At least one of the two is a relation.
 Comparison Comparer::relation_and_other(const TreePtr& gold, const TreePtr& answer) {
   const bool of_gold = gold->kind == Kind::kRelation, of_answer = answer->kind == Kind::kRelation;
-  // x > 5 and x in (5, inf); a value behind the name that the answer gives it.
+  // The answer names the value: x in (5, inf) for x > 5, or x = 5 for 5.
   if (is_equation(*answer) && !is_equation(*gold)) return compare(gold, last_of(*answer));
   if (of_gold && of_answer) return relations(*gold, *answer);
   if (!of_gold) return not_comparable("not comparable: an inequality where a value or a set is due");

@@ -1,4 +1,5 @@
-// The parser's state and its functions by what they read; parser.cpp has sums, products and powers, parser_commands.cpp what commands and brackets begin.
+// The parser's state and its functions; parser.cpp reads sums, products and powers, parser_commands.cpp commands and
+// brackets.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ struct Fault {
   bool too_long = false;
 };
 
-// Letters and digits, in small letters.
+// Letters and digits of the text, in lower case.
 std::string word_name(std::string_view text);
 
 class Parser {
@@ -39,7 +40,7 @@ class Parser {
     int& depth_;
   };
 
-  // The last token, kEnd, for good: what reads a sign that is due there may go behind it.
+  // At the end this stays on the last token, kEnd, even if a reader has stepped past it.
   const Token& now() const { return tokens_[std::min(at_, tokens_.size() - 1)]; }
   const Token& next(std::size_t ahead = 1) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
   bool is(std::string_view sign) const { return now().type == TokenType::kSign && now().text == sign; }
@@ -83,7 +84,7 @@ class Parser {
   int depth_ = 0;
   int bars_ = 0;
   bool in_matrix_ = false;
-  std::vector<std::string> bound_;  // what the sums around count with
+  std::vector<std::string> bound_;  // index variables of the surrounding sums
 };
 
 }  // namespace magister::math

@@ -11,7 +11,7 @@ namespace {
 
 constexpr long kMaxTerms = 1000;
 
-// Sums and products over whole numbers.
+// Sums and products over a range of whole numbers.
 Value folded(const Tree& tree, const Point& point, Budget& budget) {
   const std::optional<Rational> first = exact_value(*tree.parts[1], budget), last = exact_value(*tree.parts[2], budget);
   const std::optional<long> from = first ? small_integer(*first, 1000000) : std::nullopt,
@@ -37,7 +37,7 @@ Value folded(const Tree& tree, const Point& point, Budget& budget) {
   return checked(std::move(all), budget);
 }
 
-// Of a matrix: along its first row.
+// Expands the determinant along the first row.
 Value determinant(const std::vector<std::vector<Complex>>& rows) {
   const std::size_t n = rows.size();
   if (n == 1) return rows[0][0];

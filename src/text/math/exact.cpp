@@ -12,7 +12,7 @@ namespace {
 
 using Exact = std::optional<Rational>;
 
-// Steps for an operation with numbers so long.
+// Steps to charge for an operation with a number of this length.
 std::int64_t steps_of(const Rational& number) { return static_cast<std::int64_t>(bits(number) / 64); }
 
 Exact bounded(Rational number) { return bits(number) <= kExactBits ? Exact(std::move(number)) : std::nullopt; }
@@ -32,7 +32,7 @@ Exact exact_power(const Rational& base, const Rational& exponent) {
   return power;
 }
 
-// The root where it is a fraction itself.
+// The root, if it is a fraction too.
 Exact exact_root(const Rational& number, const Rational& index) {
   const std::optional<long> n = small_integer(index, 64);
   if (!n || *n < 1 || number < 0) return std::nullopt;
@@ -66,7 +66,7 @@ Exact binomial_of(const Rational& above, const Rational& below, Budget& budget) 
   return bounded(Rational(ways));
 }
 
-// The greatest common divisor of whole numbers, or the least common multiple.
+// The greatest common divisor or the least common multiple of whole numbers.
 Exact common_of(bool divisor, const std::vector<Rational>& of) {
   mpz_class all = of[0].get_num();
   for (const Rational& one : of) {

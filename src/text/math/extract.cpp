@@ -13,12 +13,13 @@
 namespace magister::math {
 namespace {
 
-// A formula without dollars is no longer.
+// The longest text that is read as one formula without dollars.
 constexpr std::size_t kMaxWhole = 400;
-// How far behind the word "answer" it may stand.
+// The largest distance from the word "answer" to the beginning of the answer, in bytes.
 constexpr std::size_t kNear = 50;
 
-// With '-' for every minus of Unicode, and for its hyphens and dashes where they join nothing: "3\u20135" is a range.
+// Returns the text with '-' for every minus sign of Unicode, and for hyphens and dashes that join nothing: "3\u20135"
+// is a range.
 std::string with_plain_minus(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -48,7 +49,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Numbers outside formulas count near the word "answer" and at the end of a text: no others of a long one are looked for.
+// Numbers outside formulas count only near the word "answer" and at the end; a long text is not searched for others.
 constexpr std::size_t kTail = 16384;
 constexpr std::size_t kWindow = 4096;
 
@@ -98,7 +99,7 @@ bool Search::try_one(const Found& found) {
   return true;
 }
 
-// Behind the last such word: the first formula and the first number near it, that which ends later.
+// Takes the first formula and the first number close after the last such word; the one that ends later is tried first.
 bool Search::try_behind(std::string_view word, std::string_view must_follow) {
   const std::size_t at = low_.rfind(word);
   if (at == std::string::npos) return false;
@@ -132,7 +133,7 @@ Reading Search::read() {
   return first_;
 }
 
-// Whether words of prose stand in it, which no formula without dollars has.
+// Reports whether the text has words of prose, which a formula without dollars never has.
 bool is_prose(std::string_view text) {
   std::size_t letters = 0;
   bool command = false;
@@ -152,7 +153,7 @@ bool is_prose(std::string_view text) {
   return false;
 }
 
-// All of the text as one formula.
+// Reads all of the text as one formula.
 Reading read_whole(std::string_view text) {
   text = trimmed(text);
   if (text.empty() || text.size() > kMaxWhole || is_prose(text)) return {};
@@ -160,9 +161,9 @@ Reading read_whole(std::string_view text) {
   return parsed.tree ? Reading{std::string(text), parsed.tree, "", Unread::kNone} : Reading{};
 }
 
-// What stands behind a number of something: nothing, " km/h", "\u00B0C", " square feet", " cm^2".
+// Reports whether the text after a number is a unit: nothing, " km/h", "\u00B0C", " square feet", " cm^2".
 bool is_unit(std::string_view text) {
-  bool parted = true;  // "m" alone may be a variable, "m/s" is none
+  bool parted = true;  // "m" alone may be a variable, "m/s" is not
   const bool compound = text.find('/') != kNone;
   for (std::size_t at = 0; at < text.size();) {
     if (text.substr(at).starts_with("\u00B0C") || text.substr(at).starts_with("\u00B0F")) {
@@ -187,7 +188,7 @@ bool is_unit(std::string_view text) {
   return true;
 }
 
-// "Yes", "no solution": letters, and blanks between them.
+// Accepts "Yes" and "no solution": letters and spaces only.
 bool is_words(std::string_view text) {
   return !text.empty() && text.size() <= 100 &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalpha(c) != 0 || c == ' '; });

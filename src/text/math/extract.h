@@ -1,5 +1,5 @@
-// Where in a text its answer stands, as Math-Verify 0.9.0 looks for it with LaTeX and plain expressions: boxes; what follows "answer"; formulas and plain
-// numbers from the end. The first of these that can be read counts.
+// Finds the answer in a text as Math-Verify 0.9.0 does with LaTeX and plain expressions: in boxes; after "answer"; in
+// formulas and plain numbers from the end. The first candidate that can be parsed counts.
 #pragma once
 
 #include <string>
@@ -12,15 +12,16 @@
 namespace magister::math {
 
 struct Reading {
-  std::string formula;            // what was read; empty: nothing was found
-  TreePtr tree;                   // null: nothing was found, or it could not be read
-  std::string fault;              // why not
+  std::string formula;            // the text that was read; empty: nothing found
+  TreePtr tree;                   // null: nothing found, or it could not be parsed
+  std::string fault;              // why there is no tree
   Unread unread = Unread::kNone;  // without a tree: kNothingFound, kNoFormula or kTooLong
 };
 
-// Of what somebody wrote.
+// Reads a completion.
 Reading read_answer(std::string_view text);
-// Of a right answer, which may be a formula without dollars or a solution: what stands behind its last "####", if there is such a mark.
+// Reads a right answer, which may be a formula without dollars, or a solution: without a box only the text after its
+// last "####" counts.
 Reading read_gold(std::string_view text);
 
 }  // namespace magister::math

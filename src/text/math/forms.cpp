@@ -8,10 +8,10 @@ namespace magister::math {
 namespace {
 
 constexpr std::uint64_t kFormSeed = 42;
-// Beyond it a number has no digits behind the point.
+// Larger numbers have no digits after the point.
 constexpr std::int64_t kRoundedMagnitude = 4096;
 
-// A number behind rounding to six decimals, an expression by its values at two points.
+// A number rounded to six decimals, or the values of an expression at two points.
 std::string value_form(const TreePtr& tree, Budget& budget) {
   if (infinite_sign(*tree) != 0) return infinite_sign(*tree) > 0 ? "inf" : "-inf";
   if (const std::optional<Rational> exact = exact_value(*tree, budget)) return "n" + rounded_to_six(*exact).get_str();

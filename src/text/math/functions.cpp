@@ -8,7 +8,7 @@
 namespace magister::math {
 namespace {
 
-// Exponents of two beyond this are "too large": no answer is, and functions of such numbers take long.
+// Numbers with a larger binary exponent are "too large": no answer is, and functions of such numbers take long.
 constexpr std::int64_t kMaxMagnitude = 100000;
 constexpr std::int64_t kMaxFunctionMagnitude = 512;
 
@@ -80,7 +80,7 @@ using Function = int (*)(mpc_ptr, mpc_srcptr, mpc_rnd_t);
 struct NamedFunction {
   std::string_view name;
   Function function;
-  bool inverse;  // one over it
+  bool inverse;  // its reciprocal
 };
 constexpr NamedFunction kOfMpc[] = {
     {"sin", mpc_sin, false},     {"cos", mpc_cos, false},   {"tan", mpc_tan, false},     {"cot", mpc_tan, true},
@@ -88,7 +88,7 @@ constexpr NamedFunction kOfMpc[] = {
     {"arctan", mpc_atan, false}, {"sinh", mpc_sinh, false}, {"cosh", mpc_cosh, false},   {"tanh", mpc_tanh, false},
     {"ln", mpc_log, false}};
 
-// Of real numbers: floor, ceiling, max, min, and the factorial as the gamma function.
+// Functions of real numbers: floor, ceiling, max, min, and the factorial as the gamma function.
 Value real_call(const std::string& name, const std::vector<Complex>& of, Budget& budget) {
   Complex out = of[0];
   for (const Complex& one : of) {

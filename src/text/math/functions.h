@@ -1,4 +1,5 @@
-// Functions of complex numbers of 220 bits, and constants. What is too large, or does not exist, has no value, and the budget says why.
+// Functions of complex numbers of 220 bits, and constants. A value that is too large or does not exist is nothing, and
+// the budget says why.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,7 @@ namespace magister::math {
 using Value = std::optional<Complex>;
 constexpr long kMaxFactorial = 2000;
 
-// The value itself unless it is not finite or beyond 2^100000.
+// Returns the value itself, unless it is not finite or beyond 2^100000.
 Value checked(Complex value, Budget& budget);
 Value divided(const Complex& over, const Complex& under, Budget& budget);
 Value power(const Complex& base, const Complex& exponent, Budget& budget);

@@ -1,4 +1,4 @@
-// See lexer.h. One pass over the text behind one that replaces signs beyond ASCII and joins the digits of thousands.
+// See lexer.h. One pass replaces characters beyond ASCII; the next reads tokens and joins the digits of thousands.
 #include "text/math/lexer.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::string with_plain_signs(std::string_view text) {
   return out;
 }
 
-// Text that was escaped once too often: "\\\\frac" for "\\frac". Where there are environments "\\\\" ends a row.
+// Undoes an escape too many: "\\\\frac" for "\\frac". In a text with environments "\\\\" ends a row and stays.
 std::string with_single_backslashes(std::string text) {
   if (text.find("\\begin") != std::string::npos) return text;
   std::string out;
@@ -48,7 +48,7 @@ std::string with_single_backslashes(std::string text) {
   return out;
 }
 
-// How long what parts thousands is at the start of the text; 0: nothing does.
+// Length of a separator of thousands at the start of the text; 0: none.
 std::size_t thousands_mark(std::string_view text) {
   for (const std::string_view mark : {"{,}", " {, }", "{, }", ",\\! ", "\\! ,", "\\,", "\\;", "\\ ", "~", " ", "'",
                                       "\\!,\\!", ",\\!", "\\!,", "\\!", "{{,}}"})
@@ -96,7 +96,7 @@ class Lexer {
   Tokens out_;
 };
 
-// Whether "1,234,567" begins here, of which `digits` were read.
+// Reports whether a number such as "1,234,567" begins here, of which `digits` digits were read.
 bool Lexer::commas_part_thousands(std::size_t digits) const {
   if (depth_ > 0 || digits > 3 || text_[at_] == '0' || (at_ > 0 && text_[at_ - 1] == ',')) return false;
   std::size_t at = digits, groups = 0;
@@ -127,7 +127,7 @@ void Lexer::number() {
     text_[at_] = '.';
   }
   if (rest().starts_with('.') && rest().size() > 1 && is_digit(rest()[1])) {
-    // 7.425.000: points that part thousands.
+    // 7.425.000: the points separate thousands.
     const auto dots = [&] { return rest().starts_with('.') && three_digits(rest(1)); };
     const std::size_t again = at_ + 4;
     const bool thousands =
@@ -184,7 +184,7 @@ void Lexer::multiply_by_power(std::string& digits) {
   at_ += end;
 }
 
-// What stands in the braces that begin here.
+// Reads the content of the braces that begin here.
 bool Lexer::braces(std::string& content) {
   while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   if (at_ >= text_.size() || text_[at_] != '{') return false;
@@ -250,7 +250,7 @@ void Lexer::command() {
     if (braces(content)) words(content);
     return;
   }
-  if (name == "left" || name == "right") {  // \left. and \right. are no brackets
+  if (name == "left" || name == "right") {  // \left. and \right. are not brackets
     if (rest().starts_with('.')) ++at_;
     return;
   }
@@ -264,13 +264,13 @@ void Lexer::command() {
   add(TokenType::kLetter, name.starts_with("var") && name.size() > 5 ? name.substr(3) : name);
 }
 
-// Whether nothing that would be computed with stands there: "2cm" is no length in "2cm+m^2".
+// Reports whether the value ends here: in "2cm+m^2" cm is not a unit.
 bool Lexer::ends_value(std::size_t at) const {
   at = text_.find_first_not_of(" .", at);
   return at == std::string::npos || std::string_view(",;)}]$").find(text_[at]) != std::string_view::npos;
 }
 
-// Letters side by side: a word where it is known, else one letter each.
+// Adjacent letters: a word if it is known, else one letter each.
 void Lexer::word() {
   std::size_t end = at_;
   while (end < text_.size() && is_letter(text_[end])) ++end;
@@ -318,7 +318,7 @@ void Lexer::sign() {
 }
 
 Tokens Lexer::read() {
-  // What only sets type is no token, and counts as well.
+  // Layout commands are not tokens, but they count too.
   for (std::size_t read = 0; at_ < text_.size() && out_.fault.empty();) {
     const char c = text_[at_];
     if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '~') {

@@ -1,4 +1,5 @@
-// Tokens of a formula in LaTeX or plain signs. What only sets type (sizes, spaces, fonts) is gone; ways to write the same sign are one token.
+// Tokens of a formula in LaTeX or plain characters. Layout (sizes, spaces, fonts) is dropped, and different spellings
+// of a sign are one token.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@ namespace magister::math {
 
 enum class TokenType : std::uint8_t {
   kNumber,   // digits, at most one point
-  kLetter,   // one letter, or the name of a Greek one
+  kLetter,   // one letter, or the name of a Greek letter
   kCommand,  // a function or a construction: sin, frac, sqrt, begin
-  kText,     // words: what \text{} and its kin hold, or a unit
+  kText,     // words: the content of \text{} and its relatives, or a unit
   kSign,     // ( ) [ ] { } \{ \} | + - * / : ^ _ ! % = != < <= > >= in , ; and ...
   kEnd,
 };
@@ -25,11 +26,11 @@ struct Token {
 
 struct Tokens {
   std::vector<Token> all;  // the last one is kEnd
-  std::string fault;       // why the text is no formula; empty: it is
-  bool too_long = false;   // by a bound
+  std::string fault;       // why the text is not a formula; empty: it is one
+  bool too_long = false;   // a bound was exceeded
 };
 
-// A formula of more is not read.
+// Longer formulas and numbers are not read.
 constexpr std::size_t kMaxTokens = 4096;
 constexpr std::size_t kMaxDigits = 2000;
 

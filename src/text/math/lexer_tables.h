@@ -1,4 +1,4 @@
-// The words of the lexer: commands by what they mean, signs beyond ASCII, units.
+// Tables of the lexer: commands by their meaning, characters beyond ASCII, units.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace magister::math {
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
-// Signs beyond ASCII, as ASCII or LaTeX has them; read before anything else.
+// Characters beyond ASCII with their form in ASCII or LaTeX; replaced before anything else.
 constexpr auto kPlainSigns = std::to_array<Pair>({
     {"\u2212", "-"},
     {"\u2013", "-"},
@@ -71,7 +71,7 @@ constexpr auto kPlainSigns = std::to_array<Pair>({
     {"\u00BE", "\\frac{3}{4}"},
 });
 
-// Commands that are a sign, or nothing.
+// Commands that stand for a sign.
 constexpr auto kSignCommands = std::to_array<Pair>({
     {"cdot", "*"},
     {"times", "*"},
@@ -148,7 +148,7 @@ constexpr auto kIgnoredCommands = std::to_array<std::string_view>({
     "mathopen", "mathclose",  "ensuremath",   "underline", "displaylines", "hfill",     "nonumber", "notag",
 });
 
-// Commands whose braces hold words.
+// Commands with words in their braces.
 constexpr auto kTextCommands =
     std::to_array<std::string_view>({"text", "textbf", "textit", "textrm", "textnormal", "textsf", "texttt", "mbox",
                                      "hbox", "mathrm", "mathbf", "mathit", "mathsf", "mathtt", "operatorname", "emph"});
@@ -162,7 +162,7 @@ constexpr auto kConstructions = std::to_array<std::string_view>(
      "choose",         "mod",   "bmod",  "pmod",    "int",     "lim",   "vec",  "hat",      "bar",
      "overrightarrow", "tilde", "dot",   "widehat", "mathcal", "infty", "pi",   "emptyset", "varnothing"});
 
-// Words behind a number that say of what it is the number.
+// Words after a number that name its unit.
 constexpr auto kUnits = std::to_array<std::string_view>({
     "cm",         "mm",        "km",      "dm",        "ft",          "in",       "inch",    "inches",    "feet",
     "foot",       "yd",        "yards",   "yard",      "mile",        "miles",    "kg",      "mg",        "ton",
@@ -182,7 +182,7 @@ constexpr auto kUnits = std::to_array<std::string_view>({
     "tables",     "chairs",    "trips",   "hats",      "pencils",     "pens",     "candies", "stickers",  "centimeters",
     "kilometers", "kilograms", "grams",   "gram",      "millimeters",
 });
-// Units of one letter count only where nothing follows.
+// Units of one letter count only if nothing follows.
 constexpr std::string_view kShortUnits = "mgshltc";
 
 }  // namespace magister::math

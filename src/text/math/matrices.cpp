@@ -8,7 +8,7 @@
 namespace magister::math {
 namespace {
 
-// Products of larger ones, or of more, would be trees without an end.
+// Products of larger matrices, or more products, would make trees of unbounded size.
 constexpr std::size_t kMaxFactorRows = 6;
 constexpr int kMaxMatrixProducts = 3;
 
@@ -17,7 +17,7 @@ TreePtr worked_out(const TreePtr& tree, int& products);
 std::size_t rows_of(const TreePtr& matrix) { return matrix->parts.size(); }
 std::size_t columns_of(const TreePtr& matrix) { return matrix->parts[0]->parts.size(); }
 
-// change(entry, row, column) of every entry.
+// Applies change(entry, row, column) to every entry.
 template <typename Change>
 TreePtr entrywise(const TreePtr& matrix, const Change& change) {
   std::vector<TreePtr> rows;
@@ -61,7 +61,7 @@ TreePtr sum_of(const Tree& tree, int& products) {
   return all;
 }
 
-// Of matrices and numbers: these multiply what comes of the matrices.
+// A product of matrices and numbers: the numbers multiply the product of the matrices.
 TreePtr product_of(const Tree& tree, int& products) {
   TreePtr all, factor;
   for (const TreePtr& part : tree.parts) {

@@ -1,11 +1,11 @@
-// Matrices with what is computed of them: sums, products, multiples.
+// Matrices, with their sums, products and multiples computed.
 #pragma once
 
 #include "text/math/tree.h"
 
 namespace magister::math {
 
-// The matrix that a tree is when it is worked out; null: it is none, or larger than what is worked out.
+// Returns the matrix that a tree amounts to; null: not a matrix, or too large to compute.
 TreePtr as_matrix(const TreePtr& tree);
 
 }  // namespace magister::math

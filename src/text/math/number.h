@@ -1,5 +1,5 @@
-// Numbers of answers: exact fractions (GMP), and complex numbers of 220 bits - more than 60 digits, of which 35 decide - whose functions are rounded
-// correctly (MPFR, MPC), so that a value is the same on every machine.
+// Numbers of answers: exact fractions (GMP), and complex numbers of 220 bits (more than 60 digits, of which 35 decide).
+// Functions are rounded correctly (MPFR, MPC), so a value is the same on every machine.
 #pragma once
 
 #include <gmpxx.h>
@@ -15,16 +15,16 @@ namespace magister::math {
 using Rational = mpq_class;
 
 constexpr mpfr_prec_t kBits = 220;
-// Fractions whose numerator or denominator would be longer are no longer exact.
+// Fractions with a longer numerator or denominator are not computed exactly.
 constexpr std::size_t kExactBits = 8192;
 
 // "12", "0.250", ".5": digits with at most one point.
 Rational rational_of(std::string_view digits);
 std::size_t bits(const Rational& number);
 bool is_integer(const Rational& number);
-// A whole number between -most and most.
+// Returns a whole number between -most and most, else nothing.
 std::optional<long> small_integer(const Rational& number, long most);
-// Rounded half to even behind the sixth digit.
+// Rounds half to even at the sixth decimal.
 Rational rounded_to_six(const Rational& number);
 
 class Complex {
@@ -51,21 +51,21 @@ class Complex {
 
   bool is_finite() const { return mpfr_number_p(real()) != 0 && mpfr_number_p(imaginary()) != 0; }
   bool is_zero() const { return mpfr_zero_p(real()) != 0 && mpfr_zero_p(imaginary()) != 0; }
-  // The exponent of two of the larger part; very small for zero.
+  // Binary exponent of the larger part; very small for zero.
   std::int64_t magnitude() const;
   bool is_real() const;
-  // The real part with so many significant digits, and the imaginary one where there is one.
+  // The real part with this many significant digits, and the imaginary part if there is one.
   std::string text(int digits) const;
-  // Its parts behind rounding to six decimals, exactly.
+  // Both parts, rounded exactly to six decimals.
   std::string rounded_text() const;
 
  private:
   mpc_t value_;
 };
 
-// Whether they differ by less than 2^-bits of the larger one (or both by less than 2^-180 from zero).
+// Reports whether the two differ by less than 2^-bits of the larger one (or both are smaller than 2^-180).
 bool near(const Complex& a, const Complex& b, int bits);
-// Whether their parts are the same behind rounding to six decimals.
+// Reports whether both parts are equal when rounded to six decimals.
 bool same_in_six(const Complex& a, const Complex& b);
 
 }  // namespace magister::math

@@ -1,4 +1,5 @@
-// See parser.h: by descent. What stands side by side without a sign is a product that binds before "/" does, so 1/2x is 1/(2x).
+// See parser.h: recursive descent. Adjacent values without a sign are a product that binds tighter than "/": 1/2x is
+// 1/(2x).
 #include "text/math/parser.h"
 
 #include <algorithm>
@@ -63,7 +64,7 @@ TreePtr Parser::relation() {
     chain.signs.push_back(sign);
     chain.parts.push_back(unions());
   }
-  // "x = 1/3 ~ 0.33": what is nearly so says nothing more.
+  // "x = 1/3 ~ 0.33": the approximation adds nothing.
   const auto about = std::find(chain.signs.begin(), chain.signs.end(), "~");
   if (about != chain.signs.end()) {
     const auto kept = static_cast<std::size_t>(about - chain.signs.begin());
@@ -140,7 +141,7 @@ bool Parser::starts_factor() const {
   return is("(") || is("[") || is("\\{") || is("{") || is("lfloor") || is("lceil");
 }
 
-// A unit behind what came before is passed over: words, or one of a few letters at the end.
+// Skips a unit after the factors: words, or a short unit at the end.
 bool Parser::unit_follows(const std::vector<TreePtr>& factors) {
   if (factors.empty()) return false;
   const std::size_t begin = at_;

@@ -1,4 +1,4 @@
-// A formula's text as a tree, or why it is none. Bounds: 64 kB of text, 4096 tokens, 200 levels.
+// Parses a formula's text into a tree, or says why it is not a formula. Bounds: 64 kB of text, 4096 tokens, 200 levels.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ constexpr std::size_t kMaxText = 65536;
 constexpr int kMaxDepth = 200;
 
 struct Parsed {
-  TreePtr tree;           // null: not read
-  std::string fault;      // why it was not
-  bool too_long = false;  // by a bound of sizes
+  TreePtr tree;           // null: not parsed
+  std::string fault;      // why it was not parsed
+  bool too_long = false;  // a bound on sizes was exceeded
 };
 
 Parsed parse_formula(std::string_view text);

@@ -7,7 +7,7 @@
 namespace magister::math {
 namespace {
 
-// `bound`: what sums count with, where i and e are no numbers.
+// `bound`: index variables of sums, for which i and e are not constants.
 TreePtr letter_tree(const std::string& letter, const std::vector<std::string>& bound) {
   if (std::find(bound.begin(), bound.end(), word_name(letter)) != bound.end())
     return named_tree(Kind::kSymbol, word_name(letter));
@@ -23,8 +23,8 @@ bool Parser::whole_number_at(std::size_t at) const {
          tokens_[at].text.find('.') == std::string::npos;
 }
 
-// Whether \frac here has whole numbers alone, in braces or digit by digit, and no power behind it: it is looked at before it is read, for what is read twice
-// at every level would be read without an end.
+// Reports whether a \frac of whole numbers only, in braces or digit by digit, and without a power follows. It looks
+// ahead without parsing: to parse a part twice at every level would take exponential time.
 bool Parser::fraction_of_numbers_follows() const {
   std::size_t at = at_ + 1, digit = 0;
   const auto sign_at = [&](std::size_t place, std::string_view sign) {
@@ -50,7 +50,7 @@ TreePtr Parser::number() {
   const bool decimal = token.text.find('.') != std::string::npos;
   TreePtr whole = number_tree(rational_of(token.text), decimal);
   if (decimal) return whole;
-  if (is("_")) {  // the base says nothing that is compared
+  if (is("_")) {  // the base is not compared
     subscript();
     return whole;
   }
@@ -76,7 +76,7 @@ TreePtr Parser::letter() {
     tree = named_tree(Kind::kSymbol, (tree->kind == Kind::kConstant ? word_name(name) : tree->name) + "'");
   if (name.size() != 1 || std::string_view("fghFGHPQWpq").find(name[0]) == std::string_view::npos || !is("("))
     return tree;
-  // f(x) of letters and numbers alone is a function's value, f(x+1) a product.
+  // f(x) of letters and numbers only is the value of a function, f(x+1) is a product.
   std::size_t end = at_ + 1;
   std::string call = tree->name + "(";
   bool due = true;
@@ -93,7 +93,7 @@ TreePtr Parser::letter() {
   return named_tree(Kind::kSymbol, call);
 }
 
-// One argument of a command: braces, or the next sign alone, of a number its first digit.
+// Reads one argument of a command: braces, or only the next token, of a number only its first digit.
 TreePtr Parser::argument() {
   if (is("{")) return braced();
   if (now().type == TokenType::kNumber && now().text.size() > 1 && now().text.find('.') == std::string::npos) {
@@ -136,7 +136,7 @@ TreePtr Parser::function(const std::string& given) {
     inside = primary();
     if (is("^") && next().text != "degree") inside = power_of(inside);
     while (is("^") || is("degree")) inside = power_of(inside);
-  } else {  // what stands behind it, up to the next function
+  } else {  // the factors that follow, up to the next function
     std::vector<TreePtr> factors;
     const bool negative = take("-");
     while (starts_factor() &&
@@ -293,7 +293,7 @@ TreePtr Parser::bracketed() {
   return inside;
 }
 
-// {1,2} in plain braces is a set, too.
+// {1,2} in plain braces is a set too.
 TreePtr Parser::braced() {
   const Deeper deeper(depth_);
   const int bars = std::exchange(bars_, 0);

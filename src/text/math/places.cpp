@@ -24,7 +24,7 @@ std::string_view trimmed(std::string_view text) {
 
 namespace {
 
-// Behind the brace that closes the one at `open`; kNone: none does.
+// Position after the brace that closes the one at `open`; kNone: none does.
 std::size_t behind_braces(std::string_view text, std::size_t open) {
   std::int64_t depth = 0;
   for (std::size_t at = open; at < text.size(); ++at) {
@@ -40,7 +40,7 @@ std::size_t behind_braces(std::string_view text, std::size_t open) {
 
 std::vector<Found> single_boxes(std::string_view text) {
   constexpr std::string_view kBoxed = "\\boxed";
-  constexpr int kMaxOpenBoxes = 20;  // that do not close
+  constexpr int kMaxOpenBoxes = 20;  // boxes that do not close
   int open_boxes = 0;
   std::vector<Found> all;
   for (std::size_t at = text.find(kBoxed); at != kNone; at = text.find(kBoxed, at)) {
@@ -80,7 +80,7 @@ constexpr Environment kEnvironments[] = {{"$$", "$$", false},
                                          {"\\begin{equation}", "\\end{equation}", false},
                                          {"[ ", " ]", true}};
 
-// Where the environment closes: not at "\$", and those of one line before its end.
+// Position where the environment closes, but not at "\$"; kNone: it does not close.
 std::size_t closing(std::string_view text, std::size_t from, const Environment& kind) {
   for (std::size_t at = text.find(kind.close, from); at != kNone; at = text.find(kind.close, at + 1))
     if (kind.close[0] != '$' || at == 0 || text[at - 1] != '\\') return at;
@@ -89,9 +89,9 @@ std::size_t closing(std::string_view text, std::size_t from, const Environment& 
 
 std::vector<Found> environments(std::string_view text) {
   std::vector<Found> all;
-  // Where a kind does not close, none that opens further on in the same stretch does: a text is gone over once for each kind.
+  // If a kind does not close, none that opens later in the same stretch does. So a text is searched once for each kind.
   std::size_t never_before[std::size(kEnvironments)] = {};
-  std::size_t line_end = 0;  // of the line in which `at` stands
+  std::size_t line_end = 0;  // end of the line that contains `at`
   for (std::size_t at = 0; at < text.size();) {
     if (text[at] != '$' && text[at] != '\\' && text[at] != '[') {
       ++at;
@@ -126,7 +126,7 @@ bool joins_formulas(std::string_view gap) {
   return gap == "," || gap == "and" || gap == "or";
 }
 
-// What follows each other closely is one list. The last of it is looked for first.
+// Joins formulas that follow each other closely into one list, and adds the percent sign after a single formula to it.
 template <typename Joins>
 std::vector<Found> joined(const std::vector<Found>& parts, std::string_view text, Joins joins) {
   std::vector<Found> all;

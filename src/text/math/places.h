@@ -1,4 +1,4 @@
-// Where formulas stand in a text: boxes, and environments of LaTeX.
+// Finds formulas in a text: boxes, and environments of LaTeX.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ constexpr auto kNone = std::string_view::npos;
 
 std::string_view trimmed(std::string_view text);
 
-// In order. What follows each other closely is one list: "\boxed{1} and \boxed{2}", "$x=1$ or $x=2$".
+// In order. Formulas that follow each other closely are one list: "\boxed{1} and \boxed{2}", "$x=1$ or $x=2$".
 std::vector<Found> boxes(std::string_view text);
 std::vector<Found> formulas(std::string_view text);
 

@@ -18,14 +18,15 @@ std::size_t behind_digits(std::string_view text, std::size_t at) {
   return at;
 }
 
-// How long what parts thousands is that the text begins with: a comma, a blank, or as LaTeX and Unicode have them; 0: nothing does.
+// Length of the separator of thousands that the text begins with: a comma, a space, or a form of LaTeX or Unicode; 0:
+// none.
 std::size_t part_of_thousands(std::string_view text) {
   for (const std::string_view mark : {",\\!", "\\!,", ",", " ", "{,}", "\\,", "\\;", "\u00A0", "\u202F", "\u2009"})
     if (text.starts_with(mark)) return mark.size();
   return 0;
 }
 
-// "5" of "1.5e5", "-3" of "2E-3"; moves `at` behind it. Nothing where letters go on.
+// Reads "5" of "1.5e5", "-3" of "2E-3" and moves `at` after it; empty if letters follow.
 std::string read_exponent(std::string_view text, std::size_t& at) {
   if (at >= text.size() || (text[at] != 'e' && text[at] != 'E')) return "";
   const bool negative = at + 1 < text.size() && text[at + 1] == '-';
@@ -37,7 +38,7 @@ std::string read_exponent(std::string_view text, std::size_t& at) {
   return (negative ? "-" : "") + std::string(text.substr(begin, end - begin));
 }
 
-// One number from `at` on, written with a point and without thousands; moves `at` behind it.
+// Reads one number from `at` on, written with a point and without separators of thousands; moves `at` after it.
 bool read_number(std::string_view text, std::size_t& at, std::string& out) {
   std::size_t end = behind_digits(text, at);
   std::string digits(text.substr(at, end - at));
@@ -68,7 +69,7 @@ std::size_t behind_spaces(std::string_view text, std::size_t at) {
   return at;
 }
 
-// A sign of arithmetic, as formulas have it.
+// Reads an arithmetic operator, and writes it as formulas do.
 bool read_operator(std::string_view text, std::size_t& at, std::string& out) {
   std::size_t place = behind_spaces(text, at);
   if (place >= text.size() || std::string_view("+-*/^\xC3").find(text[place]) == std::string_view::npos) return false;
@@ -104,7 +105,7 @@ bool read_arithmetic(std::string_view text, std::size_t& at, std::string& out, i
     } else {
       const std::size_t begin = place;
       if (!read_number(text, place, part)) return !first;
-      if (!first && text[begin] == '0' && digit_at(text, begin + 1)) return true;  // a date's
+      if (!first && text[begin] == '0' && digit_at(text, begin + 1)) return true;  // part of a date
     }
     signs += first ? 0 : 1;
     out += part;
@@ -112,7 +113,7 @@ bool read_arithmetic(std::string_view text, std::size_t& at, std::string& out, i
   }
 }
 
-// \frac{3}{4} of numbers alone.
+// Reads \frac{3}{4} of numbers only.
 bool read_fraction(std::string_view text, std::size_t& at, std::string& out) {
   std::size_t place = at + 1;
   if (place < text.size() && (text[place] == 'd' || text[place] == 't')) ++place;
@@ -135,7 +136,7 @@ bool read_fraction(std::string_view text, std::size_t& at, std::string& out) {
   return true;
 }
 
-// What stands before `at`: "-" of "-$5" and "-\u00A35", where it is no range's.
+// Reports whether a minus is before the money sign at `at`, as in "-$5" and "-\u00A35", and is not part of a range.
 bool minus_before_money(std::string_view text, std::size_t at) {
   std::string_view before = text.substr(0, at);
   for (const std::string_view sign : {"$", "\u20AC", "\u00A3", "\u00A5"}) {
@@ -149,7 +150,8 @@ bool minus_before_money(std::string_view text, std::size_t at) {
   return false;
 }
 
-// Whether a character of Chinese, Japanese or Korean, or of their punctuation, ends there: no blank parts words.
+// Reports whether the text ends with a Chinese, Japanese or Korean character or punctuation: no space separates words
+// there.
 bool ends_ideograph(std::string_view text) {
   std::size_t lead = text.size();
   while (lead > 0 && text.size() - lead < 4 && (static_cast<unsigned char>(text[lead - 1]) & 0xC0) == 0x80) --lead;

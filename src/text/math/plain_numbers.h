@@ -7,7 +7,7 @@
 
 namespace magister::math {
 
-// A place in a text, and the formula that is there.
+// A place in a text, and the formula that it contains.
 struct Found {
   std::size_t begin = 0, end = 0;
   std::string formula;
@@ -15,7 +15,7 @@ struct Found {
 
 std::vector<Found> plain_numbers(std::string_view text);
 
-// How long "%", " percent" or the like is that the text begins with; 0: none.
+// Length of a "%", " percent" or the like that the text begins with; 0: none.
 std::size_t percent_sign(std::string_view text);
 
 }  // namespace magister::math

@@ -51,7 +51,7 @@ bool names_something(const Tree& tree) {
 
 namespace {
 
-// +- makes two of one.
+// Spreads members: one with +- becomes two, and one such as x = {1, 2} becomes its values.
 std::vector<TreePtr> spread(const std::vector<TreePtr>& parts) {
   std::vector<TreePtr> out;
   for (const TreePtr& part : parts) {
@@ -68,7 +68,7 @@ std::vector<TreePtr> spread(const std::vector<TreePtr>& parts) {
   return out;
 }
 
-// "x = 1, 2" is x = {1, 2}: values without a name behind one with it.
+// "x = 1, 2" becomes x = {1, 2}: values without a name follow one with a name.
 TreePtr gathered(const TreePtr& tree) {
   if (tree->kind != Kind::kList || tree->parts.size() < 2) return tree;
   const Tree& first = *tree->parts[0];

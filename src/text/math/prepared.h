@@ -1,4 +1,4 @@
-// What trees are to a comparison: values, collections, equations; and a tree as it is compared.
+// Classifies trees for a comparison (values, collections, equations) and brings them into the form that is compared.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,23 @@
 
 namespace magister::math {
 
-// A number, or what becomes one where its variables are numbers.
+// A number, or an expression that becomes one once its variables have values.
 bool is_value(const Tree& tree);
-// Members side by side or in braces.
+// Members separated by commas, or in braces.
 bool is_collection(const Tree& tree);
-// Members of a relation with = (or in) alone.
+// Relations that only have the sign = (or in).
 bool is_equation(const Tree& tree);
-// "x" and "1/2" of a chain "x = 2/4 = 1/2".
+// The first and the last part of a chain: "x" and "1/2" of "x = 2/4 = 1/2".
 const TreePtr& first_of(const Tree& chain);
 const TreePtr& last_of(const Tree& chain);
-// Whether what stands left of = is a name of something, not an equation that has still to be solved.
+// Reports whether the left side of = only names something, so the equation need not be solved.
 bool names_something(const Tree& tree);
 
-// With both signs of +- as two members, and "x = 1, 2" as x = {1, 2}.
+// Both signs of +- become two members, and "x = 1, 2" becomes x = {1, 2}.
 TreePtr prepared(TreePtr tree);
 
-// A number for each name, the same everywhere: between 1/5 and 3.2, of either sign, with a denominator that no answer has.
+// Draws a number for each name, the same everywhere: between 0.2 and 3.21, of either sign, with a denominator (997)
+// that no answer has.
 Point drawn_point(const std::vector<std::string>& names, std::uint64_t seed, int number);
 
 }  // namespace magister::math

@@ -1,4 +1,5 @@
-// See regions.h. A region is made by what its ends cut the line into: points and the open pieces between them, of which each is in or out.
+// See regions.h. The ends of regions cut the line into points and the open pieces between them; each is in a region or
+// not.
 #include "text/math/regions.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace magister::math {
 namespace {
 
-// -infinity and infinity before and behind all numbers.
+// -infinity is before all numbers, infinity after them.
 int order_of(const End& a, const End& b) {
   if (a.infinite != 0 || b.infinite != 0) return a.infinite < b.infinite ? -1 : a.infinite > b.infinite ? 1 : 0;
   if (near(a.at, b.at, 110)) return 0;
@@ -34,7 +35,7 @@ bool contains(const Region& region, const End& point) {
   });
 }
 
-// Whether what lies between two neighbouring ends is in it.
+// Reports whether the open piece between two neighbouring ends is in the region.
 bool covers(const Region& region, const End& from, const End& to) {
   return std::any_of(region.begin(), region.end(),
                      [&](const Interval& one) { return order_of(one.from, from) <= 0 && order_of(to, one.to) <= 0; });
@@ -51,7 +52,7 @@ Region combined(const Region& a, const Region& b, const std::function<bool(bool,
   ends.erase(std::unique(ends.begin(), ends.end(), [](const End& x, const End& y) { return order_of(x, y) == 0; }),
              ends.end());
   Region out;
-  bool open = false;  // whether the last interval of `out` goes on
+  bool open = false;  // the last interval of `out` is not closed yet
   for (std::size_t i = 0; i < ends.size(); ++i) {
     End end = ends[i];
     const bool point = end.infinite == 0 && in(contains(a, end), contains(b, end));

@@ -1,4 +1,5 @@
-// Sets of real numbers as intervals between numbers: what intervals, unions, differences, braces of numbers and solved inequalities are.
+// Sets of real numbers as intervals: what intervals, unions, differences, braces with numbers and solved inequalities
+// mean.
 #pragma once
 
 #include <optional>
@@ -11,18 +12,18 @@ namespace magister::math {
 
 struct End {
   Complex at;
-  int infinite = 0;  // -1, 1: at is not read
+  int infinite = 0;  // -1, 1: infinite, `at` is not used
   bool closed = false;
 };
 struct Interval {
   End from, to;
 };
-// Disjoint, in order, joined where they touch.
+// Disjoint, in order, merged where they touch.
 using Region = std::vector<Interval>;
 
-// Nothing: it is no set of real numbers that is known.
+// Nothing: not a known set of real numbers.
 std::optional<Region> region_of(const Tree& tree, Budget& budget);
-// Of x < 5 or 1 <= x < 2, of one variable alone that stands by itself.
+// Solves x < 5 or 1 <= x < 2: one variable that is alone on its side.
 std::optional<Region> solutions_of(const Tree& relation, Budget& budget);
 bool same_region(const Region& a, const Region& b, bool with_decimals);
 

@@ -1,4 +1,4 @@
-// What an answer says, as a tree: what the parser makes of a text and what is compared. Immutable and shared.
+// An answer as a tree: the parser makes it from a text, and comparisons work on it. Immutable and shared.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace magister::math {
 
 enum class Kind : std::uint8_t {
-  kNumber,    // number; decimal: it was written with a point
+  kNumber,    // number; decimal: written with a point
   kSymbol,    // name: a variable, a word, a letter with its index; lower case
   kConstant,  // name: pi, e, i, infinity, reals, integers, ...
   kSum,       // parts
@@ -20,11 +20,11 @@ enum class Kind : std::uint8_t {
   kNegative,  // one part
   kQuotient,  // two parts
   kPower,     // two parts
-  kCall,      // name of a function, its arguments
-  kSigns,     // name: "+-" or "-+": one part with either sign
+  kCall,      // name: the function; parts: its arguments
+  kSigns,     // name: "+-" or "-+"; one part with either sign
   kPercent,   // one part, a hundredth of it
   kRelation,  // parts with signs.size() == parts.size() - 1 between them: = != < <= > >= in
-  kList,      // parts side by side: "1, 2"
+  kList,      // parts separated by commas: "1, 2"
   kSet,       // parts in braces
   kGroup,     // two parts or more in brackets: a point, a tuple, an interval; name: the two brackets
   kUnion,     // name: union, intersection, difference
@@ -47,18 +47,18 @@ TreePtr number_tree(Rational number, bool decimal = false);
 TreePtr named_tree(Kind kind, std::string name, std::vector<TreePtr> parts = {});
 TreePtr tree_of(Kind kind, std::vector<TreePtr> parts);
 
-// As one line: add(x, 1) ... ; equal for trees that are equal.
+// In one line, as in sum(x, 1); equal trees have equal texts.
 std::string text_of(const Tree& tree);
-// Indented, a part a line.
+// Indented, one part per line.
 std::string drawing_of(const Tree& tree);
 
-// Whether it, or a part of it, has this kind.
+// Reports whether the tree or a part of it has this kind.
 bool holds(const Tree& tree, Kind kind);
-// Whether a number with a point stands in it.
+// Reports whether it contains a number written with a point.
 bool holds_decimal(const Tree& tree);
 // The names of its variables, sorted, each once.
 std::vector<std::string> symbols_of(const Tree& tree);
-// A copy in which every +- has the sign `plus` says, every -+ the other one.
+// Returns a copy in which every +- has the sign that `plus` gives, and every -+ the opposite sign.
 TreePtr with_signs(const TreePtr& tree, bool plus);
 
 }  // namespace magister::math

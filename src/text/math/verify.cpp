@@ -23,7 +23,7 @@ std::uint64_t hash_of(std::string_view gold, std::string_view answer) {  // FNV-
   return hash;
 }
 
-// "yes" of "\text{Yes}" and "Yes"; empty: there are no words, or signs of mathematics as well.
+// Returns "yes" for "\text{Yes}" and "Yes"; empty if there are no words, or other signs too.
 std::string words_of(std::string_view formula) {
   for (const std::string_view command : {"\\text{", "\\textbf{", "\\mathrm{", "\\mbox{", "\\textit{"})
     if (formula.starts_with(command) && formula.ends_with("}"))
@@ -39,7 +39,8 @@ std::string words_of(std::string_view formula) {
   return words;
 }
 
-// "C" of "C", "(C)" and "$\text{(C)}$", and not of "$C$", which may be a variable; 0: it is no choice of several.
+// Returns "C" for "C", "(C)" and "$\text{(C)}$", but not for "$C$", which may be a variable; 0: not the letter of a
+// choice.
 char choice_of(std::string_view text) {
   if (text.size() > 60) return '\0';
   std::string letters = without_spaces(text);
@@ -53,7 +54,8 @@ char choice_of(std::string_view text) {
   return letters.size() == 1 && letters[0] >= 'A' && letters[0] <= 'J' ? letters[0] : '\0';
 }
 
-// The last capital letter that stands alone behind "answer", or at the text's end or beginning.
+// Returns the first letter from A to J that stands alone within 50 bytes after the last "answer", else one at the end
+// or the beginning of the text; 0: none.
 char chosen_in(std::string_view text) {
   const auto letter_at = [&](std::size_t at) {
     const auto joins = [&](std::size_t place) {
@@ -61,7 +63,7 @@ char chosen_in(std::string_view text) {
                                      std::string_view("+-=^/").find(text[place]) != std::string_view::npos);
     };
     const bool alone = text[at] >= 'A' && text[at] <= 'J' && !(at > 0 && joins(at - 1)) && !joins(at + 1);
-    // "A" is a word, too.
+    // "A" may also be the article.
     return alone && !(text[at] == 'A' && at + 2 < text.size() && text[at + 1] == ' ' &&
                       std::islower(static_cast<unsigned char>(text[at + 2])) != 0);
   };

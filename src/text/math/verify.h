@@ -1,4 +1,4 @@
-// The rule math_verify: whether an answer's text gives the gold answer's value, and why.
+// The rule math_verify: decides whether an answer's text gives the value of the gold answer, and says why.
 #pragma once
 
 #include <string>
@@ -15,10 +15,11 @@ struct Verdict {
   Reading gold, answer;
 };
 
-// Where the gold answer is the letter of a choice: the letter that a text without a box chooses; 0: there is none, or no choice.
+// If the gold answer is the letter of a choice: the letter that a text without a box chooses; 0: no letter, or no
+// choice.
 char chosen_letter(std::string_view gold, std::string_view answer);
 
-// Never throws for any text. The same everywhere: what ends by a bound ends by one of steps and sizes, none of time.
+// Never throws. The result is the same everywhere: bounds are on steps and sizes, never on time.
 Verdict verify(std::string_view gold, std::string_view answer);
 
 }  // namespace magister::math
