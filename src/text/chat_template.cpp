@@ -1,4 +1,4 @@
-// The public face of the template engine: JSON in, text out.
+// The public interface of the template engine: JSON in, text out.
 #include "magister/text/chat_template.h"
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ Value text_of(const jinja::Runtime& runtime, const std::string& text) {
   return Value::text(text);
 }
 
-// As Python reads it: a whole number has any length, and what no double holds is infinite.
+// As Python reads it: a whole number has any length, and a number too large for a double is infinite.
 Value spelled_number(const std::string& spelling) {
   const bool is_whole = spelling.find_first_of(".eE") == std::string::npos;
   return is_whole ? Value::big_integer(spelling) : Value::real(std::strtod(spelling.c_str(), nullptr));
@@ -81,9 +81,9 @@ Value value_of(const jinja::Runtime& runtime, const Json& json, int depth) {
   }
 }
 
-// What the reference does with a message before the template sees it. A key that is null is none (tables have every key in
-// every message; templates would write "None"); deeper ones stay. Its reasoning goes by three names, and every message that
-// has one gets the names `thinking` (first place) and `reasoning_content`.
+// Changes a message as the reference does before the template sees it. Null keys are dropped (tables have every key in
+// every message, and templates would write "None"); nested nulls stay. The reasoning has one of three names, and every
+// message that has one gets the keys `thinking` (first) and `reasoning_content`.
 Json as_the_template_sees(const Json& message) {
   if (!message.is_object()) return message;
   Json kept = Json::object();
@@ -135,7 +135,7 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const
   jinja::Runtime runtime(program_->source, options);
   if (!variables.is_object()) runtime.refuse("the variables are not an object");
   const auto scope = std::make_shared<jinja::Scope>();
-  if (!options.strict) {  // the reference always names these three
+  if (!options.strict) {  // the reference always defines these three
     if (!variables.contains("tools")) scope->names.emplace_back("tools", Value::none());
     if (!variables.contains("documents")) scope->names.emplace_back("documents", Value::none());
     if (!variables.contains("add_generation_prompt"))

@@ -43,7 +43,7 @@ Value loop_attribute(Runtime& runtime, const Value& loop, const std::string& nam
   return missing(runtime, loop, name);
 }
 
-// What getattr() of Python finds, without looking at items. Nothing: no value.
+// Python's getattr(), without items. Nothing: there is no such attribute.
 std::optional<Value> python_attribute(Runtime& runtime, const Value& value, const std::string& name) {
   need_defined(runtime, value);
   if (value.is(Kind::kLoop)) return loop_attribute(runtime, value, name);
@@ -121,7 +121,7 @@ Cut cut_of(Runtime& runtime, const Value& start, const Value& stop, const Value&
 
 }  // namespace
 
-// As the reference environment: Python's attributes first, then items.
+// As in the reference environment: Python's attributes first, then items.
 Value attribute_of(Runtime& runtime, const Value& value, const std::string& name) {
   if (const auto found = python_attribute(runtime, value, name)) return *found;
   if (const auto found = python_item(runtime, value, Value::text(name))) return *found;

@@ -1,4 +1,4 @@
-// + - * / // % ** on numbers, and what they mean for texts, lists and tuples.
+// + - * / // % ** on numbers, texts, lists and tuples.
 #include <cmath>
 
 #include "text/jinja/format.h"
@@ -38,7 +38,7 @@ Value integers(Runtime& runtime, std::string_view operation, std::int64_t a, std
   } else {
     if (b == 0) runtime.refuse("division by zero");
     if (operation == "/") return Value::real(static_cast<double>(a) / static_cast<double>(b));
-    if (b == -1) {  // the one division that can leave the 64 bits
+    if (b == -1) {  // the only division that can leave 64 bits
       if (operation == "%") return Value::integer(0);
       over = __builtin_sub_overflow(std::int64_t{0}, a, &result);
     } else {  // Python rounds towards minus infinity, and the remainder has the divisor's sign

@@ -40,9 +40,9 @@ enum class ExpressionKind {
   kNamespaceTarget
 };
 
-// parts by kind. kDict: key, value, key, value ...; kItem: value, key; kSlice: value, start, stop, step (null: absent);
-// kFilter, kTest: input (null: the body of a block); kCondition: test, then, else (null: undefined); kCompare: the operands,
-// whose operators are `operators`; kSign and kArithmetic: operands of the operator `name`.
+// parts, by kind. kDict: key, value, key, value ...; kItem: value, key; kSlice: value, start, stop, step (null:
+// absent); kFilter, kTest: input (null: the body of a block); kCondition: test, then, else (null: undefined); kCompare:
+// the operands between `operators`; kSign and kArithmetic: operands of the operator `name`.
 struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   Place place;
@@ -54,7 +54,7 @@ struct Expression {
   std::unique_ptr<CallArguments> arguments;
   Filter filter = nullptr;
   Test test = nullptr;
-  std::string unknown;  // of a filter or test that is not known: what to say when it is asked for
+  std::string unknown;  // an unknown filter or test: the error message for its use
 };
 
 struct Statement;
@@ -78,10 +78,10 @@ enum class StatementKind {
 
 struct Parameter {
   std::string name;
-  ExpressionPtr fallback;  // null: none
+  ExpressionPtr fallback;  // null: no default
 };
 
-// What a macro or a caller is made of.
+// The parts of a macro or a caller.
 struct MacroBody {
   std::string name;
   std::vector<Parameter> parameters;
@@ -89,9 +89,9 @@ struct MacroBody {
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
 };
 
-// expressions by kind. kOutput: what is printed; kIf: one condition a body, the last body may have none (else);
-// kFor: what is walked through, condition (null: none), with bodies loop and else; kSet: the value; kSetBlock: the filter
-// or null; kCallBlock: the call; kFilterBlock: the filter; kWith: one value a target.
+// expressions, by kind. kOutput: the values to print; kIf: one condition per body, the last body may have none (else);
+// kFor: the iterable and the condition (null: none), with bodies loop and else; kSet: the value; kSetBlock: the filter
+// or null; kCallBlock: the call; kFilterBlock: the filter; kWith: one value per target.
 struct Statement {
   StatementKind kind = StatementKind::kData;
   Place place;

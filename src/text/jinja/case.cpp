@@ -44,7 +44,7 @@ bool is_cased(char32_t c) {
          simple(utf8proc_toupper, c) != c || simple(utf8proc_tolower, c) != c;
 }
 
-// Unicode's Case_Ignorable, as far as it decides a final sigma: marks, formats, modifiers and the signs inside words.
+// Unicode's Case_Ignorable as far as a final sigma needs it: marks, formats, modifiers and punctuation inside words.
 bool is_case_ignorable(char32_t c) {
   const auto kind = category(c);
   return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME || kind == UTF8PROC_CATEGORY_CF ||

@@ -1,5 +1,6 @@
-// Code points whose upper or title case is no single code point, or not utf8proc's: {code point, upper, title}. Data,
-// from Python 3.11 (Unicode 14: SpecialCasing.txt). Lower case has one such code point, U+0130, written in jinja_case.cpp.
+// Code points whose upper or title case is more than one code point or differs from utf8proc's: {code point, upper,
+// title}. Data from Python 3.11 (Unicode 14: SpecialCasing.txt). Lower case has one such code point, U+0130, handled in
+// case.cpp.
 #pragma once
 
 namespace magister::jinja {

@@ -15,7 +15,8 @@ bool asks_for_existence(const Expression& e) {
   return e.kind == ExpressionKind::kTest && (e.name == "defined" || e.name == "undefined");
 }
 
-// strict: value[key] or value.key is not there. Of loops and namespaces the template itself knows what they have.
+// strict: refuses value[key] or value.key if absent. Loops and namespaces are exempt: the template knows what they
+// have.
 void refuse_absent_part(const Runtime& runtime, const Value& value, const std::string& key) {
   std::vector<std::string> known;
   if (value.is(Kind::kDict)) {
@@ -115,7 +116,7 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
 }
 
 Value Renderer::name(const Expression& expression, const ScopePtr& scope) {
-  std::size_t names = 0;  // a scope is searched from its first name on
+  std::size_t names = 0;  // a scope is searched name by name
   for (const Scope* one = scope.get(); one != nullptr; one = one->parent.get()) names += one->names.size();
   runtime_.charge(names / 64);
   if (const Value* found = scope->find(expression.name)) {
@@ -147,7 +148,7 @@ Value Renderer::undefined_name(const std::string& name) {
                                     near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", near), name));
 }
 
-// strict: a variable that is null or empty means nothing where the template does not expect it.
+// strict: refuses a variable that is null or empty, unless the template tests it for that.
 void Renderer::need_content(const std::string& name, const Value& value) {
   const auto use =
       std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
@@ -220,7 +221,7 @@ Value Renderer::concat(const Expression& expression, const ScopePtr& scope) {
   return runtime_.text(std::move(text));
 }
 
-// body: what a chain of filters without an input gets, the text of its block.
+// body: the input of a chain of filters that has none, the text of its block.
 Value Renderer::filtered(const Expression& expression, const ScopePtr& scope, const Value* body) {
   const Expression* inner = expression.parts[0].get();
   Value input;
@@ -273,7 +274,7 @@ Value Renderer::call_macro(const Macro& macro, Arguments given) {
   const MacroBody& body = *macro.body;
   const ScopePtr scope = inside(home);
   bind_macro(macro, given, scope);
-  // Output of the macro's body is its value.
+  // The output of the macro's body is its value.
   std::string text;
   std::string* const outer = std::exchange(out_, &text);
   execute(body.body, scope);

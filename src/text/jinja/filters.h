@@ -1,5 +1,5 @@
-// Filters, tests and functions of the environment, found by name. A name that is not here is refused when a template is
-// parsed; the few that are found while it runs (map("upper"), select("string")) are refused then.
+// Filters, tests and functions of the environment, found by name. An unknown name is refused when a template is parsed;
+// names that are looked up while it runs (map("upper"), select("string")) are refused then.
 #pragma once
 
 #include "text/jinja/runtime.h"

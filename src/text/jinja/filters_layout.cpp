@@ -1,5 +1,6 @@
-// Filters that lay text out: wordwrap and pprint.
-// Source: Jinja 3.1 filters.py, which calls Python's textwrap.wrap() and pprint.pformat(); both are followed chunk by chunk.
+// Filters for layout: wordwrap and pprint.
+// Source: Jinja 3.1 filters.py, which calls Python's textwrap.wrap() and pprint.pformat(); both are reproduced chunk by
+// chunk.
 #include <algorithm>
 
 #include "text/jinja/filters.h"
@@ -14,7 +15,7 @@ namespace {
 bool is_blank(std::string_view text) { return strip(text, nullptr, Side::kBoth).empty(); }
 std::int64_t length_of_text(std::string_view text) { return static_cast<std::int64_t>(count_points(text)); }
 
-// TextWrapper of Python, with drop_whitespace and without the rest of its switches.
+// Python's TextWrapper with drop_whitespace, without its other options.
 class Wrapper {
  public:
   Wrapper(std::int64_t width, bool break_words, bool break_hyphens)
@@ -33,7 +34,8 @@ class Wrapper {
   }
 
  private:
-  // White space, a dash between words, or a word up to its end, behind a hyphen between letters, or before a dash.
+  // Matches white space, a dash between words, or a word: up to its end, up to and including a hyphen between letters,
+  // or up to a dash.
   static std::string hyphen_pattern() {
     const std::string word = R"([\p{L}\p{N}_])", letter = R"([\p{L}\p{Nl}\p{No}_])", mark = R"([\p{L}\p{N}_!"'&.,?])";
     const std::string hyphen =
@@ -63,12 +65,12 @@ class Wrapper {
     return line;
   }
 
-  // Looks at no more than `most` characters: the rest of a long word is asked about once a line.
+  // Looks at no more than `most` characters, because the rest of a long word is checked once per line.
   static bool is_longer(std::string_view word, std::int64_t most) {
     return byte_of_point(word, static_cast<std::size_t>(most)) < word.size();
   }
 
-  // Of a word that fits into no line.
+  // Splits a word that fits into no line.
   void divide_word(std::vector<std::string_view>& line, std::int64_t room) {
     std::string_view& word = chunks_[next_];
     if (break_words_) {
@@ -109,7 +111,7 @@ Value word_wrap(Runtime& runtime, const Value& input, const Arguments& arguments
   return runtime.text(fmt::format("{}", fmt::join(paragraphs, end)));
 }
 
-// PrettyPrinter of Python with a width of 80 and sorted keys.
+// Python's PrettyPrinter with a width of 80 and sorted keys.
 class PrettyPrinter {
  public:
   explicit PrettyPrinter(Runtime& runtime) : runtime_(runtime) {}
@@ -123,7 +125,7 @@ class PrettyPrinter {
   using Entries = std::vector<std::pair<Value, Value>>;
   static constexpr std::int64_t kWidth = 80;
 
-  // Keys in their order; those without one by the names of their types.
+  // Sorts the entries by key; keys that have no common order are sorted by the names of their types.
   Entries sorted(const Dict& dict) {
     Entries entries = dict.entries;
     std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
@@ -149,7 +151,7 @@ class PrettyPrinter {
       text = "[";
       add_all(value.object<Sequence>().items);
       text += ']';
-    } else if (value.is(Kind::kTuple) && !value.object<Sequence>().is_group) {  // groupby's have a repr() of their own
+    } else if (value.is(Kind::kTuple) && !value.object<Sequence>().is_group) {  // groupby's have their own repr()
       text = "(";
       add_all(value.object<Sequence>().items);
       text += value.object<Sequence>().items.size() == 1 ? ",)" : ")";
@@ -160,7 +162,7 @@ class PrettyPrinter {
     return text;
   }
 
-  // allowance: characters that follow on the last line.
+  // allowance: the number of characters that follow on the last line.
   void format(const Value& value, std::int64_t indent, std::int64_t allowance, int level) {
     const std::string whole = repr(value);
     const bool fits = length_of_text(whole) <= kWidth - indent - allowance;
@@ -210,7 +212,7 @@ class PrettyPrinter {
     }
   }
 
-  // A long text: line by line, then word by word, each piece in quotation marks.
+  // Prints a long text line by line, then word by word, with each piece in quotation marks.
   void print_text(const std::string& text, std::int64_t indent, std::int64_t allowance, int level) {
     if (level == 1) {
       ++indent;

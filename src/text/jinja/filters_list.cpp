@@ -13,7 +13,7 @@ Value lower_if_text(Runtime& runtime, const Value& value) {
   return value.is(Kind::kString) ? runtime.text(lower(value.as_text())) : value;
 }
 
-// attribute="a.b.0" of an item, item by item and part by part; an int is an index.
+// Follows attribute="a.b.0" part by part, starting at an item; an int is an index.
 Value follow(Runtime& runtime, Value value, const Value& path, const Value* fallback) {
   std::vector<Value> parts;
   if (path.is(Kind::kString)) {
@@ -33,7 +33,7 @@ Value follow(Runtime& runtime, Value value, const Value& path, const Value* fall
   return value;
 }
 
-using Key = std::pair<Value, Value>;  // sorted by, item
+using Key = std::pair<Value, Value>;  // sort key, item
 std::vector<Key> keyed(Runtime& runtime, const Value& input, const Value* attribute, bool case_sensitive) {
   std::vector<Key> keys;
   for (const Value& item : items_of(runtime, input)) {
@@ -43,7 +43,7 @@ std::vector<Key> keyed(Runtime& runtime, const Value& input, const Value* attrib
   return keys;
 }
 
-// attribute="a,b.c": by the first, then by the next.
+// attribute="a,b.c": the first attribute decides, then the next.
 std::vector<Key> keyed_by_several(Runtime& runtime, const Value& input, const std::string& attributes,
                                   bool case_sensitive) {
   const std::string comma = ",";
@@ -60,8 +60,9 @@ std::vector<Key> keyed_by_several(Runtime& runtime, const Value& input, const st
   return keys;
 }
 
-// std::sort with an order that is none (nan) may leave the list's bounds; merging never does. Jinja's sort compares lists of one key each,
-// where equal keys need no order (none and none); groupby and dictsort compare the keys.
+// With an inconsistent order (nan) std::sort may leave the list's bounds; a merge sort never does. Jinja's sort
+// compares lists of one key each, where equal keys need no order (none and none); groupby and dictsort compare the keys
+// themselves.
 enum class Order { kOfKeys, kOfListsOfKeys };
 void stable_sort_keys(Runtime& runtime, std::vector<Key>& keys, bool reverse, Order order) {
   const auto before = [&](const Key& a, const Key& b) {
@@ -154,7 +155,8 @@ Value extreme(Runtime& runtime, const Value& input, const Arguments& arguments, 
   return best->second;
 }
 
-// Neighbours in the sorted list with equal keys; the key shown is that of a group's first item as it is written there.
+// Groups neighbours with equal keys in the sorted list. The key shown is that of the group's first item, in its own
+// case.
 Value group_by(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given =
       bind_arguments(runtime, "the filter groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
@@ -193,7 +195,7 @@ Value list(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 Value first(Runtime& runtime, const Value& input, const Arguments& arguments) {
   bind_arguments(runtime, "the filter first", arguments, {});
-  if (input.is(Kind::kIterator)) {  // takes one and leaves the rest
+  if (input.is(Kind::kIterator)) {  // takes one item and leaves the rest
     auto& iterator = input.object<Iterator>();
     if (iterator.next < iterator.items.size()) return iterator.items[iterator.next++];
     return Value::undefined("No first item, sequence was empty.");
@@ -249,7 +251,7 @@ Value batch(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   Values mapped;
-  if (!truthy(input)) return runtime.iterator({});  // null and undefined are as good as empty
+  if (!truthy(input)) return runtime.iterator({});  // null and undefined count as empty
   if (arguments.positional.empty()) {
     const Bound given = bind_arguments(runtime, "the filter map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : items_of(runtime, input)) mapped.push_back(follow(runtime, item, *given[0], given[1]));
@@ -265,7 +267,7 @@ Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 template <bool keep, bool by_attribute>
 Value choose(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  if (!truthy(input)) return runtime.iterator({});  // null and undefined are as good as empty
+  if (!truthy(input)) return runtime.iterator({});  // null and undefined count as empty
   constexpr std::size_t skipped = by_attribute ? 1 : 0;
   const Values& given = arguments.positional;
   if (given.size() < skipped) runtime.refuse("selectattr and rejectattr need an attribute");
@@ -288,7 +290,7 @@ Value choose(Runtime& runtime, const Value& input, const Arguments& arguments) {
 Value attr(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given = bind_arguments(runtime, "the filter attr", arguments, {"name"}, 1);
   const std::string& name = need_text(runtime, *given[0], "name");
-  // Attributes only, no items: of what templates hold, only namespaces and methods have any.
+  // Looks up attributes only, no items: the attributes of a dict are its methods.
   if (input.is(Kind::kDict) && method_state(Kind::kDict, name) == MethodState::kNone)
     return Value::undefined("no attribute " + name.substr(0, 100));
   return attribute_of(runtime, input, name);

@@ -1,4 +1,4 @@
-// Filters that make one text or number of their input.
+// Filters that turn their input into one text or number.
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -99,7 +99,8 @@ Value to_json(Runtime& runtime, const Value& input, const Arguments& arguments) 
   return runtime.text(json_of(runtime, input, style));
 }
 
-// int("12", base): digits with optional sign, white space around and single underscores between; nothing if it is none.
+// int("12", base): digits with an optional sign, white space around and single underscores between; nothing if the text
+// is not a number.
 std::optional<std::int64_t> whole_number(Runtime& runtime, std::string_view text, std::int64_t base) {
   text = strip(text, nullptr, Side::kBoth);
   const bool negative = !text.empty() && text[0] == '-';
@@ -191,7 +192,7 @@ Value round_filter(Runtime& runtime, const Value& input, const Arguments& argume
   if (method == "common") {
     if (input.is_integral()) return Value::integer(input.as_integer());
     if (!std::isfinite(input.as_real())) return input;
-    // printf rounds the exact binary value, halves to even: what Python's round() does.
+    // printf rounds the exact binary value, halves to even, as Python's round() does.
     return Value::real(std::strtod(fmt::format("{:.{}f}", input.as_real(), precision).c_str(), nullptr));
   }
   if (method != "ceil" && method != "floor") runtime.refuse("the method \"{}\" of round is not known", method);

@@ -1,5 +1,6 @@
-// "%s of %d" % (...) and "{} of {name:>8}".format(...): the conversions s r d i f F e E g G x X o c and b, with flags,
-// width and precision. What stands outside of them (attributes and items inside braces, nested fields) is refused.
+// "%s of %d" % (...) with the conversions s r d i u f F e E g G x X o c, and "{} of {name:>8}".format(...) with s d f F
+// e E x X o b %, both with flags, width and precision. Anything else (attributes and items inside braces, nested
+// fields) is refused.
 #include "text/jinja/format.h"
 
 #include <algorithm>
@@ -106,10 +107,10 @@ int read_number(Runtime& runtime, const std::string& text, std::size_t& at) {
 
 bool is_one_of(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
 
-// What follows the % up to its conversion.
+// Reads a field from after the % up to and including its conversion.
 Field read_percent_field(Runtime& runtime, const std::string& text, std::size_t& at) {
   Field field;
-  field.align = '>';  // % fills on the left, texts too
+  field.align = '>';  // % pads on the left, texts too
   bool zero = false, left = false;
   for (; at < text.size() && is_one_of(text[at], "-+ #0"); ++at) {
     if (text[at] == '-') left = true;

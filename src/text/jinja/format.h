@@ -8,8 +8,8 @@
 namespace magister::jinja {
 
 std::string str_of(Runtime& runtime, const Value& value);
-void need_written(const Runtime& runtime,
-                  const Value& value);  // strict: refuses the undefined, which would be written as nothing
+// strict: refuses an undefined value, which would be written as an empty text.
+void need_written(const Runtime& runtime, const Value& value);
 std::string repr_of(Runtime& runtime, const Value& value);
 
 struct JsonStyle {

@@ -28,7 +28,7 @@ Value make_range(Runtime& runtime, const Arguments& arguments) {
   return {Kind::kRange, std::move(range)};
 }
 
-// dict(mapping or pairs, **named), as entries.
+// dict(mapping or pairs, **named).
 Value make_dict(Runtime& runtime, const Arguments& arguments) {
   DictBuilder dict(runtime);
   if (arguments.positional.size() > 1) runtime.refuse("dict() takes one value and names");
@@ -67,7 +67,7 @@ Value formatted_time(Runtime& runtime, const Arguments& arguments) {
   std::tm parts{};
   if (gmtime_r(&seconds, &parts) == nullptr) runtime.refuse("the date that is set lies outside of the calendar");
   for (std::size_t at = format.find('%'); at != std::string::npos; at = format.find('%', at + 2)) {
-    // The rest hangs on the machine's time zone, locale or C library, or is Python's own.
+    // Other directives depend on the machine's time zone, locale or C library, or are Python's own.
     const char directive = at + 1 < format.size() ? format[at + 1] : ' ';
     const bool known = std::string_view("aAbBdHIjmMpSUwWyYcxX%DeFhnRtTuVG-").find(directive) != std::string_view::npos;
     const bool bare = directive == '-' && at + 2 < format.size() &&

@@ -1,4 +1,5 @@
-// Tokens and white space. Source: the syntax of Jinja 3.1 with its default delimiters.
+// Splits a template into tokens and resolves white-space control.
+// Source: the syntax of Jinja 3.1 with its default delimiters.
 #include "text/jinja/lexer.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace magister::jinja {
 namespace {
 
-// \r\n and \r count as \n, and the last line end of the file is not part of the template.
+// \r\n and \r become \n, and the last line end of the file is dropped.
 std::string normalized(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -65,7 +66,7 @@ class Lexer {
     return at;
   }
 
-  // Data from `begin` up to a tag at `end` whose sign (- + or none) is `sign`.
+  // Adds the data from `begin` up to a tag at `end` whose sign (- + or none) is `sign`.
   void add_data(std::size_t begin, std::size_t end, char sign, bool is_variable) {
     std::string_view data = std::string_view(text_).substr(begin, end - begin);
     if (sign == '-') {
@@ -99,7 +100,8 @@ class Lexer {
     inside(tag, kind == '%');
   }
 
-  // The end of a comment, block or raw block at `at`, with its sign and what it swallows; npos if there is none.
+  // Returns the end of a comment, block or raw block at `at`, with its sign and the white space that it removes; npos
+  // if there is none.
   std::size_t end_of_tag(std::size_t at, std::string_view end) const {
     if (character(at) == '+' && looking_at(end, at + 1)) return at + 3;
     if (character(at) == '-' && looking_at(end, at + 1)) return after_spaces(at + 3);
@@ -114,7 +116,7 @@ class Lexer {
     at_ = end_of_tag(with_sign ? found - 1 : found, "#}");
   }
 
-  // {% raw %}: all up to {% endraw %} is data.
+  // {% raw %}: everything up to {% endraw %} is data.
   bool raw(std::size_t tag) {
     std::size_t at = after_spaces(at_);
     if (!looking_at("raw", at)) return false;
@@ -136,7 +138,7 @@ class Lexer {
   }
 
   void inside(std::size_t tag, bool block) {
-    std::string open;  // the brackets that wait for their other half
+    std::string open;  // closing brackets of those that are open
     while (at_ < text_.size()) {
       if (open.empty() && end_tag(block)) return;
       const CodePoint point = code_point_at(text_, at_);
@@ -164,7 +166,7 @@ class Lexer {
     return true;
   }
 
-  // Digits with single underscores between them, from `at`; returns the end.
+  // Scans digits with single underscores between them from `at`; returns the end.
   std::size_t digits(std::size_t at, bool (*is_one)(char)) const {
     while (is_one(character(at)) ||
            (character(at) == '_' && is_one(character(at + 1)) && at > 0 && is_one(text_[at - 1])))
@@ -238,7 +240,7 @@ class Lexer {
     return true;
   }
 
-  // One escape sequence, as in Python; an unknown one stays as it is written.
+  // Reads one escape sequence, as Python does; an unknown one stays as written.
   void escape(std::string& value) {
     const std::size_t begin = at_++;
     const char c = character(at_++);

@@ -1,5 +1,6 @@
-// A template's text as tokens: data outside of tags, and names, texts, numbers and operators inside. Comments, raw blocks
-// and all white-space control (- and +, trim_blocks, lstrip_blocks) end here; the parser sees none of it.
+// Splits a template's text into tokens: data outside tags, and names, texts, numbers and operators inside. Comments,
+// raw blocks and all white-space control (- and +, trim_blocks, lstrip_blocks) are resolved here; the parser never sees
+// them.
 #pragma once
 
 #include "text/jinja/runtime.h"
@@ -22,7 +23,7 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind = TokenKind::kEnd;
-  std::string text;  // the value: of texts without quotes and escapes, of numbers without underscores
+  std::string text;  // the value: texts without quotes and escapes, numbers without underscores
   Place place;
 };
 

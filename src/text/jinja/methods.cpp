@@ -1,4 +1,4 @@
-// Methods of str, dict, list and tuple as templates may call them.
+// Methods of str, dict, list and tuple that templates may call.
 #include <algorithm>
 #include <array>
 
@@ -42,7 +42,7 @@ Value dict_method(Runtime& runtime, const Callable& method, const Arguments& arg
     return found != nullptr ? *found : given[1] != nullptr ? *given[1] : Value::none();
   }
   bind_arguments(runtime, "dict." + method.name + "()", arguments, {});
-  if (method.name == "copy") return method.self;  // nothing can change either
+  if (method.name == "copy") return method.self;  // neither of them can change
   return dict_view(method.self, method.name == "items"  ? View::Part::kItems
                                 : method.name == "keys" ? View::Part::kKeys
                                                         : View::Part::kValues);
@@ -72,7 +72,7 @@ Value loop_method(Runtime& runtime, const Callable& method, const Arguments& arg
   const bool same = loop.changed_called && loop.changed.size() == arguments.positional.size() &&
                     std::equal(loop.changed.begin(), loop.changed.end(), arguments.positional.begin(),
                                [&](const Value& a, const Value& b) { return equal(runtime, a, b); });
-  repr_of(runtime, runtime.tuple(arguments.positional));  // refuses what could hold this loop: it would hold itself
+  repr_of(runtime, runtime.tuple(arguments.positional));  // refuses this loop as an argument: it would contain itself
   loop.changed = arguments.positional;
   loop.changed_called = true;
   return Value::boolean(!same);

@@ -1,6 +1,6 @@
-// One walk over the tree with the names that are bound at each place. A name that is set anywhere counts as bound everywhere
-// outside of loops' own names and parameters: a macro may read what is set after it. What is really absent shows when the
-// template runs (Renderer::name()).
+// Walks the tree once with the names that are bound at each place. A name that is set anywhere counts as bound
+// everywhere (except for names of loops and parameters), because a macro may read a name that is set after it. A name
+// that is really absent shows up when the template runs (Renderer::name()).
 #include "text/jinja/names.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool is_existence_test(const Expression& e) {
   return e.kind == ExpressionKind::kTest && (e.name == "defined" || e.name == "undefined");
 }
 
-// none, "", 0, [], and 1 for the sake of `x | length >= 1`: what a comparison with means a look at whether there is anything.
+// none, "", 0, [] and, for `x | length >= 1`, 1: a comparison with one of these tests whether there is anything.
 bool is_empty_constant(const Expression& e, const std::string& by) {
   if (e.kind == ExpressionKind::kList || e.kind == ExpressionKind::kDict) return e.parts.empty();
   if (e.kind != ExpressionKind::kConstant) return false;
@@ -106,7 +106,7 @@ class Walk {
   }
 
   void loop(const Statement& s) {
-    // Its else is for the empty list.
+    // The else of a loop handles the empty list.
     s.bodies[1].empty() ? visit(*s.expressions[0]) : truth(*s.expressions[0]);
     Names names;
     collect_targets(*s.targets[0], names);
@@ -171,7 +171,7 @@ class Walk {
                                              [](const auto& one) { return one.first == "boolean"; });
   }
 
-  // An expression whose truth decides: the names in it are tested.
+  // Visits an expression whose truth decides: the names in it count as tested.
   void truth(const Expression& e) {
     switch (e.kind) {
       case ExpressionKind::kName:

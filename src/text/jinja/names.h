@@ -1,4 +1,5 @@
-// Which names a template reads from its variables: those that it neither sets itself nor gets from a loop, a macro or `with`.
+// The names that a template reads from its variables: those that it neither sets itself nor gets from a loop, a macro
+// or `with`.
 #pragma once
 
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace magister::jinja {
 
-// In the order of their first use, each once.
+// Returns the names in the order of first use, each once.
 std::vector<TemplateName> free_names(const Block& program);
 
 }  // namespace magister::jinja

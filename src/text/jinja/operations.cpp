@@ -12,7 +12,7 @@ namespace {
 bool is_sequence(const Value& value) { return value.is(Kind::kList) || value.is(Kind::kTuple); }
 const Values& items(const Value& value) { return value.object<Sequence>().items; }
 
-// An int against a float without losing the int's last bits: -1, 0, 1; 2 when not a number.
+// Compares an int with a float without losing the int's last bits. Returns -1, 0 or 1; 2 if one is not a number.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.as_integer() < b.as_integer() ? -1 : a.as_integer() > b.as_integer();
   const auto x = static_cast<long double>(a.as_real()), y = static_cast<long double>(b.as_real());
@@ -22,7 +22,7 @@ int compare_numbers(const Value& a, const Value& b) {
   return left < right ? -1 : left > right;
 }
 
-// One of them at least is beyond 64 bits. A whole float has its digits, too.
+// At least one of the two is beyond 64 bits. A whole float is compared by its digits too.
 bool equal_big_integers(const Value& a, const Value& b) {
   const auto digits = [](const Value& value) -> std::string {
     if (value.is(Kind::kBigInt)) return value.as_text();
@@ -41,7 +41,7 @@ bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
   return true;
 }
 
-// Keys and items of dicts are sets to Python; its values are not.
+// In Python the keys and items of dicts are sets; the values are not.
 bool equal_sets(Runtime& runtime, const Value& a, const Value& b) {
   const View &x = a.object<View>(), &y = b.object<View>();
   if (x.part == View::Part::kValues || y.part == View::Part::kValues || length_of(a) != length_of(b)) return false;
@@ -138,7 +138,7 @@ bool less(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == -1;
   if (a.is(Kind::kString) && b.is(Kind::kString)) {
     runtime.charge(std::min(a.as_text().size(), b.as_text().size()) / 64);
-    return a.as_text() < b.as_text();  // bytes of UTF-8 stand in the order of code points
+    return a.as_text() < b.as_text();  // UTF-8 bytes sort in the order of code points
   }
   if (is_sequence(a) && a.kind() == b.kind()) {
     const Values &x = items(a), &y = items(b);

@@ -1,4 +1,4 @@
-// Expressions, from the loosest operator to names and literals.
+// Parses expressions, from the operator of lowest precedence to names and literals.
 #include "text/jinja/parser.h"
 
 #include <algorithm>

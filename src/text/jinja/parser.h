@@ -1,5 +1,5 @@
-// From tokens to trees. What is not known here is refused by name before anything runs, but for filters and tests in the branches of a
-// condition, which Jinja refuses only where they are taken.
+// Builds trees from tokens. Unknown names are refused before anything runs, except for filters and tests in the
+// branches of a condition, which Jinja refuses only if the branch is taken.
 #pragma once
 
 #include "text/jinja/ast.h"
@@ -16,7 +16,7 @@ class Parser {
   Block run();
 
  private:
-  // jinja_parser.cpp: expressions, loosest first.
+  // parser.cpp: expressions, lowest precedence first.
   ExpressionPtr expression(bool with_condition = true);
   ExpressionPtr either();
   ExpressionPtr both();
@@ -29,7 +29,7 @@ class Parser {
   ExpressionPtr unary(bool with_filter = true);
   ExpressionPtr primary(bool with_namespace = false);
   ExpressionPtr literal();
-  // Several with commas between are a tuple. stop: a name that ends it.
+  // Several expressions with commas between them form a tuple. stop: a name that ends it.
   enum class Of { kExpressions, kWithoutConditions, kNames, kTargets };
   ExpressionPtr tuple(Of what, std::string_view stop = {}, bool in_parentheses = false);
 
@@ -37,7 +37,7 @@ class Parser {
   ExpressionPtr make(ExpressionKind kind, Place place, std::string name = {}) const;
   ExpressionPtr finish(ExpressionPtr made) const;  // sets and bounds its height
 
-  // jinja_parser_postfix.cpp
+  // parser_postfix.cpp
   ExpressionPtr postfix(ExpressionPtr value);
   ExpressionPtr subscript(ExpressionPtr value);
   ExpressionPtr slice_or_item(ExpressionPtr value);
@@ -47,12 +47,12 @@ class Parser {
   ExpressionPtr call(ExpressionPtr callee);
   std::unique_ptr<CallArguments> call_arguments();
 
-  // jinja_parser_statements.cpp
+  // parser_statements.cpp
   using Words = std::vector<std::string_view>;
-  Block block(const Words& ends);  // up to a tag that begins with one of the words, which stays the current token
-  Block body(const Words& ends);   // from inside a tag: its end, then block()
-  Block inner_body(
-      const Words& ends);  // of a statement with a scope of its own: names that are not known are refused here
+  Block block(const Words& ends);  // up to a tag that begins with one of `ends`, which stays the current token
+  Block body(const Words& ends);   // from inside a tag: reads the tag's end, then block()
+  // Reads the body of a statement that has its own scope: unknown names are refused here.
+  Block inner_body(const Words& ends);
   void statement(Block& into);
   void set(Statement& made);
   void for_loop(Statement& made);
@@ -64,7 +64,7 @@ class Parser {
   void signature(MacroBody& macro);
   ExpressionPtr target(bool with_namespace, std::string_view stop = {});
   [[noreturn]] void refuse_statement(const Token& token) const;
-  void refuse_unknown(std::size_t first) const;  // unknown_ from there on
+  void refuse_unknown(std::size_t first) const;  // those in unknown_ from `first` on
 
   const Token& now() const { return tokens_[at_]; }
   const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
@@ -81,7 +81,7 @@ class Parser {
     refuse_template(source_, place, "{}", fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // Counts how deep the parser calls itself.
+  // Counts the depth of the parser's recursion.
   struct Deeper {
     explicit Deeper(Parser& parser) : parser(parser) {
       if (++parser.depth_ > kMaxParserDepth)
@@ -97,9 +97,9 @@ class Parser {
   const std::string& source_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  // Filters and tests that are not known, with what to say of them; taken away again where they stand in a branch.
+  // Unknown filters and tests with their error messages; removed again if they are in a branch.
   std::vector<std::pair<Place, std::string>> unknown_;
   int loops_ = 0;               // around the current statement, inside the current macro
-  MacroBody* macro_ = nullptr;  // whose body is being read: the names varargs, kwargs and caller are noted there
+  MacroBody* macro_ = nullptr;  // the macro whose body is being read: it notes the use of varargs, kwargs and caller
 };
 }  // namespace magister::jinja

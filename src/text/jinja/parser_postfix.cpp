@@ -1,4 +1,4 @@
-// What follows a value: attributes, indices, slices, calls, filters and tests.
+// Parses the suffixes of a value: attributes, indices, slices, calls, filters and tests.
 #include <utility>
 
 #include "text/jinja/operations.h"

@@ -1,4 +1,4 @@
-// Statements.
+// Parses statements.
 #include <algorithm>
 
 #include "text/jinja/parser.h"
@@ -13,7 +13,7 @@ bool is_target(const Expression& target) {
                      [](const ExpressionPtr& part) { return is_target(*part); });
 }
 
-// The words of Jinja that mean other files or other languages' output.
+// Jinja's statements for other files or for features that chat templates do not have.
 bool is_foreign(std::string_view word) {
   constexpr std::string_view kWords[] = {"extends",    "include", "import", "from", "block",
                                          "autoescape", "trans",   "do",     "debug"};
@@ -212,7 +212,7 @@ void Parser::signature(MacroBody& macro) {
   need_operator(")");
 }
 
-// A name that an inner body uses counts for the outer one, too.
+// Names that an inner body uses count for the outer body too.
 void Parser::leave_macro(const MacroBody& inner, MacroBody* outer) {
   macro_ = outer;
   if (outer == nullptr) return;

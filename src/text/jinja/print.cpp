@@ -10,7 +10,7 @@
 namespace magister::jinja {
 namespace {
 
-// Deeper calls only through containers, whose depth is bounded, and namespaces, which `level` bounds.
+// Recursion goes only through containers, whose depth is bounded, and namespaces, which `level` bounds.
 void append_repr(Runtime& runtime, const Value& value, std::string& out, int level);
 
 void append_list(Runtime& runtime, const Values& items, std::string& out, int level) {
@@ -109,7 +109,7 @@ void append_repr(Runtime& runtime, const Value& value, std::string& out, int lev
     case Kind::kIterator:
     case Kind::kCallable:
     case Kind::kLoop:
-      // Python would print an address, which is another one in every run.
+      // Python would print an address, which differs in every run.
       runtime.refuse("a {} is printed", type_name(value));
   }
 }

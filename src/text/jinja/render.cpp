@@ -1,4 +1,4 @@
-// Statements.
+// Executes statements.
 #include "text/jinja/render.h"
 
 #include "text/jinja/format.h"
@@ -44,7 +44,7 @@ void Renderer::print(std::string_view text) {
   out_->append(text);
 }
 
-// What `body` prints, as text of its own.
+// Returns the output of `body` as a text.
 template <typename Body>
 std::string Renderer::captured(Body body) {
   std::string text;
@@ -130,7 +130,7 @@ Renderer::Flow Renderer::branch(const Statement& statement, const ScopePtr& scop
   return Flow::kNormal;
 }
 
-// The items that a loop visits: all, or those that its condition lets through.
+// Returns the items that a loop visits: all, or those that its condition accepts.
 Values Renderer::chosen(const Statement& statement, const ScopePtr& scope) {
   const Value source = evaluate(*statement.expressions[0], scope);
   runtime_.place = statement.place;
@@ -164,7 +164,7 @@ Renderer::Flow Renderer::loop(const Statement& statement, const ScopePtr& scope)
 Renderer::Flow Renderer::set_block(const Statement& statement, const ScopePtr& scope) {
   Flow flow = Flow::kNormal;
   const Value text = Value::text(captured([&] { flow = execute(statement.bodies[0], inside(scope)); }));
-  if (flow != Flow::kNormal) return flow;  // the loop goes on or ends before the assignment
+  if (flow != Flow::kNormal) return flow;  // break and continue skip the assignment
   const Expression* chain = statement.expressions[0].get();
   assign(*statement.targets[0], chain == nullptr ? text : filtered(*chain, scope, &text), scope);
   return flow;

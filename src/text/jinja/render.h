@@ -1,11 +1,11 @@
-// Runs a parsed template over its variables. One Renderer, one rendering.
+// Runs a parsed template over its variables. A Renderer is used for one rendering.
 #pragma once
 
 #include "text/jinja/ast.h"
 
 namespace magister::jinja {
 
-// Names and values of one level. Views of names that the tree or the caller's variables hold.
+// Names and values of one level. The names are views into the tree or the caller's variables.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<std::string_view, Value>> names;
@@ -15,7 +15,8 @@ struct Scope {
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
-// A macro knows the scope that it was defined in, but does not keep it: scopes hold macros, and rings would never end.
+// A macro refers to the scope that it was defined in but does not own it: scopes hold macros, and a cycle would never
+// be freed.
 struct Macro : Callable {
   const MacroBody* body = nullptr;
   std::weak_ptr<Scope> scope;
@@ -31,7 +32,7 @@ class Renderer {
  private:
   enum class Flow { kNormal, kBreak, kContinue };
 
-  // jinja_render.cpp: statements
+  // render.cpp: statements
   Flow execute(const Block& block, const ScopePtr& scope);
   Flow execute(const Statement& statement, const ScopePtr& scope);
   Flow branch(const Statement& statement, const ScopePtr& scope);
@@ -48,7 +49,7 @@ class Renderer {
   static ScopePtr inside(const ScopePtr& scope);
   Value macro_value(const Statement& statement, const ScopePtr& scope);
 
-  // jinja_evaluate.cpp: expressions
+  // evaluate.cpp: expressions
   Value evaluate(const Expression& expression, const ScopePtr& scope);
   Value evaluate_kind(const Expression& expression, const ScopePtr& scope);
   Value name(const Expression& expression, const ScopePtr& scope);
@@ -66,9 +67,9 @@ class Renderer {
 
   Runtime& runtime_;
   const std::vector<TemplateName>& names_;
-  const Scope* variables_ = nullptr;  // strict: the caller's, apart from what the template sets
-  bool may_be_absent_ = false;        // of the expression that is evaluated next: a test asks whether it is there
+  const Scope* variables_ = nullptr;  // strict: the caller's variables, separate from those that the template sets
+  bool may_be_absent_ = false;        // the next expression may be absent: a test asks whether it exists
   RenderedChat result_;
-  std::string* out_;  // where output goes at the moment: the result or a captured text
+  std::string* out_;  // current target of output: the result or a captured text
 };
 }  // namespace magister::jinja

@@ -1,4 +1,4 @@
-// Budgets, faults with their place, and the making of values that can grow.
+// Budgets, errors with their place, and the creation of values that can grow.
 #include "text/jinja/runtime.h"
 
 #include "text/jinja/operations.h"
@@ -6,7 +6,7 @@
 namespace magister::jinja {
 
 Runtime::~Runtime() {
-  // Rings end here; emptied one by one, a chain of namespaces is never destroyed recursively.
+  // Breaks cycles. Each namespace is emptied by itself, so a chain of them is never destroyed recursively.
   for (const auto& space : namespaces_) space->attributes.clear();
 }
 
@@ -92,7 +92,7 @@ Value Runtime::method(const Value& self, std::string name) {
 }
 
 Value Runtime::make_namespace() {
-  charge(100);  // it lives until the end
+  charge(100);  // it is kept until the end
   auto object = std::make_shared<Namespace>();
   namespaces_.push_back(object);
   return {Kind::kNamespace, std::move(object)};

@@ -1,5 +1,5 @@
-// The one running template: where it stands, what it may still spend, and how a fault is told. Templates are foreign
-// code; everything that grows or takes time is charged here before it is done.
+// The state of a running template: its current place, its remaining budget, and how it reports errors. Templates are
+// untrusted code: everything that grows or takes time is charged here before it is done.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@ struct Place {
   int line = 1, column = 1;  // from 1; the column counts bytes
 };
 
-constexpr int kMaxDepth = 100;              // of nested lists and dicts
-constexpr int kMaxHeight = 250;             // of one expression, as parsed
-constexpr int kMaxParserDepth = 600;        // calls of the parser inside each other: about 200 brackets
-constexpr int kMaxNesting = 800;            // of expressions and statements while running, macros included
-constexpr std::int64_t kMaxRange = 100000;  // the reference's bound of range()
+constexpr int kMaxDepth = 100;              // nested lists and dicts
+constexpr int kMaxHeight = 250;             // height of one expression, as parsed
+constexpr int kMaxParserDepth = 600;        // recursive calls of the parser: about 200 brackets
+constexpr int kMaxNesting = 800;            // nested expressions and statements while running, macros included
+constexpr std::int64_t kMaxRange = 100000;  // the reference's limit of range()
 
 class Runtime {
  public:
@@ -38,15 +38,15 @@ class Runtime {
     refuse_text(fmt::format(format, std::forward<Args>(args)...));
   }
   [[noreturn]] void refuse_text(const std::string& problem) const;
-  // strict: what a record lacks. advice: what to do.
+  // strict: refuses a record that lacks something. advice: what to do.
   [[noreturn]] void refuse_field(const std::string& problem, const std::string& advice) const;
-  [[noreturn]] void raise(const std::string& message) const;  // raise_exception of the template
+  [[noreturn]] void raise(const std::string& message) const;  // the template's raise_exception()
 
   void charge(std::uint64_t steps);
-  // Before a text of that size is made. A step pays for 64 bytes.
+  // Call before making a text of that size. One step pays for 64 bytes.
   void charge_text(std::uint64_t bytes);
   void need_nesting() const;
-  int depth_over(int depth) const;  // of what holds something of that depth; refuses more than kMaxDepth
+  int depth_over(int depth) const;  // depth of a container of something of that depth; refuses more than kMaxDepth
 
   Value list(Values items) { return sequence(Kind::kList, std::move(items)); }
   Value group(Value grouper, Values items);
@@ -63,10 +63,10 @@ class Runtime {
   const std::string& source_;
   const RenderOptions& options_;
   std::uint64_t steps_ = 0;
-  std::vector<std::shared_ptr<Namespace>> namespaces_;  // the only objects that can form rings: emptied at the end
+  std::vector<std::shared_ptr<Namespace>> namespaces_;  // the only objects that can form cycles: emptied at the end
 };
 
-// Builds a dict; a key that is there already gets the new value in its old place.
+// Builds a dict; an existing key keeps its place and gets the new value.
 class DictBuilder {
  public:
   explicit DictBuilder(Runtime& runtime) : runtime_(runtime), dict_(std::make_shared<Dict>()) {}
@@ -78,7 +78,7 @@ class DictBuilder {
   std::shared_ptr<Dict> dict_;
 };
 
-// Parameters of a filter, test, method or function bound to what a call gives: values[i] is null where not given.
+// Parameters of a filter, test, method or function bound to the arguments of a call: values[i] is null if not given.
 struct Bound {
   std::vector<const Value*> values;
   const Value* operator[](std::size_t i) const { return values[i]; }

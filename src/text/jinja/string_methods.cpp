@@ -1,4 +1,4 @@
-// Methods of str: one small function each, found by name.
+// Methods of str: one small function each, looked up by name.
 #include "text/jinja/string_methods.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Call {
   std::int64_t number(const Value& value) const {
     return need_integer(runtime, value, "an argument of str." + name + "()");
   }
-  // Searching backwards and by sets takes the product of both lengths in the worst case.
+  // Searching backwards and by sets costs the product of both lengths in the worst case.
   void charge_product(std::size_t size) const { runtime.charge((self.size() / 64 + 1) * (size / 64 + 1)); }
   Value list(const std::vector<std::string_view>& parts) const {
     Values items;
@@ -55,7 +55,8 @@ Value split_parts(const Call& call, bool from_right) {
   return call.list(from_right ? split_from_right(call.self, separator, limit) : split(call.self, separator, limit));
 }
 
-// The part of the text between the optional arguments start and end, and where it begins.
+// Returns the part of the text between the optional arguments start and end. begin: its first byte; possible: start <=
+// end.
 std::string_view window(const Call& call, const Value* start, const Value* end, std::size_t& begin, bool& possible) {
   const auto points = static_cast<std::int64_t>(count_points(call.self));
   const auto at = [&](const Value* value, std::int64_t fallback) {
@@ -154,7 +155,7 @@ Value justified(const Call& call, char align) {
   if (width <= points) return call.text(call.self);
   call.runtime.charge_text(static_cast<std::uint64_t>(width));
   const std::int64_t room = width - points;
-  // Python puts the odd one on the left when the width is odd, too.
+  // If the width is odd too, Python puts the odd fill character on the left.
   const std::int64_t left = align == '<' ? 0 : align == '>' ? room : room / 2 + (room & width & 1);
   std::string result;
   for (std::int64_t i = 0; i < left; ++i) result += fill;
@@ -180,7 +181,7 @@ Value without_affix(const Call& call, bool at_end) {
   return call.text(call.self.substr(at_end ? 0 : part.size(), call.self.size() - part.size()));
 }
 
-// isdigit and its relatives beyond ASCII hang on properties that are not at hand: letters and decimals only.
+// isdigit and its relatives depend on properties that are not available here: other numbers than decimals are refused.
 Value all_are(const Call& call, std::uint8_t classes) {
   call.nothing();
   bool all = !call.self.empty();

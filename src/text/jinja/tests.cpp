@@ -1,4 +1,4 @@
-// Tests by name: what stands behind "is", and in select() and its relatives.
+// Tests by name: used after "is", and in select() and its relatives.
 #include <map>
 
 #include "text/jinja/filters.h"
@@ -15,7 +15,7 @@ bool is_kind(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return (input.is(kinds) || ...);
 }
 
-// Everything with a length and items by index or key; an undefined value has both, as in the reference.
+// Accepts everything that has a length and items by index or key; an undefined value has both, as in the reference.
 bool is_sequence(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return is_kind<Kind::kUndefined, Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict, Kind::kRange>(runtime, input,
                                                                                                         arguments);
@@ -67,7 +67,7 @@ bool same_as(Runtime& runtime, const Value& a, const Arguments& arguments) {
   const Value& b = other(runtime, arguments);
   if (a.kind() != b.kind()) return false;
   if (a.is(Kind::kNone) || a.is(Kind::kBool)) return a.as_integer() == b.as_integer();
-  // Python keeps one object for each small whole number; of other equal numbers and texts it cannot be told.
+  // Python keeps one object for each small whole number; for other equal numbers and texts the result depends on it.
   if (a.is(Kind::kInt) && (a.as_integer() != b.as_integer() || (a.as_integer() >= -5 && a.as_integer() <= 256)))
     return a.as_integer() == b.as_integer();
   if (a.is_number() || a.is(Kind::kBigInt) || a.is(Kind::kString))

@@ -29,7 +29,7 @@ std::size_t last_point(std::string_view text) {
   return at;
 }
 
-// str.isprintable() of one code point: neither a control, format, private or unassigned code point nor a separator.
+// str.isprintable() of one code point: not a control, format, private or unassigned code point and not a separator.
 bool is_printable(char32_t c) {
   if (c < 0x7F) return c >= 0x20;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
@@ -182,7 +182,7 @@ std::vector<std::string_view> split_from_right(std::string_view text, const std:
 std::size_t find(std::string_view text, std::string_view part, std::size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (part.empty()) return from;
-  // memmem is linear; std::string's search takes the product of both lengths on hostile input.
+  // memmem is linear; std::string's search costs the product of both lengths on hostile input.
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   return found == nullptr ? std::string_view::npos
                           : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
@@ -266,7 +266,7 @@ std::string repr_of_text(std::string_view text) {
   return result += quote;
 }
 
-// The shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on.
+// The shortest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.
 std::string repr_of_real(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";

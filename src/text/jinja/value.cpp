@@ -1,4 +1,4 @@
-// Making and reading single values.
+// Creates and reads single values.
 #include "text/jinja/value.h"
 
 #include <bit>

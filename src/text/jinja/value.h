@@ -1,6 +1,5 @@
-// Values of the chat-template language, with Python's semantics: what a template can hold in its hands while it runs.
-// Lists, tuples and dicts are never changed once made (the reference environment forbids it, too); only namespaces and
-// iterators have a state.
+// Values of the chat-template language, with Python's semantics. Lists, tuples and dicts never change once made (the
+// reference environment forbids it too); only namespaces, iterators and loops have state.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +33,8 @@ enum class Kind : std::uint8_t {
   kLoop
 };
 
-// What a value points to. `depth` is 1 + the deepest part: bounded when the object is made, so that comparing, printing
-// and destroying never recurse deeper than that.
+// The object that a value points to. `depth` is 1 + that of the deepest part. It is bounded when the object is made, so
+// comparing, printing and destroying never recurse deeper.
 struct Object {
   int depth = 1;
   virtual ~Object() = default;
@@ -43,16 +42,16 @@ struct Object {
 
 class Value {
  public:
-  Value() = default;  // undefined, without a name
+  Value() = default;  // undefined, without a complaint
   static Value none() { return Value(Kind::kNone); }
   static Value boolean(bool flag) { return from_bits(Kind::kBool, flag ? 1 : 0); }
   static Value integer(std::int64_t number) { return from_bits(Kind::kInt, number); }
-  // A whole number beyond 64 bits, by its digits: it can be written and compared, not computed with.
+  // A whole number beyond 64 bits, by its digits: it can be written and compared, but not computed with.
   static Value big_integer(std::string digits);
   static Value real(double number);
   static Value text(std::string utf8);
-  static Value markup(std::string utf8);          // text that `safe` or `escape` made: `+` escapes what it meets
-  static Value undefined(std::string complaint);  // what is said when somebody needs the value after all
+  static Value markup(std::string utf8);          // text made by `safe` or `escape`: `+` escapes the other operand
+  static Value undefined(std::string complaint);  // complaint: the error message if the value is needed
   Value(Kind kind, std::shared_ptr<Object> object) : kind_(kind), object_(std::move(object)) {}
 
   Kind kind() const { return kind_; }
@@ -91,9 +90,9 @@ struct Text : Object {
 };
 struct Sequence : Object {  // kList, kTuple
   Values items;
-  bool is_group = false;  // a tuple of groupby: its items are `grouper` and `list`, too
+  bool is_group = false;  // a tuple of groupby: its items are also called `grouper` and `list`
 };
-// Keys keep their order. Texts are found by hash, the rare other keys one by one.
+// Keys keep their order. Text keys are found by hash, the rare others by linear search.
 struct Dict : Object {
   std::vector<std::pair<Value, Value>> entries;
   std::unordered_map<std::string_view, std::size_t> texts;  // views of the keys' own texts
@@ -106,7 +105,7 @@ struct Range : Object {
   std::int64_t start = 0, stop = 0, step = 1;
   std::int64_t count() const;
 };
-struct Iterator : Object {  // what filters like map return: can be walked once
+struct Iterator : Object {  // result of filters like map: can be iterated once
   Values items;
   std::size_t next = 0;
 };
@@ -125,7 +124,7 @@ struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
 };
-// Something that can be called: a method of `self`, a function of the environment, or a macro (see jinja_render.h).
+// Something that can be called: a method of `self`, a function of the environment, or a macro (see render.h).
 struct Callable : Object {
   enum class Sort { kMethod, kFunction, kMacro } sort = Sort::kFunction;
   std::string name;
