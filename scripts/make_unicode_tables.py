@@ -88,7 +88,7 @@ def newer(name):
 
 def newer_table():
     assert unicodedata.unidata_version == "14.0.0", "run this with Python 3.11"
-    lines = ["// Of categories: what PCRE2 10.42 does not know yet.", "constexpr NewerCategory kNewerCategories[] = {"]
+    lines = ["// Additions to the categories of PCRE2 10.42.", "constexpr NewerCategory kNewerCategories[] = {"]
     for name in ("L", "Lu", "Ll", "Lt", "Lm", "Lo", "N", "Nd", "Nl", "No", "M", "Mn", "Mc", "Me", "P", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",
                  "S", "Sm", "Sc", "Sk", "So", "Z", "Zs", "Zl", "Zp"):
         lines += [f'    {{"{name}",', f'     "{newer(name)}"}},']
@@ -113,16 +113,16 @@ def main():
     lines = [f"// Made by scripts/make_unicode_tables.py from the Python package tokenizers {tokenizers.__version__}.", ""]
     lines += table("kLetterRanges", matched_by(r"\p{L}"), r"\p{L}")
     lines += table("kNumberRanges", matched_by(r"\p{N}"), r"\p{N}")
-    lines += table("kDigitRanges", digits(), "what the Digits pre-tokenizer splits off")
+    lines += table("kDigitRanges", digits(), "split off by the Digits pre-tokenizer")
     lines += table("kSpaceRanges", matched_by(r"\s"), r"\s")
-    lines += table("kWordRanges", word_characters(), r"\w beside a single_word token")
+    lines += table("kWordRanges", word_characters(), r"\w next to a single_word token")
     unknown = unknown_to_nfc()
     lines += table("kUnknownToNfcRanges", unknown, "left alone by the reference's NFC")
     lines += table("kUnknownToNfkdRanges", unknown_to_nfkd(unknown), "left alone by the reference's NFKC and NFKD as well")
-    lines += table("kMarkRanges", removed_by(normalizers.StripAccents()), "what StripAccents removes")
-    lines += table("kNonspacingMarkRanges", removed_by(bert(strip_accents=True)), "what the Bert normalizer takes for accents")
-    lines += table("kBertControlRanges", removed_by(bert(clean_text=True)), "what the Bert normalizer removes as control characters")
-    lines += table("kPunctuationRanges", punctuation(), "what the Punctuation pre-tokenizer splits off")
+    lines += table("kMarkRanges", removed_by(normalizers.StripAccents()), "removed by StripAccents")
+    lines += table("kNonspacingMarkRanges", removed_by(bert(strip_accents=True)), "removed as accents by the Bert normalizer")
+    lines += table("kBertControlRanges", removed_by(bert(clean_text=True)), "removed as control characters by the Bert normalizer")
+    lines += table("kPunctuationRanges", punctuation(), "split off by the Punctuation pre-tokenizer")
     lines += lower_cases()
     with open(os.path.join(os.path.dirname(path), "pattern_tables.inc"), "w") as file:
         file.write("\n".join([lines[0], ""] + newer_table()))

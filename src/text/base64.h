@@ -1,4 +1,4 @@
-// Base64 (RFC 4648), as tokenizer files write bytes.
+// Base64 (RFC 4648), as tokenizer files encode bytes.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace magister {
 
-// Nothing when the text is not base64 with its padding.
+// Nothing if the text is not padded base64.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Symbols of a piece, then the merges; see merge_table.cpp for their order.
+// Splits a piece into symbols, then merges them; see merge_table.cpp for the order of merges.
 #include "text/bpe.h"
 
 #include "magister/core/error.h"
@@ -77,7 +77,7 @@ void Bpe::read_merges(const Vocabulary& vocab, const std::vector<std::pair<std::
                       const std::string& source) {
   merges_.reserve(merges.size());
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string& left = merges[rank].first;  // no structured binding: clang 14 captures none
+    const std::string& left = merges[rank].first;  // no structured binding: clang 14 cannot capture one
     const std::string& right = merges[rank].second;
     const auto known = [&](const std::string& token) {
       const TokenId id = id_of(vocab, token);
@@ -122,7 +122,7 @@ void Bpe::symbols_of(std::string_view piece, std::vector<TokenId>& symbols) cons
       if (last) text += rules_.suffix;
       bool all = true;
       for (const char c : text) all = all && byte_ids_[static_cast<unsigned char>(c)] >= 0;
-      if (all) {  // a waiting unknown token stays behind, as in the reference
+      if (all) {  // a pending unknown token is emitted later, as in the reference
         for (const char c : text) symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
         continue;
       }

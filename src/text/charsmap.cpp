@@ -8,7 +8,7 @@
 namespace magister {
 namespace {
 
-// Whether a character begins here, or the text ends.
+// Reports whether a character begins here, or the text ends.
 bool is_border(std::string_view text, std::size_t at) {
   return at >= text.size() || (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
 }
@@ -52,14 +52,14 @@ void Charsmap::walk(std::string_view text, const Found& found) const {
     if ((unit & (1u << 31 | 0xFF)) != byte) return;
     node ^= offset(unit);
     if (node >= units_.size()) return;
-    // In a damaged array a beginning may end inside of a character: what is left would be no text.
+    // In a damaged array a match may end inside a character; the rest would not be valid text.
     if ((unit >> 8 & 1) != 0 && is_border(text, i + 1) && !found(i + 1, units_[node] & 0x7FFFFFFF)) return;
   }
 }
 
 std::string_view Charsmap::replacement(std::uint32_t offset) const {
   if (offset >= replacements_.size() || !is_border(replacements_, offset)) return {};
-  return std::string_view(replacements_.data() + offset);  // the last byte is a zero
+  return std::string_view(replacements_.data() + offset);  // the last byte is zero
 }
 
 std::string_view Charsmap::longest(std::string_view text, std::size_t& length) const {

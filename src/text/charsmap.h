@@ -1,4 +1,4 @@
-// The "precompiled charsmap" of SentencePiece: a double array of byte strings and what replaces each.
+// The "precompiled charsmap" of SentencePiece: a double-array trie of byte strings with their replacements.
 // Source: google/sentencepiece normalizer.cc and darts-clone; huggingface/spm_precompiled.
 #pragma once
 
@@ -13,13 +13,15 @@ namespace magister {
 class Charsmap {
  public:
   Charsmap() = default;
-  // blob: u32 bytes of the array, the array, the replacements with a zero behind each. Throws Error(kData) with `source`.
+  // blob: a u32 with the bytes of the array, the array, the zero-terminated replacements. Throws Error(kData) with
+  // `source`.
   Charsmap(std::string_view blob, const std::string& source);
 
   bool empty() const { return units_.empty(); }
-  // The longest beginning of the text that has a replacement, and that (SentencePiece). Length 0: there is none.
+  // Returns the replacement of the longest matching prefix of the text, and the prefix's length (SentencePiece). Length
+  // 0: none.
   std::string_view longest(std::string_view text, std::size_t& length) const;
-  // The replacement of the shortest beginning, which the reference takes for all of the text.
+  // Returns the replacement of the shortest matching prefix, which the reference uses for the whole text.
   std::optional<std::string_view> shortest(std::string_view text) const;
 
  private:

@@ -1,4 +1,4 @@
-// See decode_behind.h. The oracle is transformers' decode of the whole, less that of the prompt.
+// See decode_behind.h. The reference is transformers' decode of prompt and completion minus its decode of the prompt.
 #include "magister/text/decode_behind.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kBadBytes = "\xEF\xBF\xBD";
 
-// A byte that is a token of its own ("<0xE2>"), as SentencePiece falls back to them.
+// Reports whether the token is a byte token ("<0xE2>"), SentencePiece's fallback.
 bool is_byte_token(const Tokenizer& tokenizer, TokenId id) {
   const std::string_view bytes = tokenizer.token_bytes(id);
   if (bytes.size() != 1) return false;
@@ -36,7 +36,7 @@ bool has_letters(const Tokenizer& tokenizer, TokenId id) {
          std::any_of(bytes.begin(), bytes.end(), [](unsigned char c) { return c > ' '; });
 }
 
-// Whether the last token with a text may be a part of a character, of byte-level BPE.
+// Byte-level BPE: reports whether the last token with a text may be part of a character.
 bool ends_within(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   const auto last = std::find_if(ids.rbegin(), ids.rend(), [&](TokenId id) { return is_written(tokenizer, id); });
   if (last == ids.rend()) return false;
@@ -50,7 +50,7 @@ std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId>
   return both;
 }
 
-// What both texts begin with, in whole characters.
+// The length of the common prefix, in whole characters.
 std::size_t common_bytes(std::string_view a, std::string_view b) {
   std::size_t at = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   while (at > 0 && at < b.size() && (static_cast<unsigned char>(b[at]) & 0xC0) == 0x80) --at;
@@ -81,8 +81,9 @@ std::string decode_behind(const Tokenizer& tokenizer, std::span<const TokenId> b
     const std::string whole = text_of(joined(before, ids));
     return whole.substr(common_bytes(start, whole));
   }
-  // Half a character of byte-level BPE stays the prompt's; and bytes behind a whole character of bytes may not be any, with which the decoder gives up
-  // the whole character, too: what stands before it decides as well.
+  // A partial character of byte-level BPE stays with the prompt. Byte tokens that follow a whole character of byte
+  // tokens may be invalid UTF-8, and the decoder then replaces that character too. So `before` is shortened until
+  // neither applies.
   while (!before.empty()) {
     const std::string whole = text_of(joined(before, ids));
     const bool half = !byte_tokens && start.ends_with(kBadBytes) && ends_within(tokenizer, before);

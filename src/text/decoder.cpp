@@ -74,7 +74,7 @@ class ByteFallback final : public DecodeStep {
              : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                     : -1;
     };
-    const int low = digit(token[4]), high = token[3] == '+' ? 0 : digit(token[3]);  // Rust reads "+F" as a number, too
+    const int low = digit(token[4]), high = token[3] == '+' ? 0 : digit(token[3]);  // Rust parses "+F" as a number too
     return low < 0 || high < 0 ? -1 : high * 16 + low;
   }
 };
@@ -190,7 +190,7 @@ class DecoderSequence final : public DecodeStep {
   std::vector<DecodeStepPtr> steps_;
 };
 
-// How many bytes of an ill-formed beginning belong together: as long as they could still become a character.
+// The bytes of an ill-formed prefix that belong together: as long as they could still become a character.
 std::size_t ill_formed_bytes(std::string_view rest) {
   const auto first = static_cast<unsigned char>(rest[0]);
   const std::size_t wanted = first >= 0xF0 && first < 0xF5   ? 4

@@ -1,4 +1,4 @@
-// Decoders: from tokens back to text, step by step over the list of tokens.
+// Decoders: turn tokens back into text, step by step over the list of tokens.
 // Source: huggingface/tokenizers decoders.
 #pragma once
 
@@ -14,7 +14,7 @@ class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
   virtual void apply(std::vector<std::string>& tokens) const = 0;
-  // What a token adds in the middle of a text, in bytes.
+  // Returns the bytes that a token adds in the middle of a text.
   virtual std::string inside(std::string token) const { return token; }
 };
 using DecodeStepPtr = std::unique_ptr<DecodeStep>;
@@ -29,9 +29,10 @@ DecodeStepPtr make_wordpiece_decoder(std::string prefix, bool clean_up);
 DecodeStepPtr make_bpe_decoder(std::string suffix);
 DecodeStepPtr make_decoder_sequence(std::vector<DecodeStepPtr> steps);
 
-// Bytes that are no UTF-8 become U+FFFD, one for each maximal ill-formed part, as Rust's from_utf8_lossy does.
+// Replaces invalid UTF-8 by U+FFFD, one for each maximal ill-formed part, as Rust's from_utf8_lossy does.
 std::string replace_invalid_utf8(std::string_view bytes);
-// How many bytes at the end could still become a character; 0 when the text is complete or can never be one.
+// Counts the bytes at the end that could still become a character; 0 if the text is complete or the bytes can never be
+// one.
 std::size_t incomplete_utf8_at_end(std::string_view bytes);
 
 }  // namespace magister

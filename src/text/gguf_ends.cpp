@@ -9,7 +9,7 @@
 namespace magister {
 namespace {
 
-// Ends of texts, turns and messages of all families that write them so; the last six are read by models that call tools.
+// End tokens of texts, turns and messages in all model families; models that call tools use the last six.
 constexpr std::array<std::string_view, 22> kEnds = {"</s>",
                                                     "<eos>",
                                                     "<|endoftext|>",
@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 22> kEnds = {"</s>",
                                                     "<|flush|>",
                                                     "<|tool_response>",
                                                     "<|eom_id|>"};
-// Of models of code, which end where they have filled a gap. llama.cpp takes one of each row, whichever it meets; here the first.
+// Code models end with these once they have filled a gap. llama.cpp uses any one of each row; here it is the first.
 constexpr std::array<std::string_view, 5> kFimPad = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
 constexpr std::array<std::string_view, 5> kFimRepository = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
                                                             "<reponame>"};
@@ -58,7 +58,7 @@ class Ends {
     if (exists(id)) ends_.insert(static_cast<TokenId>(id));
   }
 
-  // The token that a key names, else the first of these.
+  // Adds the token that a key names, else the first of these that exists.
   template <std::size_t n>
   void add_one(std::int64_t named, const std::array<std::string_view, n>& texts) {
     if (exists(named)) return add(named);
@@ -67,9 +67,9 @@ class Ends {
     if (found != texts.end()) add(*found);
   }
 
-  // Texts that have another meaning beside certain others.
+  // Removes end texts that have another meaning in the presence of certain others.
   void remove_those_within_texts() {
-    // In gpt-oss and Solar <|end|> ends a part of an answer, in Gemma 4 and PLaMo </s> is markup.
+    // In gpt-oss and Solar <|end|> ends only a part of an answer; in Gemma 4 and PLaMo </s> is markup.
     const bool calls = has("<|call|>") || has("<|calls|>");
     if (calls && (has("<|return|>") || has("<|flush|>"))) remove("<|end|>");
     if (has("<|tool_response>") || has("<|plamo:eos|>")) remove("</s>");
@@ -95,7 +95,7 @@ class Ends {
   }
 
   std::int64_t size_;
-  std::map<std::string, TokenId, std::less<>> ids_;  // of the texts that are known here
+  std::map<std::string, TokenId, std::less<>> ids_;  // of the texts known here
   std::set<TokenId> ends_;
 };
 
@@ -107,7 +107,7 @@ bool is_gguf_end_text(std::string_view text) {
 
 std::vector<TokenId> gguf_end_tokens(const GgufVocabulary& vocabulary, const GgufEndKeys& keys) {
   Ends ends(vocabulary);
-  // What a missing key means; of vocabularies with merges it would be token 11, a comma in GPT-2's.
+  // The default for a missing key. For vocabularies with merges it would be token 11, a comma in GPT-2's.
   const std::int64_t absent = vocabulary.model == "llama" ? 2 : vocabulary.model == "t5" ? 1 : -1;
   const std::int64_t eos = ends.exists(vocabulary.eos_id) ? vocabulary.eos_id : absent;
   for (const std::int64_t id : {eos, keys.eot, keys.eom}) ends.add(id);

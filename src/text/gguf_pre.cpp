@@ -1,7 +1,7 @@
-// Expressions by which texts are cut, and the names that stand for them.
-// Source: llama.cpp's table of pre-tokenizers (src/llama-vocab.cpp, the version in llama-cpp-python 0.3.36). Where it writes a
-// simpler expression than the families' own tokenizer.json because its engine lacks a class, theirs stands here.
-// tests/runtime/gguf_vocab_test.py compares ids with llama.cpp's.
+// The expressions that split texts, by the names that GGUF files use.
+// Source: llama.cpp's table of pre-tokenizers (src/llama-vocab.cpp, the version in llama-cpp-python 0.3.36). Where its
+// engine lacks a class and it writes a simpler expression than the family's own tokenizer.json, this table has the
+// family's. tests/runtime/gguf_vocab_test.py compares ids with llama.cpp's.
 #include "text/gguf_pre.h"
 
 #include "magister/core/error.h"
@@ -14,10 +14,10 @@ struct Cut {
   std::vector<const char*> expressions;
 };
 
-constexpr const char* kCased =  // letters by case, as GPT-4o and Tekken cut them
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Letters by case, as GPT-4o and Tekken split them.
+constexpr const char* kCased = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                               R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                               R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kCasedWithContractions =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
@@ -46,7 +46,8 @@ const std::vector<Cut>& cuts() {
       {"qwen35",
        {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)"
         R"(\s*[\r\n]+|\s+(?!\S)|\s+)"}},
-      // Without the ideographic space, which is no punctuation to the model's own tokenizer nor, by its order of rules, to llama.cpp.
+      // Without the ideographic space: it is not punctuation for the model's own tokenizer nor, by its order of rules,
+      // for llama.cpp.
       {"deepseek-llm",
        {R"([\r\n])", kDeepseekLetters,
         R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3001}\x{3002}]+)", R"(\s+$)",
@@ -73,7 +74,7 @@ const std::vector<Cut>& cuts() {
   return kCuts;
 }
 
-// name, cut, ignore_merges, add_bos, nfc. No name asks for an EOS token by itself.
+// Fields: name, cut, ignore_merges, add_bos, nfc. No name implies an EOS token.
 constexpr GgufPreType kTypes[] = {
     {"default", "default"},
     {"gpt-2", "gpt-2"},

@@ -1,4 +1,4 @@
-// What the names in tokenizer.ggml.pre stand for: the pattern is not in the file, only its name.
+// The pre-tokenizers that tokenizer.ggml.pre names: a GGUF file holds only the name, not the pattern.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace magister {
 
 struct GgufPreType {
   std::string_view name;
-  std::string_view cut;        // gguf_pre.cpp: the expressions, one after the other
-  bool ignore_merges = false;  // a whole piece that is a token is that token
-  bool add_bos = false;        // unless tokenizer.ggml.add_bos_token says otherwise
+  std::string_view cut;        // gguf_pre.cpp: the expressions to apply in order
+  bool ignore_merges = false;  // a whole piece that is a token becomes that token
+  bool add_bos = false;        // default of tokenizer.ggml.add_bos_token
   bool nfc = false;            // the family's tokenizer.json composes characters first
 };
 
-// Throws Error(kData) naming those that are known.
+// Throws Error(kData) naming the known types if `name` is unknown.
 const GgufPreType& gguf_pre_type(const std::string& name, const std::string& source);
 PreTokenizerPtr gguf_pre_tokenizer(const GgufPreType& type, const std::string& source);
 

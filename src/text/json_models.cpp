@@ -32,7 +32,7 @@ Vocabulary read_vocab(const JsonNode& entries) {
 
 std::string optional_text(const JsonNode& node, const char* key) { return node.has(key) ? node.at(key).text() : ""; }
 
-// The id of the token that `key` names; -1 where it is null.
+// The id of the token that `key` names; -1: null, -2: not in the vocabulary.
 TokenId read_unknown(const JsonNode& node, const char* key, const Vocabulary& vocab) {
   if (!node.has(key)) return -1;
   const std::string token = node.at(key).text();
@@ -54,7 +54,7 @@ void read_bpe(const JsonNode& node, bool byte_level, Tokenizer::Model& model) {
   rules.ignore_merges = node.flag("ignore_merges", false);
   rules.unknown = read_unknown(node, "unk_token", model.vocab);
   if (rules.unknown == -2) {
-    // It is never needed where every byte has a token of its own, as in byte-level vocabularies.
+    // The unknown token is never needed if every byte has its own token, as in byte-level vocabularies.
     const bool needed =
         !byte_level || std::any_of(byte_characters().begin(), byte_characters().end(),
                                    [&](const std::string& byte) { return !model.vocab.contains(byte); });
@@ -64,7 +64,7 @@ void read_bpe(const JsonNode& node, bool byte_level, Tokenizer::Model& model) {
                   printable(node.at("unk_token").text()));
     rules.unknown = -1;
   }
-  // With these a piece is looked at character by character, so a byte-level one is written in stand-ins first.
+  // These rules work on characters, so a byte-level piece is written in byte characters first.
   rules.reads_bytes = byte_level && rules.prefix.empty() && rules.suffix.empty() && !rules.byte_fallback;
   model.pieces_in_stand_ins = byte_level && !rules.reads_bytes;
   std::vector<std::pair<std::string, std::string>> merges;
@@ -124,7 +124,7 @@ void read_wordlevel(const JsonNode& node, Tokenizer::Model& model) {
 }  // namespace
 
 void read_json_model(const JsonNode& node, bool byte_level, Tokenizer::Model& model) {
-  // Old files name no type: it is told from the keys, as the reference does.
+  // Old files name no type; as in the reference, the keys decide.
   const std::string type = node.has("type")                       ? node.type()
                            : node.has("merges")                   ? "BPE"
                            : node.has("max_input_chars_per_word") ? "WordPiece"

@@ -1,4 +1,4 @@
-// A value of a JSON file with its place, for messages that name it.
+// A value of a JSON file that knows its path, so that messages can name it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 
 namespace magister {
 
-// One value of the file with its place for messages.
 class JsonNode {
  public:
   JsonNode(const nlohmann::json& value, std::string path, const std::string& source)
@@ -71,7 +70,7 @@ class JsonNode {
     return static_cast<std::size_t>(number);
   }
   std::string type() const { return at("type").text(); }
-  // Keys that nobody reads could change ids: refused.
+  // Refuses keys that are not read: they could change ids.
   void only(std::initializer_list<const char*> known) const {
     need(value_.is_object(), "object");
     for (const auto& [key, ignored] : value_.items()) {
@@ -89,7 +88,7 @@ class JsonNode {
   const std::string& source_;
 };
 
-// Throws Error(kData) when the text is no JSON, no UTF-8, or nested too deeply.
+// Throws Error(kData) if the text is not JSON, not UTF-8, or nested too deeply.
 nlohmann::json parse_tokenizer_file(std::string_view text, const std::string& source);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// The parts of a tokenizer.json, each read or refused by name.
+// Readers for the parts of a tokenizer.json; each part is read or refused by name.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ NormalizerPtr read_json_normalizer(const JsonNode& node);
 struct JsonPreTokenizer {
   std::vector<PreTokenizerPtr> steps;
   bool byte_level = false;
-  std::optional<bool> add_prefix_space;  // of ByteLevel, whatever the file says
-  bool overruled = false;                // the file says otherwise
+  std::optional<bool> add_prefix_space;  // overrides ByteLevel's key in the file
+  bool overruled = false;                // the file has another value
 };
 void read_json_pre_tokenizer(const JsonNode& node, JsonPreTokenizer& into);
 

@@ -7,7 +7,7 @@ namespace magister {
 namespace {
 
 struct TextPattern {
-  std::string literal, regex;  // one of them
+  std::string literal, regex;  // exactly one is set
 };
 
 TextPattern read_pattern(const JsonNode& node) {
@@ -72,7 +72,7 @@ NormalizerPtr read_json_normalizer(const JsonNode& node) {
   if (type == "Precompiled") {
     node.only({"precompiled_charsmap"});
     const JsonNode map = node.at("precompiled_charsmap");
-    if (map.value().is_null()) return make_prepend("");  // nothing is replaced
+    if (map.value().is_null()) return make_prepend("");  // replaces nothing
     return make_precompiled(from_base64(map), node.source());
   }
   if (type == "Sequence") {
@@ -100,7 +100,7 @@ SplitBehavior read_split_behavior(const JsonNode& node) {
 
 namespace {
 
-// One character of a text that has no other.
+// Reads a text that must be exactly one character.
 std::string read_character(const JsonNode& node) {
   const std::string text = node.text();
   if (text.empty() || code_point_at(text, 0).bytes != text.size())
@@ -127,7 +127,7 @@ MetaspaceKeys read_metaspace(const JsonNode& node) {
     node.at("prepend_scheme")
         .refuse("\"{}\" is not known here (first, never, always are); use a supported tokenizer", printable(scheme));
   }
-  if (!node.flag("add_prefix_space", true)) {  // as files wrote it before there was a scheme
+  if (!node.flag("add_prefix_space", true)) {  // older files have this instead of a scheme
     if (node.has("prepend_scheme") && keys.scheme != PrependScheme::kNever)
       node.refuse("add_prefix_space is false and prepend_scheme {} (which is meant?); fetch the file again",
                   printable(scheme));
@@ -250,7 +250,7 @@ DecodeStepPtr read_one_decoder(const JsonNode& node) {
 
 void read_json_decoder(const JsonNode& node, Tokenizer::Model& model) {
   model.decoder = read_one_decoder(node);
-  // The bytes of the tokens one after the other, which is also what a file with this step alone means.
+  // The decoder joins the bytes of the tokens, which is what a file with this step alone means.
   if (node.type() == "ByteLevel") model.decoding = Tokenizer::Model::Decoding::kBytes;
 }
 

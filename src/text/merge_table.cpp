@@ -1,5 +1,5 @@
-// Short pieces by repeated scans (they are a few symbols long and stay in registers), longer ones with a heap over a
-// linked list, very long ones with a queue for each rank; a small cache a thread for the words that come again.
+// Short pieces are merged by repeated scans (they are a few symbols long and stay in registers), longer ones with a
+// heap over a linked list, very long ones with a queue per rank. A small cache per thread holds words that recur.
 #include "text/merge_table.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace magister {
 namespace {
 
 constexpr std::uint64_t kEmpty = ~0ull;
-constexpr std::size_t kShortSymbols = 24;  // n * n / 2 look-ups below a heap's cost
-constexpr std::size_t kOneHeap = 1 << 13;  // what is longer has a queue for each rank
+constexpr std::size_t kShortSymbols = 24;  // n * n / 2 look-ups cost less than a heap
+constexpr std::size_t kOneHeap = 1 << 13;  // longer pieces use a queue per rank
 constexpr std::size_t kCachedPieceBytes = 32;
-constexpr std::size_t kCacheEntries = 1 << 15;  // a few MB a thread
+constexpr std::size_t kCacheEntries = 1 << 15;  // a few MB per thread
 
 std::uint64_t key_of(TokenId left, TokenId right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
@@ -90,9 +90,9 @@ struct Candidate {
   }
 };
 
-// The same order for words of any length: a queue for each rank, of which there are no more than merges. Of one rank nearly all
-// candidates come from left to right, so they are read one after the other and few wait in a heap; one heap over 4 MB of text would
-// be larger than any cache, and each step down it a wait for memory.
+// The same order for words of any length, with one queue per rank; there are no more ranks than merges. Nearly all
+// candidates of a rank arrive from left to right, so they are read in sequence and few wait in a heap. One heap over 4
+// MB of text would exceed any cache, and each step down it would wait for memory.
 class RankedCandidates {
  public:
   void push(const Candidate& candidate) {
@@ -131,7 +131,7 @@ class RankedCandidates {
     bool empty() const { return next == in_order.size() && late.empty(); }
   };
   std::unordered_map<std::uint32_t, Rank> by_rank_;
-  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ranks_;  // of those that are not empty
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ranks_;  // of the non-empty queues
 };
 
 class OneHeap {
@@ -175,7 +175,7 @@ void MergeTable::apply_long(std::vector<TokenId>& symbols) const {
     if (left.id < 0 || left.next >= count) continue;
     Symbol& right = list[static_cast<std::size_t>(left.next)];
     const Merge* merge = find(left.id, right.id);
-    if (merge == nullptr || merge->id != candidate.id) continue;  // the neighbours changed meanwhile
+    if (merge == nullptr || merge->id != candidate.id) continue;  // the neighbours have changed since
     left.id = candidate.id;
     right.id = -1;
     left.next = right.next;

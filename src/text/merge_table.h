@@ -1,4 +1,4 @@
-// Pairs of symbols that become one, and the order in which they do: lowest rank first, then leftmost.
+// Pairs of symbols that merge into one, and the order in which they do: lowest rank first, then leftmost.
 // Source: Sennrich et al. arXiv 1508.07909; huggingface/tokenizers models/bpe (order of merges and ties).
 #pragma once
 
@@ -19,11 +19,11 @@ class MergeTable {
     std::uint32_t rank = 0;
     TokenId id = -1;
   };
-  // Room for `count` pairs, no more.
+  // Makes room for exactly `count` pairs.
   void reserve(std::size_t count);
-  // The last of two equal pairs stays, unless keep_first.
+  // The last of two equal pairs wins, unless keep_first.
   void add(TokenId left, TokenId right, Merge merge, bool keep_first = false);
-  // Merges neighbours until none can be. O(n log n). Symbols are not negative.
+  // Merges neighbours until no pair is left. O(n log n). Symbols are not negative.
   void apply(std::vector<TokenId>& symbols) const;
 
  private:
@@ -36,11 +36,11 @@ class MergeTable {
   std::uint64_t mask_ = 0;
 };
 
-// Ids of short pieces that come again, in each thread. A vocabulary has a name of its own in it.
+// Ids of recurring short pieces. Each thread caches for the vocabulary that it used last; serial_ tells them apart.
 class PieceCache {
  public:
   PieceCache();
-  // Appends the ids of the piece; false when it is not known, or too long to be kept.
+  // Appends the ids of the piece; false if it is not cached, or too long to be cached.
   bool find(std::string_view piece, std::vector<TokenId>& ids) const;
   void keep(std::string_view piece, const TokenId* begin, const TokenId* end) const;
 
@@ -48,8 +48,8 @@ class PieceCache {
   std::uint64_t serial_;
 };
 
-// Where a text without white space may be cut before U+2581 (the visible space of SentencePiece) without any merge being
-// lost: after characters that stand before it in no token. Makes one word out of a text that is one piece.
+// Finds where a text without white space may be cut before U+2581 (SentencePiece's visible space) without losing a
+// merge: after a character that precedes the mark in no token. So a text that is one piece is encoded word by word.
 class WordCuts {
  public:
   void see(std::string_view token);
@@ -68,7 +68,7 @@ class WordCuts {
  private:
   static constexpr std::string_view kMark = "\xE2\x96\x81";
   bool joined(std::string_view text, std::size_t at) const;
-  std::unordered_map<std::string, bool> before_;  // characters that some token has before the mark
+  std::unordered_map<std::string, bool> before_;  // characters that precede the mark in some token
 };
 
 }  // namespace magister

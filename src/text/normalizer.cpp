@@ -9,7 +9,7 @@
 namespace magister {
 namespace {
 
-// One code point at a time.
+// Calls each(code point, its bytes) in order.
 template <typename Each>
 void each_code_point(std::string_view text, const Each& each) {
   for (std::size_t at = 0; at < text.size();) {
@@ -132,7 +132,7 @@ class PatternReplace final : public Normalizer {
   std::string content_;
 };
 
-// Grapheme by grapheme where it is short enough to stand in the charsmap, otherwise character by character.
+// Replaces a grapheme as a whole if the charsmap has it (it has only short ones), otherwise character by character.
 class Precompiled final : public Normalizer {
  public:
   Precompiled(std::string_view charsmap, const std::string& source) : charsmap_(charsmap, source) {}
@@ -192,7 +192,7 @@ class Bert final : public Normalizer {
   }
 
  private:
-  static bool is_chinese(char32_t c) {  // with the reference's 2B920, which Python has as 2B820
+  static bool is_chinese(char32_t c) {  // with the reference's 2B920, which is 2B820 in Python
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
@@ -245,7 +245,7 @@ class SentencePieceNormalizer final : public Normalizer {
   }
 
  private:
-  // What the beginning of the text becomes, and how much of it that is.
+  // Returns what the beginning of the text becomes; bytes: the length of that beginning.
   std::string_view prefix(std::string_view text, std::size_t& bytes) const {
     bytes = 0;
     for (const std::string& token : user_defined_[static_cast<unsigned char>(text[0])]) {

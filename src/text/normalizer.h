@@ -1,4 +1,4 @@
-// Normalizers: what happens to a text before it is cut into pieces.
+// Normalizers: change a text before it is split into pieces.
 // Source: huggingface/tokenizers normalizers; google/sentencepiece normalizer.cc.
 #pragma once
 
@@ -23,7 +23,7 @@ NormalizerPtr make_lowercase();
 NormalizerPtr make_strip(bool left, bool right);
 NormalizerPtr make_strip_accents();
 NormalizerPtr make_nmt();
-NormalizerPtr make_prepend(std::string text);  // unless the text is empty
+NormalizerPtr make_prepend(std::string text);  // does nothing to an empty text
 NormalizerPtr make_replace(const std::string& literal, std::string content);
 NormalizerPtr make_pattern_replace(const std::string& pattern, std::string content, const std::string& source);
 NormalizerPtr make_precompiled(std::string_view charsmap, const std::string& source);
@@ -36,7 +36,7 @@ struct SentencePieceRules {
   std::string charsmap;
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true,
        whitespace_as_suffix = false;
-  std::vector<std::string> user_defined;  // never changed
+  std::vector<std::string> user_defined;  // texts that are never changed
 };
 NormalizerPtr make_sentencepiece_normalizer(SentencePieceRules rules, const std::string& source);
 NormalizerPtr make_normalizer_sequence(std::vector<NormalizerPtr> steps);

@@ -1,5 +1,5 @@
-// PCRE2. What it reads otherwise than the reference's engine is written out before compiling: \s (without U+180E), \w (with
-// marks), categories (of a newer Unicode), $ and ^. What cannot be written out is refused.
+// PCRE2. Constructs that it reads differently than the reference's engine are rewritten before compiling: \s (without
+// U+180E), \w (with marks), categories (of a newer Unicode), $ and ^. A pattern that cannot be rewritten is refused.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pattern.h"
 
@@ -20,12 +20,12 @@ struct NewerCategory {
 
 #include "text/pattern_tables.inc"
 
-// A category as parts of a class, or empty: not known here, PCRE2 decides.
+// A category as parts of a class; empty: not in the table, the pattern is refused.
 std::string category(std::string_view name) {
   for (const NewerCategory& newer : kNewerCategories) {
     if (newer.name == name) return fmt::format("\\p{{{}}}{}", name, newer.ranges);
   }
-  // PCRE2 means script extensions, the reference scripts.
+  // PCRE2 matches script extensions, the reference scripts.
   return name == "Han" ? "\\p{sc:Han}" : "";
 }
 
@@ -71,10 +71,10 @@ class Translation {
     } else if (ruby_ && c == '^') {
       out_.replace(out_.size() - 1, 1, "(?:\\A|(?<=\\n))");
     } else if (ruby_ && c == '}' && pattern_.compare(at_, 1, "+") == 0 && quantifier()) {
-      refuse("a + behind a count");  // repeats in Oniguruma, gives nothing back in PCRE2
+      refuse("a + behind a count");  // repeats in Oniguruma, is possessive in PCRE2
     }
   }
-  // Whether what was just closed is {n,m}, not \p{..}.
+  // Reports whether the closed braces are {n,m}, not \p{..}.
   bool quantifier() const {
     const std::size_t open = out_.rfind('{');
     return open != std::string::npos && open + 1 < out_.size() && out_[open + 1] >= '0' && out_[open + 1] <= '9' &&
@@ -89,7 +89,7 @@ class Translation {
     if (c == 's' || c == 'S') return put(kSpaces, c == 'S');
     if (c == 'd' || c == 'D') return put(category("Nd"), c == 'D');
     if (c == 'w' || c == 'W') {
-      // Oniguruma's words, which hold circled letters, and outside of a set six signs of Latin 1.
+      // Oniguruma's \w contains circled letters and, outside a set, six characters of Latin 1.
       const char* const latin = in_class_ ? "" : "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
       return put(category("L") + category("M") + category("Nd") + category("Nl") + category("Pc") + latin +
                      "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}",
@@ -170,7 +170,7 @@ void Pattern::find_all(std::string_view text, std::vector<Match>& matches) const
       matches.push_back({place[0], place[1]});
       at = place[1];
     } else {
-      ++at;  // an empty match: on to the next code point
+      ++at;  // an empty match: go on at the next code point
       while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
     }
   }

@@ -14,16 +14,17 @@ struct Match {
 
 class Pattern {
  public:
-  // How the pattern was meant: in Oniguruma's syntax (tokenizer.json; $ is the end of each line), or Rust's (tiktoken; $ is
-  // the end of the text). Classes are those of the reference's Unicode version.
+  // The syntax that the pattern was written in: Oniguruma's (tokenizer.json; $ matches at the end of each line) or
+  // Rust's (tiktoken; $ matches at the end of the text). Classes are those of the reference's Unicode version.
   enum class Syntax { kOniguruma, kRust };
-  // Throws Error(kData) with PCRE2's message and `source`; what PCRE2 reads otherwise than the reference is refused.
+  // Throws Error(kData) with PCRE2's message and `source`; constructs that PCRE2 reads differently than the reference
+  // are refused.
   Pattern(const std::string& pattern, const std::string& source, Syntax syntax = Syntax::kOniguruma);
   ~Pattern();
   Pattern(const Pattern&) = delete;
   Pattern& operator=(const Pattern&) = delete;
 
-  // All matches from left to right that are not empty. text is well-formed UTF-8.
+  // Appends all non-empty matches from left to right. text is well-formed UTF-8.
   void find_all(std::string_view text, std::vector<Match>& matches) const;
 
  private:

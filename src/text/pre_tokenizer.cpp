@@ -1,4 +1,4 @@
-// Matches of a pattern, then the five behaviours over them.
+// Splits a text at the matches of a pattern, by one of five behaviours.
 #include "text/pre_tokenizer.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Part {
   bool match;
 };
 
-// A match goes to the piece behind it, unless that is a match too.
+// Joins a match with the piece after it, unless that is a match too.
 std::vector<Part> joined_with_next(const std::vector<Part>& parts) {
   std::vector<Part> joined;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -95,7 +95,7 @@ class Split final : public PreTokenizer {
   bool invert_;
 };
 
-// The well-known patterns cover every text with matches, so isolated pieces are just the matches.
+// The well-known patterns match every part of a text, so the isolated pieces are exactly the matches.
 class WordScanner final : public PreTokenizer {
  public:
   enum class Kind { kGpt2, kLlama3, kQwen2 };
@@ -124,7 +124,7 @@ class WordScanner final : public PreTokenizer {
   }
   static bool other(char32_t c) { return (char_class(c) & (kLetter | kNumber | kSpace)) == 0; }
 
-  // End of 's 't 're 've 'm 'll 'd at `at`, or `at`. fold: any case, and U+017F, which folds to s.
+  // Returns the end of 's 't 're 've 'm 'll 'd at `at`, else `at`. fold: in any case, and U+017F, which folds to s.
   static std::size_t contraction_end(std::string_view text, std::size_t at, bool fold) {
     const auto letter = [&](std::size_t i) -> char {
       if (i >= text.size()) return 0;
@@ -142,7 +142,7 @@ class WordScanner final : public PreTokenizer {
     return at;
   }
 
-  // \s+(?!\S)|\s+ : a run of spaces without its last one when something follows.
+  // \s+(?!\S)|\s+ : a run of spaces, without its last one if something follows.
   static std::size_t spaces_end(std::string_view text, std::size_t at) {
     std::size_t last = at, end = at;
     while (end < text.size()) {
@@ -190,7 +190,7 @@ class WordScanner final : public PreTokenizer {
       const std::size_t end = run(text, body, other);
       return run(text, end, [](char32_t c) { return c == '\r' || c == '\n'; });
     }
-    // \s*[\r\n]+ : up to the last line end of the run of spaces.
+    // \s*[\r\n]+ : up to the last line end in the run of spaces.
     const std::size_t end = run(text, at, is_space);
     for (std::size_t i = end; i > at; --i) {
       if (text[i - 1] == '\r' || text[i - 1] == '\n') return i;
@@ -224,7 +224,7 @@ class PreTokenizerSequence final : public PreTokenizer {
 PreTokenizerPtr make_split(const std::string& pattern, SplitBehavior behavior, bool invert, const std::string& source,
                            bool force_pcre2, Pattern::Syntax syntax) {
   const bool plain = !invert && behavior == SplitBehavior::kIsolated && !force_pcre2;
-  // "Removed" and inverted is how some files write the same thing.
+  // Some files write the same thing as "Removed" and inverted.
   const bool matches_kept = invert && behavior == SplitBehavior::kRemoved && !force_pcre2;
   if (plain || matches_kept) {
     if (pattern == kGpt2Pattern) return std::make_unique<WordScanner>(WordScanner::Kind::kGpt2);

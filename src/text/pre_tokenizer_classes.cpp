@@ -1,5 +1,6 @@
-// Pre-tokenizers that look at classes of characters or write pieces of their own.
-// Source: huggingface/tokenizers pre_tokenizers (digits, whitespace, punctuation, bert, delimiter, fixed_length, metaspace).
+// Pre-tokenizers that split by classes of characters or write their own pieces.
+// Source: huggingface/tokenizers pre_tokenizers (digits, whitespace, punctuation, bert, delimiter, fixed_length,
+// metaspace).
 #include <algorithm>
 
 #include "text/pre_tokenizer.h"
@@ -8,7 +9,7 @@
 namespace magister {
 namespace {
 
-// Every character of which `is` is true is a match of its own.
+// Makes every character for which `is` is true a match of its own.
 template <typename Is>
 std::vector<Match> single_matches(std::string_view text, const Is& is) {
   std::vector<Match> matches;

@@ -1,4 +1,4 @@
-// Just enough of protobuf's wire format to read a SentencePiece model: fields one after the other, every size checked.
+// The part of protobuf's wire format that a SentencePiece model needs: fields in order, every size checked.
 // Source: protobuf's encoding specification (wire types 0, 1, 2, 5; groups are refused).
 #pragma once
 
@@ -13,10 +13,10 @@ class ProtobufReader {
   // bytes: one message. source names the file in messages. Throws Error(kData).
   ProtobufReader(std::string_view bytes, const std::string& source) : rest_(bytes), source_(source) {}
 
-  // The next field; false at the end of the message.
+  // Moves to the next field; false at the end of the message.
   bool next();
   std::uint32_t field() const { return field_; }
-  // The value of the field that next() found; refused when it is of another type.
+  // The value of the current field; throws if it has another type.
   std::uint64_t number() const;
   bool flag() const { return number() != 0; }
   float real() const;

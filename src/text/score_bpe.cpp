@@ -1,5 +1,5 @@
-// Every way to cut a token into two symbols is a merge with the token's rank, so that encoding looks up pairs of ids and
-// never hashes text. A character that is no token takes part as a symbol of its own (kCharacter + code point).
+// Every way to cut a token into two symbols is a merge with the token's rank, so encoding looks up pairs of ids and
+// never hashes text. A character without a token takes part as a symbol of its own (kCharacter + code point).
 #include "text/score_bpe.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// BPE without a list of merges: any two neighbours whose texts together are a token become it, best token first.
-// SentencePiece and GGUF "llama" vocabularies rank tokens by score, tiktoken files by their number.
+// BPE without a list of merges: any two neighbours whose joined text is a token become that token, best token first.
+// SentencePiece and GGUF "llama" vocabularies rank tokens by score, tiktoken files by number.
 // Source: google/sentencepiece bpe_model.cc, openai/tiktoken lib.rs.
 #pragma once
 
@@ -20,11 +20,11 @@ class ScoreBpe final : public TokenModel {
  public:
   struct Rules {
     bool reads_bytes = false;                             // symbols are bytes (tiktoken), otherwise characters
-    bool whole_first = false;                             // a piece that is a token is that token
-    bool fuse_unknown = true;                             // neighbouring unknown characters are one unknown token
-    TokenId unknown = -1;                                 // of characters without token or bytes; -1: they are dropped
+    bool whole_first = false;                             // a piece that is a token becomes that token
+    bool fuse_unknown = true;                             // adjacent unknown characters become one unknown token
+    TokenId unknown = -1;                                 // for characters without token or bytes; -1: dropped
     std::array<TokenId, 256> byte_ids{};                  // <0xNN>, or -1
-    std::vector<std::pair<std::string, TokenId>> frozen;  // texts that are taken out first, longest match, never merged
+    std::vector<std::pair<std::string, TokenId>> frozen;  // matched first, longest first, and never merged
   };
   ScoreBpe(const std::vector<RankedToken>& tokens, Rules rules);
 
@@ -49,7 +49,7 @@ class ScoreBpe final : public TokenModel {
   std::array<bool, 256> frozen_begins_{};
 };
 
-// Ranks from scores: the highest score is 0, equal scores are equal ranks.
+// Ranks by score: the highest score gets rank 0, equal scores get equal ranks.
 std::vector<RankedToken> rank_by_score(const std::vector<std::pair<std::string, TokenId>>& tokens,
                                        const std::vector<float>& scores);
 

@@ -1,5 +1,5 @@
-// The last tokens that were said are decoded again together with the new ones, so that each step costs a few tokens whatever
-// the text's length. A text that ends with U+FFFD may end within a character: it is held back until one more token settles it.
+// The last returned tokens are decoded again together with the new ones, so each step costs a few tokens whatever the
+// text's length. Text that ends with U+FFFD may end within a character: it is held back until one more token decides.
 #include "magister/text/streaming_decoder.h"
 
 #include <span>
@@ -17,8 +17,8 @@ std::string StreamingDecoder::push(TokenId id) {
   std::string said;
   if (num_said_ > 0) said = tokenizer_.decode(std::span(ids_).first(num_said_), skip_special_tokens_);
   if (all.size() <= said.size()) return {};
-  // What stays must have a text of its own: a decoder that strips the spaces at a text's begin (Strip with start 2) would strip those
-  // of the next tokens, too.
+  // The tokens that stay need a text of their own. Otherwise a decoder that strips spaces at the start of a text (Strip
+  // with start 2) would strip those of the next tokens too.
   while (num_said_ > 0 && text_from(num_said_).empty()) --num_said_;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(num_said_));
   num_said_ = ids_.size();

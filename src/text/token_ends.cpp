@@ -1,5 +1,5 @@
-// Where each token of a text ends: the tokens' bytes are laid beside the text. A token's own bytes say where it stands, unlike an encoding of
-// the text's beginning, in which the last token may be another one than in the whole.
+// Finds the end of each token in a text by comparing the tokens' bytes with it. Encoding a prefix of the text would not
+// do: its last token may differ from the one in the whole text.
 #include <cctype>
 
 #include "magister/text/tokenizer.h"
@@ -9,12 +9,12 @@ namespace {
 
 bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
-// The end of a token that begins at `at`; nothing where the text says something else.
+// The end of a token that begins at `at`; nothing if the text differs there.
 std::optional<std::size_t> end_of(std::string_view text, std::size_t at, std::string_view token) {
   if (text.substr(at).starts_with(token)) return at + token.size();
-  // A space that the tokenizer wrote before a word itself has no place in the text.
+  // The tokenizer may add a space before a word; the text does not have it.
   if (token.starts_with(' ') && text.substr(at).starts_with(token.substr(1))) return at + token.size() - 1;
-  // A token that strips takes the white space before it along.
+  // A token that strips includes the white space before it.
   std::size_t begin = at;
   while (begin < text.size() && is_blank(text[begin])) ++begin;
   if (begin > at && !token.empty() && text.substr(begin).starts_with(token)) return begin + token.size();

@@ -1,4 +1,5 @@
-// What turns a piece of text into token ids: BPE of several kinds, Unigram, WordPiece, WordLevel.
+// TokenModel: turns a piece of text into token ids. BPE of several kinds, Unigram, WordPiece and WordLevel implement
+// it.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace magister {
 
-using Vocabulary = std::unordered_map<std::string, TokenId>;  // token text, as the file writes it -> id
+using Vocabulary = std::unordered_map<std::string, TokenId>;  // token text, as written in the file -> id
 
 class TokenModel {
  public:

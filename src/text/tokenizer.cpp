@@ -1,4 +1,5 @@
-// Encoding: added tokens cut the raw text, the rest is normalised, cut again, split into pieces and merged.
+// Encoding: added tokens are cut out of the raw text, the rest is normalised, cut at normalised added tokens, split
+// into pieces and merged.
 // Source: huggingface/tokenizers tokenizer/added_vocabulary (order of the steps, leftmost longest match).
 #include "magister/text/tokenizer.h"
 
@@ -67,7 +68,7 @@ void Tokenizer::Model::place_tokens() {
     const auto at = static_cast<std::size_t>(token.id);
     known_id[at] = true;
     literal[at] = token.literal;
-    text_of_id[at] = token.searched;  // the reference writes it as it looks for it
+    text_of_id[at] = token.searched;  // the reference writes the normalised text
     special_id[at] = token.special;
     id_of_text[token.content] = token.id;
   }
@@ -109,10 +110,10 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
   return is_word(code_point_at(text, before).value);
 }
 
-constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581, SentencePiece's
-constexpr std::string_view kGuard = "\xEF\xB7\x90";  // U+FDD0: no character, so no text has it
+constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581, SentencePiece's visible space
+constexpr std::string_view kGuard = "\xEF\xB7\x90";  // U+FDD0: a noncharacter, so no text contains it
 
-// Calls rest(text) for what lies between added tokens and token(index) for each of them.
+// Calls rest(text) for the text between added tokens and token(index) for each added token.
 template <typename Rest, typename Token>
 void cut_at_added_tokens(const std::vector<AddedToken>& added,
                          const std::vector<std::vector<std::size_t>>& by_first_byte, bool take_special,
@@ -132,7 +133,7 @@ void cut_at_added_tokens(const std::vector<AddedToken>& added,
       ++at;
       continue;
     }
-    // The reference does not look for a shorter one where the longest does not count.
+    // Like the reference, this does not try a shorter token if the longest is not allowed here.
     if ((found->special && !take_special) ||
         (found->single_word && touches_word(text, at, at + found->searched.size()))) {
       at += found->searched.size();

@@ -1,5 +1,7 @@
-// A tokenizer from a GGUF vocabulary: model "gpt2" and "gemma4" (BPE by merges), "llama" (BPE by scores), "t5" (Unigram), "bert".
-// Source: llama.cpp src/llama-vocab.cpp (the version in llama-cpp-python 0.3.36): what each means, and what absent keys mean.
+// Reads a tokenizer from a GGUF vocabulary: model "gpt2" and "gemma4" (BPE by merges), "llama" (BPE by scores), "t5"
+// (Unigram), "bert" (WordPiece).
+// Source: llama.cpp src/llama-vocab.cpp (the version in llama-cpp-python 0.3.36): the meaning of each model and of
+// absent keys.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -24,7 +26,7 @@ namespace {
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
 constexpr const char* kVisibleSpace = "\xE2\x96\x81";
 
-// Said once a file, however often it is opened.
+// Logs the warning once per file, however often the file is opened.
 void warn_of_missing_pre(const std::string& source) {
   static std::mutex mutex;
   static std::set<std::string> warned;
@@ -48,7 +50,7 @@ std::pair<std::string, std::string> parse_merge(const std::string& merge, const 
   return {merge.substr(0, space), merge.substr(space + 1)};
 }
 
-// One file on its way to a tokenizer. The functions by kind fill `model` and the defaults of special tokens.
+// Reads one vocabulary into `model`. The read_...() functions also set the default special tokens of their kind.
 class GgufReader {
  public:
   GgufReader(const GgufVocabulary& vocabulary, const std::string& path, Tokenizer::Model& model)
@@ -120,7 +122,7 @@ class GgufReader {
     }
   }
 
-  // Phi-3's tokens take the white space behind them; no key says so, so llama.cpp goes by the model's name.
+  // Phi-3's tokens strip the white space after them. No key says so; like llama.cpp, this goes by the model's name.
   static bool names_phi_3(std::string name) {
     for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
@@ -169,7 +171,8 @@ class GgufReader {
     model_.words = std::make_unique<Bpe>(model_.vocab, merges, rules, source_);
   }
 
-  // SentencePiece BPE: a space becomes U+2581, one stands before each text; pairs join by the score of what they make.
+  // SentencePiece BPE: spaces become U+2581, each text gets one in front (unless add_space_prefix is false), and pairs
+  // merge by the score of the token that they make.
   void read_scored() {
     add_bos_ = true;
     default_bos_ = 1;
@@ -252,8 +255,8 @@ class GgufReader {
   void set_ends() {
     add_bos_ = file_.add_bos.value_or(add_bos_);
     add_eos_ = file_.add_eos.value_or(add_eos_);
-    if (file_.model == "gemma4") add_bos_ = true;  // as llama.cpp, whatever the file says
-    const bool bert = file_.model == "bert";       // [CLS] and [SEP] always
+    if (file_.model == "gemma4") add_bos_ = true;  // as llama.cpp does, whatever the file says
+    const bool bert = file_.model == "bert";       // always has [CLS] and [SEP]
     if (add_bos_ || bert)
       model_.prefix.push_back(
           special(bert && file_.cls_id >= 0 ? file_.cls_id : file_.bos_id, default_bos_, "a BOS token"));
@@ -261,7 +264,7 @@ class GgufReader {
     if (add_eos_ && !bert) model_.suffix.push_back(special(file_.eos_id, default_eos_, "an EOS token"));
   }
 
-  // Tokens that llama.cpp takes for control tokens whatever type the file gives them.
+  // Tokens that llama.cpp treats as control tokens, whatever type the file gives them.
   static std::set<TokenId> controls_by_text(const GgufVocabulary& vocabulary) {
     std::set<TokenId> ids;
     for (const TokenId id : gguf_end_tokens(vocabulary, {})) {

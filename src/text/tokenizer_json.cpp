@@ -1,4 +1,4 @@
-// A tokenizer from tokenizer.json. Every component and every key that changes ids is read or refused by name.
+// Reads a tokenizer from tokenizer.json. Every component and every key that changes ids is read or refused by name.
 // Source: huggingface/tokenizers serialisation of normalizers, pre_tokenizers, models, processors, decoders.
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
@@ -67,7 +67,7 @@ void read_template(const JsonNode& node, Affixes& affixes) {
     node.at("single").refuse("has no place for the text (nothing would be encoded); fetch the file again");
 }
 
-// [CLS] before and [SEP] behind, each a pair of text and id.
+// [CLS] goes before the text and [SEP] after it; each is a pair of text and id.
 void read_bert(const JsonNode& node, Affixes& affixes) {
   node.only({"sep", "cls", "trim_offsets", "add_prefix_space"});
   for (const char* key : {"cls", "sep"}) {
@@ -79,7 +79,7 @@ void read_bert(const JsonNode& node, Affixes& affixes) {
 
 void read_post_processor(const JsonNode& node, Affixes& affixes) {
   const std::string type = node.type();
-  if (type == "ByteLevel") return node.only({"add_prefix_space", "trim_offsets", "use_regex"});  // offsets only
+  if (type == "ByteLevel") return node.only({"add_prefix_space", "trim_offsets", "use_regex"});  // changes only offsets
   if (type == "Sequence") {
     node.only({"processors"});
     for (const JsonNode& step : node.at("processors").list()) read_post_processor(step, affixes);
@@ -96,12 +96,13 @@ void read_post_processor(const JsonNode& node, Affixes& affixes) {
         "Sequence are); use a supported tokenizer",
         printable(type));
   }
-  // A later step stands outside an earlier one's tokens.
+  // A later step wraps the tokens of an earlier one.
   affixes.prefix.insert(affixes.prefix.begin(), own.prefix.begin(), own.prefix.end());
   affixes.suffix.insert(affixes.suffix.end(), own.suffix.begin(), own.suffix.end());
 }
 
-// The file's own, then those that the files beside it name. Returns what changes by these, as a part of the tokenizer's identity.
+// Adds the file's own tokens, then those that the files next to it name. Returns what the latter change, as part of the
+// tokenizer's identity; empty: nothing.
 std::string read_added_tokens(const JsonNode& root, const TokensBeside& beside, Tokenizer::Model& model) {
   std::vector<AddedToken> own;
   if (root.has("added_tokens")) {
@@ -128,7 +129,7 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::strin
   const std::string source = printable(path);
   const json content = parse_tokenizer_file(tokenizer_json, source);
   const JsonNode root(content, "", source);
-  // Truncation and padding are the caller's choice at run time, not the vocabulary's: max_length rules here.
+  // Truncation and padding are ignored: they are not part of the vocabulary, and max_length decides at run time.
   root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
              "decoder", "model"});
   auto model = std::make_unique<Model>();

@@ -1,4 +1,5 @@
-// Steps are compared as they are written, without what has no effect; the model's tokens by their ids.
+// Hashes normalizer and pre-tokenizer steps as written, without keys that have no effect, and the model's tokens by
+// their ids.
 // Source: huggingface/tokenizers, the defaults of each component's serialisation.
 #include "text/tokenizer_rules.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Keys that a step may leave out, by its type, with what they then are. Null: the key has no effect on ids.
+// Optional keys of a step, by its type, with their defaults. Null: the key has no effect on ids.
 const json& step_defaults(const std::string& type) {
   static const std::map<std::string, json> kDefaults = {
       {"ByteLevel", {{"add_prefix_space", true}, {"use_regex", true}, {"trim_offsets", nullptr}}},
@@ -38,7 +39,7 @@ const json& step_defaults(const std::string& type) {
 
 json plain_step(json step) {
   const std::string type = step.value("type", std::string());
-  if (type == "Metaspace" && step.contains("add_prefix_space")) {  // as files wrote it before there was a scheme
+  if (type == "Metaspace" && step.contains("add_prefix_space")) {  // older files have this instead of a scheme
     if (step["add_prefix_space"] == false) step["prepend_scheme"] = "never";
     step.erase("add_prefix_space");
   }
@@ -54,7 +55,7 @@ json plain_step(json step) {
   return step;
 }
 
-// The steps of a normalizer or pre-tokenizer one after the other, however they are nested.
+// Appends the steps of a normalizer or pre-tokenizer in order, however they are nested, without those that do nothing.
 void add_steps(const json& step, json& steps) {
   if (!step.is_object()) return;
   for (const char* const list : {"normalizers", "pretokenizers"}) {
@@ -80,8 +81,8 @@ void hash_text(Sha256& hash, std::string_view text) {
   hash.update(text);
 }
 
-// The keys of a model beside its tokens and merges; what is null, empty, false or the default is as if it were absent. Old files name no type:
-// it is told from the keys.
+// The keys of a model other than its tokens and merges. A value that is null, empty, false, zero or the default counts
+// as absent, except for unk_id. Old files name no type: the keys decide.
 json model_keys(const json& model, const Vocabulary& vocab) {
   const char* const told = model.contains("merges")                     ? "BPE"
                            : model.contains("max_input_chars_per_word") ? "WordPiece"
@@ -105,7 +106,7 @@ void put_tokens(Sha256& hash, const Tokenizer::Model& model) {
   for (const auto& [text, id] : model.vocab) tokens.emplace_back(id, text);
   for (const AddedToken& token : model.added) tokens.emplace_back(token.id, token.content);
   std::sort(tokens.begin(), tokens.end());
-  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());  // an added one may stand in both lists
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());  // an added token may be in both lists
   for (const auto& [id, text] : tokens) {
     hash.update(std::to_string(id) + " ");
     hash_text(hash, text);
@@ -130,8 +131,8 @@ void put_model(Sha256& hash, const json& model, const Tokenizer::Model& read) {
     }
   }
   if (!model["vocab"].is_array()) return;
-  // Of Unigram: the tokens' scores, in the order of their ids. The package tokenizers reads a decimal number a last bit off now and then, and
-  // writes what it has read: as f32, which they once were, they stay.
+  // Unigram: the tokens' scores in the order of their ids. The package tokenizers sometimes reads a decimal number off
+  // by the last bit, and writes what it has read. As f32, which they once were, scores stay the same.
   for (const json& entry : model["vocab"]) hash_text(hash, fmt::format("{}", entry[1].get<float>()));
 }
 

@@ -1,5 +1,6 @@
-// A tokenizer from a SentencePiece model (tokenizer.model, spiece.model): BPE, Unigram and characters.
-// Source: google/sentencepiece sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc, char_model.cc, sentencepiece_processor.cc.
+// Reads a tokenizer from a SentencePiece model (tokenizer.model, spiece.model): BPE, Unigram and characters.
+// Source: google/sentencepiece sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc, char_model.cc,
+// sentencepiece_processor.cc.
 #include <algorithm>
 #include <cmath>
 
@@ -100,7 +101,8 @@ SentencePieceModel read_model(std::string_view bytes, const std::string& source)
   return model;
 }
 
-// The way back, as SentencePiece has it: a byte that is in no character is U+FFFD by itself, the unknown token is its surface.
+// Decodes as SentencePiece does: each byte that belongs to no character becomes one U+FFFD, and the unknown token
+// becomes its surface.
 class SentencePieceDecoder final : public DecodeStep {
  public:
   SentencePieceDecoder(std::string unknown, std::string surface, bool strip_one, bool strip_all, bool bytes)
@@ -170,7 +172,7 @@ class SentencePieceDecoder final : public DecodeStep {
 
 void build_vocabulary(const SentencePieceModel& file, const std::array<TokenId, 256>& byte_ids, TokenId unknown,
                       Tokenizer::Model& model) {
-  // Characters are BPE without anything to merge.
+  // A character model is BPE without merges.
   const bool characters = file.model_type == 4, bpe = file.model_type == 2 || characters;
   std::vector<std::pair<std::string, TokenId>> tokens, frozen;
   std::vector<float> scores;
@@ -199,7 +201,7 @@ void build_vocabulary(const SentencePieceModel& file, const std::array<TokenId, 
     if (piece.type != PieceType::kNormal && !user) continue;
     tokens.emplace_back(piece.text, id);
     scores.push_back(piece.score);
-    // A user-defined piece costs nothing, and the longer one wins (SentencePiece since 0.2.2; before it cost 0.1).
+    // A user-defined piece has no cost, and a longer one is preferred (SentencePiece since 0.2.2; before, it cost 0.1).
     const auto preferred = static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
     entries.push_back({piece.text, id, user ? preferred : piece.score});
   }
@@ -234,8 +236,9 @@ void refuse_other_pieces(const TokensBeside& beside, const Tokenizer::Model& mod
   }
 }
 
-// Behind the pieces come the tokens that the files beside the model name. With new ones texts are read as transformers' class of
-// Llama does: no blank of their own for the parts behind a token, unless the class's `legacy` asks for one. Returns what changes.
+// Adds the tokens that the files next to the model name, after the pieces. If one is new, texts are read as
+// transformers' Llama class reads them: the parts after a token get no space of their own, unless the class's `legacy`
+// asks for one. Returns what changes the identity; empty: nothing.
 std::string add_beside(const FilesBeside& files, SentencePieceModel& file, Tokenizer::Model& model) {
   TokensBeside beside = read_tokens_beside(files, nullptr);
   refuse_other_pieces(beside, model);

@@ -1,5 +1,6 @@
-// A tokenizer from the files that original checkpoints have: tiktoken's list of tokens in base64 with their ranks (Llama 3,
-// Qwen, and OpenAI's own), and Mistral's tekken.json. Neither list says how a text is cut: that hangs on whose it is.
+// Reads a tokenizer from the files of original checkpoints: tiktoken's list of tokens in base64 with their ranks (Llama
+// 3, Qwen, and OpenAI's own), and Mistral's tekken.json. A tiktoken list does not say how a text is split; its length
+// tells whose list it is.
 // Source: openai/tiktoken load.py and tiktoken_ext/openai_public.py; mistral_common tokens/tokenizers/tekken.py.
 #include <algorithm>
 #include <charconv>
@@ -69,7 +70,7 @@ void add_o200k(Tokenizer::Model& model) {
   add_special(model, 200018, "<|endofprompt|>");
 }
 
-// Whose list it is can be told from its length.
+// A known tiktoken list, recognised by its number of tokens.
 struct KnownList {
   std::size_t tokens;
   const char* pattern;
@@ -130,7 +131,7 @@ std::vector<RankedToken> read_list(std::string_view text, const std::string& sou
   return tokens;
 }
 
-// The special tokens of tekken files up to version 7, which have no list of their own.
+// The special tokens of tekken files up to version 7, which do not list them.
 constexpr const char* kTekkenSpecial[] = {"<unk>",
                                           "<s>",
                                           "</s>",

@@ -1,4 +1,4 @@
-// The order in which three files overrule each other; see tokens_beside.h.
+// The precedence of the three files; see tokens_beside.h.
 #include "text/tokens_beside.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using NamedTexts = std::vector<std::pair<std::string, Json>>;
 constexpr const char* kNamed[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                   "pad_token", "cls_token", "mask_token"};
 
-// Classes that build their byte-level pre-tokenizer anew from this key; the others keep tokenizer.json's.
+// Classes that rebuild their byte-level pre-tokenizer with add_prefix_space; the others keep that of tokenizer.json.
 constexpr const char* kTakePrefixSpace[] = {"GPT2Tokenizer",    "RobertaTokenizer", "DebertaTokenizer",
                                             "CodeGenTokenizer", "CohereTokenizer",  "BlenderbotTokenizer"};
 
@@ -35,7 +35,7 @@ Json object_of(const std::string& text, const std::string& source) {
 
 bool is_token(const Json& value) { return value.is_string() || (value.is_object() && value.contains("content")); }
 
-// A text is special; an object says what it is. force_special: where it stands, only special tokens do.
+// A plain text is a special token; an object has flags. force_special: the key allows only special tokens.
 AddedToken token_of(const Json& value, const std::string& source, const std::string& key, bool force_special = false) {
   AddedToken token;
   if (value.is_string()) {
@@ -97,7 +97,7 @@ class Reader {
       add(token);
     }
     for (const AddedToken& token : extra_) add(token);
-    for (AddedToken& token : found.added) {  // what has a name is special
+    for (AddedToken& token : found.added) {  // named tokens are special
       token.special |= std::any_of(special_.begin(), special_.end(),
                                    [&](const auto& one) { return one.second.content == token.content; });
     }
@@ -147,7 +147,7 @@ class Reader {
     into.emplace_back(key, std::move(value));
   }
 
-  // Keys such as image_token, and extra_special_tokens where it gives names.
+  // Takes keys such as image_token, and extra_special_tokens if it is an object of names.
   void take_model_specific() {
     for (const auto& [key, value] : config_.items()) {
       if (is_model_specific(key) && value.is_string()) set(explicit_, key, value);
@@ -200,7 +200,8 @@ class Reader {
 
   void read_added_json(const Json& listed) {
     std::vector<std::string> special;
-    // Objects of tokenizer_config.json are not looked into there; those of special_tokens_map.json are, which have no "__type".
+    // transformers ignores objects of tokenizer_config.json here (they have "__type"), but not those of
+    // special_tokens_map.json.
     const auto take = [&](const Json& one, const char* name) {
       if (one.is_string() || !one.contains("__type")) special.push_back(token_of(one, config_name_, name).content);
     };
@@ -222,7 +223,8 @@ class Reader {
     }
   }
 
-  // tokenizer.json's own, which stand over added_tokens.json's of the same id. What is wrong with them its reader says.
+  // The added tokens of tokenizer.json override those of added_tokens.json with the same id. The reader of
+  // tokenizer.json reports faults in them.
   void read_own(const nlohmann::json& tokenizer_json) {
     if (!tokenizer_json.is_object() || !tokenizer_json.contains("added_tokens")) return;
     for (const Json one : tokenizer_json.at("added_tokens")) {
@@ -285,8 +287,8 @@ class Reader {
 
   std::string config_name_, map_name_, added_name_;
   Json config_;
-  NamedTexts explicit_;                    // named tokens that are this model's own
-  std::map<TokenId, AddedToken> decoder_;  // in the order of the ids
+  NamedTexts explicit_;                    // named tokens specific to this model
+  std::map<TokenId, AddedToken> decoder_;  // by id
   std::vector<std::pair<std::string, AddedToken>> special_;
   std::vector<AddedToken> extra_;
   std::unordered_set<std::string> own_;  // texts of tokenizer.json's added tokens

@@ -1,4 +1,4 @@
-// The generated ranges as two bytes a code point, built once.
+// Expands the generated ranges once, to two bytes per code point.
 #include "text/unicode.h"
 
 #include <utf8proc.h>
@@ -86,7 +86,7 @@ int options_of(UnicodeForm form) {
 std::string normalise_known(std::string_view text, UnicodeForm form) {
   if (text.empty()) return {};
   utf8proc_uint8_t* normal = nullptr;
-  // A set of options is none of the enum's own values. NOLINTBEGIN(clang-analyzer-optin.core.EnumCastOutOfRange)
+  // Combined options are not a value of the enum. NOLINTBEGIN(clang-analyzer-optin.core.EnumCastOutOfRange)
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
                    &normal, static_cast<utf8proc_option_t>(options_of(form)));
@@ -106,7 +106,7 @@ bool is_ascii(std::string_view text) {
 }  // namespace
 
 std::string normal_form(std::string_view text, UnicodeForm form) {
-  if (is_ascii(text)) return std::string(text);  // in every form already
+  if (is_ascii(text)) return std::string(text);  // ASCII is in every normal form
   const bool compatible = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
   const int unknown = compatible ? kUnknownToNfc | kUnknownToNfkd : kUnknownToNfc;
   std::string out;
@@ -136,7 +136,7 @@ std::string lowercase(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);
     append_utf8(out, kMap[point.value]);
-    if (point.value == 0x130) append_utf8(out, 0x307);  // the one code point that becomes two: i and a dot above
+    if (point.value == 0x130) append_utf8(out, 0x307);  // the only code point that becomes two: i and a dot above
     at += point.bytes;
   }
   return out;

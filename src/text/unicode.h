@@ -1,4 +1,4 @@
-// Code points of UTF-8 text and their classes, as the reference tokenizer's Unicode version has them.
+// Code points of UTF-8 text and their classes, by the Unicode version of the reference tokenizer.
 #pragma once
 
 #include <cstddef>
@@ -37,22 +37,22 @@ enum CharClass : std::uint16_t {
   kWord = 16,
   kUnknownToNfc = 32,
   kMark = 64,
-  kNonspacingMark = 128,  // as the Bert normalizer has them
-  kBertControl = 256,     // what its clean_text removes
-  kPunctuation = 512,     // of the Bert and Punctuation pre-tokenizers
+  kNonspacingMark = 128,  // as the Bert normalizer defines them
+  kBertControl = 256,     // removed by the Bert normalizer's clean_text
+  kPunctuation = 512,     // split off by the Bert and Punctuation pre-tokenizers
   kUnknownToNfkd = 1024,
 };
-// Bits of CharClass. Two array look-ups.
+// Returns bits of CharClass, by one table look-up.
 std::uint16_t char_class(char32_t code_point);
 inline bool is_letter(char32_t c) { return (char_class(c) & kLetter) != 0; }
 inline bool is_number(char32_t c) { return (char_class(c) & kNumber) != 0; }
 inline bool is_space(char32_t c) { return (char_class(c) & kSpace) != 0; }
 
 enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
-// Normal forms by utf8proc, around the code points that the reference's older normaliser leaves alone: there
-// they neither move nor compose, so the text between them is normalised by itself. text is well-formed UTF-8.
+// Normal forms by utf8proc. Code points that the reference's older normaliser leaves alone neither move nor compose, so
+// the text between them is normalised separately. text is well-formed UTF-8.
 std::string normal_form(std::string_view text, UnicodeForm form);
-// Every code point by itself, as Rust's char::to_lowercase has it.
+// Maps each code point by itself, as Rust's char::to_lowercase does.
 std::string lowercase(std::string_view text);
 
 }  // namespace magister

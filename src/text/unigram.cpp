@@ -12,7 +12,7 @@ void Trie::add(std::string_view text, std::int32_t value) {
   if (!text.empty()) entries_.emplace_back(text, value);
 }
 
-// Entries in order, so that the children of a node lie side by side; level by level, without recursion.
+// Works on sorted entries, so the children of a node are adjacent, and level by level, without recursion.
 void Trie::freeze() {
   std::stable_sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   struct Range {
@@ -94,7 +94,7 @@ void Unigram::encode_word(std::string_view piece, std::vector<TokenId>& ids) con
   const auto rounded = [&](double a) {
     return rules_.single_precision ? static_cast<double>(static_cast<float>(a)) : a;
   };
-  std::size_t reached = 0;  // the last end of a piece so far
+  std::size_t reached = 0;  // the furthest end of a token so far
   const auto begin_again = [&](std::size_t at) {
     for (std::size_t i = reached; i > at; --i)
       if (best[i].token != kNone) best[i].score = rounded(best[i].score - best[at].score);
@@ -125,7 +125,7 @@ void Unigram::encode_word(std::string_view piece, std::vector<TokenId>& ids) con
     }
     at += length;
   }
-  // From the end: unknown characters side by side are one.
+  // From the end backwards: adjacent unknown characters are joined.
   std::vector<std::pair<std::string_view, std::int32_t>> parts;
   for (std::size_t end = piece.size(); end > 0; end = best[end].begin) {
     const Best& node = best[end];

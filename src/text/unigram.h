@@ -1,5 +1,6 @@
-// Unigram: the most probable way to cut a text into tokens, by Viterbi over all tokens that begin at each character.
-// Source: Kudo, arXiv 1804.10959; huggingface/tokenizers models/unigram; google/sentencepiece unigram_model.cc (EncodeOptimized).
+// Unigram: the most probable split of a text into tokens, by Viterbi over all tokens that begin at each character.
+// Source: Kudo, arXiv 1804.10959; huggingface/tokenizers models/unigram; google/sentencepiece unigram_model.cc
+// (EncodeOptimized).
 #pragma once
 
 #include <array>
@@ -10,11 +11,11 @@
 
 namespace magister {
 
-// Byte strings by their bytes: which of them begin a text.
+// Trie of byte strings: finds those that a text begins with.
 class Trie {
  public:
   void add(std::string_view text, std::int32_t value);
-  void freeze();  // after the last add(), before the first walk()
+  void freeze();  // call after the last add() and before the first walk()
   // Calls found(length, value) for every entry that the text begins with, shortest first.
   template <typename Found>
   void walk(std::string_view text, const Found& found) const {
@@ -29,7 +30,7 @@ class Trie {
  private:
   struct Node {
     std::int32_t value = -1;
-    std::uint32_t first = 0;  // of its children in edges_
+    std::uint32_t first = 0;  // index of its first child in edges_
     std::uint16_t count = 0;
   };
   std::uint32_t child(std::uint32_t node, unsigned char byte) const;
@@ -49,14 +50,14 @@ struct UnigramToken {
 class Unigram final : public TokenModel {
  public:
   struct Rules {
-    TokenId unknown = -1;  // -1: a text with unknown characters is refused
+    TokenId unknown = -1;  // -1: texts with unknown characters are refused
     double unknown_score = 0;
-    // Sums of scores are float, as in SentencePiece since 0.2.2 (up to 0.2.1 sums were compared as double before they were rounded, which
-    // decides between equal pieces in another order), and beyond 100,000 begin again, as there, so that long texts lose no digits. Otherwise
-    // double.
+    // Sums of scores are float, as in SentencePiece since 0.2.2, and restart beyond 100,000, as there, so that long
+    // texts lose no digits. (Up to 0.2.1 sums were compared as double before they were rounded, which ranks equal
+    // pieces differently.) Otherwise double.
     bool single_precision = false;
     bool byte_fallback = false;
-    bool look_up_fused = true;            // unknown characters side by side are looked up together (the reference)
+    bool look_up_fused = true;            // adjacent unknown characters are looked up together (the reference)
     std::array<TokenId, 256> byte_ids{};  // <0xNN>, or -1
   };
   Unigram(const std::vector<UnigramToken>& tokens, Rules rules, std::string source);

@@ -11,7 +11,7 @@ class WordPiece final : public TokenModel {
  public:
   struct Rules {
     TokenId unknown = -1;
-    std::string prefix = "##";  // of tokens that do not begin a word
+    std::string prefix = "##";  // of tokens that continue a word
     std::size_t max_characters = 100;
   };
   WordPiece(const Vocabulary& vocab, Rules rules);
@@ -22,13 +22,13 @@ class WordPiece final : public TokenModel {
 
   Rules rules_;
   PieceCache cache_;
-  Vocabulary begins_, continues_;  // without the prefix
+  Vocabulary begins_, continues_;  // continues_: without the prefix
   std::size_t longest_ = 0;
 };
 
 class WordLevel final : public TokenModel {
  public:
-  // unknown -1: a text with unknown words is refused, naming source.
+  // unknown -1: a text with an unknown word is refused, with an error that names source.
   WordLevel(Vocabulary vocab, TokenId unknown, std::string source);
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
 

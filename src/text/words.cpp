@@ -1,5 +1,5 @@
-// Categories come from utf8proc. Variation selectors and the keycap (U+20E3) are marks to Unicode, but change how a sign looks and
-// not what it says: "1" + U+FE0F + U+20E3 is a 1.
+// Categories come from utf8proc. Variation selectors and the keycap (U+20E3) are marks in Unicode, but they change only
+// how a character looks: "1" + U+FE0F + U+20E3 is a 1.
 #include "magister/text/words.h"
 
 #include <utf8proc.h>
@@ -35,7 +35,7 @@ Sign sign_of(char32_t c) {
   }
 }
 
-// The code point that ends before `end`; a stray byte is a sign of its own kind: none.
+// Returns the start of the code point that ends before `end`, or `end` if a stray byte is there.
 std::size_t begin_of_last(std::string_view text, std::size_t end) {
   for (std::size_t bytes = 1; bytes <= 4 && bytes <= end; ++bytes) {
     if (utf8_sequence_length(text.substr(end - bytes)) == bytes) return end - bytes;
@@ -43,7 +43,7 @@ std::size_t begin_of_last(std::string_view text, std::size_t end) {
   return end;
 }
 
-// A mark counts as what it stands on.
+// A mark counts as the character that it belongs to.
 bool word_ends_at(std::string_view text, std::size_t end) {
   while (end > 0) {
     const std::size_t begin = begin_of_last(text, end);

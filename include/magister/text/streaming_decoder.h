@@ -1,4 +1,5 @@
-// Text from tokens that come one by one: never half a character, and together what decode() makes of all of them.
+// Decodes tokens that arrive one by one: it never returns half a character, and all parts together are decode() of all
+// tokens.
 #pragma once
 
 #include <string>
@@ -14,9 +15,9 @@ class StreamingDecoder {
   explicit StreamingDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = false)
       : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
 
-  // What the token adds for sure; empty while a character is incomplete.
+  // Returns the text that the token adds for certain; empty while a character is incomplete.
   std::string push(TokenId id);
-  // What was held back: an incomplete character at the end becomes U+FFFD.
+  // Returns the text that was held back; an incomplete character at the end becomes U+FFFD.
   std::string finish();
 
  private:
@@ -24,8 +25,8 @@ class StreamingDecoder {
 
   const Tokenizer& tokenizer_;
   const bool skip_special_tokens_;
-  std::vector<TokenId>
-      ids_;  // those said last, for what stands before decides how a token is written; then those held back
+  // The last returned tokens (they decide how the next ones are written), then the tokens held back.
+  std::vector<TokenId> ids_;
   std::size_t num_said_ = 0;
 };
 
