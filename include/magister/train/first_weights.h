@@ -1,4 +1,4 @@
-// The weights that a training begins with, from the model's file into the host's memory.
+// Reads the weights that a training starts from, from the model's file into host memory.
 #pragma once
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -9,8 +9,9 @@
 
 namespace magister {
 
-// ParameterLayout::read() into `weights`, by all threads of the pool and, where the ranks of a host have one copy, by each of them a part. When it
-// returns all of it is there. Throws what reading threw, on every rank of the host the same error. Collective over host.
+// ParameterLayout::read() into `weights`, with all threads of the pool; if the ranks of a host share one copy, each
+// reads a part. On return everything has been read. Throws the error of reading, the same on every rank of the host.
+// Collective over host.
 void read_first_weights(const ParameterLayout& layout, const TensorFile& file, HostWeights& weights,
                         const Communicator& host, const NewHead& new_head, ThreadPool& pool);
 

@@ -1,5 +1,6 @@
-// The optimizer of a training whose weights and moments stand on the GPU of its rank: the same bits as adamw_update() and block_squares() of
-// train/optimizer.h have on the host, so that how much memory there is changes no training. On the host for tests.
+// The optimizer of a training whose weights and moments are on its rank's GPU. It has the same bits as adamw_update()
+// and block_squares() of train/optimizer.h on the host, so the amount of memory changes no training. Tests run it on
+// the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +18,18 @@ namespace magister {
 
 class GpuOptimizer {
  public:
-  // Of the rank's part of shards over layout's flat tensor. Its lists of work, 24 bytes for 16,384 numbers, go to the queue's device. Local.
+  // For the rank's part of shards over layout's flat tensor. Its lists of work, 24 bytes per 16,384 numbers, go to the
+  // queue's device. Local.
   GpuOptimizer(const FlatLayout& layout, const FlatShards& shards, int rank, const gpu::Queue& queue);
 
-  // As block_squares() of optimizer.h, of a part on the device. Waits for the device. Local.
+  // As block_squares() of optimizer.h, for a part on the device. Waits for the device. Local.
   std::vector<double> block_squares(const at::Tensor& part_of_gradient) const;
 
-  // As adamw_update(): flat weights and the state's moments, on the device, are changed when what is queued there is done. The gradient stands there, too. Local.
+  // As adamw_update(): changes the flat weights and the state's moments on the device, after the work that is queued
+  // there. The gradient is on the device too. Local.
   void update(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
               at::Tensor& flat_weights, OptimizerState& state) const;
-  // The same of a gradient on the host, which goes there bucket by bucket; returns when it may change. Local.
+  // The same for a gradient on the host, which is copied bucket by bucket. Returns when the gradient may change. Local.
   void update_from_host(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
                         at::Tensor& flat_weights, OptimizerState& state, StagedCopies& copies) const;
 
@@ -39,7 +42,7 @@ class GpuOptimizer {
   int rank_;
   gpu::Queue queue_;
   at::Tensor tiles_;                  // bytes
-  std::vector<std::size_t> buckets_;  // first tile of each bucket, and the end
+  std::vector<std::size_t> buckets_;  // first tile of each bucket, then the end
 };
 
 }  // namespace magister

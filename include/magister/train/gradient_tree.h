@@ -1,8 +1,9 @@
-// The sum of the micro-batches' gradients of a step, bit for bit the same on any number of ranks and threads: an aligned binary tree over
-// the micro-batches' numbers (train/sum_schedule.h). A node is the sum of its two halves, whoever adds them and in whatever order they come, since
-// a + b = b + a. Ranks hold consecutive ranges of micro-batches.
-// The flat gradient is summed in buckets of 25 MiB, as torch's DistributedDataParallel has them: as soon as a rank's last micro-batch has a bucket, the ranks' sums
-// of it are under way, while the backward pass goes on. Buckets go from the flat tensor's end to its beginning, the order in which gradients come.
+// Sums the gradients of a step's micro-batches, bit for bit the same on any number of ranks and threads: by an aligned
+// binary tree over the micro-batches' numbers (train/sum_schedule.h). A node is the sum of its two halves, whoever adds
+// them and in whatever order they arrive, since a + b = b + a. Ranks hold consecutive ranges of micro-batches.
+// The flat gradient is summed in buckets of 25 MiB, as in torch's DistributedDataParallel: as soon as a rank's last
+// micro-batch has a bucket, the ranks exchange their sums of it while the backward pass goes on. Buckets go from the
+// end of the flat tensor to its beginning, the order in which gradients arrive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,38 +27,43 @@ class StagedCopies;
 IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_ranks);
 
 struct GradientSumOptions {
-  bool fast = false;     // each rank adds up its own, and the ranks' sums are added in any order, instead of the tree's
-  bool divided = false;  // a rank gets its part of FlatShards over the ranks; otherwise every rank gets all
-  // Of a GPU: what brings sums to the host, and has memory there that stays from step to step; kept by reference.
+  bool fast = false;     // each rank adds up its own, and the ranks' sums are added in any order instead of the tree's
+  bool divided = false;  // a rank gets its FlatShards part over the ranks; otherwise every rank gets all
+  // For a GPU: copies sums to the host, into memory that is kept from step to step; kept by reference.
   StagedCopies* copies = nullptr;
-  bool from_device = false;  // with `copies`: micro-batches are added up there
-  bool stays = false;        // of one rank: finish() gives the sum where its micro-batches are
+  bool from_device = false;  // with `copies`: micro-batches are added up on the device
+  bool stays = false;        // one rank: finish() leaves the sum where the micro-batches are
 };
 
 class GradientTree {
  public:
-  // world is kept by reference and is this sum's alone as long as it lasts, for messages are under way on it. Local.
+  // world is kept by reference. Nobody else may use it while this sum exists, because messages are under way on it.
+  // Local.
   GradientTree(const Communicator& world, std::uint64_t num_micro_batches, std::int64_t flat_size,
                const GradientSumOptions& options = {});
   ~GradientTree();
 
-  // Memory for what other ranks send, at most, of several ranks. Local.
+  // Upper bound of the memory for data from other ranks, if there are several ranks. Local.
   static std::uint64_t arriving_bytes(std::int64_t flat_size);
 
-  // Of one rank: one bucket.
+  // One rank has one bucket.
   std::size_t num_buckets() const;
   FlatRange bucket(std::size_t index) const;
 
-  // By bucket, what the other micro-batch of a pair has left, for this one's to be added to, number by number; it is no longer the tree's. Empty:
-  // it is not there yet, or another rank's. Any thread. Local.
+  // Returns, by bucket, what the other micro-batch of a pair has left, so that this one's gradient can be added to it
+  // number by number; it then no longer belongs to the tree. Empty: it has not arrived yet, or it is another rank's.
+  // Any thread. Local.
   std::vector<at::Tensor> take_other_half(std::uint64_t micro_batch);
-  // A bucket of a micro-batch of this rank, f32 [bucket(index).size()], on one device for all of them, each once. What goes to other ranks, and to
-  // finish() unless it stays, comes to the host, so from a device with 2^n micro-batches a rank one gradient does. The tensor becomes the tree's, and is added to its neighbours' as far as they
-  // are this rank's. pair: it holds what take_other_half gave, too. Any thread. Local.
+  // Adds a bucket of a micro-batch of this rank, f32 [bucket(index).size()], on the same device for all buckets, each
+  // once. Sums that go to other ranks, or to finish() unless they stay, are copied to the host: with 2^n micro-batches
+  // per rank that is one gradient. The tensor then belongs to the tree, and is added to its neighbours as far as they
+  // are this rank's. pair: it also contains what take_other_half() returned. Any thread. Local.
   void add(std::uint64_t micro_batch, std::size_t bucket, at::Tensor values, bool pair = false);
-  // Moves on what is under way between the ranks, if threads may (MPI_THREAD_MULTIPLE) and no other one is at it. Any thread. Local.
+  // Advances the exchange between the ranks, if threads may do so (MPI_THREAD_MULTIPLE) and no other thread does. Any
+  // thread. Local.
   void move_on();
-  // The sum, on the host unless it stays, f32 [flat size] or this rank's part of it, once, after all micro-batches. Collective over world.
+  // Returns the sum, f32 [flat size] or this rank's part of it, on the host unless it stays. Call once, after all
+  // micro-batches. Collective over world.
   at::Tensor finish();
 
  private:
@@ -71,7 +77,7 @@ class GradientTree {
   void begin_round(Bucket& bucket);
   void deliver(Bucket& bucket);
   int tag_of(const Bucket& bucket) const;
-  // The numbers of a piece in the tensor that has them.
+  // The numbers of a piece, in the tensor that has them.
   static at::Tensor held(const Bucket& bucket, const SumHolder& holder, const FlatRange& piece);
 
   const Communicator& world_;
@@ -79,8 +85,8 @@ class GradientTree {
   FlatShards shards_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<Bucket> buckets_;
-  std::mutex mutex_;  // of the buckets' nodes, while micro-batches come
-  // Of what is between the ranks: the buckets under way, oldest first, and how many have not begun.
+  std::mutex mutex_;  // guards the buckets' nodes while micro-batches arrive
+  // State of the exchange between the ranks: the buckets under way, oldest first, and how many have not begun.
   std::mutex moving_;
   std::deque<std::size_t> under_way_;
   std::size_t not_begun_;

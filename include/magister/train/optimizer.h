@@ -1,6 +1,6 @@
-// AdamW with decoupled weight decay and bias correction (Loshchilov & Hutter, arXiv 1711.05101), torch.optim.AdamW's operations in their
-// order, over flat f32 tensors; the schedules of transformers (get_scheduler) by their names; clipping by the global norm as
-// torch.nn.utils.clip_grad_norm_ does it.
+// AdamW with decoupled weight decay and bias correction (Loshchilov & Hutter, arXiv 1711.05101), with
+// torch.optim.AdamW's operations in their order, over flat f32 tensors; the schedules of transformers (get_scheduler)
+// by name; clipping by the global norm, as torch.nn.utils.clip_grad_norm_ does it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,30 +19,30 @@ class ThreadPool;
 
 struct OptimizerOptions {
   double lr = 5e-5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;  // of parameters that decay
+  double weight_decay = 0.0;  // for parameters that decay
   double clip = 1.0;          // largest global norm; 0: none
 };
 
 enum class LrSchedule { kLinear, kCosine, kConstant };
 
-// Of the learning rate at update number `step` (from 0): rises linearly from 0 over the first warmup_steps, then falls to 0 at
-// total_steps, on a line or on half a cosine, or stays.
+// Factor of the learning rate at update number `step` (from 0): rises linearly from 0 over the first warmup_steps, then
+// falls to 0 at total_steps, linearly or as half a cosine, or stays.
 double lr_factor(LrSchedule schedule, std::uint64_t step, std::uint64_t warmup_steps, std::uint64_t total_steps);
 
 struct OptimizerState {
   at::Tensor mean, square;    // exp_avg and exp_avg_sq of this rank's part of the flat tensor
-  std::uint64_t updates = 0;  // that were made; steps that were skipped do not count
+  std::uint64_t updates = 0;  // updates made; skipped steps do not count
 };
 OptimizerState new_optimizer_state(std::int64_t part_size, at::Device device = at::Device(at::kCPU));
 
-// The L2 norm of a flat gradient whose parts the ranks have, in two steps and summed in double over fixed blocks, so that neither ranks nor
-// threads change it. First the sums of squares of the blocks of 4,096 numbers in a rank's part (local), then the norm from the sums of all
-// ranks (collective over ranks).
+// The L2 norm of a flat gradient whose parts the ranks have, in two steps and summed in double over fixed blocks, so
+// that neither ranks nor threads change it. First the sums of squares of the blocks of 4,096 numbers in a rank's part
+// (local), then the norm from the sums of all ranks (collective over ranks).
 std::vector<double> block_squares(const at::Tensor& part_of_gradient, ThreadPool& pool);
 double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const std::vector<double>& own);
 
-// One update of the rank's part of flat weights; the gradient is multiplied by `scale` first (clipping). Local; the bits do not depend on ranks
-// and threads.
+// One update of the rank's part of the flat weights; the gradient is first multiplied by `scale` (clipping). Local; the
+// bits do not depend on ranks and threads.
 void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
                   double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
                   OptimizerState& state, ThreadPool& pool);

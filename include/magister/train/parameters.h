@@ -1,6 +1,7 @@
-// The parameters of a model in training: all of them in one flat f32 tensor, so that gradients, moments, sums over ranks and checkpoints
-// are flat tensors of the same layout. A parameter is a tensor of the model's file, under its name; what the file fuses (Phi-3's q, k and
-// v) stays fused, and what it holds as [in, out] (GPT-2's weights) stays so. With LoRA the trained parameters are an adapter's (train/lora.h), in a flat tensor of their own.
+// The parameters of a model in training: all in one flat f32 tensor, so that gradients, moments, sums over ranks and
+// checkpoints are flat tensors of the same layout. A parameter is a tensor of the model's file, under its name: a
+// tensor that the file fuses (Phi-3's q, k and v) stays fused, and one that it stores as [in, out] (GPT-2's weights)
+// stays so. With LoRA the trained parameters are an adapter's (train/lora.h), in a flat tensor of their own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,11 +26,11 @@ struct TrainParameter {
   bool decays = true;                  // weight decay
 };
 
-// A contiguous tensor as TensorFile sees one: [rows, columns]. A view.
+// A view of a contiguous tensor as TensorFile sees it: [rows, columns].
 at::Tensor as_rows(const at::Tensor& tensor);
 
-// Named tensors in one flat tensor. Each begins at a multiple of 16 numbers (64 bytes): a product's bits may depend on how its operands are
-// aligned.
+// Named tensors in one flat tensor. Each begins at a multiple of 16 numbers (64 bytes), because a product's bits may
+// depend on the alignment of its operands.
 class FlatLayout {
  public:
   const std::vector<TrainParameter>& all() const { return all_; }
@@ -39,7 +40,8 @@ class FlatLayout {
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
  protected:
-  // Norms and biases do not decay, as in Hugging Face's Trainer: what has one dimension, unless `decays` says otherwise.
+  // Norms and biases do not decay, as in Hugging Face's Trainer: these are the tensors of one dimension, unless
+  // `decays` is given.
   std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape, std::optional<bool> decays = {});
 
  private:
@@ -47,7 +49,8 @@ class FlatLayout {
   std::int64_t flat_size_ = 0;
 };
 
-// First weights of a head of labels: normal numbers, each drawn by seed and place. deviation: transformers' initializer_range.
+// First weights of a new classification head: normal numbers, each drawn from seed and position. deviation:
+// transformers' initializer_range.
 struct NewHead {
   std::uint64_t seed = 0;
   double deviation = 0.02;
@@ -55,26 +58,27 @@ struct NewHead {
 
 class ParameterLayout : public FlatLayout {
  public:
-  // Throws Error(kConfig) naming what is not trained yet. Local.
+  // Throws Error(kConfig) naming what cannot be trained yet. Local.
   explicit ParameterLayout(const ModelDescription& description);
 
   const ModelDescription& description() const { return description_; }
   std::size_t embeddings() const { return embeddings_; }
-  std::optional<std::size_t> positions() const { return positions_; }  // the table of learned ones
-  // Of the last norm: its weight, and its bias where it has one.
+  std::optional<std::size_t> positions() const { return positions_; }  // the table of learned positions
+  // The last norm: its weight, and its bias if it has one.
   const std::vector<std::size_t>& norm() const { return norm_; }
-  std::size_t head() const { return head_; }  // the embeddings when tied
-  // The parameters of a layer, each once, and which of them holds each of its table's weights.
+  std::size_t head() const { return head_; }  // the embeddings if tied
+  // The parameters of a layer, each once, and which parameter holds each weight of its table.
   struct Layer {
     std::vector<LayerParameter> table;
     std::vector<std::size_t> parameters;
-    std::vector<std::size_t> holder;  // by row of the table: of parameters
+    std::vector<std::size_t> holder;  // by row of the table: index in parameters
   };
   const std::vector<Layer>& layers() const { return layers_; }
 
-  // Reads the file into flat, f32 [flat_size()], every number once; what lies between parameters stays. A head of labels that the file has not
-  // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. The pool's threads share the rows. part of
-  // parts: of ranks that read into one memory, every one its part. Local.
+  // Reads the file into flat, f32 [flat_size()], every number once; the padding between parameters is not written. A
+  // classification head that the file lacks is drawn. Throws as TensorFile does, and Error(kData) for weights that are
+  // not finite. The pool's threads share the rows. part of parts: for ranks that read into shared memory, each its
+  // part. Local.
   void read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head = {}, ThreadPool* pool = nullptr,
             int part = 0, int parts = 1) const;
 

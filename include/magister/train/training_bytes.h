@@ -1,5 +1,5 @@
-// Memory of a training's rank, for plans: on the host, and where a GPU computes the passes on that GPU. Upper bounds, from the numbers of the
-// model alone.
+// Memory of a training's rank, for plans: on the host, and on its GPU if that computes the passes. Upper bounds, from
+// the numbers of the model alone.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,26 @@
 namespace magister {
 
 struct TrainingShape {
-  std::int64_t adapter = 0;  // numbers of the adapter that alone has gradients and moments; 0: the model is trained
+  std::int64_t adapter = 0;  // numbers of the adapter, if only that has gradients and moments; 0: the model is trained
   bool recompute = false;
   std::int64_t tokens = 0, longest = 0;  // of the largest micro-batch, and of a sequence in it
-  std::uint64_t own_micro_batches = 0;   // of a step, at most
+  std::uint64_t own_micro_batches = 0;   // per step, at most
   int ranks = 1;
   int num_threads = 1;            // micro-batches at once
   int sharing = 1;                // ranks that divide the optimizer
-  int with_weights = 1;           // ranks of a host that have the model's weights in common
-  bool sums_on_gpu = false;       // of a GPU: its rank's own micro-batches are added up there
-  bool optimizer_on_gpu = false;  // trained weights and moments stand there
+  int with_weights = 1;           // ranks of a host that share the model's weights
+  bool sums_on_gpu = false;       // GPU: its rank's own micro-batches are added up there
+  bool optimizer_on_gpu = false;  // trained weights and moments are on the GPU
   bool bf16 = false;
 };
 
-// What is the host's wherever passes are computed: weights, which a GPU with the optimizer has from there, and gradients and optimizer where they are not on a GPU.
+// Host memory that is needed wherever passes are computed: weights, from which a GPU with the optimizer gets its own,
+// and gradients and optimizer if they are not on a GPU.
 MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& shape);
-// Those, and activations: all that a rank on CPUs needs.
+// The same with activations: all that a rank on CPUs needs.
 MemoryParts training_bytes(const ModelConfig& config, const TrainingShape& shape);
-// On the GPU of a rank: the weights, the optimizer where it is there, gradients that are added up there or on their way to the host, activations.
+// On the GPU of a rank: the weights, the optimizer if it is there, gradients that are added up there or on their way to
+// the host, activations.
 MemoryParts gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape);
 
 }  // namespace magister

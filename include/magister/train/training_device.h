@@ -1,6 +1,6 @@
-// Where the passes of a training compute: on the CPU, in the weights themselves, or by a GPU's code on the GPU of this rank - or on the host,
-// for tests - on weights that stand there. What is left of a training is the same on both ways: sums, optimizer and states have the same bits wherever they
-// are made.
+// The device that computes the passes of a training: the CPU, on the weights themselves, or GPU code on this rank's GPU
+// (or on the host, for tests), on weights that are there. The rest of a training is the same in both cases: sums,
+// optimizer and states have the same bits wherever they are made.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,8 @@ namespace magister {
 
 class TrainingDevice {
  public:
-  // gpu: as queue_of() gives it; nothing: the CPU. On a GPU ATen's operations are deterministic as long as this stands. Local.
+  // gpu: as given by queue_of(); nothing: the CPU. With GPU code ATen's operations are deterministic while this object
+  // exists. Local.
   explicit TrainingDevice(const std::optional<gpu::Queue>& gpu);
   ~TrainingDevice();
   TrainingDevice(const TrainingDevice&) = delete;
@@ -21,7 +22,7 @@ class TrainingDevice {
 
   bool has_gpu_code() const { return gpu_.has_value(); }
   at::Device device() const;
-  // Passes at once: a GPU's fill it, one after the other.
+  // Passes at once: one pass fills a GPU.
   int passes_at_once(int num_threads) const { return has_gpu_code() ? 1 : num_threads; }
   const std::optional<gpu::Queue>& queue() const { return gpu_; }
 

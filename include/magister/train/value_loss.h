@@ -1,6 +1,8 @@
-// Losses of a value model: every token of a text that a policy has written says by the head's numbers what the whole text is worth.
-// Formulas: Q# (arXiv 2502.20548) fits a distribution of rewards by maximum likelihood, PITA (arXiv 2507.20067) win probabilities, both with the
-// text's label at each of its tokens. Legend: R rows with a label, L numbers of the head, D hidden size.
+// Losses of a value model: every token of a text that a policy wrote predicts, by the head's numbers, what the whole
+// text is worth.
+// Formulas: Q# (arXiv 2502.20548) fits a distribution of rewards by maximum likelihood, PITA (arXiv 2507.20067) win
+// probabilities, both with the text's label at each of its tokens.
+// Legend: R rows with a label, L numbers of the head, D hidden size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +19,7 @@ struct ValueOptions {
   Loss loss = Loss::kBce;
 };
 
-// The rows of one text, whose label is y, and which have one weight together.
+// The rows of one text with label y; together they have one weight.
 struct ValueText {
   std::vector<std::int64_t> rows;  // of the batch
   double label = 0;
@@ -25,13 +27,13 @@ struct ValueText {
 
 struct ValueLoss {
   double loss = 0;  // sum over texts of the mean over their rows
-  double label = 0,
-         value = 0;  // sums over texts: of the label, and of the mean over its rows of what the model expects
+  // Sums over texts: of the label, and of the mean over its rows of what the model expects.
+  double label = 0, value = 0;
   at::Tensor hidden_gradient_RD;  // f32
   at::Tensor head_gradient_LD;    // f32
 };
 
-// hidden_RD: the texts' rows one after the other; head_LD: f32. In f64. Local.
+// hidden_RD: the texts' rows one after the other; head_LD: f32. Computed in f64. Local.
 ValueLoss value_loss(const ValueOptions& options, const std::vector<ValueText>& texts, const at::Tensor& hidden_RD,
                      const at::Tensor& head_LD, double scale);
 

@@ -1,5 +1,5 @@
-// The weights of a training, as they are at this moment, as the file of a model: what reads a model from a file - the generator - reads
-// them from memory, with an adapter merged as io/checkpoint/lora_adapter.h merges one.
+// The current weights of a training in the form of a model's file: code that reads a model from a file (the generator)
+// reads them from memory, with an adapter merged as io/checkpoint/lora_adapter.h merges one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,8 @@
 
 namespace magister {
 
-// Tensors and names are those of the model's file, f32. Everything is kept by reference; the weights must not change while it is read. Local.
+// Tensors and names are those of the model's file, f32. Everything is kept by reference; the weights must not change
+// while they are read. Local.
 std::unique_ptr<TensorFile> weights_as_file(const ParameterLayout& layout, const at::Tensor& flat_weights,
                                             const std::optional<LoraWeights>& adapter = std::nullopt);
 
