@@ -41,7 +41,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Sizes of a call, as autograd keeps them.
+// Sizes of a call, in the form that autograd keeps.
 struct FlashCall {
   std::int64_t H, K, E, R, window, longest, interleaved;
   double scale;
@@ -50,8 +50,8 @@ struct FlashCall {
   static FlashCall of(const std::vector<std::int64_t>& kept, double scale) {
     return {kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], scale};
   }
-  // What the kernel calls the window to the left. Where the longest sequence has one token ATen would exchange grouped heads with queries, unless there
-  // is a window.
+  // The kernel's window to the left. If the longest sequence has one token, ATen would exchange grouped heads with
+  // queries unless there is a window.
   std::optional<std::int64_t> left() const {
     if (longest == 1) return 1;
     return window > 0 && window < longest ? std::optional(window - 1) : std::nullopt;
@@ -59,7 +59,7 @@ struct FlashCall {
   std::optional<std::int64_t> right() const { return left() ? std::optional<std::int64_t>(0) : std::nullopt; }
 };
 
-// q, k and v of rows [T, Q], as heads.
+// q, k and v of rows [T, Q], by heads.
 struct Heads {
   at::Tensor q_THE, k_TKE, v_TKE;
 
@@ -76,7 +76,7 @@ gpu::HeadsOf<const gpu::Bf16> read(const at::Tensor& x_THE) {
 }
 gpu::HeadsOf<gpu::Bf16> written(const at::Tensor& x_THE) { return {numbers<gpu::Bf16>(x_THE), x_THE.stride(0)}; }
 
-// From q, k and v to those of `to`; values are left alone where v is undefined. Without angles nothing turns.
+// Rotates q and k into those of `to` and copies v, unless v is undefined. Without angles nothing is rotated.
 void turn_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& to, const at::Tensor& cos,
               const at::Tensor& sin, const FlashCall& call, bool back) {
   const std::int64_t R = cos.defined() ? call.R : 0;
@@ -134,7 +134,7 @@ NormedHeads normed_heads(const at::Tensor& x_THE, const at::Tensor& weight_E, do
   return to;
 }
 
-// -> the gradient by the weight; that by x stands in of_x.
+// Returns the gradient by the weight; the gradient by x is written to of_x.
 at::Tensor norm_heads_back(const at::Tensor& gradient_THE, const at::Tensor& x_THE, const at::Tensor& weight_E,
                            const at::Tensor& roots_R, const at::Tensor& of_x_THE) {
   gpu::TrainNormBack<gpu::Bf16, gpu::Bf16> kernel{numbers<const gpu::Bf16>(gradient_THE),
@@ -192,7 +192,7 @@ class FlashAttention : public Function<FlashAttention> {
     const bool normed = saved[4].defined();
     Heads heads = raw;
     at::Tensor roots[2];
-    if (normed) {  // made again: what is kept is what the product gave
+    if (normed) {  // recomputed: only the product's output was kept
       norm_both(heads, saved, context->saved_data["eps"].toDouble(), roots);
       if (cos.defined()) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, cos, sin, call, false);
     }
@@ -260,8 +260,9 @@ at::Tensor attend_alike(const at::Tensor& q, const at::Tensor& k, const at::Tens
       .transpose(1, 2);
 }
 
-// Once a process and GPU: the flash kernel forward and backward against the host's arithmetic, on sequences of one token, of less and of more than a
-// block, two heads a KV head, and the same bits when it runs again. Some milliseconds.
+// Runs once per process and GPU: compares the flash kernel, forward and backward, with the host's arithmetic, on
+// sequences of one token, of less and of more than a block, with two heads per KV head, and requires the same bits in a
+// second run. Takes some milliseconds.
 void check_flash(at::Device device) {
   static std::mutex mutex;
   static std::set<int> checked;

@@ -1,7 +1,9 @@
-// Causal attention of a packed micro-batch by a GPU's code. With bf16 every sequence goes through one call of the flash kernel for sequences of unlike
-// lengths, forward and backward, on q, k and v in bf16, with KV heads as they are; f32 and what flash attention does not take go through
-// ATen's scaled_dot_product_attention, sequences of one length in one call.
-// On the host the flash kernel's place is taken by f32 arithmetic with the same rounding of q, k, v, the output and all gradients.
+// Causal attention of a packed micro-batch in GPU code. With bf16 all sequences go through one call of the flash kernel
+// for sequences of different lengths, forward and backward, on q, k and v in bf16, without repeating KV heads. f32, and
+// shapes that flash attention does not take, go through ATen's scaled_dot_product_attention, sequences of one length in
+// one call.
+// On the host f32 arithmetic replaces the flash kernel, with the same rounding of q, k, v, the output and all
+// gradients.
 // Legend: T rows of a packed batch, S sequences, H query heads, K KV heads, E numbers of a head, Q = (H + 2K) E.
 #pragma once
 
@@ -15,31 +17,33 @@
 
 namespace magister {
 
-// Where the sequences of a micro-batch begin; made once for all layers.
+// The positions where the sequences of a micro-batch begin; made once for all layers.
 struct SequencePlan {
   std::vector<std::int64_t> cu_seqlens;  // S + 1
-  at::Tensor cu_seqlens_S1;              // i32, the same where the pass computes
+  at::Tensor cu_seqlens_S1;              // i32, the same on the device of the pass
   std::int64_t longest = 0;
 
   SequencePlan() = default;
   SequencePlan(const std::vector<std::int64_t>& cu_seqlens, at::Device device);
 };
 
-// Heads of 8, 16, ... 256 numbers, KV heads that divide the heads, no soft cap; sinks are the caller's to know.
+// Reports whether flash attention takes the shape: heads of 8, 16, ... 256 numbers, KV heads that divide the heads, no
+// soft cap. The caller must check for attention sinks.
 bool flash_trains(const LayerShape& shape);
 
-// Of each head of q and of k, before they turn; f32 [E], both or none.
+// Norms of each head of q and of k, before the rotation; f32 [E], both or none.
 struct HeadNorms {
   at::Tensor q_E{}, k_E{};
   double eps = 0;
 };
 
-// [T, H E] in bf16. qkv_TQ: bf16, contiguous: a row's heads of q, k and v. rope: q and k are turned before, without norms in qkv_TQ itself, which nobody else may
-// read afterwards; nullptr: they are turned already, or the model turns none. With norms what is kept is qkv_TQ as it came.
+// Returns [T, H E] in bf16. qkv_TQ: bf16, contiguous: a row's heads of q, k and v. rope: q and k are rotated first;
+// without norms this changes qkv_TQ itself, which nobody else may read afterwards. nullptr: they are rotated already,
+// or the model rotates none. With norms qkv_TQ is kept unchanged.
 at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
                                const RopeTable* rope, bool interleaved, const HeadNorms& norms = {});
 
-// The same in f32 with gradients by ATen's; q [T, H, E], k and v [T, K, E] -> [T, H, E].
+// The same in f32, differentiated by ATen; q [T, H, E], k and v [T, K, E] -> [T, H, E].
 at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
                                const std::vector<std::int64_t>& cu_seqlens, const LayerShape& shape);
 

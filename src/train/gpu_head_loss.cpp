@@ -23,7 +23,7 @@ namespace {
 
 using Index = std::span<const std::int64_t>;
 
-// A copy on the host of what a device computes, for which nothing waits until it is looked at.
+// A copy on the host of what a device computes; nothing waits for it until it is read.
 class Coming {
  public:
   Coming() = default;
@@ -59,7 +59,7 @@ class GpuHeadLoss {
         J_(1 + rows.K),
         pool_(pool) {}
 
-  // The next chunk's logits are on their way before the host looks at those of this one: the device does not wait for it.
+  // The next chunk's logits are begun before the host looks at this chunk's, so the device does not wait for the host.
   void run(HeadLossResult& result) {
     const std::int64_t step = gpu_head_rows(V_), count = static_cast<std::int64_t>(rows_.index.size());
     gather_rows();
@@ -75,12 +75,13 @@ class GpuHeadLoss {
 
  private:
   struct Chunk {
-    std::int64_t begin = 0, size = 0;  // of the rows that have a label
+    std::int64_t begin = 0, size = 0;  // among the rows with a label
     at::Tensor hidden_RD, logits_RV, numbers_RN;
     Coming numbers;
   };
 
-  // Of all rows that have a label: hidden states as products take them, and the tokens that are looked at.
+  // Gathers, for all rows with a label, the hidden states in the form that products take, and the tokens whose logits
+  // are needed.
   void gather_rows() {
     const Index index(rows_.index);
     hidden_ND_ = hidden_TD_.index_select(0, on_device(at::tensor(at::ArrayRef(index.data(), index.size()), at::kLong)));
@@ -121,7 +122,7 @@ class GpuHeadLoss {
   bool eight() const { return V_ % 8 == 0; }
   at::Tensor on_device(const at::Tensor& host) const { return upload(host, hidden_TD_.device()); }
 
-  // A row without a label has the zeros behind the others.
+  // A row without a label gets the zeros after the others.
   at::Tensor in_place_of_all_rows() const {
     const std::int64_t T = hidden_TD_.size(0);
     std::vector<std::int64_t> from(static_cast<std::size_t>(T), static_cast<std::int64_t>(rows_.index.size()));
@@ -132,7 +133,7 @@ class GpuHeadLoss {
     return all_TD;
   }
 
-  // The label and, of a distillation, the teacher's entries, which come last; padding looks at token 0.
+  // The label and, with distillation, the teacher's entries after it; padding reads token 0.
   at::Tensor looked_at(Index index) const {
     at::Tensor ids_NJ = at::empty({static_cast<std::int64_t>(index.size()), J_}, at::kInt);
     auto* out = ids_NJ.data_ptr<std::int32_t>();
@@ -146,8 +147,9 @@ class GpuHeadLoss {
     return ids_NJ;
   }
 
-  // Losses, and what makes gradients of logits: scales by row, and the gradients of special tokens. A teacher's row takes the host some
-  // microseconds: slices of rows on the pool's threads, put together in their order.
+  // Computes losses, and what makes gradients of logits: scales by row, and the gradients of special tokens. A
+  // teacher's row takes the host some microseconds, so slices of rows run on the pool's threads and are joined in their
+  // order.
   void look_at_rows(const Chunk& chunk, HeadLossResult& result) {
     const std::int64_t num_slices = (chunk.size + kSliceRows - 1) / kSliceRows;
     const at::Tensor& numbers_RN = chunk.numbers.wait();
@@ -184,7 +186,7 @@ class GpuHeadLoss {
       const float factor = loss_.tempered_factor();
       const RowSoftmax tempered = loss_.two() ? RowSoftmax{factor, factor * number[0], number[2]} : plain;
       const std::int32_t* const ids = ids_NJ_.const_data_ptr<std::int32_t>() + (chunk.begin + r) * J_;
-      // They are asked for in their order.
+      // The logits are asked for in the order of ids.
       std::int64_t at = 0;
       const auto logit = [&](std::int32_t id) {
         for (std::int64_t tried = 0; ids[at] != id; ++tried) {
@@ -206,7 +208,7 @@ class GpuHeadLoss {
     }
   }
 
-  // What is to be added to a softmax's gradient becomes what stands in its place: no number is written twice.
+  // Turns a number that is added to a softmax's gradient into one that replaces it, so that no number is written twice.
   float whole(const Special& special, const RowSums& row, const RowSoftmax& plain, const RowSoftmax& tempered,
               const RowLoss::Logit& logit) const {
     if (!special.add) return special.value;
@@ -216,7 +218,7 @@ class GpuHeadLoss {
     return special.value + static_cast<float>(dense * loss_.cap_derivative(z));
   }
 
-  // By the logits before their cap.
+  // The gradient by the logits before their soft cap.
   template <typename G>
   at::Tensor gradient_of(const Chunk& chunk, at::Tensor gradient_RV) const {
     const gpu::Queue queue = queue_at(gradient_RV);
@@ -243,11 +245,12 @@ class GpuHeadLoss {
   at::Tensor& head_gradient_VD_;
   double cap_;
   std::int64_t V_, J_;
-  at::Tensor hidden_ND_,
-      back_ND_;  // of the rows that have a label: as products take them; their gradients and a row of zeros
-  at::Tensor ids_NJ_, ids_there_NJ_;  // i32, here and on the device
+  // For the rows with a label: hidden states as products take them; their gradients, then a row of zeros.
+  at::Tensor hidden_ND_, back_ND_;
+  at::Tensor ids_NJ_, ids_there_NJ_;  // i32, on the host and on the device
   ThreadPool* pool_;
-  // Of the chunk that is looked at, by row: losses, and the scales of two softmaxes; by slice and all together: gradients of special tokens.
+  // The current chunk: losses and scales of two softmaxes, by row; gradients of special tokens, by slice and all
+  // together.
   struct Specials {
     std::vector<std::int64_t> places;  // in the chunk's logits
     std::vector<float> values;
@@ -273,7 +276,7 @@ std::int64_t gpu_head_rows(std::int64_t vocab_size) {
   return std::clamp<std::int64_t>(kNumbers / vocab_size / 128 * 128, 128, 1024);
 }
 
-// Logits of two chunks and the gradient of one; hidden rows, rounded, and their gradients.
+// Logits of two chunks and the gradient of one; hidden rows, their rounded copies, and their gradients.
 std::uint64_t gpu_head_loss_bytes(std::int64_t rows, std::int64_t hidden_size, std::int64_t vocab_size) {
   const std::int64_t R = std::min(rows, gpu_head_rows(vocab_size)), two = std::min(rows, 2 * R);
   return sizeof(float) * static_cast<std::uint64_t>((two + R) * vocab_size + 3 * rows * hidden_size);

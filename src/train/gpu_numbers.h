@@ -1,4 +1,4 @@
-// Tensors as the kernels of train/gpu/ take them.
+// Tensors in the form that the kernels of train/gpu/ take.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace magister {
 
-// nullptr for an undefined one. Number is what the tensor holds: float, gpu::Bf16, an integer.
+// nullptr for an undefined tensor. Number is its element type: float, gpu::Bf16, an integer.
 template <typename Number>
 Number* numbers(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<Number*>(tensor.data_ptr()) : nullptr;

@@ -35,7 +35,7 @@ void run_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Ten
   start(kernel, queue_at(x));
 }
 
-// -> the gradients by x and by the weight, which is undefined unless it is wanted.
+// Returns the gradients by x and by the weight; the latter is undefined unless of_weight.
 template <typename G>
 std::pair<at::Tensor, at::Tensor> run_norm_back(const at::Tensor& gradient, const variable_list& saved,
                                                 const at::Tensor& other, bool of_weight) {
@@ -58,7 +58,7 @@ std::pair<at::Tensor, at::Tensor> run_norm_back(const at::Tensor& gradient, cons
   return {of_x, of_weight ? partial_UD.sum(0) : at::Tensor()};
 }
 
-// Gives the normed rows and x again.
+// Returns the normed rows, and with with_x also x.
 class GpuRmsNorm : public Function<GpuRmsNorm> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double eps,
@@ -117,7 +117,7 @@ at::Tensor run_rotation(const at::Tensor& x_THE, const at::Tensor& cos, const at
   return out;
 }
 
-// Orthogonal: the gradient turns back.
+// A rotation is orthogonal: its gradient rotates back.
 class GpuRotation : public Function<GpuRotation> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_THE, const at::Tensor& cos,
@@ -136,7 +136,7 @@ class GpuRotation : public Function<GpuRotation> {
   }
 };
 
-// Rows of numbers side by side.
+// Layout of the rows of gate and up.
 gpu::GateRows gate_rows(const at::Tensor& gate_TF, const at::Tensor& up_TF) {
   const std::int64_t F = gate_TF.size(1);
   const bool eight = F % 8 == 0 && gate_TF.stride(0) % 8 == 0 && up_TF.stride(0) % 8 == 0 && is_aligned_16(gate_TF) &&

@@ -13,7 +13,7 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kMostNumbers = 4 * FlatShards::kBlock;  // of a tile
+constexpr std::int64_t kMostNumbers = 4 * FlatShards::kBlock;  // per tile
 
 static_assert(gpu::BlockSquares::kBlock == FlatShards::kBlock);
 static_assert(sizeof(gpu::Adamw::Tile) == sizeof(AdamwTile));
@@ -64,7 +64,7 @@ void GpuOptimizer::update_from_host(const OptimizerOptions& options, double lr, 
                                     const at::Tensor& part_of_gradient, at::Tensor& flat_weights, OptimizerState& state,
                                     StagedCopies& copies) const {
   ++state.updates;
-  // One stream: the next bucket comes when the one before it has been read.
+  // One stream: the next bucket arrives when the one before it has been read.
   const at::Tensor there = at::empty({std::min(part_of_gradient.numel(), FlatShards::kBucket)}, flat_weights.options());
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const auto b = static_cast<std::size_t>(bucket);

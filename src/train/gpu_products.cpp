@@ -25,7 +25,8 @@ at::Tensor multiplied(const at::Tensor& left_MK, const at::Tensor& right_KN, at:
   return to == at::kBFloat16 ? at::mm(left_MK, right_KN) : at::mm(left_MK, right_KN, at::kFloat);
 }
 
-// What goes through autograd as one list: of every weight itself, its bias, its adapter, as far as they are there.
+// The tensors that go through autograd as one list: for every weight the weight itself, its bias and its adapter, if
+// present.
 struct WeightList {
   static constexpr std::int64_t kBias = 1, kAdapter = 2;
   std::vector<std::int64_t> has;
@@ -37,9 +38,9 @@ struct WeightList {
     if (weight.bias_N.defined()) all.push_back(weight.bias_N);
     if (weight.a_RK.defined()) all.insert(all.end(), {weight.a_RK, weight.b_NR});
   }
-  // And where each of them stands in the list.
+  // The position of each of them in the list.
   struct Places {
-    std::size_t weight = 0, bias = 0, a = 0;  // 0: not there
+    std::size_t weight = 0, bias = 0, a = 0;  // 0: not present
   };
   static std::vector<std::pair<GpuWeight, Places>> apart(at::ArrayRef<std::int64_t> has, at::TensorList all) {
     std::vector<std::pair<GpuWeight, Places>> weights;
@@ -60,7 +61,7 @@ using Weights = std::vector<std::pair<GpuWeight, WeightList::Places>>;
 
 std::int64_t outputs_of(const at::Tensor& weight, bool inputs_first) { return weight.size(inputs_first ? 1 : 0); }
 
-// [N, K] of all, rounded.
+// All weights as one [N, K], rounded.
 at::Tensor stacked_operand(const Weights& weights, bool inputs_first) {
   const auto as_rows = [&](const at::Tensor& weight) { return inputs_first ? weight.t() : weight; };
   if (weights.size() == 1) return as_rows(weights[0].first.weight.to(at::kBFloat16));
@@ -125,7 +126,7 @@ class GpuBf16Linear : public Function<GpuBf16Linear> {
     const at::ScalarType x_type = context->saved_data["x_bf16"].toBool() ? at::kBFloat16 : at::kFloat;
     const at::Tensor gradient_TN = operand(gradients[0], true).contiguous();
     const Weights weights = WeightList::apart(has, at::TensorList(saved).slice(2));
-    // Edges of the graph: x, what it was added to, the list; results have a place for every argument.
+    // Edges of the graph: x, the tensor that was added to, the list. The results have an entry for every argument.
     const std::size_t first_edge = onto ? 2 : 1;
     std::size_t num_listed = 0, mid = saved.size();
     for (const auto& [weight, places] : weights) {

@@ -1,13 +1,16 @@
-// The head of a training pass: what a row's losses need of its logits, and the gradient that the logits become. Each goes over the logits once.
-// Legend: R rows of a chunk, V vocabulary, J tokens of a row that are looked at, G type of the gradient (Bf16 or float).
+// The head of a training pass: the numbers of a row's logits that its losses need, and the gradient that replaces the
+// logits. Each kernel goes over the logits once.
+// Legend: R rows of a chunk, V vocabulary, J tokens of a row whose logits are needed, G type of the gradient (Bf16 or
+// float).
 #pragma once
 
 #include "magister/device/numbers_at_once.h"
 
 namespace magister::gpu {
 
-// Of every row its largest logit, the sums of exp(z - largest) and of exp(factor (z - largest)), and the logits of the tokens that are looked at, after
-// the soft cap, which the logits get where they stand. Every thread has its own part of a row, and the parts are added in one order.
+// Computes for every row its largest logit, the sums of exp(z - largest) and of exp(factor (z - largest)), and the
+// logits of the J tokens, all after the soft cap, which is applied to the logits in place. Every thread has its own
+// part of a row, and the parts are added in one order.
 struct RowNumbers {
   static constexpr const char* kName = "row_numbers";
   static constexpr int kMaxThreads = 512;
@@ -17,7 +20,7 @@ struct RowNumbers {
   float* numbers_RN;  // N = kFirst + J
   std::int64_t R, V, J;
   float factor, cap;  // factor 1: no second sum; cap 0: none
-  bool eight;         // V is a multiple of eight, and rows begin at one
+  bool eight;         // V is a multiple of eight, and rows begin at multiples of eight
 
   LaunchShape shape() const {
     return {.blocks_x = static_cast<unsigned>(R),
@@ -60,7 +63,7 @@ struct RowNumbers {
     }
     auto* const scratch = reinterpret_cast<float*>(t.shared());
     const float top = block_max(t, largest, scratch);
-    // Of a thread without logits nothing, whatever the others have.
+    // A thread without logits adds nothing, whatever the others have.
     const bool any = t.thread() * kAtOnce < V;
     sum = block_sum(t, any ? sum * expf(largest - top) : 0.0f, scratch);
     second = block_sum(t, any ? second * expf(factor * (largest - top)) : 0.0f, scratch);
@@ -75,12 +78,13 @@ struct RowNumbers {
   }
 };
 
-// Every token's gradient by its logit before the cap: plain * exp(z - largest) + tempered * exp(factor (z - largest)), times the cap's derivative.
+// Every token's gradient by its logit before the cap: plain * exp(z - largest) + tempered * exp(factor (z - largest)),
+// times the cap's derivative.
 template <typename G>
 struct LogitGradient {
   static constexpr const char* kName = "logit_gradient";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::int64_t kEach = 4;  // times eight numbers of a thread
+  static constexpr std::int64_t kEach = 4;  // times eight numbers per thread
   const float* logits_RV;
   const float* numbers_RN;
   const float* scales_R2;  // plain, tempered
@@ -124,7 +128,7 @@ struct LogitGradient {
   }
 };
 
-// The few numbers that stand in place of what a softmax gives. No place is written twice.
+// Writes the few numbers that replace those of a softmax. No place is written twice.
 template <typename G>
 struct PlaceNumbers {
   static constexpr const char* kName = "place_numbers";

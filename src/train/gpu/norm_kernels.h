@@ -1,26 +1,28 @@
-// The RMS norm of a training pass, forward and backward. Wide rows have a block each, narrow ones (heads, small models) a warp.
-// The weight's gradient is summed in two steps without atomics: here over the few rows that a block (or warp) goes through one after the
-// other, then over those partial sums by whoever started the kernel. Which rows a partial sum has depends on the sizes alone.
-// Legend: R rows, D numbers of a row, U partial sums, H rows that follow each other in memory (heads of a token), X type of the rows (Bf16 or
-// float), G type of the gradient by what the norm gave.
+// The RMS norm of a training pass, forward and backward. Wide rows have a block each, narrow ones (heads, small models)
+// a warp.
+// The weight's gradient is summed in two steps without atomics: here over the few rows that a block (or warp) goes
+// through one after the other, then over those partial sums by the code that started the kernel. The rows of a partial
+// sum depend only on the sizes.
+// Legend: R rows, D numbers of a row, U partial sums, H rows that follow each other in memory (heads of a token), X
+// type of the rows (Bf16 or float), G type of the gradient by the norm's output.
 #pragma once
 
 #include "magister/device/numbers_at_once.h"
 
 namespace magister::gpu {
 
-// What both directions share: which row is whose. Row r begins at (r / H) * stride + (r % H) * D.
+// Shared by both directions: the layout of rows. Row r begins at (r / H) * stride + (r % H) * D.
 struct NormRowsOf {
   std::int64_t R, D, H, stride;
-  bool eight;  // rows begin at multiples of eight numbers, and so do all other tensors'
+  bool eight;  // rows begin at multiples of eight numbers, in all tensors
 
-  static constexpr std::int64_t kWide = 1024;  // from here on a block a row
+  static constexpr std::int64_t kWide = 1024;  // from here on a block per row
   static constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp;
   MAGISTER_DEVICE std::int64_t begin(std::int64_t row) const { return row / H * stride + row % H * D; }
   bool wide() const { return D >= kWide; }
 };
 
-// out = weight * x / rms(x), and 1 / rms of each row for the way back.
+// out = weight * x / rms(x), and 1 / rms of each row for the backward pass.
 template <typename X, typename Out>
 struct TrainNorm {
   static constexpr const char* kName = "train_norm";
@@ -52,7 +54,7 @@ struct TrainNorm {
   template <int kAtOnce, bool kBlock, typename Thread>
   MAGISTER_DEVICE void run(Thread& t) const {
     const std::int64_t row = kBlock ? t.block_x() : t.block_x() * NormRowsOf::kWarps + t.warp();
-    if (row >= rows.R) return;  // a whole warp, or nobody
+    if (row >= rows.R) return;  // all threads of a warp, or none
     const std::int64_t first = (kBlock ? t.thread() : t.lane()) * kAtOnce,
                        step = (kBlock ? t.num_threads() : kWarp) * kAtOnce;
     const X* const from = x + rows.begin(row);
@@ -81,7 +83,7 @@ struct TrainNorm {
   }
 };
 
-// The gradients by x, with that of another branch from x on top where there is one, and by the weight.
+// The gradients by x, plus that of another branch from x if there is one, and by the weight.
 template <typename X, typename G>
 struct TrainNormBack {
   static constexpr const char* kName = "train_norm_back";
@@ -91,13 +93,13 @@ struct TrainNormBack {
   const float* weight_D;
   const float* roots_R;
   const float* other_RD;  // or nullptr
-  X* of_x;                // its rows stand as those of x
+  X* of_x;                // its rows are laid out as those of x
   float* partial_UD;      // or nullptr: the weight is frozen
   NormRowsOf rows;
 
   static constexpr std::int64_t kRowsOfBlock = 8, kRowsOfWarp = 32;
 
-  // U.
+  // The number U of partial sums.
   std::int64_t num_partial() const {
     const std::int64_t each = rows.wide() ? kRowsOfBlock : kRowsOfWarp;
     return (rows.R + each - 1) / each;
@@ -119,7 +121,7 @@ struct TrainNormBack {
   }
 
  private:
-  // A thread has the same columns in every row: nobody else reads or writes its sums.
+  // A thread has the same columns in every row, so no other thread reads or writes its sums.
   template <int kAtOnce, bool kBlock, typename Thread>
   MAGISTER_DEVICE void run(Thread& t) const {
     const std::int64_t unit = kBlock ? t.block_x() : t.block_x() * NormRowsOf::kWarps + t.warp();

@@ -1,5 +1,5 @@
-// The optimizer on a GPU: AdamW of the weights where they stand, and the sums of squares of a gradient's blocks, both with the bits of the host's loops
-// (optimizer.cpp). f32; sums f64.
+// The optimizer on a GPU: AdamW of weights on the device, and the sums of squares of a gradient's blocks, both with the
+// bits of the host's loops (optimizer.cpp). f32; sums f64.
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -7,7 +7,7 @@
 
 namespace magister::gpu {
 
-// A block of threads a tile, as optimizer_parts.h has them (the same fields).
+// A block of threads per tile of optimizer_parts.h (with the same fields).
 struct Adamw {
   static constexpr const char* kName = "adamw";
   static constexpr int kMaxThreads = 256;
@@ -20,7 +20,7 @@ struct Adamw {
   std::int64_t num_tiles;
   const float* gradient;  // its first number is number `first` of the part
   std::int64_t first;
-  float *weights, *mean, *square;  // flat, and of the part; 16-byte aligned, as tiles are
+  float *weights, *mean, *square;  // flat weights, and the part's moments; 16-byte aligned, as tiles are
 
   LaunchShape shape() const { return {.blocks_x = static_cast<unsigned>(num_tiles), .threads = kMaxThreads}; }
 
@@ -52,13 +52,14 @@ struct Adamw {
   }
 };
 
-// The sum of the squares of every block of 4,096 numbers: eight threads a block, thread l the numbers l, l + 8, ... in their order, and their sums from
-// the first to the last, as optimizer.cpp adds. A product of two f32 is exact in f64.
+// The sum of the squares of every block of 4,096 numbers, by eight threads: thread l adds the numbers l, l + 8, ... in
+// their order, and then their sums are added from the first to the last, as in optimizer.cpp. A product of two f32 is
+// exact in f64.
 struct BlockSquares {
   static constexpr const char* kName = "block_squares";
   static constexpr int kMaxThreads = 256;
   static constexpr int kLanes = 8, kBlock = 4096;
-  static constexpr int kAtOnce = 16;  // loads that a thread has under way
+  static constexpr int kAtOnce = 16;  // loads under way per thread
   const float* numbers;
   std::int64_t size;
   double* sums;  // [blocks]

@@ -1,6 +1,7 @@
-// What stands between the products of a training pass: the rotation of heads, both ways, and the gate of an MLP, forward and backward.
-// Each reads its inputs once and writes its outputs once. Legend: T tokens, H query heads, K KV heads, E numbers of a head, R those that turn,
-// F columns of an MLP, X and Out types (Bf16 or float).
+// The operations between the products of a training pass: the rotation of heads, both ways, and the gate of an MLP,
+// forward and backward. Each reads its inputs once and writes its outputs once.
+// Legend: T tokens, H query heads, K KV heads, E numbers of a head, R those that rotate, F columns of an MLP, X and Out
+// types (Bf16 or float).
 #pragma once
 
 #include "magister/device/numbers_at_once.h"
@@ -15,8 +16,9 @@ struct HeadsOf {
   std::int64_t stride;  // from token to token
 };
 
-// Rotates the first R numbers of q's and k's heads by the token's angles, times `direction` (1 or -1: back), and copies what does not turn. Values are copied where
-// there are any. Pairs stand in halves or, interleaved, side by side. Output may be input, number by number.
+// Rotates the first R numbers of q's and k's heads by the token's angles, times `direction` (1, or -1 for the way
+// back), and copies the others. Values are copied if there are any. Pairs are in halves or, interleaved, side by side.
+// Output may be input, number by number.
 template <typename X, typename Out>
 struct TurnHeads {
   static constexpr const char* kName = "turn_heads";
@@ -27,10 +29,10 @@ struct TurnHeads {
   const float* sin_TR2;
   std::int64_t T, H, K, E, R;
   bool interleaved, in_place;
-  bool eight;  // E and R / 2 are multiples of eight, and so is where every head begins
+  bool eight;  // E and R / 2 are multiples of eight, and every head begins at one
   float direction;
 
-  // A block a token.
+  // A block per token.
   LaunchShape shape() const {
     const std::int64_t items = (H + 2 * K) * E / (eight ? 16 : 2);
     return {.blocks_x = static_cast<unsigned>(T),
@@ -92,7 +94,7 @@ struct TurnHeads {
     load<kAtOnce>(cos_TR2 + angle, cos);
     load<kAtOnce>(sin_TR2 + angle, sin);
     if constexpr (kAtOnce == 8) {
-      if (interleaved) {  // neighbours of both eights
+      if (interleaved) {  // neighbours within both eights
         MAGISTER_UNROLL
         for (int i = 0; i < 4; ++i) {
           turn_pair(a[2 * i], a[2 * i + 1], cos[i], sin[i]);
@@ -134,10 +136,10 @@ MAGISTER_DEVICE Activated activated_with_slope(Activation activation, float x) {
   return {x * sigmoid, sigmoid + x * sigmoid * (1.0f - sigmoid) * slope};
 }
 
-// Rows of F numbers, each tensor with its own distance from row to row.
+// Rows of F numbers; each tensor has its own stride from row to row.
 struct GateRows {
   std::int64_t T, F, gate_stride, up_stride;
-  bool eight;  // F is a multiple of eight and every row begins at one
+  bool eight;  // F is a multiple of eight, and every row begins at one
 
   static constexpr std::int64_t kThreads = 256;
   LaunchShape shape() const {
@@ -185,7 +187,7 @@ struct TrainGate {
   }
 };
 
-// Its gradients, side by side: [T, 2F], the gate's first.
+// The gradients of gate and up side by side: [T, 2F], the gate's first.
 template <typename X>
 struct TrainGateBack {
   static constexpr const char* kName = "train_gate_back";

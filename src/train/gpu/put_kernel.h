@@ -1,4 +1,5 @@
-// A parameter's gradient on its way into the sum of its step: copied there, or added to what stands there, and looked at on the way.
+// Puts a parameter's gradient into the sum of its step: copies it, or adds it to what is there, and checks it on the
+// way.
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -8,12 +9,12 @@ namespace magister::gpu {
 struct PutNumbers {
   static constexpr const char* kName = "put_numbers";
   static constexpr int kMaxThreads = 256;
-  static constexpr int kAtOnce = 4;  // times four numbers, of a thread
+  static constexpr int kAtOnce = 4;  // times four numbers, per thread
   const float* from;                 // both 16-byte aligned
   float* to;
   std::int64_t count;
   bool adds;                  // to + from instead of from
-  std::uint32_t* not_finite;  // becomes 1 where a number of `from` is not; otherwise it stays
+  std::uint32_t* not_finite;  // becomes 1 if a number of `from` is not finite; otherwise unchanged
 
   LaunchShape shape() const {
     constexpr std::int64_t kNumbers = 4 * kAtOnce * kMaxThreads;
@@ -43,7 +44,7 @@ struct PutNumbers {
         }
       }
     }
-    if (bad) *not_finite = 1;  // whoever finds one writes the same
+    if (bad) *not_finite = 1;  // every thread that finds one writes the same
   }
 };
 
