@@ -1,5 +1,6 @@
-// AdamW of one number, as the host's loops and a GPU's kernel compute it, with the same bits: where a product is added it is one operation with one rounding, and
-// nothing is left to the compiler. Source: torch.optim.AdamW's operations in their order; Loshchilov & Hutter, arXiv 1711.05101.
+// AdamW of one number, with the same bits in the host's loops and in a GPU's kernel: a product that is added is one
+// operation with one rounding, and nothing is left to the compiler.
+// Source: torch.optim.AdamW's operations in their order; Loshchilov & Hutter, arXiv 1711.05101.
 #pragma once
 
 #include <cmath>
@@ -9,7 +10,7 @@
 namespace magister {
 
 struct AdamwRates {
-  float keep;  // 1 - lr * weight_decay, of parameters that decay
+  float keep;  // 1 - lr * weight_decay, for parameters that decay
   float rate1, beta2, rate2, step_size, root_correction, epsilon, scale;
 };
 
@@ -29,7 +30,7 @@ MAGISTER_DEVICE float root(float a) { return std::sqrt(a); }
 
 }  // namespace adamw
 
-// keep: rates.keep, or 1.
+// keep: rates.keep, or 1 without decay.
 MAGISTER_DEVICE void adamw_number(const AdamwRates& rates, float keep, float gradient, float& weight, float& mean,
                                   float& square) {
   const float g = adamw::times(gradient, rates.scale);

@@ -1,4 +1,4 @@
-// The order of an epoch is a Fisher-Yates shuffle by numbers of splitmix64, keyed by seed and epoch.
+// The order of an epoch is a Fisher-Yates shuffle with numbers of splitmix64, keyed by seed and epoch.
 #include "magister/train/batch_plan.h"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ void shuffle(Samples& samples, std::uint64_t key) {
   }
 }
 
-// Micro-batches without a number of their own: large enough for good products, small enough that eight of them share a step's work.
+// Tokens of micro-batches whose size is not given: large enough for efficient products, small enough that eight of them
+// share a step's work.
 constexpr std::uint64_t kMostTokens = 1024, kLeastTokens = 256;
 
 }  // namespace
@@ -29,7 +30,7 @@ BatchPlan::BatchPlan(std::vector<std::uint32_t> lengths, const BatchOptions& opt
       std::count_if(lengths_.begin(), lengths_.end(), [](std::uint32_t length) { return length > 0; }));
   epoch_begins_ = {0};
   if (num_samples_ == 0) return;
-  // A number of single samples is the same in every epoch; all else depends on their order.
+  // Steps of single samples are equally many in every epoch; otherwise their number depends on the order.
   const bool counts = !options_.packing && options_.batch_tokens == 0;
   const auto number_of = [&](std::uint64_t epoch) {
     return counts ? (num_samples_ + options_.global_batch - 1) / options_.global_batch
@@ -39,7 +40,8 @@ BatchPlan::BatchPlan(std::vector<std::uint32_t> lengths, const BatchOptions& opt
     const double rest = options_.epochs - static_cast<double>(epoch);
     if (options_.steps > 0 ? epoch_begins_.back() >= options_.steps : rest <= 0) break;
     const std::uint64_t steps = number_of(epoch);
-    // A part of an epoch is so many of its steps, rounded up; 1.1 epochs of 10 are 11, though 1.1 - 1 is more than 0.1 in binary.
+    // A part of an epoch is that part of its steps, rounded up; 1.1 epochs of 10 steps are 11, though 1.1 - 1 is more
+    // than 0.1 in binary.
     const bool part = options_.steps == 0 && rest < 1;
     epoch_begins_.push_back(
         epoch_begins_.back() +
@@ -95,9 +97,10 @@ std::vector<std::uint64_t> BatchPlan::steps_of(const std::vector<Samples>& seque
   return begins;
 }
 
-// Where tokens close a micro-batch, it and the first sequence behind it have more than that many: an eighth of the step's, or kMostTokens.
+// If tokens close a micro-batch, it and the first sequence after it have more than that many: an eighth of the step's,
+// or kMostTokens.
 std::uint64_t most_micro_batches(const BatchOptions& options, const EpochBounds& epoch) {
-  // A sequence has a token at least, and one that alone is too long is a step.
+  // A sequence has at least one token, and one that alone is too long is a step.
   const bool by_tokens = options.batch_tokens > 0;
   const std::uint64_t sequences =
       epoch.texts * std::min(by_tokens ? options.batch_tokens : options.global_batch, epoch.sequences);

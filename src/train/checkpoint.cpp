@@ -1,5 +1,5 @@
-// Names: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> as torch's AdamW calls its moments, train.loss, train.grad_norm,
-// train.rewards, train.evaluations.
+// Names of tensors: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> (torch's AdamW calls its moments so),
+// train.loss, train.grad_norm, train.rewards, train.evaluations.
 #include "magister/train/checkpoint.h"
 
 #include <ATen/ATen.h>
@@ -35,7 +35,7 @@ std::optional<std::uint64_t> number_of(const std::string& text) {
   return number;
 }
 
-// Number of the step in a name that is a state's.
+// The step number in the name of a state; nothing for other files.
 std::optional<std::uint64_t> step_of(const fs::path& path) {
   const std::string stem = path.stem().string();
   if (path.extension() != ".safetensors" || !stem.starts_with("step-")) return std::nullopt;
@@ -60,7 +60,8 @@ void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const
     tensors.push_back({prefix + layout.all()[i].name, layout.view(flat, i)});
 }
 
-// What this rank may hold a part of, or not on the host: a parameter at a time is whole and here, while it is hashed, written or read.
+// Adds tensors that this rank may hold only in part, or not on the host: one parameter at a time is whole on the host,
+// while it is hashed, written or read.
 void add_one_by_one(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
                     const std::function<at::Tensor(const NamedTensor&, const FlatRange&)>& read) {
   for (const TrainParameter& parameter : layout.all()) {
@@ -88,7 +89,7 @@ std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t 
   return sha256_hex(fmt::format("{} {} {}\n", tensors_sha256(tensors), step, updates));
 }
 
-// Of a state that no training can go on from, though from the one before it.
+// The error for a damaged state: training cannot resume from it, but from the one before it.
 class Damaged : public Error {
  public:
   Damaged(const std::string& path, const std::string& problem)
@@ -104,7 +105,7 @@ class Damaged : public Error {
   std::string problem_;
 };
 
-// In words; experiments of earlier builds' states are not known.
+// Describes the differences. The experiments of earlier builds' states are not known.
 std::string state_differences(const std::string& there, const std::string& here) {
   std::vector<std::string> keys;
   try {
@@ -117,7 +118,7 @@ std::string state_differences(const std::string& there, const std::string& here)
          "begun it";
 }
 
-// A state that was opened and is this experiment's.
+// An open state that belongs to this experiment.
 class StateFile {
  public:
   StateFile(const std::string& path, const StateIdentity& identity) : path_(path), file_(open(path)) {
@@ -146,12 +147,12 @@ class StateFile {
     const at::Tensor out = as_rows(into.tensor);
     file_->read(into.name, 0, out.size(0), 0, out.size(1), out);
   }
-  // That there are as many numbers as the metadata says, before memory is taken for them.
+  // Requires as many numbers as the metadata says, before memory is taken for them.
   void require_shape(const char* name, const std::vector<std::int64_t>& shape) const {
     const TensorInfo* info = file_->find(name);
     require(info != nullptr && info->shape == shape, "does not hold what its metadata says");
   }
-  // Length of a list that some states have; 0: this one has not. At most `most`.
+  // Length of an optional list; 0: this state lacks it. At most `most`.
   std::uint64_t length_of(const char* name, std::uint64_t most) const {
     const TensorInfo* info = file_->find(name);
     if (info == nullptr) return 0;
@@ -159,7 +160,7 @@ class StateFile {
             "does not hold what its metadata says");
     return static_cast<std::uint64_t>(info->shape[0]);
   }
-  // Of everything that the file holds, after it was read.
+  // Checks the digest of everything in the file, after it was read.
   void verify(const std::vector<NamedTensor>& all, std::uint64_t step, std::uint64_t updates) {
     require(state_sha256(all, step, updates) == texts_["sha256"],
             "was changed since it was written (its sha256 differs)");
@@ -184,7 +185,7 @@ class StateFile {
   std::map<std::string, std::string> texts_;
 };
 
-// Copies that a trainer needs; empty: plain ones.
+// Copies between host and GPU; empty: plain copies.
 CopyNumbers to_host(Trainer& trainer) {
   if (!trainer.trains_on_gpu()) return {};
   return [&trainer](const at::Tensor& from, const at::Tensor& to) { trainer.copies().to_host(from, to); };
@@ -194,7 +195,7 @@ CopyNumbers to_device(Trainer& trainer) {
   return [&trainer](const at::Tensor& from, const at::Tensor& to) { trainer.copies().to_device(from, to); };
 }
 
-// trainer: whose moments are read, too; nullptr: they are only verified.
+// trainer: its moments are read too; nullptr: they are only verified.
 TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, Trainer* trainer,
                     const StateIdentity& identity, std::int64_t rewards) {
   StateFile file(path, identity);
@@ -275,7 +276,7 @@ std::optional<SavedStep> newest_saved_step(const std::string& folder) {
       const at::Tensor last = at::empty({1, 1}, at::kFloat);
       file->read("train.loss", 0, 1, step - 1, step, last);
       return SavedStep{static_cast<std::uint64_t>(step), last.item<float>()};
-    } catch (const Error&) {  // cut short, or being written: the one before it tells
+    } catch (const Error&) {  // truncated, or being written: use the one before it
     }
   }
   return std::nullopt;
@@ -283,7 +284,7 @@ std::optional<SavedStep> newest_saved_step(const std::string& folder) {
 
 namespace {
 
-// What a kill left of a state that was being written: three times the weights. The caller has the lock.
+// Removes what a killed run left of a state that it was writing: three times the weights. The caller holds the lock.
 void remove_half_made(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -318,7 +319,7 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   add_one_by_one(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
   add_one_by_one(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
   if (trainer.world().rank() != 0) {
-    // The first rank asks for every moment twice, to hash and to write it.
+    // The first rank needs every moment twice, to hash it and to write it.
     for (int pass = 0; pass < 2 && trainer.sharing().size() > 1; ++pass) {
       for (const NamedTensor& tensor : tensors) {
         if (tensor.read) tensor.read();
@@ -361,7 +362,7 @@ LoadedState load_training_state(const std::string& folder, Trainer& trainer, con
     } catch (const Damaged& error) {
       problem = error.problem();
     }
-    // What one rank reads otherwise than the others is no state to go on from, either.
+    // A state that one rank reads differently from the others is no state to resume from either.
     if (world.min(std::uint64_t{problem.empty() ? 1u : 0u}) == 1) {
       loaded.path = path;
       return loaded;

@@ -1,4 +1,4 @@
-// One row in f64: 64 entries cost 2 us, the head's products of a row 3 ms.
+// One row, in f64: 64 entries cost 2 us, the head's products of a row 3 ms.
 #include "magister/train/distill_loss.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 using Loss = DistillOptions::Loss;
 using Tail = DistillOptions::Tail;
 
-// The student's rest is 1 - a sum of f32 exponentials: below this it is rounding. Where a rest is divided by, or its log is taken, it counts
-// as this much.
+// The student's rest is 1 minus a sum of f32 exponentials, so below this it is rounding error. Where a rest is a
+// divisor or its log is taken, it counts as this much.
 constexpr double kSmallestTail = 1e-7;
-// Log-probabilities are differences of rounded numbers, and halves have 11 bits.
+// Log-probabilities are differences of rounded numbers, and f16 has 11 bits.
 constexpr float kSlack = 0.02f;
 
 Loss simplified(const DistillOptions& options) {
@@ -80,9 +80,10 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
   }
 }
 
-// The teacher's masses at the temperature, and the rest's. At another temperature than 1 the rest's mass is not known from its sum: it is
-// taken as if its tokens were as probable as the order allows, each as the last kept entry (the least that p^(1/temperature) can sum to when
-// the temperature is above 1), but never beyond an even spread over all other tokens.
+// Brings the teacher's masses and that of the rest to the temperature. At a temperature other than 1 the mass of the
+// rest is not known from its sum. It is computed as if each of its tokens were as probable as the order allows, that
+// is, as the last kept entry (above temperature 1 this is the least that p^(1/temperature) can sum to), but never
+// beyond an even spread over all other tokens.
 void DistillRow::temper(double known_tail) {
   const auto each = [this](const auto& visit) {
     for (std::vector<double>* const entries : {&log_p_, &log_p_beyond_})
@@ -125,7 +126,7 @@ void DistillRow::temper(double known_tail) {
   has_bucket_ = options_.tail == Tail::kBucket && !sampled_ && static_cast<std::int64_t>(ids_.size()) < vocab_size_;
 }
 
-// The loss of one outcome and its derivative by ln q.
+// The loss of one outcome, and its derivative u by ln q.
 double DistillRow::phi(double log_p, double p, double log_q, double q, double& u) const {
   switch (options_.loss) {
     case Loss::kForwardKl:

@@ -1,4 +1,5 @@
-// A part each, and the error of one is everybody's: a rank that alone has read bad numbers would leave the others waiting for it.
+// Each rank reads a part, and the error of one becomes everyone's: if one rank alone threw, the others would wait for
+// it.
 #include "magister/train/first_weights.h"
 
 #include <exception>
@@ -19,7 +20,7 @@ void read_first_weights(const ParameterLayout& layout, const TensorFile& file, H
     problem = error.what();
     code = error.code();
   }
-  // All meet here: a rank that is slower would write the first weights over those of a state that others read next.
+  // All ranks meet here: a slower one would write the first weights over those of a state that others read next.
   const std::vector<std::string> problems = host.all_gather(problem);
   const std::vector<std::uint64_t> codes = host.all_gather(static_cast<std::uint64_t>(code));
   for (std::size_t rank = 0; rank < codes.size(); ++rank) {

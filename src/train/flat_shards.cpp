@@ -30,7 +30,7 @@ FlatRange FlatShards::piece(std::int64_t bucket, int rank) const {
   return {border(rank), border(rank + 1)};
 }
 
-// All buckets but the last are alike.
+// All buckets but the last have the same size.
 std::int64_t FlatShards::offset(std::int64_t bucket, int rank) const {
   return bucket == 0 ? 0 : bucket * piece(0, rank).size();
 }
@@ -54,7 +54,7 @@ void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tens
 
 namespace {
 
-// What `range` and the pieces of a rank share: where it begins in the range and in the rank's part, and how much it is.
+// The overlap of `range` and a rank's pieces: where it begins in the range and in the rank's part, and its size.
 using Shared = std::function<void(std::int64_t in_range, std::int64_t in_part, std::int64_t count)>;
 
 void for_shared(const FlatShards& shards, int rank, const FlatRange& range, const Shared& visit) {
@@ -89,7 +89,7 @@ at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, c
     });
   }
   std::vector<Transfer> transfers;
-  std::vector<at::Tensor> given;  // of a GPU's part, until it has gone
+  std::vector<at::Tensor> given;  // copies from a GPU's part, kept until they are sent
   for (int rank = 1; rank < ranks.size(); ++rank) {
     if (!is_first && rank != ranks.rank()) continue;
     for_shared(shards, rank, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {

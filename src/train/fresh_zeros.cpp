@@ -1,4 +1,4 @@
-// An anonymous mapping, given back with the tensor; see fresh_zeros.h.
+// An anonymous mapping, unmapped with the tensor; see fresh_zeros.h.
 #include "magister/train/fresh_zeros.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// Compiled with -O3: at -O2 this compiler leaves loops over unknown lengths scalar. Sums over a row run in 16 lanes, in a fixed order.
+// Compiled with -O3: at -O2 this compiler does not vectorise loops over unknown lengths. Sums over a row run in 16
+// lanes, in a fixed order.
 #include "train/fused_ops.h"
 
 #include <ATen/ATen.h>
@@ -81,7 +82,7 @@ class RmsNorm : public Function<RmsNorm> {
   }
 };
 
-// direction 1 or -1. One head; out may not be x.
+// Rotates one head. direction: 1 or -1; out may not be x.
 void rotate_halves(const float* __restrict x, const float* __restrict cos, const float* __restrict sin, float direction,
                    std::int64_t half, float* __restrict out) {
   for (std::int64_t i = 0; i < half; ++i) {
@@ -115,7 +116,7 @@ at::Tensor rotate(const at::Tensor& x_THE, const at::Tensor& cos, const at::Tens
   return out;
 }
 
-// Orthogonal: the gradient turns back.
+// A rotation is orthogonal: its gradient rotates back.
 class Rotation : public Function<Rotation> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_THE, const at::Tensor& cos,

@@ -1,4 +1,4 @@
-// See gradient_tree.h. Every rank begins the buckets in the same order, and a bucket's messages have tags of their own.
+// See gradient_tree.h. Every rank begins the buckets in the same order, and each bucket's messages have their own tags.
 #include "magister/train/gradient_tree.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ namespace magister {
 namespace {
 
 constexpr int kFirstTag = 100, kNumTags = 16384;  // MPI promises 32,767
-// Buckets between the ranks at once: each takes memory for what comes, 25 MiB at most.
+// Buckets that are exchanged at once. Each takes memory for what arrives, at most 25 MiB.
 constexpr std::size_t kMostUnderWay = 4;
 
 std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
@@ -40,8 +40,8 @@ struct GradientTree::Bucket {
 
   std::int64_t index = 0;
   std::map<TreeNode, at::Tensor> nodes;
-  std::uint64_t missing = 0;  // micro-batches of this rank
-  std::size_t round = 0;      // that begins next
+  std::uint64_t missing = 0;  // micro-batches of this rank that were not added yet
+  std::size_t round = 0;      // the next one to begin
   bool delivered = false, over = false;
   PendingExchange pending;
   std::vector<Arrival> arrivals;  // of the round under way, added at its end
@@ -123,7 +123,7 @@ void GradientTree::add(std::uint64_t micro_batch, std::size_t index, at::Tensor 
   --bucket.missing;
 }
 
-// A GPU's code that computes on the host takes the same way, for tests.
+// GPU code that computes on the host takes the same path, for tests.
 at::Tensor GradientTree::on_host(at::Tensor values) const {
   if (options_.stays) return values;
   if (options_.copies == nullptr || !options_.from_device) return values.cpu();
@@ -142,11 +142,11 @@ void GradientTree::move_on() {
   try {
     move_all();
   } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;  // later, when the pass has given its memory back
+    if (!is_out_of_memory(error)) throw;  // later, when the pass has freed its memory
   }
 }
 
-// Whether anything moved.
+// Returns whether anything moved.
 bool GradientTree::move_all() {
   bool moved = false;
   while (not_begun_ > 0 && under_way_.size() < kMostUnderWay && is_ready(buckets_[not_begun_ - 1])) {
@@ -167,7 +167,7 @@ void GradientTree::add_up_own(Bucket& bucket) const {
   }
 }
 
-// Where there is no memory, everything is as before the round that did not begin.
+// If there is no memory, everything is as it was before the round that did not begin.
 bool GradientTree::move(Bucket& bucket) {
   bool moved = false;
   while (!bucket.over && bucket.pending.done()) {
@@ -215,7 +215,7 @@ void GradientTree::begin_round(Bucket& bucket) {
   ++bucket.round;
 }
 
-// A rank without a micro-batch gets its piece from whoever has it.
+// A rank without a micro-batch gets its piece from the rank that has it.
 void GradientTree::deliver(Bucket& bucket) {
   const int me = world_.rank();
   const FlatRange own = shards_.piece(bucket.index, me);
@@ -244,7 +244,7 @@ at::Tensor GradientTree::finish() {
   const std::lock_guard lock(moving_);
   while (not_begun_ > 0 || !under_way_.empty()) {
     if (move_all()) continue;
-    MAGISTER_ASSERT(!under_way_.empty());  // all micro-batches are there
+    MAGISTER_ASSERT(!under_way_.empty());  // all micro-batches were added
     buckets_[under_way_.front()].pending.wait();
   }
   if (!options_.divided) gather_pieces(world_, shards_, out_);

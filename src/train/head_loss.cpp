@@ -1,5 +1,5 @@
-// A tile of rows: logits by slices of the vocabulary, the log-sum-exp of each row, the losses of its few special tokens in f64, then the
-// logits become gradients where they stand, and two products take them to the head and back to the rows.
+// A tile of rows: logits by slices of the vocabulary, the log-sum-exp of each row, the losses of its few special tokens
+// in f64. Then gradients replace the logits in place, and two products take them to the head and back to the rows.
 #include "magister/train/head_loss.h"
 
 #include <ATen/ATen.h>
@@ -20,12 +20,12 @@ namespace {
 
 constexpr std::int64_t kTileRows = 48, kManyRows = 4096;
 
-// At few rows a tile of 48 would be more than an eighth of T x V; 16 is the least that the products are made for.
+// With few rows a tile of 48 would be more than an eighth of T x V; the products are made for at least 16.
 std::int64_t tile_rows(std::int64_t rows) {
   return rows >= kManyRows ? 2 * kTileRows : rows >= 10 * kTileRows ? kTileRows : 16;
 }
 
-// One softmax of a tile: log-sum-exp by row at one temperature.
+// One softmax of a tile: the log-sum-exp of each row at one temperature.
 struct Softmax {
   float factor = 1;
   std::vector<float> slice_maxima, maxima, scales;  // [slices][R], [R], [R]
@@ -34,12 +34,12 @@ struct Softmax {
   void resize(std::int64_t slices, std::int64_t R) {
     slice_maxima.resize(static_cast<std::size_t>(slices * R));
     slice_sums.resize(static_cast<std::size_t>(slices * R));
-    // Columns without a row have logits of 0: with these numbers their gradients are 0.
+    // Columns without a row have logits of 0; with these numbers their gradients are 0.
     maxima.assign(static_cast<std::size_t>(R), 0.0f);
     scales.assign(static_cast<std::size_t>(R), 0.0f);
     sums.resize(static_cast<std::size_t>(R));
   }
-  // The slices' parts of row r, in their order.
+  // Merges the slices' parts of row r, in their order.
   void merge(std::int64_t slices, std::int64_t R, std::int64_t r) {
     float top = -std::numeric_limits<float>::infinity();
     for (std::int64_t s = 0; s < slices; ++s) top = std::max(top, slice_maxima[s * R + r]);
@@ -177,7 +177,7 @@ class HeadLoss {
   float* head_gradient_;
   ThreadPool* pool_;
   HeadTile tile_;
-  Softmax plain_, second_;  // at temperature 1, at the loss's where that is another
+  Softmax plain_, second_;  // at temperature 1, and at the loss's if that is another
   std::vector<std::vector<Special>> specials_;
   std::vector<Special> sorted_;
 };
@@ -197,7 +197,7 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
                  ExitCode::kInternal, "the head's gradient has not the head's shape (it is added to); report this");
   const std::int64_t T = hidden_TD.size(0);
   const HeadRows rows(targets, T, head_VD.size(0));
-  // Checked here, for a batch without a teacher's row would not notice.
+  // Checked here, because a batch without a teacher's row would not notice.
   [[maybe_unused]] const DistillRow checked(options.distill, head_VD.size(0), targets.sampled && rows.K > 0);
   HeadLossResult result;
   const auto f32 = at::TensorOptions().dtype(at::kFloat);

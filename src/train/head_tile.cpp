@@ -113,7 +113,8 @@ void HeadTile::multiply_back(std::int64_t group, std::int64_t index, float* head
     const std::int64_t depth = std::min(kSlab, end - v);
     transpose(logits_VR_.data() + v * R_, depth, rows_, R_, gradient_RS.data(), kSlab);
     for (std::int64_t p = 0; p < panels_; ++p) {
-      // Copied: rows of the head lie D apart, which for D = 1024 is one set of the L1 cache, and the kernel reads whole panels.
+      // Copied, because rows of the head are D apart, which for D = 1024 is one set of the L1 cache, and the kernel
+      // reads whole panels.
       const std::int64_t width = std::min(kPanel, D_ - p * kPanel);
       for (std::int64_t i = 0; i < depth; ++i) {
         std::memcpy(slab + i * kPanel, head_ + (v + i) * D_ + p * kPanel, static_cast<std::size_t>(width) * 4);

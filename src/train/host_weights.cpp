@@ -18,7 +18,7 @@ HostWeights::HostWeights(const Communicator& world, const Communicator& host, st
   std::shared_ptr<SharedMemory> memory;
   if (may_share && size > 0 && host.size() > 1) memory = SharedMemory::make(host, num_bytes);
   const bool has_its_own = memory == nullptr && host.size() > 1;
-  // All hosts or none: they meet in gather().
+  // Either all hosts share or none, because they meet in gather().
   is_shared_ = may_share && size > 0 && world.size() > 1 && world.max(std::uint64_t{has_its_own ? 1u : 0u}) == 0;
   if (!is_shared_ || memory == nullptr) {
     flat_ = fresh_zeros(size);

@@ -1,4 +1,4 @@
-// Which layers have factors, and what they begin with; see lora.h.
+// Chooses the layers that have factors, and draws the first values; see lora.h.
 #include "magister/train/lora.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,8 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 constexpr const char* kAllLinear = "all-linear";
 
-// transformers' name of the module that holds this tensor: files of a bare trunk leave `model.` or GPT-2's `transformer.` out.
+// transformers' name of the module that holds this tensor; files of a bare trunk omit `model.` or GPT-2's
+// `transformer.`.
 std::string module_of(const std::string& tensor) {
   const std::string module = tensor.substr(0, tensor.size() - kWeight.size());
   return module.starts_with("layers.") ? "model." + module
@@ -25,14 +26,14 @@ std::string module_of(const std::string& tensor) {
                                        : module;
 }
 
-// As PEFT has it: the module's whole name, or its end from a dot on.
+// As in PEFT: the target is the module's whole name, or its end after a dot.
 bool matches(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
 }
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// Positions in the layer's parameters that are linear layers, each once though the table may name parts of it.
+// Positions of the linear layers among the layer's parameters, each once although the table may name parts of it.
 std::vector<std::size_t> linear_layers(const ParameterLayout::Layer& layer) {
   std::set<std::size_t> found;
   for (std::size_t row = 0; row < layer.table.size(); ++row) {
@@ -41,8 +42,9 @@ std::vector<std::size_t> linear_layers(const ParameterLayout::Layer& layer) {
   return {found.begin(), found.end()};
 }
 
-// Of a mixture of experts: all layers at once, experts or their router, or a name that experts share with other layers' MLPs. PEFT takes each of
-// them for what transformers 4 had there, a linear layer an expert.
+// Reports whether the target covers a mixture of experts: all layers at once, experts or their router, or a name that
+// experts share with other layers' MLPs. PEFT treats each of them as transformers 4 stored it, one linear layer per
+// expert.
 bool names_experts(const ParameterLayout& model, const std::string& target) {
   if (target == kAllLinear) return model.description().config.num_experts > 0;
   for (const ParameterLayout::Layer& layer : model.layers()) {
@@ -55,7 +57,7 @@ bool names_experts(const ParameterLayout& model, const std::string& target) {
   return false;
 }
 
-// Last names of the layers that may have an adapter.
+// Last parts of the names of layers that may have an adapter.
 std::set<std::string> names_of_linear_layers(const ParameterLayout& model) {
   std::set<std::string> names;
   for (const ParameterLayout::Layer& layer : model.layers()) {
@@ -66,7 +68,7 @@ std::set<std::string> names_of_linear_layers(const ParameterLayout& model) {
   return names;
 }
 
-// PEFT's own.
+// PEFT's defaults.
 std::vector<std::string> default_targets(const std::set<std::string>& names) {
   for (const char* const fused : {"qkv_proj", "c_attn", "query_key_value"}) {
     if (names.contains(fused)) return {fused};
@@ -114,7 +116,7 @@ LoraLayout::LoraLayout(const ParameterLayout& model, const LoraOptions& options)
                    "choose among {}, or all-linear",
                    printable(target, 80), fmt::join(names, ", "));
   }
-  // A choice of single layers keeps its words; PEFT matches them alike.
+  // A choice of single layers keeps its spelling, which PEFT matches in the same way.
   const bool all = std::find(wanted.begin(), wanted.end(), kAllLinear) != wanted.end();
   config_.targets = all ? std::vector<std::string>(adapted.begin(), adapted.end()) : wanted;
 }
@@ -125,8 +127,8 @@ at::Tensor LoraLayout::first_values() const {
     for (const Pair& pair : pairs) {
       at::Tensor a_RK = view(flat, pair.a);
       const double bound = 1.0 / std::sqrt(static_cast<double>(a_RK.size(1)));
-      const std::uint64_t key =
-          splitmix64(splitmix64(seed_ ^ 0x4c6f5241) + pair.a);  // "LoRA": another stream than the epochs'
+      // "LoRA": another stream than the epochs'.
+      const std::uint64_t key = splitmix64(splitmix64(seed_ ^ 0x4c6f5241) + pair.a);
       float* const values = a_RK.data_ptr<float>();
       for (std::int64_t i = 0; i < a_RK.numel(); ++i)
         values[i] = static_cast<float>((2 * uniform_number(key + static_cast<std::uint64_t>(i)) - 1) * bound);

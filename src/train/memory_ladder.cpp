@@ -12,7 +12,7 @@
 
 namespace magister {
 
-// libtorch's allocator of the host throws its general error.
+// libtorch's host allocator throws its general error.
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
@@ -34,7 +34,7 @@ void MemoryLadder::run(std::int64_t num_tokens, const std::function<void(bool re
   }
 }
 
-// False: there was no memory; what the pass had is free again.
+// Returns false if there was no memory; what the pass had is free again.
 bool MemoryLadder::run_on(Rung rung, const std::function<void(bool recompute)>& pass) {
   std::unique_lock alone(passes_, std::defer_lock);
   std::shared_lock beside(passes_, std::defer_lock);
@@ -54,7 +54,7 @@ bool MemoryLadder::run_on(Rung rung, const std::function<void(bool recompute)>& 
 
 void MemoryLadder::descend(Rung from, std::int64_t num_tokens) {
   const std::unique_lock lock(state_);
-  if (rung_ != from) return;  // another thread was there first
+  if (rung_ != from) return;  // another thread was faster
   if (from == Rung::kAsAsked) {
     rung_ = Rung::kRecompute;
     log_warning(

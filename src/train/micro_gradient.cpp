@@ -36,7 +36,7 @@ MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::u
   };
   for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b) buckets_.push_back(memory(sum.bucket(b).size()));
   if (copies != nullptr) not_finite_ = at::zeros({1}, at::TensorOptions(at::kInt).device(copies->device()));
-  // The padding behind each parameter stays 0: norms and updates run over it.
+  // The padding after each parameter stays 0, because norms and updates run over it.
   const auto clear = [&](std::size_t b, std::int64_t in_bucket, std::int64_t, std::int64_t count) {
     buckets_[b].narrow(0, in_bucket, count).zero_();
   };
@@ -50,7 +50,7 @@ MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::u
 }
 
 void MicroGradient::for_parts(const FlatRange& range, const Part& visit) const {
-  // All buckets but the last are alike.
+  // All buckets but the last have the same size.
   const std::int64_t size = sum_.bucket(0).size();
   for (std::int64_t begin = range.begin; begin < range.end;) {
     const auto bucket = static_cast<std::size_t>(begin / size);
@@ -62,11 +62,11 @@ void MicroGradient::for_parts(const FlatRange& range, const Part& visit) const {
 
 void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   if (is_put_[parameter]) return;
-  // While it is in the cache. On a GPU a number that is read would stop the pass at every parameter.
+  // Checked while it is in the cache. On a GPU, reading a number would stop the pass at every parameter.
   if (!not_finite_.defined()) finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
   const TrainParameter& row = layout_.all()[parameter];
   const FlatRange range{row.offset, row.offset + row.count};
-  at::Tensor flat;  // where a border of buckets divides it
+  at::Tensor flat;  // if a border of buckets divides it
   std::size_t part = 0;
   for_parts(range, [&](std::size_t b, std::int64_t in_bucket, std::int64_t in_range, std::int64_t count) {
     if (part++ < parts_put_[parameter]) return;
@@ -106,7 +106,8 @@ void MicroGradient::put_there(const at::Tensor& gradient, const at::Tensor& plac
   }
 }
 
-// What ends here is half a sum, which no second pass makes whole: it ends the run, which goes on from its last state.
+// A failure here leaves half a sum, which a second pass cannot complete. It ends the run, which resumes from its last
+// state.
 void MicroGradient::give(std::size_t bucket) {
   try {
     TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("train.gradient.give"), "a test asked for it");

@@ -1,4 +1,4 @@
-// Plain loops over fixed blocks of the flat tensors, compiled with -O3: at -O2 this compiler leaves them scalar.
+// Plain loops over fixed blocks of the flat tensors, compiled with -O3: at -O2 this compiler does not vectorise them.
 #include "magister/train/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -16,7 +16,7 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kAtOnce = 16 * FlatShards::kBlock;  // numbers of a tile of work
+constexpr std::int64_t kAtOnce = 16 * FlatShards::kBlock;  // numbers per tile of work
 
 }  // namespace
 
@@ -62,7 +62,8 @@ double squares(const float* x, std::int64_t n) {
 
 }  // namespace
 
-// Pieces begin at multiples of a block, and all but the last of a flat tensor end there: a rank's part is whole blocks one after the other.
+// Pieces begin at multiples of a block, and all but the last of a flat tensor end at one, so a rank's part is whole
+// blocks.
 std::vector<double> block_squares(const at::Tensor& part_of_gradient, ThreadPool& pool) {
   constexpr std::int64_t kBlock = FlatShards::kBlock;
   const float* const g = part_of_gradient.const_data_ptr<float>();

@@ -1,4 +1,4 @@
-// From the parameter table; see parameters.h.
+// Built from the parameter table; see parameters.h.
 #include "magister/train/parameters.h"
 
 #include <ATen/ATen.h>
@@ -33,7 +33,7 @@ std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int6
 ParameterLayout::ParameterLayout(const ModelDescription& description) : description_(description) {
   const ModelConfig& config = description.config;
   const TensorNames& names = description.names;
-  // What the trunk does not compute.
+  // Blocks that the trunk does not compute.
   const bool has_other_blocks = config.encoder || config.stacked_experts;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
@@ -57,7 +57,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
     for (const LayerParameter& row : layer.table) {
       const std::string& name = row.name_in(names.layers[i]);
       const auto [holder, is_new] = holders.emplace(name, layer.parameters.size());
-      // By the Trainer's rule a sink is no bias, and a table of all experts' biases is one.
+      // By the Trainer's rule a sink is not a bias, and a table of all experts' biases is one.
       const bool is_sink = row.name == &TensorNames::Layer::sinks;
       const bool is_bias = row.expert >= 0 && row.product == FusedProduct::kNone;
       const auto decays = is_sink ? std::optional(true) : is_bias ? std::optional(false) : std::nullopt;
@@ -92,13 +92,14 @@ void draw_normal(at::Tensor& out, const NewHead& head) {
     values[i] = static_cast<float>(head.deviation * normal_number(key + static_cast<std::uint64_t>(i)));
 }
 
-// Rows of a parameter.
+// A range of rows of one parameter.
 struct RowsOfOne {
   std::size_t parameter;
   std::int64_t begin, end;
 };
 
-// Of some 4 MB in f32: memory of the host is mapped page by page as it is written first, and numbers are converted, by all threads.
+// Ranges of about 4 MB in f32: all threads share the first writes, which map host memory page by page, and the
+// conversion of numbers.
 void add_rows(std::size_t parameter, const at::Tensor& rows_NK, std::vector<RowsOfOne>& into) {
   constexpr std::int64_t kNumbers = 1 << 20;
   const std::int64_t rows = rows_NK.size(0),
@@ -106,7 +107,7 @@ void add_rows(std::size_t parameter, const at::Tensor& rows_NK, std::vector<Rows
   for (std::int64_t row = 0; row < rows; row += step) into.push_back({parameter, row, std::min(row + step, rows)});
 }
 
-// Contiguous f32.
+// numbers: contiguous f32.
 bool all_finite(const at::Tensor& numbers) {
   constexpr std::uint32_t kExponent = 0x7f800000;
   const float* const data = numbers.const_data_ptr<float>();

@@ -1,4 +1,4 @@
-// In f64: a text is a handful of numbers, and a token one exponential or two.
+// Computed in f64: a text is a few numbers, and a token one exponential or two.
 #include "magister/train/policy_loss.h"
 
 #include <algorithm>
@@ -36,7 +36,8 @@ PolicyToken policy_token(const PolicyOptions& options, double advantage, double 
   if (above_policy) {
     const double e = std::exp(*above_policy);
     const double k3 = e - *above_policy - 1;
-    // The ratio is 1 where the texts are the policy's own, and its derivative is not: the expected gradient of k3 alone is the other divergence's.
+    // For the policy's own texts the ratio is 1, but its derivative is not 0: the expected gradient of k3 alone is that
+    // of the other KL divergence.
     const double part = options.use_bias_correction_kl ? ratio : 1;
     token.kl = part * k3;
     token.loss += options.beta * token.kl;
@@ -52,7 +53,8 @@ std::vector<double> group_advantages(std::span<const double> rewards, std::uint6
   std::vector<double> advantages(rewards.size(), 0.0);
   for (std::size_t begin = 0; begin < rewards.size(); begin += num_generations) {
     const auto group = rewards.subspan(begin, num_generations);
-    // A mean of equal numbers may differ from them in the last digit, which 1e-4 would make ten thousand times as large.
+    // The mean of equal numbers may differ from them in the last digit, and dividing by 1e-4 would enlarge that ten
+    // thousand times.
     if (std::all_of(group.begin(), group.end(), [&](double reward) { return reward == group.front(); })) continue;
     const double mean = mean_of(group);
     const double divisor = scale == RewardScale::kNone    ? 1.0

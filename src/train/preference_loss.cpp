@@ -1,4 +1,4 @@
-// In f64: a pair is a handful of numbers.
+// Computed in f64: a pair is a few numbers.
 #include "magister/train/preference_loss.h"
 
 #include <algorithm>

@@ -50,7 +50,7 @@ HeadRows::HeadRows(const HeadLossTargets& targets, std::int64_t T, std::int64_t 
   }
 }
 
-// A row without a teacher has the cross entropy alone; one softmax serves both at temperature 1.
+// A row without a teacher has only the cross entropy; at temperature 1 one softmax serves both.
 RowLoss::RowLoss(const HeadRows& rows, const HeadLossOptions& options, std::int64_t vocab_size, bool sampled,
                  double scale)
     : rows_(rows),
@@ -78,7 +78,7 @@ RowSums RowLoss::row(std::int64_t t, const RowSoftmax& plain, const RowSoftmax& 
   return sums;
 }
 
-// Returns what is left to be added at the label.
+// Returns the gradient that is left to add at the label.
 double RowLoss::distill(std::int64_t t, const RowSoftmax& plain, const RowSoftmax& tempered, const Logit& logit,
                         std::int32_t column, RowSums& sums, std::vector<Special>& specials) const {
   thread_local std::vector<double> log_q;

@@ -1,5 +1,5 @@
-// The losses of one row of logits: from the logits of its few special tokens and what is known of its softmax, in f64. The same on
-// CPUs and GPUs, which differ in how the logits of a row come and where its gradient goes.
+// The losses of one row of logits, in f64: from the logits of its few special tokens and the numbers of its softmax.
+// They are the same on CPUs and GPUs, which differ in how the logits of a row arrive and where its gradient goes.
 // Legend: T rows of a packed batch, V vocabulary, K kept entries of a teacher's row.
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace magister {
 
-// The targets as plain arrays, checked; kept by reference.
+// The targets as plain arrays, checked. The labels are kept by reference.
 struct HeadRows {
-  std::vector<std::int64_t> index;  // rows that have a label
+  std::vector<std::int64_t> index;  // rows with a label
   const std::int64_t* labels;
   at::Tensor ids_TK, logprobs_TK, valid_T, entropy_T, tail_T, weight_T;
   std::int64_t K = 0, teacher_vocab_size = 0;
@@ -45,19 +45,20 @@ struct RowSoftmax {
   double log_probability(float logit) const { return static_cast<double>(logit) * factor - maximum - std::log(sum); }
 };
 
-// A gradient that stands at one token of one row, in place of the softmax's.
+// A gradient at one token of one row, which replaces the softmax's or is added to it.
 struct Special {
   std::int32_t id;
-  std::int32_t column;  // of the tile: the row's place
+  std::int32_t column;  // of the tile: the row's position
   float value;
-  bool add;  // to the softmax's, not in its place
+  bool add;  // to the softmax's, instead of replacing it
 };
 
 struct RowSums {
   double loss = 0, lm = 0, distill = 0;
   bool teacher = false;
   float label_logprob = 0;
-  // Every token's gradient by its (capped) logit is plain * its probability + tempered * that at the loss's temperature, where there are two.
+  // Every token's gradient by its (capped) logit is plain * its probability + tempered * that at the loss's
+  // temperature, if there are two.
   double plain = 0, tempered = 0;
 };
 
@@ -68,14 +69,14 @@ class RowLoss {
   // rows and options are kept by reference. sampled: see HeadLossTargets.
   RowLoss(const HeadRows& rows, const HeadLossOptions& options, std::int64_t vocab_size, bool sampled, double scale);
 
-  // Whether the loss needs a second softmax, at this factor.
+  // Reports whether the loss needs a second softmax, at tempered_factor().
   bool two() const { return two_; }
   float tempered_factor() const { return two_ ? static_cast<float>(1 / options_.distill.temperature) : 1.0f; }
-  // Row t, which has a label. tempered: `plain` again unless two(). Special gradients, by the logit before its soft cap, are appended for `column`.
-  // Any thread.
+  // Row t, which has a label. tempered: `plain` again unless two(). Appends special gradients for `column`, by the
+  // logit before its soft cap. Any thread.
   RowSums row(std::int64_t t, const RowSoftmax& plain, const RowSoftmax& tempered, const Logit& logit,
               std::int32_t column, std::vector<Special>& specials) const;
-  // Of a capped logit by the one before.
+  // Derivative of a capped logit by the uncapped one.
   double cap_derivative(float logit) const {
     const double cap = options_.scaling.softcap, ratio = cap > 0 ? logit / cap : 0;
     return 1 - ratio * ratio;

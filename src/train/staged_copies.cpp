@@ -55,7 +55,7 @@ void StagedCopies::to_device(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-// A piece is on its way while the one before it is copied out of its buffer.
+// One piece is moved while the piece before it is copied out of its buffer.
 void StagedCopies::to_host(const at::Tensor& from, const at::Tensor& to) {
   require_alike(from, to);
   const at::Tensor there = from.flatten();

@@ -25,7 +25,7 @@ IndexRange SumTree::covered(TreeNode node) const {
 
 int SumTree::owner_of(TreeNode node) const {
   const IndexRange range = covered(node);
-  // The first rank whose micro-batches end behind the node's first one.
+  // The first rank whose micro-batches end after the node's first one.
   const std::uint64_t scaled = (range.begin + 1) * static_cast<std::uint64_t>(num_ranks_);
   const int rank = static_cast<int>((scaled + num_micro_batches_ - 1) / num_micro_batches_) - 1;
   return range.end <= micro_batches_of(rank).end ? rank : -1;
@@ -45,8 +45,8 @@ std::vector<TreeNode> SumTree::nodes_of(int rank) const {
 
 namespace {
 
-// On which of the two sides a piece is added up: its rank's, where that has a micro-batch there. Where there is a choice, pieces are spread by the
-// bits of their numbers.
+// Reports whether a piece is added up on the left side: that of its rank, if the rank has a micro-batch there.
+// Otherwise pieces are spread by the bits of their numbers.
 bool belongs_left(const SumTree& tree, int piece, TreeNode left, TreeNode right) {
   const IndexRange own = tree.micro_batches_of(piece);
   const auto meets = [&](const IndexRange& side) { return own.begin < side.end && side.begin < own.end; };
@@ -54,7 +54,7 @@ bool belongs_left(const SumTree& tree, int piece, TreeNode left, TreeNode right)
   return ((piece >> (left.first % 30)) & 1) == 0;
 }
 
-// By piece: who has the node's sum.
+// Returns, by piece, who has the node's sum.
 std::vector<SumHolder> meet(const SumTree& tree, TreeNode node, int rank, SumSchedule& schedule) {
   if (const int owner = tree.owner_of(node); owner >= 0)
     return std::vector<SumHolder>(static_cast<std::size_t>(tree.num_ranks()), SumHolder{owner, node});
@@ -82,7 +82,7 @@ SumSchedule aligned_schedule(const SumTree& tree, int rank) {
 
 SumSchedule direct_schedule(const SumTree& tree, int rank) {
   std::vector<SumHolder> holders;
-  std::vector<int> place(static_cast<std::size_t>(tree.num_ranks()), -1);  // in holders, by rank
+  std::vector<int> place(static_cast<std::size_t>(tree.num_ranks()), -1);  // position in holders, by rank
   for (int r = 0; r < tree.num_ranks(); ++r) {
     if (tree.micro_batches_of(r).size() == 0) continue;
     place[static_cast<std::size_t>(r)] = static_cast<int>(holders.size());

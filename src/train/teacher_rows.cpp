@@ -1,4 +1,4 @@
-// Two reads a column and sample; offsets were checked when the file was opened.
+// Two reads per column and sample; offsets were checked when the file was opened.
 #include "magister/train/teacher_rows.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ void require_teacher(const ResultsReader& file) {
                  printable(file.path()), printable(format));
 }
 
-// Older files do not say how large the vocabulary is: there ids outside are refused row by row.
+// Older files do not say how large the vocabulary is; then ids outside are refused row by row.
 std::uint64_t vocab_size_of(const ResultsReader& file, const StudentVocabulary& student) {
   const bool says = file.attribute("vocab_size") != nullptr;
   return says ? file.number("vocab_size") : static_cast<std::uint64_t>(student.vocab_size);

@@ -1,4 +1,4 @@
-// Tokens are gathered by expert once and added back once: an expert costs its products and nothing of the batch.
+// Tokens are gathered by expert once and added back once, so an expert costs only its products.
 #include "train/trained_experts.h"
 
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& we
   const at::Tensor logits_TX = weights.router(input_TD);
   const at::Tensor experts_Tk =
       choose_experts(download(logits_TX.detach()).contiguous(), k, shape.norm_topk_prob).experts_Tk;
-  // Probabilities divided by their sum are those of the chosen logits alone.
+  // Probabilities divided by their sum equal the softmax of the chosen logits alone.
   const at::Tensor chosen_Tk = upload(experts_Tk.to(at::kLong), input_TD.device());
   const at::Tensor shares_Tk = shape.norm_topk_prob ? at::softmax(logits_TX.gather(1, chosen_Tk), 1)
                                                     : at::softmax(logits_TX, 1).gather(1, chosen_Tk);

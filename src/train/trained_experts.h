@@ -1,5 +1,6 @@
-// A mixture of experts that autograd follows: the choice is inference's (model/routes.h) and has no gradient, the chosen experts' probabilities
-// have theirs, and every expert multiplies its own tokens alone. Source: transformers' Mixtral, Qwen3-MoE, OLMoE and gpt-oss.
+// A mixture of experts that autograd follows: the choice is that of inference (model/routes.h) and has no gradient, the
+// probabilities of the chosen experts have one, and every expert multiplies only its own tokens. Source: transformers'
+// Mixtral, Qwen3-MoE, OLMoE and gpt-oss.
 // Legend: T packed tokens, D hidden, F an expert's columns.
 #pragma once
 
@@ -11,10 +12,11 @@
 namespace magister {
 
 at::Tensor activated(const at::Tensor& x_TF, Activation activation);
-// act(gate) * up; both contiguous. As the layer has it: SiLU, GELU, or gpt-oss's clamped one.
+// act(gate) * up; both contiguous. The layer decides: SiLU, GELU, or gpt-oss's clamped SwiGLU.
 at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const LayerShape& shape);
 
-// [T, D]. A token's sum runs over its experts in ascending order. Experts that no token chose take no part: their leaves have no gradient.
+// Returns [T, D]. A token's sum runs over its experts in ascending order. Experts that no token chose take no part:
+// their leaves have no gradient.
 at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape);
 
 }  // namespace magister

@@ -21,7 +21,8 @@ at::Tensor product(const at::Tensor& left_MK, const Linear& right) {
   return out;
 }
 
-// The products of a pass in its precision. rows_KN stand as panels_of_rows takes them; x is rounded by the product itself where it has bf16.
+// The products of a pass in its precision. rows_KN have the layout of panels_of_rows; on CPUs with bf16 the product
+// itself rounds x.
 struct Precision {
   bool bf16;
 
@@ -35,7 +36,7 @@ struct Precision {
   static at::Tensor rounded(const at::Tensor& x) { return cpu_prefers_bf16() ? x : x.to(at::kBFloat16).to(at::kFloat); }
 };
 
-// inputs_first: the weight stands as [K, N].
+// inputs_first: the weight is stored as [K, N].
 class TrainedLinear : public torch::autograd::Function<TrainedLinear> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TK, const at::Tensor& weight,

@@ -12,14 +12,14 @@ namespace {
 
 std::uint64_t weight_bytes(const ModelConfig& config) { return 4 * config.num_parameters(); }
 
-// Of what has gradients and moments.
+// Bytes of what has gradients and moments.
 std::uint64_t learnt_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t factors = 4 * static_cast<std::uint64_t>(shape.adapter);
   return factors > 0 ? factors : weight_bytes(config);
 }
 
-// Micro-batches' gradients at once, of one thread whose sums leave when they are another rank's, too: one waits on each level of the tree where half of a
-// pair is there, and the second of two goes on top of the first.
+// Micro-batches' gradients that exist at once for one thread, also if its sums leave when they are another rank's: one
+// waits on each level of the tree where half of a pair is there, and the second of a pair is added to the first.
 std::uint64_t gradients_in_turn(std::uint64_t own_micro_batches) {
   std::uint64_t most = 0;
   for (std::uint64_t done = 0; done < std::min<std::uint64_t>(own_micro_batches, 4096); ++done)
@@ -27,14 +27,14 @@ std::uint64_t gradients_in_turn(std::uint64_t own_micro_batches) {
   return own_micro_batches > 4096 ? static_cast<std::uint64_t>(std::bit_width(own_micro_batches)) : most;
 }
 
-// On the host: one a thread, and what waits on each level of the tree.
+// On the host: one per thread, and those that wait on each level of the tree.
 std::uint64_t gradients_at_once(const TrainingShape& shape) {
   if (shape.num_threads == 1 && shape.ranks == 1) return gradients_in_turn(shape.own_micro_batches);
   return std::min(shape.own_micro_batches, static_cast<std::uint64_t>(shape.num_threads) +
                                                static_cast<std::uint64_t>(std::bit_width(shape.own_micro_batches)));
 }
 
-// On the host of a GPU that adds up its own: what is left when it has.
+// On the host of a GPU that adds up its own micro-batches: what is left afterwards.
 std::uint64_t gradients_left(const TrainingShape& shape) {
   if (shape.ranks == 1) return shape.optimizer_on_gpu ? 0 : 1;
   const auto levels = static_cast<std::uint64_t>(std::bit_width(shape.own_micro_batches));
@@ -54,7 +54,7 @@ MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& 
   const std::uint64_t part = (learnt + sharing - 1) / sharing;
   const auto holders = static_cast<std::uint64_t>(shape.with_weights);
   MemoryParts parts = {{"weights", (weights + holders - 1) / holders + factors}};
-  // Beside them the rank's part of the sum over ranks.
+  // Plus the rank's part of the sum over ranks.
   const std::uint64_t summed = shape.sums_on_gpu ? gradients_left(shape) : gradients_at_once(shape);
   const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 ? part : 0);
   if (gradients > 0) parts.emplace_back("gradients", gradients);
@@ -64,7 +64,8 @@ MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& 
 
 MemoryParts training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   MemoryParts parts = host_training_bytes(config, shape);
-  // The head's gradient and the embeddings' are gathered over a micro-batch before they are added, one after the other.
+  // The gradients of the head and of the embeddings are gathered over a micro-batch before they are added, one after
+  // the other.
   const std::uint64_t table = shape.adapter > 0 ? 0 : table_bytes(config);
   const std::uint64_t pass =
       trunk_bytes(config, shape.tokens, shape.longest, {shape.recompute, shape.bf16, shape.adapter > 0}) +
@@ -77,7 +78,8 @@ MemoryParts training_bytes(const ModelConfig& config, const TrainingShape& shape
 MemoryParts gpu_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t factors = 4 * static_cast<std::uint64_t>(shape.adapter), weights = weight_bytes(config);
   const auto layers = static_cast<std::uint64_t>(std::max<std::int64_t>(config.num_hidden_layers, 1));
-  // The head's and the embeddings', which are gathered over a micro-batch; those of a layer with its operands in bf16.
+  // The gradients of the head and of the embeddings, gathered over a micro-batch; those of a layer, with its operands
+  // in bf16.
   const std::uint64_t passing =
       (shape.adapter > 0 ? factors / layers : (config.tie_word_embeddings ? 1 : 2) * table_bytes(config)) +
       2 * weights / layers;

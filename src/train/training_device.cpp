@@ -8,8 +8,9 @@
 
 namespace magister {
 
-// Without atomics index_add and the backward pass of attention have the same bits each time. What is not known to be deterministic
-// throws then, rather than to give other bits. New memory need not be filled for that: everything that is read was written.
+// Without atomics index_add and the backward pass of attention have the same bits each time. An operation that is not
+// known to be deterministic then throws, instead of giving other bits. New memory need not be filled for that, because
+// everything that is read was written.
 TrainingDevice::TrainingDevice(const std::optional<gpu::Queue>& gpu)
     : gpu_(gpu),
       was_deterministic_(at::globalContext().deterministicAlgorithms()),

@@ -1,4 +1,5 @@
-// Whole batches, plain ATen, attention a sequence at a time; see trunk.h. The formulas are those of model/cpu/blocks_reference.cpp.
+// Whole batches; see trunk.h. Without GPU code attention runs one sequence at a time. The formulas are those of
+// model/cpu/blocks_reference.cpp.
 #include "magister/train/trunk.h"
 
 #include <ATen/ATen.h>
@@ -23,23 +24,23 @@
 namespace magister {
 namespace {
 
-// A block's norm on what it reads (centred: a layer norm) or on what it adds.
+// A block's norm of its input (centred: a layer norm) or of its output.
 struct Norm {
   at::Tensor weight;  // undefined: none
   double eps;
   bool centred = false;
-  at::Tensor bias{};  // of a centred one; undefined: none
+  at::Tensor bias{};  // of a centred norm; undefined: none
 
   at::Tensor operator()(const at::Tensor& x) const {
     if (!weight.defined()) return x;
     return centred ? at::layer_norm(x, weight.sizes(), weight, bias, eps) : fused_rms_norm(x, weight, eps);
   }
-  // What products read of it, in a GPU's code: rows that are made again from the stream.
+  // The rows that products read, in GPU code: recomputed from the stream.
   RowsFrom rows_from(const at::Tensor& normed_TD, const at::Tensor& stream_TD) const {
     if (normed_TD.scalar_type() != at::kBFloat16) return {};
     return {RowsFrom::kNorm, Activation::kSilu, stream_TD.detach(), weight.detach(), eps};
   }
-  // And the residual stream that it reads, for what is added to it.
+  // Returns the normed stream, and the stream itself for what is added to it.
   std::pair<at::Tensor, at::Tensor> of_stream(const at::Tensor& x_TD, at::ScalarType to) const {
     if (!weight.defined() || centred || !GpuCodeScope::is_on()) return {(*this)(x_TD), x_TD};
     return gpu_norm_of_stream(x_TD, weight, eps, to);
@@ -53,7 +54,7 @@ at::Tensor visible_keys(std::int64_t length, std::int64_t window, at::Device dev
 }
 
 // One sequence; q, k, v: [L, H, E].
-// sinks_H: scores of one key more, which every query sees and which has no value; undefined: none.
+// sinks_H: scores of one additional key that every query sees and that has no value; undefined: none.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sinks_H,
                   const LayerShape& shape) {
   const std::int64_t length = q.size(0), window = shape.sliding_window;
@@ -80,15 +81,15 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 using Names = TensorNames::Layer;
 
-// What one micro-batch's attention needs besides weights.
+// Inputs of one micro-batch's attention besides weights.
 struct AttentionInputs {
   const TrainBatch& batch;
-  const SequencePlan* sequences;  // of a GPU's code
+  const SequencePlan* sequences;  // for GPU code
   const RopeTable& rope;
   bool interleaved;
 };
 
-// [T, H, E] of all sequences; k and v have a head for every one of q or one for several.
+// Returns [T, H, E] of all sequences; k and v have one head for each of q, or one for several.
 at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
                       const at::Tensor& sinks_H, const LayerShape& shape, const TrainBatch& batch) {
   const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
@@ -107,7 +108,7 @@ at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
 }
 
-// Every head's output, [T, H E].
+// Returns the outputs of all heads, [T, H E].
 at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                     const LayerShape& shape, const AttentionInputs& in) {
   const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
@@ -128,7 +129,7 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   };
   const auto turned = [&](at::Tensor x, std::string Names::* norm, std::int64_t heads) {
     const at::Tensor norm_weight = weights.norm(norm);
-    // Over each head, or over all heads at once where the weight is as wide.
+    // One norm per head, or one over all heads if the weight is as wide.
     if (norm_weight.defined())
       x = fused_rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps);
     x = clipped(x).view({T, heads, E});
@@ -141,7 +142,8 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
 }
 
-// The last product of a block on top of the residual stream where that is given, which a norm of what it adds forbids.
+// The last product of a block, on top of the residual stream if that is given; a norm of the block's output forbids
+// that.
 at::Tensor added_by(const at::Tensor& x, const LayerWeights& weights, const at::Tensor& stream_TD,
                     std::string Names::* weight, std::string Names::* bias) {
   return stream_TD.defined() ? weights.linear_onto(stream_TD, x, weight, bias) : weights.linear(x, weight, bias);
@@ -165,7 +167,7 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const 
   return down(gated(gate_up[0], gate_up[1], shape));
 }
 
-// A leaf of its own for this pass: several threads differentiate by the same weights.
+// This pass needs its own leaf, because several threads differentiate by the same weights.
 at::Tensor leaf_of(const at::Tensor& view) { return view.detach().requires_grad_(true); }
 
 RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::size_t number, at::Device device) {
@@ -183,7 +185,7 @@ RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::siz
   return {upload(at::cat(cos, 0), device), upload(at::cat(sin, 0), device)};
 }
 
-// Of every packed token in its sequence.
+// Position of every packed token in its sequence.
 at::Tensor positions_of(const TrainBatch& batch) {
   std::vector<at::Tensor> all;
   for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
@@ -237,7 +239,7 @@ TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_
   return kept;
 }
 
-// Number layers().size() is the last norm.
+// Layer number layers().size() is the last norm.
 const std::vector<std::size_t>& TrunkPass::parameters_of(std::size_t layer) const {
   return layer == layout_.layers().size() ? layout_.norm() : layout_.layers()[layer].parameters;
 }
@@ -260,11 +262,11 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
       mlp_input{weights.norm(&Names::mlp_input_norm), eps, centred, weights(&Names::mlp_input_norm_bias)};
   const bool sparse = config.is_sparse(static_cast<std::int64_t>(layer)),
              shared = config.parallel_residual && !config.parallel_norms;
-  // A router's choice has no digits to lose.
+  // Rounding could change a router's choice.
   const auto type_for = [&](bool router) { return weights.mixed() && !router ? at::kBFloat16 : at::kFloat; };
   const auto [normed_TD, stream_TD] = attention_input.of_stream(input_TD, type_for(sparse && shared));
   const RowsFrom from = attention_input.rows_from(normed_TD, input_TD);
-  // What a block gives goes onto the stream by its last product, or here.
+  // A block's output is added to the stream by its last product, or here.
   const auto add = [&](const at::Tensor& onto_TD, const Norm& norm, bool by_product, const auto& block) {
     if (by_product && weights.mixed() && !norm.weight.defined()) return block(onto_TD);
     return onto_TD + norm(block(at::Tensor()));
@@ -314,7 +316,7 @@ void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embed
     const std::size_t num_trained = inputs.size();
     if (embedding_gradient_VD.defined() || layer > 0) inputs.push_back(kept.input_TD);
     if (inputs.empty()) return;
-    // Of an expert without a token there is none.
+    // An expert without a token has no gradient.
     const std::vector<at::Tensor> gradients =
         torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD}, std::nullopt, false, true);
     gradient_TD = gradients.back();

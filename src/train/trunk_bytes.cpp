@@ -1,4 +1,4 @@
-// What passes keep, for plans; see trunk.h. Counted from the operations of trunk.cpp.
+// Memory that passes keep, for plans; see trunk.h. Counted from the operations of trunk.cpp.
 #include <algorithm>
 
 #include "magister/train/trunk.h"
@@ -7,7 +7,8 @@ namespace magister {
 
 namespace {
 
-// A token's, of all layers; of_layer(sparse): of one. Recomputed, they keep the stream that goes into each, and one at a time is there whole.
+// Bytes per token of all layers; of_layer(sparse): of one. With recompute every layer keeps its input from the stream,
+// and one layer at a time is there whole.
 template <typename OfLayer>
 double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer& of_layer) {
   double all = 0, largest = 0;
@@ -19,27 +20,27 @@ double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer&
   return recompute ? 4.0 * static_cast<double>(config.hidden_size * config.num_hidden_layers) + largest : all;
 }
 
-// Bytes that the CPU's operations keep of a token in a layer. In f32 a product keeps its input, which those that read the same share; in bf16 each keeps a
-// rounded copy of its own, and what nothing else reads is given back.
+// Bytes per token that the CPU's operations keep in a layer. In f32 a product keeps its input, shared by all products
+// that read it; in bf16 each keeps its own rounded copy, and inputs that nothing else reads are freed.
 double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, const TrunkKeeps& keeps) {
   const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
                H = static_cast<double>(config.num_attention_heads) * E,
                F = static_cast<double>(config.intermediate_size),
                K = static_cast<double>(config.num_key_value_heads) * E;
   const bool in_f32 = !keeps.bf16 || keeps.adapted;
-  // The stream twice, and what norms of outputs read; q, and k and v with a head for each of q's; what attention gives, and that of all sequences in one
-  // tensor.
+  // The stream twice, and the inputs of output norms; q, and k and v with a head for each of q's; the output of
+  // attention, by sequence and joined.
   double bytes = 4 * 4 * D + 4 * 4 * H;
-  // What products read: norms' rows for q, k and v, and for gate and up, heads, and the gate's.
+  // Inputs of products: the norms' rows for q, k and v, and for gate and up, the heads, and the gate's output.
   if (in_f32) bytes += 4 * (2 * D + H);
   if (keeps.bf16) bytes += 2 * (5 * D + H);
   if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
   if (config.attn_logit_softcapping > 0 || config.attention_sinks)
     bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
-  // Gate and up, of another activation than SiLU also what it gives, and what the last product reads.
+  // Gate and up, with another activation than SiLU also its output, and the input of the last product.
   const double gate = config.activation == Activation::kSilu ? 2 : 3;
   if (!sparse) return bytes + 4 * gate * F + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
-  // Of every chosen expert its input and output.
+  // Input and output of every chosen expert.
   return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
                           (4 * D + 8 * static_cast<double>(config.moe_intermediate_size)) +
                       4 * static_cast<double>(config.num_experts));
@@ -51,7 +52,7 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
                           const TrunkKeeps& keeps) {
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
                F = static_cast<double>(config.intermediate_size);
-  // Beside them: hidden states and gradients of the stream, and what a layer's widest operations read and write.
+  // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D));
   const double layers = bytes_of_layers(config, keeps.recompute,
                                         [&](bool sparse) { return layer_bytes(config, longest, sparse, keeps); });
@@ -60,20 +61,21 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
 
 namespace {
 
-// Bytes that a GPU's code keeps of a token in a layer, counted from gpu_ops.cpp, gpu_products.cpp and gpu_attention.cpp.
+// Bytes per token that GPU code keeps in a layer, counted from gpu_ops.cpp, gpu_products.cpp and gpu_attention.cpp.
 double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, bool bf16) {
   const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
                H = static_cast<double>(config.num_attention_heads), F = static_cast<double>(config.intermediate_size),
                Q = (H + 2 * static_cast<double>(config.num_key_value_heads)) * E, x = bf16 ? 2 : 4;
-  // The stream twice, and in f32 what its norms give; q, k and v, the heads' output and their sums; gate and up, and in f32 what comes of them.
+  // The stream twice, and in f32 its norms' outputs; q, k and v, the heads' output and their sums; gate and up, and in
+  // f32 their result.
   double bytes = 2 * (bf16 ? 4 : 8) * D + x * (Q + H * E) + 4 * H;
   const bool flash = bf16 && config.attn_logit_softcapping == 0 && !config.attention_sinks && E <= 256;
-  // Without flash attention: turned q and k, and KV heads for all heads.
+  // Without flash attention: rotated q and k, and KV heads repeated for all heads.
   if (!flash) bytes += 4 * (4 * H * E);
   if (config.qk_norm_of_all_heads || (config.qk_norm && !flash)) bytes += 4 * 2 * Q;
   if (config.attn_logit_softcapping > 0 || config.attention_sinks) bytes += 16 * static_cast<double>(longest) * H;
   if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
-  // As on CPUs, in f32: of every chosen expert its input and output.
+  // As on CPUs, in f32: input and output of every chosen expert.
   return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
                           (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
                       4 * static_cast<double>(config.num_experts));
@@ -85,7 +87,7 @@ std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens
                               bool bf16) {
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
                F = static_cast<double>(config.intermediate_size);
-  // Beside them: gradients of the stream and of what a layer's widest operations read and write.
+  // Besides these: gradients of the stream, and of what a layer's widest operations read and write.
   const double passing = 4 * 4 * D + (bf16 ? 2 : 4) * 4 * std::max(F, D);
   const double layers =
       bytes_of_layers(config, recompute, [&](bool sparse) { return gpu_layer_bytes(config, longest, sparse, bf16); });

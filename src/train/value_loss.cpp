@@ -1,4 +1,4 @@
-// In f64: a row is a handful of numbers beside its hidden state.
+// Computed in f64: a row is a few numbers compared with its hidden state.
 #include "magister/train/value_loss.h"
 
 #include <ATen/ATen.h>

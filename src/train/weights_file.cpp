@@ -63,8 +63,8 @@ class WeightsInMemory final : public TensorFile {
   const at::Tensor& flat_;
   std::optional<LoraWeights> adapter_;
   std::vector<TensorInfo> tensors_;
-  std::map<std::string, std::size_t> index_;       // of the layout's parameters
-  std::map<std::size_t, LoraLayout::Pair> pairs_;  // of those with factors
+  std::map<std::string, std::size_t> index_;       // index in the layout's parameters
+  std::map<std::size_t, LoraLayout::Pair> pairs_;  // by parameter that has factors
   Metadata metadata_;
   std::vector<std::string> paths_;
 };
