@@ -1,7 +1,7 @@
-// Trainer: the weights, the optimizer and the steps of a training on data-parallel ranks, each with a whole copy of the weights and, with ZeRO-1,
-// its part of the optimizer. A step's micro-batches are a
-// function of config and data; several are computed at once, one a thread, and their gradients are summed by GradientTree: the loss
-// sequence and the weights are bit for bit the same on any number of ranks and threads, unless fast sums are asked for. It knows no file but the model's.
+// Trainer: the weights, the optimizer and the steps of a training on data-parallel ranks. Each rank has a whole copy of
+// the weights and, with ZeRO-1, its part of the optimizer. A step's micro-batches depend only on config and data;
+// several are computed at once, one per thread, and GradientTree sums their gradients. Losses and weights are bit for
+// bit the same on any number of ranks and threads, unless fast sums are requested. It reads no file but the model's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,14 +34,14 @@
 
 namespace magister {
 
-// Two sequences of a batch, 2i the chosen and 2i + 1 the rejected answer of pair i, each with its prompt.
+// Two sequences of a batch: 2i is the chosen and 2i + 1 the rejected answer of pair i, each with its prompt.
 struct Pair {
-  double chosen_reference = 0, rejected_reference = 0;  // of DPO: log-probabilities by the reference model, nats
-  double margin = 0;                                    // of a reward model
+  double chosen_reference = 0, rejected_reference = 0;  // DPO: log-probabilities by the reference model, nats
+  double margin = 0;                                    // reward models
   std::int64_t chosen_row = 0, rejected_row = 0;        // rows of the batch that the rewards are read from
 };
 
-// A sequence of a batch of GRPO: a prompt, and behind it the text that was written, whose tokens have labels.
+// A sequence of a GRPO batch: a prompt, then the text that was written, whose tokens have labels.
 struct PolicyText {
   double advantage = 0;
   double token_weight = 0;  // of each of its tokens in the step's loss
@@ -50,13 +50,13 @@ struct PolicyText {
 struct MicroBatch {
   TrainBatch tokens;
   HeadLossTargets targets;
-  std::vector<Pair> pairs{};        // of DPO, where targets has the answers' labels, and of reward models
-  std::vector<PolicyText> texts{};  // of GRPO, by sequence
-  std::vector<ValueText> values{};  // of value models, by sequence
-  // Of GRPO, as label_logprobs() gives them, f32: when the texts were written, undefined: they are these weights' own; and by the reference,
-  // undefined: there is none.
+  std::vector<Pair> pairs{};        // DPO, where targets has the answers' labels, and reward models
+  std::vector<PolicyText> texts{};  // GRPO, by sequence
+  std::vector<ValueText> values{};  // value models, by sequence
+  // GRPO, as label_logprobs() gives them, f32. old: of the time when the texts were written; undefined: they are those
+  // of the current weights. reference: by the reference; undefined: there is none.
   at::Tensor old_logprob_T{}, reference_logprob_T{};
-  // Fills in the teacher's rows, which are large, when the micro-batch is computed; empty: there are none. Any thread.
+  // Fills in the teacher's rows, which are large, when the micro-batch is computed; empty: none. Any thread.
   std::function<void(HeadLossTargets&)> read_teacher{};
 };
 
@@ -68,47 +68,48 @@ struct TrainerOptions {
   ValueOptions value;            // of value models
   NewHead new_head;              // of a reward or value model that begins as a language model
   bool recompute = false;        // gradient checkpointing by layer
-  int passes_at_once = 0;        // micro-batches, at most, where memory is short; 0: one a thread
-  bool bf16 = false;  // products of the layers in bf16, as TrunkOptions has it; weights, sums and the optimizer are f32
+  int passes_at_once = 0;        // micro-batches at once, at most, if memory is short; 0: one per thread
+  // The layers' products are bf16, see TrunkOptions; weights, sums and the optimizer are f32.
+  bool bf16 = false;
   bool fast_sums = false;          // gradients of the ranks are added in any order
   bool divides_optimizer = false;  // ZeRO-1: each rank has its part of the moments, and updates its part of the weights
   std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
-  std::optional<gpu::Queue> gpu;    // whose code runs the passes, see TrainingDevice
-  bool sums_on_gpu =
-      false;  // a rank's own micro-batches are added up there, where that many gradients fit; the same bits
-  bool optimizer_on_gpu = false;  // trained weights and moments stand there and are updated there; the same bits
+  std::optional<gpu::Queue> gpu;    // runs the passes, see TrainingDevice
+  // A rank's own micro-batches are added up on the GPU, if that many gradients fit there; the same bits.
+  bool sums_on_gpu = false;
+  bool optimizer_on_gpu = false;  // trained weights and moments are on the GPU and updated there; the same bits
 };
 
 // Means over the pairs of a step.
 struct PairRewards {
   double chosen = 0, rejected = 0;
-  double accuracy = 0;  // part of the pairs whose chosen answer has the higher reward
+  double accuracy = 0;  // share of the pairs whose chosen answer has the higher reward
 };
 
 // Means over the tokens of a step of GRPO.
 struct PolicyMeans {
   double kl = 0;       // k3 against the reference, nats
-  double clipped = 0;  // part of the tokens whose ratio has no gradient
+  double clipped = 0;  // share of the tokens whose ratio has no gradient
 };
 
 // Means over the texts of a step of a value model.
 struct ValueMeans {
-  double label = 0, value = 0;  // what the texts were worth, and what the model expected of them
+  double label = 0, value = 0;  // label: what the texts were worth; value: what the model expected of them
 };
 
 struct StepResult {
   double loss = 0;           // mean over the tokens that are learnt from, or over the pairs
-  PairRewards rewards;       // of pairs
-  PolicyMeans policy;        // of GRPO
-  ValueMeans value;          // of value models
+  PairRewards rewards;       // pairs
+  PolicyMeans policy;        // GRPO
+  ValueMeans value;          // value models
   double grad_norm = 0;      // before clipping
-  bool skipped = false;      // loss or gradient was not finite: weights and moments are as before
-  std::uint64_t tokens = 0;  // that are learnt from, over all ranks
-  // Micro-batches of the step, by number over all ranks, whose loss or gradient was not finite.
+  bool skipped = false;      // loss or gradient was not finite: weights and moments are unchanged
+  std::uint64_t tokens = 0;  // tokens that are learnt from, over all ranks
+  // The step's micro-batches, by number over all ranks, whose loss or gradient was not finite.
   std::vector<std::uint64_t> not_finite;
 };
 
-// Of a held-out micro-batch, sums over its labels or pairs.
+// Sums over the labels or pairs of a held-out micro-batch.
 struct HeldOutSums {
   double loss = 0;  // nats
   PairRewards rewards;
@@ -116,46 +117,49 @@ struct HeldOutSums {
 
 class Trainer {
  public:
-  // Reads the weights. world is kept by reference; the layout is copied. num_threads: micro-batches at once, on a GPU the host's threads alone.
-  // Collective over world.
+  // Reads the weights. world is kept by reference; the layout is copied. num_threads: micro-batches at once; with a GPU
+  // only threads of the host. Collective over world.
   Trainer(const ParameterLayout& layout, const TensorFile& file, const TrainerOptions& options,
           const Communicator& world, int num_threads);
 
-  // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); heartbeat: called between them, any
-  // thread. The sum of the gradients of sum(loss) / tokens (or / pairs) is left in `gradient`, this rank's part of it (shards()), undefined where a
-  // loss or a gradient is not finite. Collective over world.
+  // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); heartbeat: called
+  // between them, by any thread. `gradient` becomes this rank's part (shards()) of the gradient of sum(loss) / tokens
+  // (or / pairs); undefined if a loss or a gradient is not finite. Collective over world.
   StepResult differentiate(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, at::Tensor& gradient,
                            const std::function<void()>& heartbeat = {});
-  // differentiate, clip, update. Collective over world.
+  // Differentiates, clips and updates. Collective over world.
   StepResult step(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, double lr,
                   const std::function<void()>& heartbeat = {});
 
-  // The sum of the labels' log-probabilities of every sequence of each micro-batch, nats; not finite where a logit is not. Several at once,
-  // as steps are; a micro-batch's bits depend on nothing else. Local.
+  // The sum of the labels' log-probabilities of every sequence of each micro-batch, nats; not finite if a logit is not.
+  // Several are computed at once, as in steps; a micro-batch's bits depend on nothing else. Local.
   std::vector<std::vector<double>> sequence_logprobs(std::span<const MicroBatch> batches,
                                                      const std::function<void()>& heartbeat = {});
 
-  // What each micro-batch loses with the weights as they are. Several at once, likewise. Not for GRPO. Local.
+  // The loss of each micro-batch with the current weights. Several at once, likewise. Not for GRPO. Local.
   std::vector<HeldOutSums> losses(std::span<const MicroBatch> batches, const std::function<void()>& heartbeat = {});
 
-  // The labels' log-probabilities of each micro-batch [T], nats, f32, NaN in rows without a label; with the temperature of the policy. Of the
-  // weights as they are, or of GRPO's reference. Several at once, likewise. Local.
+  // The labels' log-probabilities of each micro-batch [T], nats, f32, NaN in rows without a label, at the policy's
+  // temperature. By the current weights, or by GRPO's reference. Several at once, likewise. Local.
   std::vector<at::Tensor> label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                          const std::function<void()>& heartbeat = {});
-  // The model with the weights as they are; refers to this, until the next step. From a GPU they come to the host first. Of GRPO. Local.
+  // The model with the current weights; refers to this object, until the next step. Weights on a GPU are copied to the
+  // host first. For GRPO. Local.
   std::unique_ptr<TensorFile> weights_file();
 
   const ParameterLayout& layout() const { return layout_; }
-  // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
+  // The layout of weights(), gradients and moments: the model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
-  // Where they are trained: on the host, or with optimizer_on_gpu on the GPU, between which copies() goes.
-  // The model's on the host are one tensor for all ranks of a host where they can be (host_weights.h): who writes them writes what every rank writes.
+  // The trained weights: on the host, or with optimizer_on_gpu on the GPU; copies() moves tensors between the two. On
+  // the host the model's weights are one tensor for all ranks of a host if possible (host_weights.h), so every rank
+  // must write the same values.
   at::Tensor& weights() {
     if (gpu_optimizer_) return weights_there();
     is_sent_ = false;  // may be written
     return weights_here();
   }
-  // The moments of this rank's part of shards() over sharing(), likewise: all of them, alone, where the optimizer is not divided.
+  // The moments of this rank's part of shards() over sharing(), in the same place; all of them if the optimizer is not
+  // divided.
   OptimizerState& optimizer() { return state_; }
   StagedCopies& copies() { return copies_; }
   bool trains_on_gpu() const { return gpu_optimizer_.has_value(); }
@@ -188,11 +192,11 @@ class Trainer {
   Outcome value_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
-  // The weights as they are, before passes. Local.
+  // Brings the current weights to where passes read them. Local.
   void send_weights();
-  // Makes `there` a copy on the device, in a new tensor the first time. Local.
+  // Makes `there` a copy of `here` on the device, the first time in a new tensor. Local.
   void send(const at::Tensor& here, at::Tensor& there);
-  // Whether the sum of a step's gradients is left on the device.
+  // Reports whether the sum of a step's gradients stays on the device.
   bool sum_stays() const { return gpu_optimizer_ && options_.sums_on_gpu && world_.size() == 1; }
   double norm_of(const at::Tensor& gradient);
   // One update of the weights, on every rank and where passes read them. Collective over world.
@@ -206,7 +210,7 @@ class Trainer {
   at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
   HeadLossOptions head_options() const;
 
-  // As passes read them.
+  // Weights as passes read them.
   const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_there_ : model_.tensor(); }
   const at::Tensor& adapter_weights() const { return device_.has_gpu_code() ? adapter_there_ : adapter_; }
 
@@ -215,19 +219,19 @@ class Trainer {
   TrainerOptions options_;
   const Communicator& world_;
   Communicator alone_;
-  Communicator sums_;  // world's ranks, for messages that are under way beside others
+  Communicator sums_;  // world's ranks, for messages that are under way at the same time as others
   TrainingDevice device_;
   mutable ThreadPool pool_;
-  std::optional<ThreadPool> fewer_passes_;  // than threads; of a GPU one, on this thread, whose device it is
+  std::optional<ThreadPool> fewer_passes_;  // fewer than threads; with a GPU one, on this thread, whose device it is
   StagedCopies copies_;
   Communicator host_;   // world's ranks on this host
-  HostWeights model_;   // with LoRA they stay as they are; undefined where the GPU has the only ones
+  HostWeights model_;   // unchanged with LoRA; undefined if only the GPU has weights
   at::Tensor adapter_;  // LoRA's factors
-  // With a GPU's code: copies. With optimizer_on_gpu what is trained is these.
+  // GPU code: copies. With optimizer_on_gpu these are the trained weights.
   at::Tensor model_there_, adapter_there_;
   bool is_sent_ = false;
-  HostWeights
-      reference_;  // of GRPO with beta: the model before the first step; undefined with LoRA, whose model is that
+  // GRPO with beta: the model before the first step; undefined with LoRA, whose unchanged model is the reference.
+  HostWeights reference_;
   MemoryLadder memory_;
   FlatShards shards_;
   OptimizerState state_;
