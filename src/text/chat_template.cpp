@@ -162,7 +162,7 @@ std::optional<std::string> chat_template_from_config(std::string_view tokenizer_
     fail(ExitCode::kData, "{}: is not valid JSON ({}); fetch the file again", source, printable(error.what()));
   }
   MAGISTER_CHECK(config.is_object(), ExitCode::kData,
-                 "{}: is no JSON object (it names no template); fetch the file again", source);
+                 "{}: is not a JSON object (it names no template); fetch the file again", source);
   if (!config.contains("chat_template") || config["chat_template"].is_null()) return std::nullopt;
   const Json& field = config["chat_template"];
   if (field.is_string()) return field.get<std::string>();

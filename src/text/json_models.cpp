@@ -82,7 +82,7 @@ void read_unigram(const JsonNode& node, Tokenizer::Model& model) {
     UnigramToken token{pair[0].text(), static_cast<TokenId>(tokens.size()), pair[1].number()};
     lowest = tokens.empty() ? token.score : std::min(lowest, token.score);
     if (!model.vocab.emplace(token.text, token.id).second)
-      entry.refuse("\"{}\" is there twice (which one is meant?); fetch the file again", printable(token.text));
+      entry.refuse("\"{}\" is there twice (it would have two ids); fetch the file again", printable(token.text));
     tokens.push_back(std::move(token));
   }
   if (tokens.empty()) node.at("vocab").refuse("is empty (nothing can be encoded); fetch the file again");

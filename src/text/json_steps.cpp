@@ -14,7 +14,7 @@ TextPattern read_pattern(const JsonNode& node) {
   if (node.value().is_string()) return {node.text(), ""};
   node.only({"String", "Regex"});
   if (node.has("String") == node.has("Regex"))
-    node.refuse("needs either String or Regex (what is to be found is unknown); fetch the file again");
+    node.refuse("needs either String or Regex (the pattern is unknown); fetch the file again");
   TextPattern pattern;
   (node.has("Regex") ? pattern.regex : pattern.literal) = node.at(node.has("Regex") ? "Regex" : "String").text();
   if (pattern.regex.empty() && pattern.literal.empty())
@@ -104,7 +104,7 @@ namespace {
 std::string read_character(const JsonNode& node) {
   const std::string text = node.text();
   if (text.empty() || code_point_at(text, 0).bytes != text.size())
-    node.refuse("is not one character (nothing else can stand there); fetch the file again");
+    node.refuse("is not one character (nothing else is possible here); fetch the file again");
   return text;
 }
 
@@ -191,7 +191,7 @@ PreTokenizerPtr read_one_pre_tokenizer(const JsonNode& node, const std::string& 
 
 void read_json_pre_tokenizer(const JsonNode& node, JsonPreTokenizer& into) {
   const std::string type = node.type();
-  if (into.byte_level) node.refuse("follows ByteLevel (it would see byte stand-ins); use a supported tokenizer");
+  if (into.byte_level) node.refuse("follows ByteLevel (it would see byte characters); use a supported tokenizer");
   if (type == "Sequence") {
     node.only({"pretokenizers"});
     for (const JsonNode& step : node.at("pretokenizers").list()) read_json_pre_tokenizer(step, into);

@@ -51,7 +51,7 @@ class Translation {
  private:
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ExitCode::kData,
-         "{}: the pattern \"{}\" has {}, which is not known here (the text might be split otherwise than the model "
+         "{}: the pattern \"{}\" has {}, which is not known here (the text might be split differently than the model "
          "needs); use a supported tokenizer",
          source_, printable(pattern_), what);
   }

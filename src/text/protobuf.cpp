@@ -16,8 +16,8 @@ std::uint64_t ProtobufReader::varint() {
     value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
     if (byte < 0x80) return value;
   }
-  fail(ExitCode::kData, "{}: a number has more than ten bytes (this is no SentencePiece model); fetch the file again",
-       source_);
+  fail(ExitCode::kData,
+       "{}: a number has more than ten bytes (this is not a SentencePiece model); fetch the file again", source_);
 }
 
 bool ProtobufReader::next() {
@@ -25,7 +25,7 @@ bool ProtobufReader::next() {
   const std::uint64_t key = varint();
   type_ = static_cast<unsigned>(key & 7);
   MAGISTER_CHECK(key >> 3 != 0 && key >> 3 < 1u << 29, ExitCode::kData,
-                 "{}: a field has the number {} (this is no SentencePiece model); fetch the file again", source_,
+                 "{}: a field has the number {} (this is not a SentencePiece model); fetch the file again", source_,
                  key >> 3);
   field_ = static_cast<std::uint32_t>(key >> 3);
   if (type_ == 0) {
@@ -33,7 +33,7 @@ bool ProtobufReader::next() {
     return true;
   }
   MAGISTER_CHECK(type_ == 1 || type_ == 2 || type_ == 5, ExitCode::kData,
-                 "{}: field {} has the wire type {} (this is no SentencePiece model); fetch the file again", source_,
+                 "{}: field {} has the wire type {} (this is not a SentencePiece model); fetch the file again", source_,
                  field_, type_);
   const std::uint64_t size = type_ == 2 ? varint() : type_ == 1 ? 8 : 4;
   MAGISTER_CHECK(size <= rest_.size(), ExitCode::kData,
@@ -45,10 +45,10 @@ bool ProtobufReader::next() {
 }
 
 void ProtobufReader::need_type(unsigned wanted, const char* what) const {
-  MAGISTER_CHECK(
-      type_ == wanted, ExitCode::kData,
-      "{}: field {} has the wire type {} where {} belongs (this is no SentencePiece model); fetch the file again",
-      source_, field_, type_, what);
+  MAGISTER_CHECK(type_ == wanted, ExitCode::kData,
+                 "{}: field {} has the wire type {} instead of that of {} (this is not a SentencePiece model); fetch "
+                 "the file again",
+                 source_, field_, type_, what);
 }
 
 std::uint64_t ProtobufReader::number() const {

@@ -91,7 +91,7 @@ class GgufReader {
                    file_.tokens.size(), file_.scores.size());
     for (const double score : file_.scores) {
       MAGISTER_CHECK(std::isfinite(score), ExitCode::kData,
-                     "{}: a token's score is {} (the best token could not be told); fetch the file again", source_,
+                     "{}: a token's score is {} (the best token would be unknown); fetch the file again", source_,
                      score);
     }
   }
@@ -107,8 +107,7 @@ class GgufReader {
                      "damaged); fetch the file again",
                      source_, i);
       MAGISTER_CHECK(model_.vocab.emplace(text, id).second, ExitCode::kData,
-                     "{}: token \"{}\" is there twice, as {} and {} (which one is "
-                     "meant?); fetch the file again",
+                     "{}: token \"{}\" is there twice, as {} and {} (it would have two ids); fetch the file again",
                      source_, printable(text), model_.vocab.at(text), i);
       const bool ends = controls_.contains(id);
       if (!ends && type_of(i) != kControl && type_of(i) != kUserDefined && type_of(i) != kUnknown) continue;

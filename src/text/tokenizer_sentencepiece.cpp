@@ -54,8 +54,8 @@ SentencePiece read_piece(std::string_view bytes, const std::string& source) {
   MAGISTER_CHECK(!piece.text.empty() && find_invalid_utf8(piece.text) == piece.text.size(), ExitCode::kData,
                  "{}: a piece's text is empty or not UTF-8 (the model is damaged); fetch the file again", source);
   MAGISTER_CHECK(std::isfinite(piece.score), ExitCode::kData,
-                 "{}: the score of \"{}\" is no number (the best piece could not be told); fetch the file again",
-                 source, printable(piece.text));
+                 "{}: the score of \"{}\" is no number (the best piece would be unknown); fetch the file again", source,
+                 printable(piece.text));
   return piece;
 }
 
@@ -193,7 +193,7 @@ void build_vocabulary(const SentencePieceModel& file, const std::array<TokenId, 
     MAGISTER_CHECK(
         !characters || piece.type != PieceType::kNormal || utf8_sequence_length(piece.text) == piece.text.size(),
         ExitCode::kData,
-        "{}: \"{}\" is a piece of a model of characters and is none (when it is taken is unknown); use a "
+        "{}: \"{}\" is a piece of a model of characters, but not one (it is unknown when it is used); use a "
         "supported tokenizer",
         model.source, printable(piece.text));
     const bool user = piece.type == PieceType::kUserDefined;
@@ -255,8 +255,8 @@ std::string add_beside(const FilesBeside& files, SentencePieceModel& file, Token
   MAGISTER_CHECK(beside.tokenizer_class == "LlamaTokenizer" && file.model_type == 2 && rules.charsmap.empty() &&
                      !rules.remove_extra_whitespaces && rules.escape_whitespaces && rules.add_dummy_prefix,
                  ExitCode::kData,
-                 "{}: the files beside it name \"{}\", which it does not have (how such tokens cut a text is known of "
-                 "LlamaTokenizer's models alone); save the tokenizer as tokenizer.json",
+                 "{}: the files next to it name \"{}\", which it does not have (how such tokens split a text is known "
+                 "only for LlamaTokenizer's models); save the tokenizer as tokenizer.json",
                  model.source, printable(model.added.back().content));
   rules.add_dummy_prefix = false;
   model.blank = beside.legacy ? Tokenizer::Model::Blank::kAlways : Tokenizer::Model::Blank::kFirst;
@@ -277,11 +277,11 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::strin
     const SentencePiece& piece = file.pieces[i];
     const auto id = static_cast<TokenId>(i);
     MAGISTER_CHECK(model->vocab.emplace(piece.text, id).second, ExitCode::kData,
-                   "{}: the piece \"{}\" is there twice, as {} and {} (which one is meant?); fetch the file again",
+                   "{}: the piece \"{}\" is there twice, as {} and {} (it would have two ids); fetch the file again",
                    model->source, printable(piece.text), model->vocab.at(piece.text), i);
     if (piece.type == PieceType::kUnknown) {
       MAGISTER_CHECK(unknown < 0, ExitCode::kData,
-                     "{}: pieces {} and {} are both the unknown one (which one is meant?); fetch the file again",
+                     "{}: pieces {} and {} are both the unknown one (a model has only one); fetch the file again",
                      model->source, unknown, id);
       unknown = id;
     }

@@ -85,7 +85,7 @@ void build_vocabulary(std::vector<RankedToken> tokens, TokenId shift, const char
   for (RankedToken& token : tokens) {
     token.id += shift;
     MAGISTER_CHECK(model.vocab.emplace(token.text, token.id).second, ExitCode::kData,
-                   "{}: token {} has the bytes of another one (which one is meant?); fetch the file again",
+                   "{}: token {} has the bytes of another one (their text would have two ids); fetch the file again",
                    model.source, token.id - shift);
   }
   for (int byte = 0; byte < 256; ++byte) {
@@ -158,7 +158,8 @@ void add_tekken_special(const JsonNode& root, std::size_t count, Tokenizer::Mode
   if (root.has("special_tokens")) {
     for (const JsonNode& token : root.at("special_tokens").list()) {
       std::string& name = names[token.at("rank").size(count - 1)];
-      if (!name.empty()) token.at("rank").refuse("is another token's, too (which one is meant?); fetch the file again");
+      if (!name.empty())
+        token.at("rank").refuse("is that of another token too (an id has one token); fetch the file again");
       name = token.at("token_str").text();
     }
   } else {

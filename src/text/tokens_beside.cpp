@@ -29,7 +29,7 @@ Json object_of(const std::string& text, const std::string& source) {
   if (text.empty()) return Json::object();
   Json content = Json::parse(text, nullptr, false);
   MAGISTER_CHECK(content.is_object(), ExitCode::kData,
-                 "{}: is no JSON object (it names tokens of the vocabulary); fetch the file again", source);
+                 "{}: is not a JSON object (it names tokens of the vocabulary); fetch the file again", source);
   return content;
 }
 
@@ -164,17 +164,18 @@ class Reader {
 
   void read_decoder() {
     const Json& listed = config_.at("added_tokens_decoder");
-    MAGISTER_CHECK(listed.is_object(), ExitCode::kData,
-                   "{}: added_tokens_decoder is no object of ids and tokens (it names tokens of the vocabulary); fetch "
-                   "the file again",
-                   config_name_);
+    MAGISTER_CHECK(
+        listed.is_object(), ExitCode::kData,
+        "{}: added_tokens_decoder is not an object of ids and tokens (it names tokens of the vocabulary); fetch "
+        "the file again",
+        config_name_);
     for (const auto& [key, value] : listed.items()) {
       TokenId id = -1;
       const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
       MAGISTER_CHECK(
           parsed.ec == std::errc() && parsed.ptr == key.data() + key.size() && id >= 0 && value.is_object(),
           ExitCode::kData,
-          "{}: added_tokens_decoder: \"{}\" is no id with a token (it names tokens of the vocabulary); fetch the "
+          "{}: added_tokens_decoder: \"{}\" is not an id with a token (it names tokens of the vocabulary); fetch the "
           "file again",
           config_name_, printable(key));
       decoder_[id] = token_of(value, config_name_, "added_tokens_decoder." + key);
@@ -313,7 +314,7 @@ void take_named_tokens(const FilesBeside& files, Tokenizer::Model& model) {
   const auto check = [&](bool good, const std::string& text) {
     MAGISTER_CHECK(
         good, ExitCode::kData,
-        "{}: \"{}\", which a file beside it names as a token, is none here or has another id (a text with it would "
+        "{}: \"{}\", which a file next to it names as a token, is not one here or has another id (a text with it would "
         "become other tokens); save the tokenizer as tokenizer.json",
         model.source, printable(text));
   };

@@ -74,8 +74,8 @@ void Verifier::Regex::give_up(std::size_t num_bytes, std::size_t at, int error) 
                  at, error);
   if (gave_up_.exchange(true)) return;
   log_warning(
-      "{} gives up on a text of {} bytes at byte {} (PCRE2 error {}: too many ways to match; it counts as no match, as "
-      "will others like it without a word); write it with fewer nested repeats",
+      "{} gives up on a text of {} bytes at byte {} (PCRE2 error {}: too many ways to match; it counts as no match, "
+      "and so will others like it, without a warning); write it with fewer nested repeats",
       where, num_bytes, at, error);
 }
 

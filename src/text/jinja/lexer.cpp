@@ -205,7 +205,7 @@ class Lexer {
       const char* first = text.data() + (base == 10 ? 0 : 2);
       const auto [last, error] = std::from_chars(first, text.data() + text.size(), value, base);
       if (error != std::errc{} || last != text.data() + text.size())
-        refuse(begin, "a number that does not fit 64 bits or is none: {}", text);
+        refuse(begin, "not a number, or one that does not fit 64 bits: {}", text);
       text = std::to_string(value);
     }
     add(real ? TokenKind::kFloat : TokenKind::kInteger, std::move(text), begin);

@@ -85,7 +85,7 @@ void Parser::refuse_statement(const Token& token) const {
   if (token.kind != TokenKind::kName) unexpected("a statement");
   if (is_foreign(token.text))
     refuse(token.place, "the statement \"{}\" is not known here (chat templates stand alone)", token.text);
-  refuse(token.place, "the statement \"{}\" is not known here or stands where none is open", token.text);
+  refuse(token.place, "the statement \"{}\" is not known here, or no block is open that it belongs to", token.text);
 }
 
 void Parser::statement(Block& into) {

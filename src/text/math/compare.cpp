@@ -78,7 +78,7 @@ Comparison Comparer::percents(const TreePtr& gold, const TreePtr& answer) {
 }
 
 Comparison Comparer::in_order(const std::vector<TreePtr>& gold, const std::vector<TreePtr>& answer) {
-  if (gold.size() != answer.size()) return say(false, "other numbers of members");
+  if (gold.size() != answer.size()) return say(false, "different numbers of members");
   if (gold.size() > kMaxMembers) return not_computed("more than 100 members");
   for (std::size_t i = 0; i < gold.size(); ++i) {
     Comparison one = compare(gold[i], answer[i]);
@@ -121,7 +121,7 @@ Comparison Comparer::in_any_order(const std::vector<TreePtr>& gold, const std::v
 Comparison Comparer::matrices(const TreePtr& gold, const TreePtr& answer) {
   const TreePtr a = as_matrix(gold), b = as_matrix(answer);
   if (!a || !b) return not_comparable("not comparable: a matrix and something else");
-  if (a->parts.size() != b->parts.size()) return say(false, "other numbers of rows");
+  if (a->parts.size() != b->parts.size()) return say(false, "different numbers of rows");
   for (std::size_t r = 0; r < a->parts.size(); ++r) {
     Comparison row = in_order(a->parts[r]->parts, b->parts[r]->parts);
     if (row.equal) continue;
@@ -139,7 +139,7 @@ Comparison Comparer::plain(const TreePtr& gold, const TreePtr& answer) {
     const bool intervals = region_of(*gold, budget_) && region_of(*answer, budget_);
     if (intervals && gold->name != answer->name && infinite_sign(*gold->parts[0]) == 0 &&
         infinite_sign(*gold->parts[1]) == 0)
-      return say(false, "other ends");
+      return say(false, "different ends");
     if (!intervals || gold->name == answer->name) return in_order(gold->parts, answer->parts);
   }
   if (is_collection(*gold) && (is_collection(*answer) || is_point(*answer)))

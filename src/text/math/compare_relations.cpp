@@ -36,7 +36,7 @@ Comparison Comparer::up_to_a_factor(const Tree& gold, const Tree& answer, const 
 Comparison Comparer::equations(const Tree& gold, const Tree& answer) {
   const TreePtr a = difference_of(first_of(gold), last_of(gold)), b = difference_of(first_of(answer), last_of(answer));
   const std::vector<std::string> names = symbols_of(*a);
-  if (names != symbols_of(*b)) return say(false, "other variables");
+  if (names != symbols_of(*b)) return say(false, "different variables");
   Comparison same = values(a, b);
   if (same.equal) return same;
   same = values(a, tree_of(Kind::kNegative, {b}));
@@ -68,11 +68,11 @@ Comparison Comparer::relations(const Tree& gold, const Tree& answer) {
     if (is_value(*first_of(gold)) && is_value(*first_of(answer)) && is_value(*a) && is_value(*b))
       return equations(gold, answer);
     const Comparison left = compare(first_of(gold), first_of(answer));
-    return left.equal ? compare(a, b) : say(false, "other left sides");
+    return left.equal ? compare(a, b) : say(false, "different left sides");
   }
-  if (gold.signs.size() != answer.signs.size()) return say(false, "relations of other lengths");
+  if (gold.signs.size() != answer.signs.size()) return say(false, "relations of different lengths");
   const bool same = same_relation(gold, answer, false) || same_relation(gold, answer, true);
-  return say(same, same ? "the same relation" : "other relations");
+  return say(same, same ? "the same relation" : "different relations");
 }
 
 // At least one of the two is a relation.
@@ -81,7 +81,7 @@ Comparison Comparer::relation_and_other(const TreePtr& gold, const TreePtr& answ
   // The answer names the value: x in (5, inf) for x > 5, or x = 5 for 5.
   if (is_equation(*answer) && !is_equation(*gold)) return compare(gold, last_of(*answer));
   if (of_gold && of_answer) return relations(*gold, *answer);
-  if (!of_gold) return not_comparable("not comparable: an inequality where a value or a set is due");
+  if (!of_gold) return not_comparable("not comparable: an inequality instead of a value or a set");
   if (is_equation(*gold)) {
     const bool named = std::any_of(gold->parts.begin(), gold->parts.end() - 1,
                                    [](const TreePtr& one) { return names_something(*one); });

@@ -51,7 +51,7 @@ class Parser {
     return true;
   }
   void expect(std::string_view sign) {
-    if (!take(sign)) throw Fault{"no " + std::string(sign) + " where one is due"};
+    if (!take(sign)) throw Fault{"\"" + std::string(sign) + "\" is missing"};
   }
 
   TreePtr list();

@@ -99,7 +99,7 @@ std::optional<Complex> value_at(const Tree& tree, const Point& point, Budget& bu
     case Kind::kCall:
       break;
     default:
-      budget.why = "a structure where a number is due";
+      budget.why = "a structure instead of a number";
       return std::nullopt;
   }
   if (tree.kind == Kind::kCall && tree.name == "determinant") return determinant_of(tree, point, budget);

@@ -191,7 +191,7 @@ Value constant(const std::string& name, Budget& budget) {
   } else if (name == "i") {
     mpfr_set_ui(out.imaginary(), 1, MPFR_RNDN);
   } else {
-    budget.why = name + " is no number";
+    budget.why = name + " is not a number";
     return std::nullopt;
   }
   return out;

@@ -314,7 +314,7 @@ void Lexer::sign() {
     space_ = true;
     return;
   }
-  out_.fault = "a sign of no formula";
+  out_.fault = "a character that no formula has";
 }
 
 Tokens Lexer::read() {

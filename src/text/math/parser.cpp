@@ -35,7 +35,7 @@ TreePtr Parser::whole() {
   while (is(",") || is(";") || is("=") || is(":") || is("row") || is("&") || is("implies")) ++at_;
   if (now().type == TokenType::kEnd) throw Fault{"nothing in it"};
   TreePtr tree = list();
-  if (now().type != TokenType::kEnd) throw Fault{"\"" + now().text + "\" where nothing of the kind can stand"};
+  if (now().type != TokenType::kEnd) throw Fault{"an unexpected \"" + now().text + "\""};
   return tree;
 }
 
@@ -182,7 +182,7 @@ TreePtr Parser::juxtaposed() {
   if (take("-")) return tree_of(Kind::kNegative, {juxtaposed()});
   if (take("+")) return juxtaposed();
   if (!starts_factor() && !is("|"))
-    throw Fault{now().type == TokenType::kEnd ? "it ends too soon" : "\"" + now().text + "\" where a value is due"};
+    throw Fault{now().type == TokenType::kEnd ? "it ends too soon" : "\"" + now().text + "\" instead of a value"};
   while (starts_factor() || (factors.empty() && is("|"))) {
     if (unit_follows(factors)) continue;
     const bool number = now().type == TokenType::kNumber;
@@ -243,7 +243,7 @@ std::string Parser::subscript() {
     expect("}");
     return name;
   }
-  if (now().type == TokenType::kEnd) throw Fault{"an index that is not there"};
+  if (now().type == TokenType::kEnd) throw Fault{"an index is missing"};
   name = word_name(now().text);
   ++at_;
   return name;
@@ -275,7 +275,7 @@ TreePtr Parser::primary() {
     expect(close);
     return named_tree(Kind::kCall, name, {inside});
   }
-  throw Fault{token.type == TokenType::kEnd ? "it ends too soon" : "\"" + token.text + "\" where a value is due"};
+  throw Fault{token.type == TokenType::kEnd ? "it ends too soon" : "\"" + token.text + "\" instead of a value"};
 }
 
 Parsed parse_formula(std::string_view text) {

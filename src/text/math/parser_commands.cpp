@@ -178,7 +178,7 @@ TreePtr Parser::folded(const std::string& name) {
   }
   const bool known = from && to && from->kind == Kind::kRelation && from->parts.size() == 2 && from->signs[0] == "=";
   if (!known || (from->parts[0]->kind != Kind::kSymbol && from->parts[0]->kind != Kind::kConstant))
-    throw Fault{"a sum without bounds that are known"};
+    throw Fault{"a sum without known bounds"};
   const std::string counts = from->parts[0]->name;
   bound_.push_back(counts);
   TreePtr term = product();
@@ -243,7 +243,7 @@ TreePtr Parser::matrix() {
     if (take("{"))
       while (!take("}") && now().type != TokenType::kEnd) ++at_;
   } else if (!name.ends_with("matrix")) {
-    throw Fault{"an environment that is no matrix"};
+    throw Fault{"an environment that is not a matrix"};
   }
   const bool was = std::exchange(in_matrix_, true);
   std::vector<TreePtr> rows;
@@ -266,7 +266,7 @@ TreePtr Parser::matrix() {
   while (!take("}") && now().type != TokenType::kEnd) ++at_;
   const bool even = std::all_of(rows.begin(), rows.end(),
                                 [&](const TreePtr& one) { return one->parts.size() == rows[0]->parts.size(); });
-  if (rows.empty() || !even) throw Fault{"a matrix with rows of several lengths"};
+  if (rows.empty() || !even) throw Fault{"a matrix with rows of different lengths"};
   TreePtr made = tree_of(Kind::kMatrix, std::move(rows));
   return determinant ? named_tree(Kind::kCall, "determinant", {made}) : made;
 }
