@@ -95,8 +95,8 @@ class Damaged : public Error {
   Damaged(const std::string& path, const std::string& problem)
       : Error(
             ExitCode::kData,
-            fmt::format("{}: {} (training cannot go on from it); remove this file, and the run goes on from the state "
-                        "before it, or from the beginning",
+            fmt::format("{}: {} (training cannot resume from it); remove this file, and the run resumes from the state "
+                        "before it, or starts from the beginning",
                         printable(path), problem)),
         problem_(problem) {}
   const std::string& problem() const { return problem_; }
@@ -114,8 +114,7 @@ std::string state_differences(const std::string& there, const std::string& here)
   }
   if (!keys.empty()) return fmt::format("{}", fmt::join(keys, ", "));
   return "model, data or configuration differ from those it was trained with, or an earlier version of this program "
-         "has "
-         "begun it";
+         "began it";
 }
 
 // An open state that belongs to this experiment.
@@ -123,13 +122,14 @@ class StateFile {
  public:
   StateFile(const std::string& path, const StateIdentity& identity) : path_(path), file_(open(path)) {
     for (auto& [name, text] : safetensors_metadata(path)) texts_.emplace(name, text);
-    require(texts_["format"] == kFormat, "is no state of a training");
+    require(texts_["format"] == kFormat, "is not a state of a training");
     const auto version = number_of(texts_["version"]);
     require(version.has_value(), "has no sound metadata");
-    MAGISTER_CHECK(*version <= kVersion, ExitCode::kData,
-                   "{}: is of a newer version than this program knows (training cannot go on from it); use the program "
-                   "that wrote it",
-                   printable(path));
+    MAGISTER_CHECK(
+        *version <= kVersion, ExitCode::kData,
+        "{}: is of a newer version than this program knows (training cannot resume from it); use the program "
+        "that wrote it",
+        printable(path));
     MAGISTER_CHECK(texts_["identity"] == identity.digest, ExitCode::kConfig,
                    "{}: belongs to another experiment ({}); choose another name, or start over with --fresh",
                    printable(path), state_differences(texts_["experiment"], identity.experiment));

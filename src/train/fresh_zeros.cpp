@@ -18,8 +18,8 @@ at::Tensor fresh_zeros(std::int64_t size) {
   const std::size_t num_bytes = static_cast<std::size_t>(size) * sizeof(float);
   void* const data = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   MAGISTER_CHECK(data != MAP_FAILED, ExitCode::kConfig,
-                 "the system gives no {} bytes of memory: {} (weights and moments of a training stand there); use more "
-                 "ranks or hosts, or a smaller model",
+                 "the system does not give {} bytes of memory: {} (weights and moments of a training need them); use "
+                 "more ranks or hosts, or a smaller model",
                  num_bytes, std::strerror(errno));
   prefer_huge_pages(data, num_bytes);
   return at::from_blob(data, {size}, [num_bytes](void* memory) { ::munmap(memory, num_bytes); }, at::kFloat);

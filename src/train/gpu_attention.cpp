@@ -287,7 +287,7 @@ void check_flash(at::Device device) {
   const at::Tensor found = run(device), expected = run(at::kCPU).to(at::kFloat);
   MAGISTER_CHECK(
       at::equal(found, run(device)), ExitCode::kInternal,
-      "flash attention gives other bits when it runs again on {} (a training would not be repeatable); train "
+      "flash attention gives different bits in a second run on {} (a training would not be repeatable); train "
       "with `precision: f32` and report this",
       device.str());
   constexpr double kLimit = 2e-2;  // of the largest; neighbouring numbers of bf16 are 8e-3 apart

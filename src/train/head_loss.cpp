@@ -194,7 +194,8 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
                  "hidden states and head are not contiguous f32 of one width (the products read them so); report this");
   const bool frozen = !head_gradient_VD.defined() || !options.gradient;
   MAGISTER_CHECK(frozen || (plain(head_gradient_VD) && head_gradient_VD.sizes() == head_VD.sizes()),
-                 ExitCode::kInternal, "the head's gradient has not the head's shape (it is added to); report this");
+                 ExitCode::kInternal,
+                 "the head's gradient does not have the head's shape (it is added to it); report this");
   const std::int64_t T = hidden_TD.size(0);
   const HeadRows rows(targets, T, head_VD.size(0));
   // Checked here, because a batch without a teacher's row would not notice.

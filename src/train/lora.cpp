@@ -109,7 +109,7 @@ LoraLayout::LoraLayout(const ParameterLayout& model, const LoraOptions& options)
     MAGISTER_CHECK(
         !names_experts(model, target), ExitCode::kConfig,
         "train.adapter.targets: \"{}\" names experts or their router (they get no adapter: transformers holds "
-        "all experts of a layer as one tensor, and an adapter is of linear layers); choose among {}",
+        "all experts of a layer as one tensor, and adapters are for linear layers); choose among {}",
         printable(target, 80), fmt::join(names, ", "));
     MAGISTER_CHECK(matched.contains(target), ExitCode::kConfig,
                    "train.adapter.targets: \"{}\" is no linear layer of the model's layers (it would get no adapter); "

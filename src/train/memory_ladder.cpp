@@ -65,11 +65,11 @@ void MemoryLadder::descend(Rung from, std::int64_t num_tokens) {
   }
   MAGISTER_CHECK(from == Rung::kRecompute && has_threads_, ExitCode::kConfig,
                  "no memory for a micro-batch of {} tokens, alone and with layers that are computed again (sums over "
-                 "its rows are not divided, for that would change the result); lower train.micro_batch or "
+                 "its rows are not divided, because that would change the result); lower train.micro_batch or "
                  "train.max_length, or give the job more memory",
                  num_tokens);
   rung_ = Rung::kAlone;
-  log_warning("no memory for a micro-batch of {} tokens beside others; one at a time from here on (the same result)",
+  log_warning("no memory for a micro-batch of {} tokens while others run; one at a time from here on (the same result)",
               num_tokens);
 }
 

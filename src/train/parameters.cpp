@@ -39,13 +39,14 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
                  config.family);
-  MAGISTER_CHECK(config.untrained_key.empty(), ExitCode::kConfig,
-                 "the model's config.json sets {} (in training transformers then {}, which is not computed here: the "
-                 "student would be another); remove the key from config.json, or set it to {}",
-                 config.untrained_key,
-                 config.untrained_key == "router_jitter_noise" ? "multiplies what experts read with random numbers"
-                                                               : "adds a loss by which experts are used evenly",
-                 config.untrained_key == "router_jitter_noise" ? "0" : "false");
+  MAGISTER_CHECK(
+      config.untrained_key.empty(), ExitCode::kConfig,
+      "the model's config.json sets {} (in training transformers then {}, which is not computed here, so the "
+      "result would differ); remove the key from config.json, or set it to {}",
+      config.untrained_key,
+      config.untrained_key == "router_jitter_noise" ? "multiplies the inputs of experts by random numbers"
+                                                    : "adds a loss by which experts are used evenly",
+      config.untrained_key == "router_jitter_noise" ? "0" : "false");
   for (const ModelParameter& row : model_parameters(config)) {
     if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(names.*row.name, row.shape);
     if (row.name == &TensorNames::embed_positions) positions_ = add(names.*row.name, row.shape);

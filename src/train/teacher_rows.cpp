@@ -34,7 +34,7 @@ void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_siz
                              const StudentVocabulary& student) {
   const bool known = tokenizer.is_known() && student.tokenizer.is_known();
   MAGISTER_CHECK(!known || same_tokenizer(tokenizer, student.tokenizer), ExitCode::kData,
-                 "{}: tokenizer_sha256 is {}, the student's tokenizer has {}, and they do not do the same (vocabulary, "
+                 "{}: tokenizer_sha256 is {}, the student's tokenizer has {}, and they differ in effect (vocabulary, "
                  "merges, normalizer, pre-tokenizer or added tokens differ: its tokens mean other texts); choose a "
                  "student with the teacher's tokenizer",
                  printable(teacher, 4096), printable(tokenizer.sha256), printable(student.tokenizer.sha256));
@@ -97,9 +97,9 @@ void TeacherFile::Parts::check_rows(std::uint64_t sample, const TeacherSample& f
         t + 1 < L && target_agrees(std::span(ids).subspan(t * k, k), std::span(logprobs).subspan(t * k, k), stored,
                                    found.ids[t + 1], target[t]);
     MAGISTER_CHECK(fits, ExitCode::kData,
-                   "{}: row {} of sample {} gives the token that follows it the log-probability {}, its entries say "
-                   "otherwise (rows are shifted, or the text was edited after the teacher had read it); make the file "
-                   "again",
+                   "{}: row {} of sample {} gives the token that follows it the log-probability {}, its entries give "
+                   "another one (rows are shifted, or the text was edited after the teacher had read it); make the "
+                   "file again",
                    printable(file.path()), t, sample, target[t]);
   }
 }

@@ -39,7 +39,8 @@ class WeightsInMemory final : public TensorFile {
             std::int64_t column_end, at::Tensor out) const override {
     const auto found = index_.find(name);
     MAGISTER_CHECK(found != index_.end(), ExitCode::kInternal,
-                   "{}: is no parameter of this training (its model was asked for another's); report this", name);
+                   "{}: is not a parameter of this training (its model was asked for that of another); report this",
+                   name);
     const at::Tensor whole = layout_.view(flat_, found->second);
     const std::int64_t rows = row_end - row_begin, columns = column_end - column_begin;
     const at::Tensor weight_NK = as_rows(whole).narrow(0, row_begin, rows).narrow(1, column_begin, columns);
