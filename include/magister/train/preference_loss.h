@@ -11,11 +11,11 @@
 namespace magister {
 
 enum class Objective {
-  kTokens,  // language models and distillation: a loss of every token
+  kTokens,  // language models and distillation: a loss per token
   kDpo,
   kReward,
-  kGrpo,  // texts of the policy's own, with an advantage each (policy_loss.h)
-  kValue  // texts of a policy, with a label each that every row says (value_loss.h)
+  kGrpo,  // texts written by the policy, each with an advantage (policy_loss.h)
+  kValue  // texts of a policy, each with a label that every row predicts (value_loss.h)
 };
 
 struct PreferenceOptions {

@@ -13,8 +13,8 @@
 namespace magister {
 
 struct ValueOptions {
-  //   kBce        softplus(z) - y z                      y in [0, 1]: the expected reward, or the probability to be preferred
-  //   kHistogram  ln sum_j exp(z_j) - z_i                i = round(y (L - 1)): the reward's atom
+  //   kBce        softplus(z) - y z          y in [0, 1]: the expected reward, or the probability to be preferred
+  //   kHistogram  ln sum_j exp(z_j) - z_i    i = round(y (L - 1)): the reward's atom
   enum class Loss { kBce, kHistogram };
   Loss loss = Loss::kBce;
 };
