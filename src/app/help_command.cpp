@@ -45,7 +45,7 @@ std::string section_text(const std::string& section) {
   for (const KeyEntry& entry : key_entries()) {
     const std::string name = without_place(entry.name);
     const bool is_inside = name.starts_with(section + ".") || name.find("." + section + ".") != std::string::npos;
-    if (is_inside) out += "  " + entry.name + "\n";
+    if (is_inside) out += fmt::format("  {}: {}\n", entry.name, entry.meaning);
   }
   return out.empty() ? out : fmt::format("{} is a section; magister help explains each of its keys:\n{}", section, out);
 }

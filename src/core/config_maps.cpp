@@ -103,6 +103,8 @@ std::string ConfigNode::place(std::string_view key) const {
 }
 
 void ConfigNode::add_fault(std::string_view key, std::string message) {
+  // A map in whose place something else was written has that fault already; what it seems to lack follows from it.
+  if (broken_ && value_ == nullptr) return;
   const Value* const value = key.empty() ? value_ : find(key);
   shared_->faults.push_back(
       {value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});

@@ -85,7 +85,7 @@ class Commands(unittest.TestCase):
         self.assertIn("teacher_logits.top_k\n", several)
         self.assertIn("generate.top_k\n", several)
         self.assertIn("default: none, it must be given", self.call("help", "tasks")[0])
-        self.assertRegex(self.call("help", "optimizer")[0], r"^optimizer is a section; .*:\n(.*\n)*  train\.train\.optimizer\.lr\n")
+        self.assertRegex(self.call("help", "optimizer")[0], r"^optimizer is a section; .*:\n(.*\n)*  train\.train\.optimizer\.lr: .+\n")
         self.assertIn("did you mean judge.combine?", self.refused("help", "judge.combin", code=64))
         self.assertIn("configs/README.md", self.refused("help", "zzzzzzzzzzzzzzz", code=64))
 

@@ -354,6 +354,9 @@ class Distill(tiny_world.Refusals, unittest.TestCase):
         for number, (words, source) in enumerate((("neither `results` nor `task` is there", "{}"), ("no teacher_logits task of that name", "{task: teacher}"))):
             self.experiment(self.distillation("x").replace('{"task": "x"}', source))
             self.refused(f"source-{number}", 78, words)
+        self.experiment(self.distillation("x").replace('{"task": "x"}', "teacher.h5"))
+        said = self.refused("source-scalar", 78, "write teacher: {results: teacher.h5}")
+        self.assertNotIn("neither", said, "what the missing map lacks is no second fault")
         # Before the teacher has computed anything.
         self.experiment(self.teach() + self.distillation("teacher"))
         for number, (code, words, *overrides) in enumerate((

@@ -130,6 +130,7 @@ class Refusals:
         for word in words:
             self.assertIn(word, done.stderr)
         self.assertFalse(self.world.results(name).exists())
+        return done.stderr
 
 
 class World:

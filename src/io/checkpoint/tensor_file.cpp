@@ -134,10 +134,11 @@ std::unique_ptr<TensorFile> TensorFile::open(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (std::filesystem::is_directory(status)) return open_hugging_face(path, path);
-  MAGISTER_CHECK(status.type() != std::filesystem::file_type::not_found, ExitCode::kInputOutput,
-                 "{}: there is no such model (nothing to load); give a .gguf file, a folder with config.json and "
-                 "*.safetensors, or org/name of what stands in the hub's cache{}",
-                 printable(path), download_hint(path));
+  MAGISTER_CHECK(
+      status.type() != std::filesystem::file_type::not_found, ExitCode::kInputOutput,
+      "{}: there is no such model (nothing to load); give a .gguf file, a folder with config.json and "
+      "*.safetensors, or org/name of a model in the hub's cache; `magister plan --config-only` needs no weights{}",
+      printable(path), download_hint(path));
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".safetensors") return open_hugging_face(path, std::filesystem::path(path).parent_path().string());
   if (extension == ".gguf") return open_gguf(path);
