@@ -39,8 +39,28 @@ std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape
   return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * max_sequences, affordable)));
 }
 
-void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
-                           Generator::Stop stop, std::uint64_t room) {
+SampleRules prompt_rules(const TextLengths& lengths, std::int64_t vocab_size, const Tokenizer* tokenizer) {
+  SampleRules rules;
+  rules.max_length = lengths.max_prompt_length.tokens();
+  rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.vocab_size = vocab_size;
+  rules.tokenizer = tokenizer;
+  rules.unit_tokens = rules.max_length;
+  rules.unit_samples = 1;
+  rules.min_length = 1;
+  rules.shown_as = "prompt";
+  return rules;
+}
+
+void GeneratorShard::start(const BatchKeys& batch, const SamplingParams& sampling, std::uint64_t seed,
+                           Generator::Stop stop, std::uint64_t room, std::uint64_t top_logprobs) {
+  const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(batch.max_sequences),
+                               .token_budget = static_cast<std::int64_t>(batch.token_budget),
+                               .num_pages = base_.cache_pages,
+                               .share_prefixes = batch.share_prefixes,
+                               .top_logprobs = static_cast<std::int64_t>(top_logprobs)};
   generator_.emplace(model_, limits, sampling, seed, std::move(stop));
   generator_->on_not_finite([this](std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) {
     refuse_not_finite(model_, describe_record(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);

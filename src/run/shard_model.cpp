@@ -5,13 +5,13 @@
 
 namespace magister {
 
-ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
-    : base_(run),
-      place_(place),
-      is_first_in_rank_(place.first && place.group == 0),
-      instance_(run.model, std::move(group), run.group.threads_per_shard(),
-                {[this](const char* phase) { watch(phase); }, run.stop_wanted}),
-      times_(is_first_in_rank_ ? run.times : own_times_),
+ShardModel::ShardModel(ShardContext shard)
+    : base_(shard.run),
+      place_(shard.place),
+      is_first_in_rank_(place_.first && place_.group == 0),
+      instance_(base_.model, std::move(shard.group), base_.group.threads_per_shard(),
+                {[this](const char* phase) { watch(phase); }, base_.stop_wanted}),
+      times_(is_first_in_rank_ ? base_.times : own_times_),
       group_(instance_.group()),
       pool_(instance_.pool()),
       model_(load()) {

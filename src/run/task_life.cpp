@@ -258,7 +258,8 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields), task_.divides_records()},
                        [&](const UnitWork& work) {
                          const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
-                         const ModelRun run{.group = *group_,
+                         const ModelRun run{.plan = numbers,
+                                            .group = *group_,
                                             .file = file,
                                             .work = work,
                                             .model = model_,
@@ -268,7 +269,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
                                             .pass = task_.pass_shape(model_.pass_limits()),
                                             .memory = parts,
                                             .cache_pages = num_pages};
-                         job_->work(run, numbers);
+                         job_->work(run);
                        });
 }
 

@@ -10,7 +10,6 @@
 #include "magister/app/application.h"
 #include "magister/core/error.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/shard_threads.h"
 #include "magister/run/task_kinds.h"
 #include "magister/run/unit_samples.h"
 #include "magister/tasks/registry.h"
@@ -22,7 +21,7 @@ namespace {
 class NormWorker final : public ShardModel {
  public:
   using ShardModel::ShardModel;
-  void run_units() {
+  void run_units() override {
     while (const auto index = claim_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
       watch("compute", static_cast<std::int64_t>(*index));
       const Unit unit = base_.file.unit(*index);
@@ -58,10 +57,8 @@ class NormJob final : public TaskJob {
     results.default_plot_column = "/norm/l2";
     return results;
   }
-  void work(const ModelRun& run, const PlanNumbers&) override {
-    run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-      NormWorker(run, std::move(group), place).run_units();
-    });
+  std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
+    return std::make_unique<NormWorker>(std::move(shard));
   }
 
  private:

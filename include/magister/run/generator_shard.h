@@ -14,6 +14,7 @@
 #include "magister/engine/guide.h"
 #include "magister/model/transformer.h"
 #include "magister/run/shard_model.h"
+#include "magister/runtime/text_keys.h"
 
 namespace magister {
 
@@ -27,6 +28,9 @@ void check_positions(const ModelConfig& model, const std::string& length_place, 
 std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,
                             std::uint64_t max_sequences);
 
+// The rules of a task whose samples are prompts: none is cut, and a record is a unit, committed with its texts.
+SampleRules prompt_rules(const TextLengths& lengths, std::int64_t vocab_size, const Tokenizer* tokenizer);
+
 // How texts are guided: what a shard loads of the value model, and what it asks of it.
 struct ShardGuide {
   GuideParams params;
@@ -37,16 +41,15 @@ struct ShardGuide {
 class GeneratorShard : public ShardModel {
  public:
   using ShardModel::ShardModel;
-  virtual ~GeneratorShard() = default;
 
-  // Runs until no unit is left or the job stops; committed units stay, in-flight sequences are begun again by the next run, to
-  // the same tokens. Collective over the group.
-  void run_units();
+  // In-flight sequences are begun again by the next run, to the same tokens.
+  void run_units() override;
 
  protected:
-  // To be called by the constructor of the task's shard. room: in-flight sequences, at least those of one pass.
-  void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop,
-             std::uint64_t room);
+  // To be called by the constructor of the task's worker. batch: without `auto`. room: in-flight sequences, at least
+  // those of one pass.
+  void start(const BatchKeys& batch, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop,
+             std::uint64_t room, std::uint64_t top_logprobs = 0);
 
   // Loads the value model, which guides the texts from now on; with a multiplier of 0 nothing is loaded. Before the first unit.
   // Collective over the group.

@@ -54,6 +54,13 @@ struct SampleRules {
   std::uint64_t least_units = 16;
 };
 
+// The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
+struct PlanNumbers {
+  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0;
+  std::uint64_t key_bytes = 1;       // width of /samples/key
+  std::uint64_t longest_sample = 0;  // tokens
+};
+
 class SamplePlan {
  public:
   // Tokenises this rank's part of the data set. When a rank is asked to stop all throw Error(kStopped). Collective over world.

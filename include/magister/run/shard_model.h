@@ -1,5 +1,5 @@
-// What one shard of a running task has, whatever the task: a model instance, the clock and the watchdog of its rank, and on the leader the
-// writer.
+// ShardModel: what the worker of one shard has, whatever the task: a model instance, the clock and the watchdog of its
+// rank, and on the leader the writer.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,8 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/phase_times.h"
 #include "magister/run/quantization_loss.h"
-#include "magister/run/shard_threads.h"
+#include "magister/run/sample_plan.h"
+#include "magister/run/shard_worker.h"
 #include "magister/run/unit_loop.h"
 #include "magister/run/unit_writer.h"
 #include "magister/runtime/model_instance.h"
@@ -23,6 +24,7 @@ namespace magister {
 
 // What the loop of a task is given. References outlive the loop.
 struct ModelRun {
+  const PlanNumbers& plan;
   const GpuGroup& group;
   ResultsFile& file;
   const UnitWork& work;
@@ -40,14 +42,11 @@ struct ModelRun {
 void run_units_of_one_thread(const ModelRun& run,
                              const std::function<std::vector<ColumnBytes>(const Unit&)>& columns_of);
 
-class ShardModel {
+class ShardModel : public ShardWorker {
  public:
   // Loads the model, and before that measures the loss of quantisation where the config asks for it. The first local shard of each group feeds
-  // the group's watchdog; the first shard of the rank also reports times and progress. run is kept by reference. Collective over the group.
-  ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place);
-  ShardModel(const ShardModel&) = delete;
-  ShardModel& operator=(const ShardModel&) = delete;
-  ~ShardModel() = default;
+  // the group's watchdog; the first shard of the rank also reports times and progress. Collective over the group.
+  explicit ShardModel(ShardContext shard);
 
  protected:
   // A sign of life: the watchdog's clock restarts, and ranks that wait see it.

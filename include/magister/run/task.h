@@ -3,10 +3,8 @@
 // have, how units are computed, and what remains to be done when all are there.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "magister/core/error.h"
 #include "magister/core/memory_parts.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
@@ -32,6 +29,8 @@ namespace magister {
 
 struct ModelRun;
 struct OpenModel;
+struct ShardContext;
+class ShardWorker;
 
 // What a task works with. The runner opens it; it is equal on every rank and outlives the job.
 struct TaskInputs {
@@ -53,13 +52,6 @@ struct TaskData {
 
 // The records of `dataset`; where an earlier task makes one of its files and has not run, that task's records as a placeholder. Local.
 TaskData available_data(const DatasetConfig& dataset, const RunContext& context);
-
-// The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
-struct PlanNumbers {
-  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0;
-  std::uint64_t key_bytes = 1;       // width of /samples/key
-  std::uint64_t longest_sample = 0;  // tokens
-};
 
 // The results file of a plan, without the attributes that all tasks have.
 struct TaskResults {
@@ -111,8 +103,12 @@ class TaskJob {
   // More lines of `plan`.
   virtual Notes notes(const PlanNumbers& plan) const { return {}; }
 
-  // Computes units until none is left or the job stops. Collective over the group.
-  virtual void work(const ModelRun& run, const PlanNumbers& plan) = 0;
+  // Computes units until none is left or the job stops: each shard of this rank has a worker(). A training, whose steps
+  // are no units, and a task without a model do it in another way. Collective over the group.
+  virtual void work(const ModelRun& run);
+  // Makes the worker of a shard, which refers to this job. Called on the shard's thread while other shards call it.
+  // Collective over the group.
+  virtual std::unique_ptr<ShardWorker> worker(ShardContext shard);
 
   // Writes the files that stand beside the results. Called on rank 0 alone when every unit is committed, before the results are marked
   // complete; a killed run calls it again. False: the job was asked to stop meanwhile.
@@ -141,21 +137,8 @@ class Task {
   const DatasetConfig& dataset() const { return dataset_; }  // as its own keys say
   // Names, each once, of the tasks whose results or model it takes, and of those that its key `needs` names. A name may be that of a task of
   // another experiment, whose results are on disk.
-  std::vector<std::string> needs() const {
-    std::vector<std::string> names = {model_.task}, unique;
-    const std::vector<std::string> others = other_needs();
-    names.insert(names.end(), others.begin(), others.end());
-    names.insert(names.end(), also_needed_.begin(), also_needed_.end());
-    for (std::string& name : names) {
-      if (!name.empty() && std::find(unique.begin(), unique.end(), name) == unique.end())
-        unique.push_back(std::move(name));
-    }
-    return unique;
-  }
-  void also_needs(std::vector<std::string> names) {
-    also_needed_.insert(also_needed_.end(), std::make_move_iterator(names.begin()),
-                        std::make_move_iterator(names.end()));
-  }
+  std::vector<std::string> needs() const;
+  void also_needs(std::vector<std::string> names);
   // The records that it reads now. Throws Error(kConfig) for an earlier task that does not exist. Local.
   virtual TaskData data(const RunContext& context) const { return available_data(dataset_, context); }
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
@@ -194,9 +177,7 @@ class Task {
   // Collective over the world.
   virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const = 0;
   // Makes the files beside complete results again (a judge's summary). On one rank: context.world is alone.
-  virtual void summarize(const RunContext& context) const {
-    fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (only a judge has); name another task", name_, kind_);
-  }
+  virtual void summarize(const RunContext& context) const;
 
  protected:
   Task(std::string kind, std::string name, ModelSection model, DatasetConfig dataset)

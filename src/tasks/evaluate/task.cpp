@@ -54,7 +54,10 @@ class EvaluateJob final : public TaskJob {
     results.default_plot_column = "/evaluate/pass_at";
     return results;
   }
-  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  void work(const ModelRun& run) override {
+    run_units_of_one_thread(run,
+                            [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
+  }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
   void check_complete() const override;
 
@@ -197,10 +200,6 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   columns.push_back(samples_column("/evaluate/flops", figures.flops));
   if (tells_unread()) columns.push_back(samples_column("/evaluate/unread", figures.unread));
   return columns;
-}
-
-void EvaluateJob::work(const ModelRun& run, const PlanNumbers&) {
-  run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
 }
 
 bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {

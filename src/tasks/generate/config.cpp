@@ -70,9 +70,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.seed = experiment.seed;
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
-  config.length_place = node.place("max_prompt_length");
-  config.max_prompt_length = LengthKey(node, "max_prompt_length", 2048, 1, 1 << 24);
-  config.max_new_tokens = LengthKey(node, "max_new_tokens", 256, 1, 1 << 20);
+  static_cast<TextLengths&>(config) = read_text_lengths(node);
   read_counts(node, config);
   config.sampling = read_sampling(node);
   config.logit_bias = read_logit_bias(node);
@@ -91,9 +89,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30))
     config.stop_tokens.push_back(static_cast<TokenId>(id));
   config.ignore_eos = node.boolean("ignore_eos", false);
-  config.max_sequences = static_cast<std::uint64_t>(node.integer_or_auto("max_sequences", 1, 4096).value_or(0));
-  config.token_budget = static_cast<std::uint64_t>(node.integer_or_auto("token_budget", 1, 1 << 20).value_or(0));
-  config.share_prefixes = node.boolean("share_prefixes", true);
+  static_cast<BatchKeys&>(config) = read_batch_keys(node, 512);
   refuse_other_ends(node, config);
   declare_other_names(node);
   return config;

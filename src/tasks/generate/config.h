@@ -13,7 +13,7 @@
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/task_kinds.h"
-#include "magister/runtime/length_key.h"
+#include "magister/runtime/text_keys.h"
 #include "magister/tasks/generate/guide.h"
 #include "tasks/generate/constraint_config.h"
 
@@ -29,14 +29,11 @@ struct LogitBias {
   std::string place;  // file:line:column and key
 };
 
-struct GenerateConfig {
+struct GenerateConfig : TextLengths, BatchKeys {
   std::string name = "answers";
-  ModelSection model;           // the task's own or the experiment's
-  DatasetConfig dataset;        // with slice
-  std::uint64_t seed = 0;       // the experiment's
-  LengthKey max_prompt_length;  // tokens; a longer prompt is refused
-  std::string length_place;     // of max_prompt_length: file:line:column and key
-  LengthKey max_new_tokens;
+  ModelSection model;         // the task's own or the experiment's
+  DatasetConfig dataset;      // with slice
+  std::uint64_t seed = 0;     // the experiment's
   std::uint64_t n = 1;        // texts per record
   std::uint64_t best_of = 1;  // texts written for a record, of which the n with the best mean log-probability stay
   SamplingParams sampling;    // without logit_bias, whose ids the tokenizer gives
@@ -48,12 +45,6 @@ struct GenerateConfig {
   std::vector<std::string> stop;     // texts that end a text; they stay in the tokens and leave the text
   std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
   bool ignore_eos = false;           // write on after the model's end tokens
-  std::uint64_t max_sequences = 0;   // written at the same time; 0: auto
-  std::uint64_t token_budget = 0;    // tokens of a forward pass; 0: auto
-  bool share_prefixes = true;
-
-  // Of prompt and text together.
-  std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment);

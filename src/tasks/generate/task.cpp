@@ -4,21 +4,19 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
-#include "magister/run/generator_shard.h"
 #include "magister/run/packed_results.h"
 #include "magister/run/results_on_disk.h"
-#include "magister/run/shard_model.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
 #include "tasks/generate/config.h"
-#include "tasks/generate/run.h"
+#include "tasks/generate/worker.h"
 
 namespace magister {
 namespace {
 
 class GenerateJob final : public TaskJob {
  public:
-  GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs);
+  GenerateJob(const GenerateConfig& config, const TaskInputs& inputs);
 
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override {
@@ -30,7 +28,8 @@ class GenerateJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
-    return static_cast<std::uint64_t>(num_cache_pages(reference_, inputs_.tp_size, config_, pass_, longest_sample));
+    return static_cast<std::uint64_t>(pages_of_texts(
+        reference_, inputs_.tp_size, pass_, longest_sample + config_.max_new_tokens.tokens(), config_.max_sequences));
   }
   MemoryParts memory(const PlanNumbers& plan) const override;
   Notes notes(const PlanNumbers& plan) const override {
@@ -42,11 +41,15 @@ class GenerateJob final : public TaskJob {
     if (value_) notes.emplace_back("guide", value_->describe());
     return notes;
   }
-  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  void work(const ModelRun& run) override;
+  std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
+    const GenerateShape size = shape(shard.run.plan);
+    return make_generate_worker(std::move(shard), setup_, size);
+  }
   bool packs() const override { return true; }
   bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
             const Attributes& root) override {
-    return pack_texts(running, shape(plan), path, root, tokenizer_, stops_, inputs_.context.stop_poll());
+    return pack_texts(running, shape(plan), path, root, tokenizer_, setup_.stops, inputs_.context.stop_poll());
   }
 
  private:
@@ -70,28 +73,26 @@ class GenerateJob final : public TaskJob {
         .flops_a_prompt_token = (reference + value) / config_.n};
   }
 
-  const GenerateConfig config_;  // with limits where it says auto
+  GenerateSetup setup_;
+  const GenerateConfig& config_;  // of the set-up
   const PassShape pass_;
   const TaskInputs inputs_;
   OpenModel reference_;  // beside the value model
   const ModelConfig& model_;
   const Tokenizer& tokenizer_;
-  StopRules stops_;
-  SamplingParams sampling_;
   std::string constraint_sha256_ = "none";
-  std::shared_ptr<const Constraint> constraint_;  // null: completions are free
-  std::unique_ptr<ValueModel> value_;             // null: no guide
-  std::optional<ChatPrompts> chat_;               // where the records hold chats
+  std::unique_ptr<ValueModel> value_;  // null: no guide
+  std::optional<ChatPrompts> chat_;    // where the records hold chats
 };
 
-GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(std::move(config)),
-      pass_(pass),
+GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
+    : setup_{without_auto(config, inputs.model.pass_limits()), inputs.checkpoint.tokenizer()},
+      config_(setup_.config),
+      pass_(text_pass(config_, config_.limits({}))),
       inputs_(inputs),
       reference_(inputs.model),
       model_(inputs.checkpoint.config()),
-      tokenizer_(inputs.checkpoint.tokenizer()),
-      sampling_(config_.sampling) {
+      tokenizer_(setup_.tokenizer) {
   check_positions(model_, config_.length_place, config_.max_prompt_length.tokens(), config_.max_new_tokens.tokens());
   MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
                  "{} is {} (the "
@@ -101,9 +102,9 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
   add_logit_bias();
   if (config_.constraint) {
     const ConstraintRule rule = load_constraint(inputs.context.world, *config_.constraint, config_.name);
-    stops_.constrained = true;
+    setup_.stops.constrained = true;
     constraint_sha256_ = constraint_sha256(rule);
-    constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
+    setup_.constraint = compile_constraint(rule, tokenizer_, setup_.stops.tokens, model_.vocab_size);
   }
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(
@@ -113,7 +114,8 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
   }
   if (config_.dataset.messages_field.empty()) return;
   chat_.emplace(inputs.checkpoint, config_.dataset);
-  if (!config_.ignore_eos) warn_of_unended_turn(inputs.checkpoint, config_.name, stops_.tokens, stops_.texts);
+  if (!config_.ignore_eos)
+    warn_of_unended_turn(inputs.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
 }
 
 Attributes GenerateJob::identity() {
@@ -135,18 +137,18 @@ MemoryParts GenerateJob::memory(const PlanNumbers& plan) const {
 }
 
 void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
-  stops_.texts = config_.stop;
-  stops_.tokens = config_.stop_tokens;
+  setup_.stops.texts = config_.stop;
+  setup_.stops.tokens = config_.stop_tokens;
   for (const TokenId id : config_.stop_tokens) {
     MAGISTER_CHECK(id < model_.vocab_size, ExitCode::kConfig,
                    "{} names {} (the vocabulary has {} entries); name one of "
                    "them",
                    config_.stop_tokens_place, id, model_.vocab_size);
   }
-  sampling_.rules = checkpoint.rules(!config_.ignore_eos);
+  setup_.config.sampling.rules = checkpoint.rules(!config_.ignore_eos);
   if (config_.ignore_eos) return;
   const std::vector<TokenId>& ends = checkpoint.end_tokens();
-  stops_.tokens.insert(stops_.tokens.end(), ends.begin(), ends.end());
+  setup_.stops.tokens.insert(setup_.stops.tokens.end(), ends.begin(), ends.end());
 }
 
 // The ids that logit_bias means.
@@ -158,28 +160,20 @@ void GenerateJob::add_logit_bias() {
                    "{} names token {} (the vocabulary of {} entries has "
                    "none); name one as `magister tokenize` shows them, or its id",
                    entry.place, shown, model_.vocab_size);
-    for (const auto& [other, bias] : sampling_.logit_bias) {
+    for (const auto& [other, bias] : setup_.config.sampling.logit_bias) {
       MAGISTER_CHECK(other != id, ExitCode::kConfig,
                      "{} names token {} twice (which bias counts is ambiguous); "
                      "remove one entry",
                      entry.place, shown);
     }
-    sampling_.logit_bias.emplace_back(id, entry.bias);
+    setup_.config.sampling.logit_bias.emplace_back(id, entry.bias);
   }
 }
 
 SampleRules GenerateJob::rules() {
-  SampleRules rules;
-  rules.max_length = config_.max_prompt_length.tokens();
-  rules.overflow = Overflow::kError;
-  rules.length_key = "max_prompt_length";
-  rules.may_cut = false;
-  rules.vocab_size = value_ ? std::min(model_.vocab_size, value_->vocab_size()) : model_.vocab_size;
-  rules.tokenizer = config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr;
-  rules.unit_tokens = config_.max_prompt_length.tokens();
-  rules.unit_samples = 1;  // a record is committed as soon as its completions are there
-  rules.min_length = 1;
-  rules.shown_as = "prompt";
+  SampleRules rules =
+      prompt_rules(config_, value_ ? std::min(model_.vocab_size, value_->vocab_size()) : model_.vocab_size,
+                   config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr);
   if (chat_) {
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
       return {chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where)};
@@ -208,20 +202,10 @@ void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
       config_.name, free, most);
 }
 
-void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
-  const GenerateShape size = shape(plan);
-  warn_of_long_texts(size);
-  std::optional<ShardGuide> guide;
-  if (value_) guide = value_->shard_guide(plan.longest_sample + config_.max_new_tokens.tokens());
-  run_generate_units({.base = run,
-                      .config = config_,
-                      .shape = size,
-                      .tokenizer = tokenizer_,
-                      .rules = stops_,
-                      .sampling = sampling_,
-                      .constraint = constraint_.get(),
-                      .num_pages = run.cache_pages,
-                      .guide = std::move(guide)});
+void GenerateJob::work(const ModelRun& run) {
+  warn_of_long_texts(shape(run.plan));
+  if (value_) setup_.guide = value_->shard_guide(run.plan.longest_sample + config_.max_new_tokens.tokens());
+  TaskJob::work(run);
 }
 
 class Generate final : public Task {
@@ -230,7 +214,7 @@ class Generate final : public Task {
       : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   std::vector<SecondModel> second_models(const PassLimits& device) const override {
-    const PassLimits chosen = limits(device);
+    const PassLimits chosen = config_.limits(device);
     const PassShape pass = pass_shape(device);
     return value_models(config_.guide, {.longest = pass.sequence_tokens,
                                         .max_sequences = chosen.sequences,
@@ -244,31 +228,20 @@ class Generate final : public Task {
     magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, fewer(own.cached, guide), notes);
     return notes;
   }
-  PassShape pass_shape(const PassLimits& device) const override {
-    const PassLimits chosen = limits(device);
-    return {.tokens = chosen.tokens, .sequence_tokens = config_.longest_text(), .sampled_rows = chosen.sequences};
-  }
+  PassShape pass_shape(const PassLimits& device) const override { return text_pass(config_, config_.limits(device)); }
   ModelWork model_work(double samples, double tokens) const override {
     const double texts = samples * static_cast<double>(config_.best_of);
     return {tokens, texts * static_cast<double>(config_.max_new_tokens.tokens()), 0,
-            std::min(texts, static_cast<double>(limits({}).sequences))};
+            std::min(texts, static_cast<double>(config_.limits({}).sequences))};
   }
   RecordTexts record_texts(const RunContext&) const override { return {config_.n}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
-    GenerateConfig config = config_;
-    config.max_sequences = chosen.sequences;
-    config.token_budget = chosen.tokens;
-    return std::make_unique<GenerateJob>(std::move(config), pass_shape(device), inputs);
+    return std::make_unique<GenerateJob>(config_, inputs);
   }
 
  private:
   std::vector<std::string> other_needs() const override {
     return {config_.guide ? config_.guide->model.task : std::string()};
-  }
-  PassLimits limits(const PassLimits& device) const {
-    return PassLimits{.sequences = config_.max_sequences, .tokens = config_.token_budget}.or_else(device).or_else(
-        {.sequences = 32, .tokens = 512});
   }
 
   GenerateConfig config_;

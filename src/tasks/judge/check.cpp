@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tasks/judge/run.h"
+#include "tasks/judge/columns.h"
 
 namespace magister {
 namespace {

@@ -26,9 +26,7 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
   read_judge_classes(node, config);
   config.low_mass = node.number("low_mass", 0.5, 0.0, 1.0);
   read_judge_length(node, config);
-  config.max_sequences = static_cast<std::uint64_t>(node.integer_or_auto("max_sequences", 1, 4096).value_or(0));
-  config.token_budget = static_cast<std::uint64_t>(node.integer_or_auto("token_budget", 1, 1 << 20).value_or(0));
-  config.share_prefixes = node.boolean("share_prefixes", true);
+  static_cast<BatchKeys&>(config) = read_batch_keys(node, 1024);
   node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens"});
   node.also_called("max_prompt_length", {"max_model_len", "max_length", "max_input_length", "max_seq_length"});
   node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size"});

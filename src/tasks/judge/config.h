@@ -19,7 +19,7 @@ class Task;
 // How several verdicts on one text become one.
 enum class JudgeCombine { kMeanLogOdds, kMajority, kUnanimous };
 
-struct JudgeConfig : JudgeRules {
+struct JudgeConfig : JudgeRules, BatchKeys {
   ModelSection model;                      // the task's own or the experiment's
   DatasetConfig dataset;                   // records with the fields that the prompt reads
   std::string answers;                     // a generate task of this experiment: its texts are the field `answer`
@@ -28,9 +28,6 @@ struct JudgeConfig : JudgeRules {
   std::vector<std::string>
       panel;                // judge tasks before this one, whose verdicts on the same texts are combined with its own
   std::string label_field;  // a person's verdict, for the summary; empty: none
-  std::uint64_t max_sequences = 0;  // 0: auto
-  std::uint64_t token_budget = 0;   // likewise
-  bool share_prefixes = true;
 };
 
 JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experiment);

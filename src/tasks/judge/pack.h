@@ -11,7 +11,7 @@
 #include "magister/tasks/generate/record_answers.h"
 #include "magister/tasks/judge/prompts.h"
 #include "magister/text/tokenizer.h"
-#include "tasks/judge/run.h"
+#include "tasks/judge/columns.h"
 
 namespace magister {
 

@@ -10,18 +10,17 @@
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/results_on_disk.h"
-#include "magister/run/shard_model.h"
 #include "magister/runtime/end_tokens.h"
 #include "magister/runtime/open_model.h"
 #include "magister/tasks/generate/record_answers.h"
 #include "magister/tasks/judge/prompts.h"
-#include "tasks/judge/combine.h"
+#include "tasks/judge/columns.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/labels.h"
 #include "tasks/judge/pack.h"
 #include "tasks/judge/report.h"
-#include "tasks/judge/run.h"
 #include "tasks/judge/summarize.h"
+#include "tasks/judge/worker.h"
 
 namespace magister {
 namespace {
@@ -37,7 +36,7 @@ std::string verdict_names(const std::vector<VerdictClass>& classes) {
 
 class JudgeJob final : public TaskJob {
  public:
-  JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& inputs);
+  JudgeJob(const JudgeConfig& config, const TaskInputs& inputs);
 
   bool inputs_exist() const override;
   void open_results() override;
@@ -46,7 +45,10 @@ class JudgeJob final : public TaskJob {
   TaskResults results(const PlanNumbers& plan) const override;
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override;
   std::function<RowDecision(std::span<const float>)> decision() const override;
-  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  void work(const ModelRun& run) override;
+  std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
+    return make_judge_worker(std::move(shard), setup_);
+  }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
   bool packs() const override { return true; }
   bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
@@ -62,40 +64,27 @@ class JudgeJob final : public TaskJob {
   JudgeShape shape(const PlanNumbers& plan) const {
     return {.num_samples = plan.num_samples,
             .num_tokens = plan.num_tokens,
-            .classes = classes_.size(),
+            .classes = setup_.classes.size(),
             .key_bytes = plan.key_bytes,
             .reply_tokens = config_.max_new_tokens.tokens()};
   }
 
-  const JudgeConfig config_;  // with limits where it says auto
+  JudgeSetup setup_;
+  const JudgeConfig& config_;  // of the set-up
   const PassShape pass_;
   const TaskInputs inputs_;
-  const Tokenizer& tokenizer_;
-  const JudgePrompts prompts_;
-  const std::vector<VerdictClass> classes_;
-  const VerdictTokens tokens_;
-  std::vector<TokenId> ends_;                // that end a reply, ascending; none are asked for where none is written
-  std::shared_ptr<const ModelRules> rules_;  // of its replies; null: none
-  std::optional<RecordAnswers> answers_;     // of the generate task, once it has run
+  std::optional<RecordAnswers> answers_;  // of the generate task, once it has run
 };
 
-JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(std::move(config)),
-      pass_(pass),
-      inputs_(inputs),
-      tokenizer_(inputs.checkpoint.tokenizer()),
-      prompts_(config_, inputs.checkpoint),
-      classes_(prompts_.classes()),
-      tokens_(verdict_tokens(tokenizer_, classes_)) {
-  const ModelConfig& model = inputs.checkpoint.config();
-  check_positions(model, config_.length_place, config_.max_prompt_length.tokens(), config_.max_new_tokens.tokens());
-  if (config_.max_new_tokens.tokens() > 0) {
-    ends_ = inputs.checkpoint.end_tokens();
-    rules_ = inputs.checkpoint.rules();
-  }
-  std::sort(ends_.begin(), ends_.end());
+JudgeJob::JudgeJob(const JudgeConfig& config, const TaskInputs& inputs)
+    : setup_(without_auto(config, inputs.model.pass_limits()), inputs.checkpoint),
+      config_(setup_.config),
+      pass_(text_pass(config_, config_.limits({}))),
+      inputs_(inputs) {
+  check_positions(inputs.checkpoint.config(), config_.length_place, config_.max_prompt_length.tokens(),
+                  config_.max_new_tokens.tokens());
   if (config_.max_new_tokens.tokens() > 0 && config_.use_chat_template)
-    warn_of_unended_turn(inputs.checkpoint, config_.name, ends_);
+    warn_of_unended_turn(inputs.checkpoint, config_.name, setup_.ends);
   const Task* const writer = config_.answers.empty()
                                  ? nullptr
                                  : require_results(inputs.context, config_.answers_place, config_.answers, "generate");
@@ -103,10 +92,10 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
     const Task* const judge = require_results(inputs.context, config_.panel_place, name, "judge");
     if (judge == nullptr) continue;
     const std::string verdicts = announced_text(*judge, "verdicts");
-    MAGISTER_CHECK(verdicts == verdict_names(classes_), ExitCode::kConfig,
+    MAGISTER_CHECK(verdicts == verdict_names(setup_.classes), ExitCode::kConfig,
                    "{} names {}, whose verdicts are {}, and this task's are {} (they cannot be combined); give both "
                    "tasks one mode",
-                   config_.panel_place, printable(name), verdicts, verdict_names(classes_));
+                   config_.panel_place, printable(name), verdicts, verdict_names(setup_.classes));
     if (inputs.data_is_placeholder) continue;
     const std::optional<IndexRange> other = other_records_of(inputs.context, *judge, config_.dataset);
     const IndexRange own = inputs.dataset.records();
@@ -118,8 +107,8 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
   if (inputs.data_is_placeholder) return;
   if (writer != nullptr)
     check_answered_records(inputs.context, config_.answers_place, *writer, config_.dataset, inputs.dataset);
-  prompts_.check_fields(inputs.dataset, !config_.answers.empty());
-  JudgeLabels(config_, classes_).check(inputs.context.world, inputs.dataset);
+  setup_.prompts.check_fields(inputs.dataset, !config_.answers.empty());
+  JudgeLabels(config_, setup_.classes).check(inputs.context.world, inputs.dataset);
 }
 
 std::vector<std::string> JudgeJob::panel_paths() const {
@@ -143,10 +132,10 @@ void JudgeJob::open_results() {
 }
 
 Attributes JudgeJob::identity() {
-  Attributes attributes = {{"prompt_sha256", prompts_.sha256()},
-                           {"verdicts", verdict_names(classes_)},
-                           {"samples_a_text", prompts_.group()}};
-  if (const std::string ids = tokens_.identity(); !ids.empty()) attributes.emplace_back("verdict_token_ids", ids);
+  Attributes attributes = {{"prompt_sha256", setup_.prompts.sha256()},
+                           {"verdicts", verdict_names(setup_.classes)},
+                           {"samples_a_text", setup_.prompts.group()}};
+  if (const std::string ids = setup_.tokens.identity(); !ids.empty()) attributes.emplace_back("verdict_token_ids", ids);
   if (!config_.answers.empty()) add_results_digests(inputs_.context, "answers", "", answers_path(), attributes);
   Attributes texts = attributes;
   const IndexRange slice = inputs_.dataset.records();
@@ -155,7 +144,7 @@ Attributes JudgeJob::identity() {
   const std::vector<std::string> paths = panel_paths();
   std::map<std::string, int> named;
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    check_panel_judge(paths[i], verdict_names(classes_), texts);
+    check_panel_judge(paths[i], verdict_names(setup_.classes), texts);
     const std::string name = results_name(config_.panel[i]);
     const int number = ++named[name];  // judges of several runs may have one name
     add_results_digests(inputs_.context, "panel", number == 1 ? "_" + name : fmt::format("_{}-{}", name, number),
@@ -165,25 +154,17 @@ Attributes JudgeJob::identity() {
 }
 
 SampleRules JudgeJob::rules() {
-  SampleRules rules;
-  rules.max_length = config_.max_prompt_length.tokens();
-  rules.overflow = Overflow::kError;
-  rules.length_key = "max_prompt_length";
-  rules.may_cut = false;
-  rules.group_samples = prompts_.group();
-  rules.vocab_size = inputs_.checkpoint.config().vocab_size;
-  rules.tokenizer = &tokenizer_;
+  SampleRules rules = prompt_rules(config_, inputs_.checkpoint.config().vocab_size, &setup_.tokenizer);
+  rules.group_samples = setup_.prompts.group();
   // All prompts about one text are in one unit, where their verdicts are combined.
-  rules.unit_samples = prompts_.group() * std::max<std::uint64_t>(1, kUnitPrompts / prompts_.group());
+  rules.unit_samples = setup_.prompts.group() * std::max<std::uint64_t>(1, kUnitPrompts / setup_.prompts.group());
   rules.unit_tokens = rules.unit_samples * config_.max_prompt_length.tokens();
   rules.least_units = 64;  // a pass holds many units: small ones cost no more than their commits
-  rules.min_length = 1;
-  rules.shown_as = "prompt";
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;
     // Before the generate task has run, a record is only checked: any answer does.
     if (!config_.answers.empty()) answers = answers_ ? answers_->of(record) : std::vector<std::string>{"an answer"};
-    std::vector<std::vector<TokenId>> all = prompts_.encode(record, answers);
+    std::vector<std::vector<TokenId>> all = setup_.prompts.encode(record, answers);
     return std::vector<SampleTokens>(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
   };
   return rules;
@@ -212,26 +193,15 @@ std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
 std::function<RowDecision(std::span<const float>)> JudgeJob::decision() const {
   if (config_.max_new_tokens.tokens() > 0) return {};  // the verdict comes after a reply, not after the prompt
   return [this](std::span<const float> logits_V) {
-    const Verdict verdict = verdict_from(class_logprobs_of_row(logits_V, tokens_), config_.low_mass);
+    const Verdict verdict = verdict_from(class_logprobs_of_row(logits_V, setup_.tokens), config_.low_mass);
     return RowDecision{verdict.verdict, verdict.log_odds};
   };
 }
 
-void JudgeJob::work(const ModelRun& run, const PlanNumbers& plan) {
-  std::optional<JudgePanel> panel;
+void JudgeJob::work(const ModelRun& run) {
   if (!config_.panel.empty())
-    panel.emplace(panel_paths(), verdict_names(classes_), plan.num_samples / prompts_.group());
-  run_judge_units({.base = run,
-                   .config = config_,
-                   .orders = prompts_.orders(),
-                   .samples_a_text = prompts_.group(),
-                   .classes = classes_,
-                   .tokens = tokens_,
-                   .tokenizer = tokenizer_,
-                   .ends = ends_,
-                   .panel = panel ? &*panel : nullptr,
-                   .num_pages = run.cache_pages,
-                   .rules = rules_});
+    setup_.panel.emplace(panel_paths(), verdict_names(setup_.classes), run.plan.num_samples / setup_.prompts.group());
+  TaskJob::work(run);
 }
 
 // The summary first: a complete file whose summary failed would never get one.
@@ -240,7 +210,7 @@ bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
     file.read(path, first_row, data);
   };
   return write_judge_summary({.config = config_,
-                              .prompts = prompts_,
+                              .prompts = setup_.prompts,
                               .dataset = inputs_.dataset,
                               .read = read,
                               .num_samples = plan.num_samples,
@@ -255,10 +225,10 @@ bool JudgeJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   const JudgeShape size = shape(plan);
   return pack_verdicts({.running = running,
                         .shape = size,
-                        .prompts = prompts_,
+                        .prompts = setup_.prompts,
                         .dataset = inputs_.dataset,
                         .answers = answers_ ? &*answers_ : nullptr,
-                        .tokenizer = tokenizer_,
+                        .tokenizer = setup_.tokenizer,
                         .poll = inputs_.context.stop_poll()},
                        path, root);
 }
@@ -280,21 +250,14 @@ class Judge final : public Task {
     magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, own.cached, notes);
     return notes;
   }
-  PassShape pass_shape(const PassLimits& device) const override {
-    const PassLimits chosen = limits(device);
-    return {.tokens = chosen.tokens, .sequence_tokens = config_.longest_text(), .sampled_rows = chosen.sequences};
-  }
+  PassShape pass_shape(const PassLimits& device) const override { return text_pass(config_, config_.limits(device)); }
   Attributes announced() const override { return {{"verdicts", verdict_names(verdict_classes(config_))}}; }
   ModelWork model_work(double samples, double tokens) const override {
     return {tokens, samples * static_cast<double>(config_.max_new_tokens.tokens()), 0,
-            std::min(samples, static_cast<double>(limits({}).sequences))};
+            std::min(samples, static_cast<double>(config_.limits({}).sequences))};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
-    JudgeConfig config = config_;
-    config.max_sequences = chosen.sequences;
-    config.token_budget = chosen.tokens;
-    return std::make_unique<JudgeJob>(std::move(config), pass_shape(device), inputs);
+    return std::make_unique<JudgeJob>(config_, inputs);
   }
   void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
@@ -303,10 +266,6 @@ class Judge final : public Task {
     std::vector<std::string> needs = config_.panel;
     needs.push_back(config_.answers);
     return needs;
-  }
-  PassLimits limits(const PassLimits& device) const {
-    return PassLimits{.sequences = config_.max_sequences, .tokens = config_.token_budget}.or_else(device).or_else(
-        {.sequences = 32, .tokens = 1024});
   }
 
   JudgeConfig config_;

@@ -36,9 +36,7 @@ RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& expe
   config.seed = experiment.seed;
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
-  config.length_place = node.place("max_prompt_length");
-  config.max_prompt_length = LengthKey(node, "max_prompt_length", 2048, 1, 1 << 24);
-  config.max_new_tokens = LengthKey(node, "max_new_tokens", 256, 1, 1 << 20);
+  static_cast<TextLengths&>(config) = read_text_lengths(node);
   read_texts(node, config);
   config.guide = read_guide(node, experiment);
   ConfigNode reward = node.section("reward");
@@ -48,9 +46,7 @@ RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& expe
   config.beta = preference.number("beta", 1.0, 0, 1e6);
   config.stop = node.optional_texts("stop");
   config.ignore_eos = node.boolean("ignore_eos", false);
-  config.max_sequences = static_cast<std::uint64_t>(node.integer_or_auto("max_sequences", 1, 4096).value_or(0));
-  config.token_budget = static_cast<std::uint64_t>(node.integer_or_auto("token_budget", 1, 1 << 20).value_or(0));
-  config.share_prefixes = node.boolean("share_prefixes", true);
+  static_cast<BatchKeys&>(config) = read_batch_keys(node, 512);
   if (!config.dataset.tokens_field.empty())
     node.reject("dataset", "tokens (rewards are read from texts); name a field with text or messages");
   if (config.reward.reads_fields()) config.dataset.whole_record = true;

@@ -11,20 +11,18 @@
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/task_kinds.h"
-#include "magister/runtime/length_key.h"
+#include "magister/runtime/text_keys.h"
 #include "magister/tasks/generate/guide.h"
 #include "magister/tasks/rollout/text_reward.h"
 
 namespace magister {
 
-struct RolloutConfig {
+// max_new_tokens: of a whole text, which is the roll-in up to a cut, and what follows.
+struct RolloutConfig : TextLengths, BatchKeys {
   std::string name = "rollouts";
   ModelSection model;
   DatasetConfig dataset;
   std::uint64_t seed = 0;
-  LengthKey max_prompt_length;  // tokens; a longer prompt is refused
-  std::string length_place;     // of max_prompt_length: file:line:column and key
-  LengthKey max_new_tokens;     // of a whole text: roll-in up to a cut, and what follows
   bool roll_in_greedy = true;
   std::uint64_t cuts = 4;       // a record
   std::uint64_t first_cut = 1;  // tokens of the roll-in that stay at least
@@ -38,12 +36,8 @@ struct RolloutConfig {
   double beta = 1;   // of the preference: the first wins with the probability sigmoid(beta (its reward - the other's))
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::uint64_t max_sequences = 0, token_budget = 0;  // 0: auto
-  bool share_prefixes = true;
 
   std::uint64_t texts() const { return cuts * n; }
-  // Of prompt and text together.
-  std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
 RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& experiment);

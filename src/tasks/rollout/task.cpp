@@ -3,26 +3,26 @@
 #include "magister/run/task.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "magister/core/error.h"
-#include "magister/run/generator_shard.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
 #include "magister/tasks/score/unread_counts.h"
 #include "tasks/rollout/config.h"
-#include "tasks/rollout/run.h"
+#include "tasks/rollout/worker.h"
 
 namespace magister {
 namespace {
 
 class RolloutJob final : public TaskJob {
  public:
-  RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs);
+  RolloutJob(const RolloutConfig& config, const TaskInputs& inputs);
 
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
-  bool awaits_earlier() const override { return (value_ && value_->is_placeholder()) || reward_->is_placeholder(); }
+  bool awaits_earlier() const override {
+    return (value_ && value_->is_placeholder()) || setup_.reward->is_placeholder();
+  }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
@@ -43,13 +43,17 @@ class RolloutJob final : public TaskJob {
   }
   bool keeps_widths() const override { return true; }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
-    return !reward_->tells_unread() || tell_unread(inputs_.context, config_.name, file, "/rollout/unread",
-                                                   plan.num_samples, config_.cuts * config_.n);
+    return !setup_.reward->tells_unread() || tell_unread(inputs_.context, config_.name, file, "/rollout/unread",
+                                                         plan.num_samples, config_.cuts * config_.n);
   }
-  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  void work(const ModelRun& run) override;
+  std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
+    const RolloutShape size = shape(shard.run.plan);
+    return make_rollout_worker(std::move(shard), setup_, size);
+  }
 
  private:
-  bool rewards_on_gpus() const { return reward_->model() != nullptr && reward_->model()->is_on_gpus(); }
+  bool rewards_on_gpus() const { return setup_.reward->model() != nullptr && setup_.reward->model()->is_on_gpus(); }
   std::vector<TokenId> encode(const Record& record) const;
   RolloutShape shape(const PlanNumbers& plan) const {
     return {.num_records = plan.num_samples,
@@ -58,41 +62,42 @@ class RolloutJob final : public TaskJob {
             .cuts = config_.cuts,
             .n = config_.n,
             .slots = config_.max_new_tokens.tokens(),
-            .unread = reward_->tells_unread()};
+            .unread = setup_.reward->tells_unread()};
   }
 
-  const RolloutConfig config_;  // with limits where it says auto
+  RolloutSetup setup_;
+  const RolloutConfig& config_;  // of the set-up
   const PassShape pass_;
   const TaskInputs inputs_;
   OpenModel reference_;  // beside the value model
   const Tokenizer& tokenizer_;
-  StopRules stops_;
   std::unique_ptr<ValueModel> value_;  // null: no guide
-  std::unique_ptr<TextReward> reward_;
   std::optional<ChatPrompts> chat_;
 };
 
-RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(std::move(config)),
-      pass_(pass),
+RolloutJob::RolloutJob(const RolloutConfig& config, const TaskInputs& inputs)
+    : setup_{without_auto(config, inputs.model.pass_limits()), inputs.checkpoint.tokenizer(), inputs.dataset},
+      config_(setup_.config),
+      pass_(text_pass(config_, config_.limits({}))),
       inputs_(inputs),
       reference_(inputs.model),
-      tokenizer_(inputs.checkpoint.tokenizer()) {
+      tokenizer_(setup_.tokenizer) {
+  setup_.config.sampling.rules = inputs.checkpoint.rules(!config_.ignore_eos);
   check_positions(inputs.checkpoint.config(), config_.length_place, config_.max_prompt_length.tokens(),
                   config_.max_new_tokens.tokens());
-  stops_.texts = config_.stop;
-  if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
+  setup_.stops.texts = config_.stop;
+  if (!config_.ignore_eos) setup_.stops.tokens = inputs.checkpoint.end_tokens();
   const std::uint64_t longest = config_.longest_text();
-  reward_ = std::make_unique<TextReward>(config_.reward,
-                                         RewardedTexts{config_.name,
-                                                       "reward",
-                                                       config_.dataset,
-                                                       longest,
-                                                       config_.length_place,
-                                                       {tokenizer_.sha256(), tokenizer_.rules_sha256()}},
-                                         inputs.context, inputs.model.gpu);
-  if (!inputs.data_is_placeholder) reward_->check_fields(inputs.dataset);
-  if (rewards_on_gpus()) reference_.beside_bytes = sum_of(reward_->model()->memory(inputs.tp_size));
+  setup_.reward = std::make_unique<TextReward>(config_.reward,
+                                               RewardedTexts{config_.name,
+                                                             "reward",
+                                                             config_.dataset,
+                                                             longest,
+                                                             config_.length_place,
+                                                             {tokenizer_.sha256(), tokenizer_.rules_sha256()}},
+                                               inputs.context, inputs.model.gpu);
+  if (!inputs.data_is_placeholder) setup_.reward->check_fields(inputs.dataset);
+  if (rewards_on_gpus()) reference_.beside_bytes = sum_of(setup_.reward->model()->memory(inputs.tp_size));
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(
         *config_.guide, inputs,
@@ -101,7 +106,8 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
   }
   if (config_.dataset.messages_field.empty()) return;
   chat_.emplace(inputs.checkpoint, config_.dataset);
-  if (!config_.ignore_eos) warn_of_unended_turn(inputs.checkpoint, config_.name, stops_.tokens, stops_.texts);
+  if (!config_.ignore_eos)
+    warn_of_unended_turn(inputs.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
 }
 
 Attributes RolloutJob::identity() {
@@ -111,7 +117,7 @@ Attributes RolloutJob::identity() {
     for (auto& attribute : some) all.push_back(std::move(attribute));
   };
   if (value_) add(value_->identity(world, inputs_.context.stop_poll()));
-  add(reward_->identity(world, inputs_.context.stop_poll()));
+  add(setup_.reward->identity(world, inputs_.context.stop_poll()));
   if (!all.empty()) leave_if_stopped(world, inputs_.context.stop);
   return all;
 }
@@ -119,7 +125,7 @@ Attributes RolloutJob::identity() {
 std::vector<std::string> RolloutJob::keep_weights(WeightStore& store, const Attributes& identity) {
   std::vector<std::string> names;
   if (value_) value_->keep_weights(store, identity, names);
-  reward_->keep_weights(store, identity, names);
+  setup_.reward->keep_weights(store, identity, names);
   return names;
 }
 
@@ -133,13 +139,13 @@ MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
       parts.push_back(std::move(part));
   }
   if (rewards_on_gpus() || !inputs_.model.gpu) {
-    for (auto& part : reward_->memory(inputs_.tp_size)) parts.push_back(std::move(part));
+    for (auto& part : setup_.reward->memory(inputs_.tp_size)) parts.push_back(std::move(part));
   }
   return parts;
 }
 
 std::vector<TokenId> RolloutJob::encode(const Record& record) const {
-  reward_->needed(record);
+  setup_.reward->needed(record);
   if (chat_) return chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where);
   std::vector<TokenId> ids;
   tokenizer_.encode(prompt_text(record, config_.dataset), EncodeOptions{}, ids);
@@ -147,37 +153,15 @@ std::vector<TokenId> RolloutJob::encode(const Record& record) const {
 }
 
 SampleRules RolloutJob::rules() {
-  SampleRules rules;
-  rules.max_length = config_.max_prompt_length.tokens();
-  rules.overflow = Overflow::kError;
-  rules.length_key = "max_prompt_length";
-  rules.may_cut = false;
-  rules.vocab_size = inputs_.checkpoint.config().vocab_size;
-  if (value_) rules.vocab_size = std::min(rules.vocab_size, value_->vocab_size());
-  rules.tokenizer = &tokenizer_;
-  rules.unit_tokens = config_.max_prompt_length.tokens();
-  rules.unit_samples = 1;  // a record is committed as soon as its texts are there
-  rules.min_length = 1;
-  rules.shown_as = "prompt";
+  const std::int64_t own = inputs_.checkpoint.config().vocab_size;
+  SampleRules rules = prompt_rules(config_, value_ ? std::min(own, value_->vocab_size()) : own, &tokenizer_);
   rules.encode = [this](const Record& record) -> std::vector<SampleTokens> { return {encode(record)}; };
   return rules;
 }
 
-void RolloutJob::work(const ModelRun& run, const PlanNumbers& plan) {
-  const RolloutShape size = shape(plan);
-  std::optional<ShardGuide> guide;
-  if (value_) guide = value_->shard_guide(plan.longest_sample + config_.max_new_tokens.tokens());
-  std::mutex reading;
-  run_rollout_units({.base = run,
-                     .config = config_,
-                     .shape = size,
-                     .tokenizer = tokenizer_,
-                     .rules = stops_,
-                     .dataset = inputs_.dataset,
-                     .reading = reading,
-                     .reward = *reward_,
-                     .num_pages = run.cache_pages,
-                     .guide = std::move(guide)});
+void RolloutJob::work(const ModelRun& run) {
+  if (value_) setup_.guide = value_->shard_guide(run.plan.longest_sample + config_.max_new_tokens.tokens());
+  TaskJob::work(run);
 }
 
 class Rollout final : public Task {
@@ -186,7 +170,7 @@ class Rollout final : public Task {
       : Task("rollout", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   std::vector<SecondModel> second_models(const PassLimits& device) const override {
-    const PassLimits chosen = limits(device);
+    const PassLimits chosen = config_.limits(device);
     const PassShape pass = pass_shape(device);
     auto models = value_models(config_.guide, {.longest = pass.sequence_tokens,
                                                .max_sequences = chosen.sequences,
@@ -204,10 +188,7 @@ class Rollout final : public Task {
                           fewer(fewer(own.cached, guide), positions_of_reward(config_.reward, of)), notes);
     return notes;
   }
-  PassShape pass_shape(const PassLimits& device) const override {
-    const PassLimits chosen = limits(device);
-    return {.tokens = chosen.tokens, .sequence_tokens = config_.longest_text(), .sampled_rows = chosen.sequences};
-  }
+  PassShape pass_shape(const PassLimits& device) const override { return text_pass(config_, config_.limits(device)); }
   RecordTexts record_texts(const RunContext&) const override {
     RecordTexts own{config_.texts()};
     own.behind_a_cut = config_.n;
@@ -218,25 +199,16 @@ class Rollout final : public Task {
   ModelWork model_work(double samples, double tokens) const override {
     const double behind_cuts = static_cast<double>(config_.texts()) / 2;
     return {tokens, samples * (1 + behind_cuts) * static_cast<double>(config_.max_new_tokens.tokens()), 0,
-            static_cast<double>(limits({}).sequences)};
+            static_cast<double>(config_.limits({}).sequences)};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
-    RolloutConfig config = config_;
-    config.max_sequences = chosen.sequences;
-    config.token_budget = chosen.tokens;
-    config.sampling.rules = inputs.checkpoint.rules(!config.ignore_eos);
-    return std::make_unique<RolloutJob>(std::move(config), pass_shape(device), inputs);
+    return std::make_unique<RolloutJob>(config_, inputs);
   }
 
  private:
   std::vector<std::string> other_needs() const override {
     return {config_.guide ? config_.guide->model.task : std::string(),
             config_.reward.model ? config_.reward.model->task : std::string()};
-  }
-  PassLimits limits(const PassLimits& device) const {
-    return PassLimits{.sequences = config_.max_sequences, .tokens = config_.token_budget}.or_else(device).or_else(
-        {.sequences = 32, .tokens = 512});
   }
 
   RolloutConfig config_;

@@ -6,13 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
-#include "magister/run/shard_model.h"
 #include "magister/runtime/chat_prompts.h"
 #include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 #include "tasks/score/config.h"
-#include "tasks/score/run.h"
 #include "tasks/score/verify.h"
+#include "tasks/score/worker.h"
 
 namespace magister {
 namespace {
@@ -31,8 +30,8 @@ class ScoreJob final : public TaskJob {
   Notes notes(const PlanNumbers&) const override {
     return {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
   }
-  void work(const ModelRun& run, const PlanNumbers&) override {
-    run_score_units(run, config_, [this](const Unit& unit) { return of_answers(unit); });
+  std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
+    return make_score_worker(std::move(shard), config_, [this](const Unit& unit) { return of_answers(unit); });
   }
 
  private:

@@ -42,7 +42,9 @@ class VerifierJob final : public TaskJob {
   Attributes identity() override { return answers_ ? answers_->identity() : Attributes(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
-  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  void work(const ModelRun& run) override {
+    run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of(unit); });
+  }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
     return !verifier_.tells_unread() ||
            tell_unread(inputs_.context, config_.name, file, "/score/unread", plan.num_samples, 1);
@@ -132,10 +134,6 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
   if (verifier_.tells_unread()) columns.push_back(samples_column("/score/unread", scores.unread));
   if (answers_) answers_->append(scores.of_answers, columns);
   return columns;
-}
-
-void VerifierJob::work(const ModelRun& run, const PlanNumbers&) {
-  run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of(unit); });
 }
 
 }  // namespace

@@ -9,12 +9,11 @@
 #include <span>
 
 #include "magister/core/error.h"
-#include "magister/run/shard_model.h"
 #include "magister/runtime/added_ends.h"
 #include "magister/runtime/chat_prompts.h"
 #include "tasks/teacher_logits/columns.h"
 #include "tasks/teacher_logits/config.h"
-#include "tasks/teacher_logits/run.h"
+#include "tasks/teacher_logits/worker.h"
 
 namespace magister {
 namespace {
@@ -42,12 +41,8 @@ class TeacherJob final : public TaskJob {
                    "blocks with model.chat_template",
                    config_.name, plan.num_turns_left_out);
   }
-  void work(const ModelRun& run, const PlanNumbers& plan) override {
-    run_teacher_units({.base = run,
-                       .encoding = encoding(),
-                       .half = config_.logprob_f16,
-                       .assistant_only = config_.assistant_only,
-                       .seed = config_.seed});
+  std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
+    return make_teacher_worker(std::move(shard), config_, encoding());
   }
 
  private:

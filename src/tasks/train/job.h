@@ -47,7 +47,7 @@ class TrainJob final : public TaskJob {
   Notes memory_notes(const PlanNumbers& plan) const override;
   Notes notes(const PlanNumbers& plan) const override;
   void put_aside() override;
-  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  void work(const ModelRun& run) override;
   bool packs() const override { return true; }
   void check_complete() const override;
   bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "magister/core/config.h"
-#include "magister/runtime/length_key.h"
+#include "magister/runtime/text_keys.h"
 
 namespace magister {
 
@@ -23,22 +23,17 @@ struct JudgePromptConfig {
   std::string system, user;  // empty: the ready prompt's; with a user prompt of its own and no name, no system prompt
 };
 
-struct JudgeRules {
+// max_new_tokens: of a reply; 0: none is written.
+struct JudgeRules : TextLengths {
   std::string name;  // of the task, for messages
   JudgeMode mode = JudgeMode::kReference;
   std::vector<JudgePromptConfig> prompts = {{}};  // each of them judges every text
   JudgeMethod method = JudgeMethod::kPrefill;
   JudgeRead read = JudgeRead::kScore;
-  LengthKey max_new_tokens;                   // of a reply; 0: none is written
   std::map<std::string, std::string> fields;  // name in the prompt -> name in the record, where they differ
   std::uint64_t num_classes = 5;              // rubric: scores 1 .. n; choice: the first n letters
   double low_mass = 0.5;                      // below this probability of all verdicts together a row is `low_mass`
   bool use_chat_template = true;              // off: system and user prompt as plain text
-  LengthKey max_prompt_length;
-  std::string length_place;  // its file:line:column and key
-
-  // Tokens of prompt and text together.
-  std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
 // Keys, each as task `judge` has it, in its order. The last of them are read one by one, for the task has others in between.

@@ -1,5 +1,5 @@
 // One thread a shard. Only the row that the head reads leaves the layers, so a unit's logits are a few numbers a record.
-#include "tasks/score/run.h"
+#include "tasks/score/worker.h"
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@
 
 #include "magister/core/fail_point.h"
 #include "magister/run/not_finite.h"
-#include "magister/run/shard_threads.h"
+#include "magister/run/shard_model.h"
 #include "magister/run/unit_samples.h"
 #include "magister/runtime/sequence_passes.h"
 #include "magister/tasks/score/classifier_logits.h"
@@ -35,18 +35,17 @@ at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
 
 class ScoreWorker final : public ShardModel {
  public:
-  ScoreWorker(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place, const ScoreConfig& config,
-              const MoreColumns& more)
-      : ShardModel(run, std::move(group), place),
+  ScoreWorker(ShardContext shard, const ScoreConfig& config, MoreColumns more)
+      : ShardModel(std::move(shard)),
         config_(config),
-        more_(more),
+        more_(std::move(more)),
         passes_(
             model_, [] { return fail_point("score.pass.memory"); }, 0),
         tokens_together_(passes_.tokens_together(base_.pass)) {
     if (tokens_together_ > base_.pass.tokens) passes_.limit(SequencePasses::kFullPass);
   }
 
-  void run_units() {
+  void run_units() override {
     for (auto units = next_units(tokens_together_); !units.empty(); units = next_units(tokens_together_)) {
       if (run_pass(units)) continue;
       base_.work.tickets.request_stop();
@@ -131,7 +130,7 @@ class ScoreWorker final : public ShardModel {
   }
 
   const ScoreConfig& config_;
-  const MoreColumns& more_;
+  const MoreColumns more_;
   SequencePasses passes_;
   std::uint64_t tokens_together_;  // of a pass of several units
   std::int64_t unit_ = -1;         // the first of those that are computed
@@ -139,10 +138,8 @@ class ScoreWorker final : public ShardModel {
 
 }  // namespace
 
-void run_score_units(const ModelRun& run, const ScoreConfig& config, const MoreColumns& more) {
-  run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    ScoreWorker(run, std::move(group), place, config, more).run_units();
-  });
+std::unique_ptr<ShardWorker> make_score_worker(ShardContext shard, const ScoreConfig& config, MoreColumns more) {
+  return std::make_unique<ScoreWorker>(std::move(shard), config, std::move(more));
 }
 
 }  // namespace magister

@@ -1,17 +1,10 @@
 // A unit is a record, and its texts are the generator's sequences.
-#include "tasks/generate/run.h"
-
-#include <ATen/ATen.h>
+#include "tasks/generate/worker.h"
 
 #include <algorithm>
 #include <map>
 
-#include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "magister/model/partition.h"
-#include "magister/run/generator_shard.h"
-#include "magister/run/results_on_disk.h"
-#include "magister/run/shard_threads.h"
 #include "magister/text/decode_behind.h"
 
 namespace magister {
@@ -34,21 +27,16 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t co
 
 class GenerateWorker final : public GeneratorShard {
  public:
-  GenerateWorker(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
-      : GeneratorShard(run.base, std::move(group), place), run_(run) {
-    const GenerateConfig& config = run_.config;
-    const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(config.max_sequences),
-                                 .token_budget = static_cast<std::int64_t>(config.token_budget),
-                                 .num_pages = run_.num_pages,
-                                 .share_prefixes = config.share_prefixes,
-                                 .top_logprobs = static_cast<std::int64_t>(config.top_logprobs)};
+  GenerateWorker(ShardContext shard, const GenerateSetup& setup, const GenerateShape& shape)
+      : GeneratorShard(std::move(shard)), setup_(setup), shape_(shape) {
+    const GenerateConfig& config = setup_.config;
     start(
-        limits, run_.sampling, config.seed,
+        config, config.sampling, config.seed,
         [this](std::uint64_t record, auto, const auto& tokens) {
-          return ends_text(run_.tokenizer, records_.at(record).before, tokens, run_.rules);
+          return ends_text(setup_.tokenizer, records_.at(record).before, tokens, setup_.stops);
         },
-        config.max_sequences);
-    if (run_.guide) guide(*run_.guide);
+        config.max_sequences, config.top_logprobs);
+    if (setup_.guide) guide(*setup_.guide);
   }
 
  private:
@@ -61,11 +49,11 @@ class GenerateWorker final : public GeneratorShard {
 
   std::uint64_t begin_unit(const Unit& unit) override {
     auto [source, prompt] = prompt_of(unit);
-    const std::uint64_t count = run_.config.best_of;
-    records_[source] = {unit, decode_context(run_.tokenizer, prompt), std::vector<Generation>(count), count};
-    generator_->add(
-        {source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens.tokens()), run_.constraint},
-        count);
+    const std::uint64_t count = setup_.config.best_of;
+    records_[source] = {unit, decode_context(setup_.tokenizer, prompt), std::vector<Generation>(count), count};
+    generator_->add({source, 0, std::move(prompt), static_cast<std::int64_t>(setup_.config.max_new_tokens.tokens()),
+                     setup_.constraint.get()},
+                    count);
     return count;
   }
 
@@ -76,7 +64,7 @@ class GenerateWorker final : public GeneratorShard {
     record.texts[sample] = std::move(text);
     if (--record.missing > 0) return 1;
     fail_point("generate.record.done");
-    if (writer_) submit(record.unit, running_rows(best_texts(std::move(record.texts), run_.shape.texts), run_.shape));
+    if (writer_) submit(record.unit, running_rows(best_texts(std::move(record.texts), shape_.texts), shape_));
     records_.erase(found);
     return 1;
   }
@@ -90,21 +78,16 @@ class GenerateWorker final : public GeneratorShard {
     fail_point("generate.pass");
   }
 
-  const GenerateRun& run_;
+  const GenerateSetup& setup_;
+  const GenerateShape shape_;
   std::map<std::uint64_t, Record> records_;  // in flight, by source index
 };
 
 }  // namespace
 
-std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
-                             std::uint64_t longest_prompt) {
-  return pages_of_texts(model, tp_size, pass, longest_prompt + config.max_new_tokens.tokens(), config.max_sequences);
-}
-
-void run_generate_units(const GenerateRun& run) {
-  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    GenerateWorker(run, std::move(group), place).run_units();
-  });
+std::unique_ptr<ShardWorker> make_generate_worker(ShardContext shard, const GenerateSetup& setup,
+                                                  const GenerateShape& shape) {
+  return std::make_unique<GenerateWorker>(std::move(shard), setup, shape);
 }
 
 }  // namespace magister

@@ -1,6 +1,6 @@
 // A unit is a record. Its roll-in is text 0 of the draws, and continuation i of cut c text 1 + c n + i; each text has the record's number in
 // its key, so nothing of it depends on who writes it, or on what was written before a kill.
-#include "tasks/rollout/run.h"
+#include "tasks/rollout/worker.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/splitmix64.h"
-#include "magister/run/generator_shard.h"
 #include "magister/run/not_finite.h"
-#include "magister/run/shard_threads.h"
 
 namespace magister {
 namespace {
@@ -26,24 +24,20 @@ std::uint64_t stream(std::uint64_t seed, std::uint64_t name) { return splitmix64
 
 class RolloutWorker final : public GeneratorShard {
  public:
-  RolloutWorker(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
-      : GeneratorShard(run.base, std::move(group), place), run_(run) {
-    const RolloutConfig& config = run_.config;
-    const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(config.max_sequences),
-                                 .token_budget = static_cast<std::int64_t>(config.token_budget),
-                                 .num_pages = run_.num_pages,
-                                 .share_prefixes = config.share_prefixes};
+  RolloutWorker(ShardContext shard, RolloutSetup& setup, const RolloutShape& shape)
+      : GeneratorShard(std::move(shard)), setup_(setup), shape_(shape) {
+    const RolloutConfig& config = setup_.config;
     // As many records as fill a pass with their roll-ins: behind them there are texts enough.
     start(
-        limits, config.sampling, config.seed,
+        config, config.sampling, config.seed,
         [this](std::uint64_t record, std::uint64_t text, const std::vector<TokenId>& tokens) {
           const Record& of = records_.at(record);
-          return ends_text(run_.tokenizer, of.prompt, text == 0 ? tokens : whole_text(of.rollouts, text - 1, tokens),
-                           run_.rules);
+          return ends_text(setup_.tokenizer, of.prompt, text == 0 ? tokens : whole_text(of.rollouts, text - 1, tokens),
+                           setup_.stops);
         },
         config.max_sequences * config.texts());
-    if (run_.guide) guide(*run_.guide);
-    const RewardModel* const model = run_.reward.model();
+    if (setup_.guide) guide(*setup_.guide);
+    const RewardModel* const model = setup_.reward->model();
     if (model == nullptr || !model->is_on_gpus()) return;
     const PhaseTimes::Span span(times_, "load");
     rewarder_.emplace(*model, group_, pool_, [this] { watch("load the reward model"); });
@@ -61,10 +55,10 @@ class RolloutWorker final : public GeneratorShard {
     auto [source, prompt] = prompt_of(unit);
     Record& record = records_[source];
     record.unit = unit;
-    record.missing = run_.config.texts();
+    record.missing = setup_.config.texts();
     record.rollouts.continuations.resize(record.missing);
-    GenerationRequest roll_in{source, 0, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens.tokens())};
-    roll_in.greedy = run_.config.roll_in_greedy;
+    GenerationRequest roll_in{source, 0, prompt, static_cast<std::int64_t>(setup_.config.max_new_tokens.tokens())};
+    roll_in.greedy = setup_.config.roll_in_greedy;
     record.prompt = std::move(prompt);
     generator_->add(std::move(roll_in));
     return record.missing;
@@ -86,7 +80,7 @@ class RolloutWorker final : public GeneratorShard {
     if (!rewarder_) wait_for_leader("wait for the leader's rewards");
     if (writer_) {
       add_preferences(text.record, record.rollouts);
-      submit(record.unit, rollout_rows(record.rollouts, run_.shape));
+      submit(record.unit, rollout_rows(record.rollouts, shape_));
     }
     records_.erase(text.record);
     return 1;
@@ -95,7 +89,7 @@ class RolloutWorker final : public GeneratorShard {
   // The roll-in up to the cut, and what was written behind it: a stop text may begin before the cut.
   std::vector<TokenId> whole_text(const Rollouts& all, std::uint64_t continuation,
                                   const std::vector<TokenId>& tokens) const {
-    const std::uint32_t cut = all.cut[continuation / run_.config.n];
+    const std::uint32_t cut = all.cut[continuation / setup_.config.n];
     std::vector<TokenId> whole(all.roll_in.begin(), all.roll_in.begin() + static_cast<std::ptrdiff_t>(cut));
     whole.insert(whole.end(), tokens.begin(), tokens.end());
     return whole;
@@ -103,7 +97,7 @@ class RolloutWorker final : public GeneratorShard {
 
   // Uniform on [first_cut, tokens - 1]: a token at least is written anew. Of a shorter roll-in the last token alone.
   void continue_from_cuts(std::uint64_t source, Record& record) {
-    const RolloutConfig& config = run_.config;
+    const RolloutConfig& config = setup_.config;
     const std::uint64_t last = record.rollouts.roll_in.size() - 1, first = std::min(config.first_cut, last);
     for (std::uint64_t c = 0; c < config.cuts; ++c) {
       const double u = keyed_uniform({stream(config.seed, kCuts), source, c, 0});
@@ -123,12 +117,12 @@ class RolloutWorker final : public GeneratorShard {
   // Records are drawn in the order of the data set, nearly; a compressed file or a mix is read from its beginning each time, so a block at once.
   const std::vector<std::string>& needed_of(std::uint64_t source) {
     if (source < needed_begin_ || source >= needed_begin_ + needed_.size()) {
-      const IndexRange all = run_.dataset.records();
-      const std::lock_guard lock(run_.reading);
+      const IndexRange all = setup_.dataset.records();
+      const std::lock_guard lock(setup_.reading);
       needed_begin_ = std::max(all.begin, source - source % kReadAtOnce);
       needed_.clear();
-      run_.dataset.for_each({needed_begin_, std::min(all.end, source - source % kReadAtOnce + kReadAtOnce)},
-                            [&](auto&& read) { needed_.push_back(run_.reward.needed(read)); });
+      setup_.dataset.for_each({needed_begin_, std::min(all.end, source - source % kReadAtOnce + kReadAtOnce)},
+                              [&](auto&& read) { needed_.push_back(setup_.reward->needed(read)); });
     }
     return needed_.at(source - needed_begin_);
   }
@@ -145,11 +139,11 @@ class RolloutWorker final : public GeneratorShard {
     std::vector<WrittenText> texts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {
       const std::vector<TokenId> whole = whole_text(all, i, all.continuations[i].tokens);
-      texts.push_back({text_of(run_.tokenizer, record.prompt, whole, run_.rules), whole});
+      texts.push_back({text_of(setup_.tokenizer, record.prompt, whole, setup_.stops), whole});
     }
     const TextRewards rewards = rewards_of(needed, texts, where, heartbeat);
     for (std::size_t i = 0; i < rewards.values.size(); ++i)
-      all.continuations[i].reward = static_cast<float>(run_.config.scale * rewards.values[i]);
+      all.continuations[i].reward = static_cast<float>(setup_.config.scale * rewards.values[i]);
     for (std::size_t i = 0; i < rewards.unread.size(); ++i) all.continuations[i].unread = rewards.unread[i];
   }
 
@@ -160,12 +154,12 @@ class RolloutWorker final : public GeneratorShard {
     wait_for_others("wait for another group's rewards");
     const std::lock_guard lock(base_.work.one_group);
     heartbeat();
-    return run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), heartbeat);
+    return setup_.reward->rewards(needed, texts, where, base_.group.threads_per_shard(), heartbeat);
   }
 
   // Of 2i and 2i + 1 by their rewards (Bradley-Terry): also where both texts are the same, which then is a fair coin.
   void add_preferences(std::uint64_t source, Rollouts& all) const {
-    const RolloutConfig& config = run_.config;
+    const RolloutConfig& config = setup_.config;
     for (std::uint64_t text = 0; text < config.texts(); ++text) {
       if (text % config.n % 2 != 0 || text % config.n + 1 == config.n) continue;
       Continuation &a = all.continuations[text], &b = all.continuations[text + 1];
@@ -185,7 +179,8 @@ class RolloutWorker final : public GeneratorShard {
     fail_point("rollout.pass");
   }
 
-  const RolloutRun& run_;
+  RolloutSetup& setup_;
+  const RolloutShape shape_;
   std::optional<Rewarder> rewarder_;              // of a reward model on GPUs
   std::map<std::uint64_t, Record> records_;       // in flight, by source index
   std::uint64_t needed_begin_ = 0;                // source index of the first of
@@ -194,10 +189,8 @@ class RolloutWorker final : public GeneratorShard {
 
 }  // namespace
 
-void run_rollout_units(const RolloutRun& run) {
-  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    RolloutWorker(run, std::move(group), place).run_units();
-  });
+std::unique_ptr<ShardWorker> make_rollout_worker(ShardContext shard, RolloutSetup& setup, const RolloutShape& shape) {
+  return std::make_unique<RolloutWorker>(std::move(shard), setup, shape);
 }
 
 }  // namespace magister

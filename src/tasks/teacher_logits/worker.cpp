@@ -1,6 +1,6 @@
 // One thread a shard; shard 0 of the group's leader claims units, all shards compute, the leader writes. A GPU always has its next pass, of
 // several units where one does not fill it, queued before the host makes the rows of the last one.
-#include "tasks/teacher_logits/run.h"
+#include "tasks/teacher_logits/worker.h"
 
 #include <ATen/ATen.h>
 
@@ -18,7 +18,7 @@
 #include "magister/engine/sampler.h"
 #include "magister/engine/tail_sampler.h"
 #include "magister/run/not_finite.h"
-#include "magister/run/shard_threads.h"
+#include "magister/run/shard_model.h"
 #include "magister/run/unit_samples.h"
 #include "magister/runtime/sequence_passes.h"
 #include "magister/tasks/teacher_logits/pass_budget.h"
@@ -146,13 +146,13 @@ struct Started {
 
 class TeacherWorker final : public ShardModel {
  public:
-  TeacherWorker(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
-      : ShardModel(run.base, std::move(group), place),
-        run_(run),
+  TeacherWorker(ShardContext shard, const TeacherLogitsConfig& config, const TeacherEncoding& encoding)
+      : ShardModel(std::move(shard)),
+        config_(config),
+        encoding_(encoding),
         passes_(model_, [] { return fail_point("teacher.pass.memory"); }, kLogitRows) {
-    const TeacherEncoding& encoding = run_.encoding;
-    reducer_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.top_k));
-    if (samples()) tail_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.draws));
+    reducer_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding_.top_k));
+    if (samples()) tail_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding_.draws));
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
     tokens_together_ = passes_.tokens_together(base_.pass);
@@ -161,7 +161,7 @@ class TeacherWorker final : public ShardModel {
     passes_.limit(measured_token_budget(model_, *reducer_, static_cast<std::int64_t>(most_tokens)));
   }
 
-  void run_units() {
+  void run_units() override {
     for (auto units = units_of_pass(); !units.empty(); units = units_of_pass()) {
       if (!start_pass(units)) break;
     }
@@ -170,7 +170,7 @@ class TeacherWorker final : public ShardModel {
   }
 
  private:
-  bool samples() const { return run_.encoding.kind == TeacherEncoding::Kind::kSampled; }
+  bool samples() const { return encoding_.kind == TeacherEncoding::Kind::kSampled; }
 
   struct UnitOfPass {
     Unit unit;
@@ -198,8 +198,8 @@ class TeacherWorker final : public ShardModel {
       fail_point("teacher.unit.begin");
       const PhaseTimes::Span span(times_, "read");
       const Unit unit = base_.file.unit(index);
-      Part part = read_unit(base_.file, unit, run_.assistant_only);
-      if (samples()) part.keys = draw_keys(base_.file, unit, run_.seed);
+      Part part = read_unit(base_.file, unit, config_.assistant_only);
+      if (samples()) part.keys = draw_keys(base_.file, unit, config_.seed);
       next.units.push_back({unit, pack_sequences(part.sequences)});
       append(whole, std::move(part));
     }
@@ -242,14 +242,14 @@ class TeacherWorker final : public ShardModel {
     Started rows;
     rows.num_tokens = batch.num_tokens();
     std::vector<TokenId> targets = targets_of(part);
-    if (run_.assistant_only) {
+    if (config_.assistant_only) {
       rows.scored = choose_rows(part.assistant, targets);
       hidden_TD = hidden_TD.index_select(0, upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
     }
     rows.logits = reducer_->start(hidden_TD, targets);
     if (samples()) {
       rows.hidden_TD = std::move(hidden_TD);
-      rows.uniforms = uniforms_of(part, rows.scored, run_.assistant_only);
+      rows.uniforms = uniforms_of(part, rows.scored, config_.assistant_only);
     }
     return rows;
   }
@@ -269,14 +269,14 @@ class TeacherWorker final : public ShardModel {
         ReducedLogits logits = reducer_->finish(part.logits);
         if (samples()) {
           const at::Tensor drawn = tail_->sample(part.hidden_TD, logits, part.uniforms);
-          draws.push_back(run_.assistant_only ? scattered(drawn, part.scored, part.num_tokens, 0) : drawn);
+          draws.push_back(config_.assistant_only ? scattered(drawn, part.scored, part.num_tokens, 0) : drawn);
         }
-        if (run_.assistant_only) {
+        if (config_.assistant_only) {
           const std::size_t first = scored_T.size();
           scored_T.resize(first + static_cast<std::size_t>(part.num_tokens));
           for (const std::int64_t row : part.scored) scored_T[first + static_cast<std::size_t>(row)] = 1;
         }
-        parts.push_back(run_.assistant_only ? scattered(logits, part.scored, part.num_tokens) : std::move(logits));
+        parts.push_back(config_.assistant_only ? scattered(logits, part.scored, part.num_tokens) : std::move(logits));
       }
     }
     write_units(joined(parts), scored_T, draws.empty() ? at::Tensor() : at::cat(draws));
@@ -308,7 +308,7 @@ class TeacherWorker final : public ShardModel {
   std::vector<ColumnBytes> rows_of(const ReducedLogits& own, const PackedBatch& batch,
                                    std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
     const PhaseTimes::Span span(times_, "make rows");
-    return teacher_rows(own, batch, scored_T, run_.encoding, run_.half, draws_Td, &pool_);
+    return teacher_rows(own, batch, scored_T, encoding_, config_.logprob_f16, draws_Td, &pool_);
   }
 
   // Every shard finds the same row, so all look for the layer together.
@@ -323,7 +323,8 @@ class TeacherWorker final : public ShardModel {
                       {ids + begin, ids + *after});
   }
 
-  const TeacherRun& run_;
+  const TeacherLogitsConfig& config_;
+  const TeacherEncoding encoding_;
   std::optional<LogitReducer> reducer_;
   std::optional<TailSampler> tail_;  // of sampled rows
   std::optional<Pending> pending_;
@@ -334,10 +335,9 @@ class TeacherWorker final : public ShardModel {
 
 }  // namespace
 
-void run_teacher_units(const TeacherRun& run) {
-  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
-    TeacherWorker(run, std::move(group), place).run_units();
-  });
+std::unique_ptr<ShardWorker> make_teacher_worker(ShardContext shard, const TeacherLogitsConfig& config,
+                                                 const TeacherEncoding& encoding) {
+  return std::make_unique<TeacherWorker>(std::move(shard), config, encoding);
 }
 
 }  // namespace magister

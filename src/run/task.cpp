@@ -1,0 +1,43 @@
+// What all tasks do alike unless they say otherwise; see task.h.
+#include "magister/run/task.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "magister/run/shard_model.h"
+#include "magister/run/shard_threads.h"
+
+namespace magister {
+
+void TaskJob::work(const ModelRun& run) {
+  run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+    worker({run, std::move(group), place})->run_units();
+  });
+}
+
+std::unique_ptr<ShardWorker> TaskJob::worker(ShardContext) {
+  MAGISTER_ASSERT(false);  // work() of such a task has no workers
+  return nullptr;
+}
+
+std::vector<std::string> Task::needs() const {
+  std::vector<std::string> names = {model_.task}, unique;
+  const std::vector<std::string> others = other_needs();
+  names.insert(names.end(), others.begin(), others.end());
+  names.insert(names.end(), also_needed_.begin(), also_needed_.end());
+  for (std::string& name : names) {
+    if (!name.empty() && std::find(unique.begin(), unique.end(), name) == unique.end())
+      unique.push_back(std::move(name));
+  }
+  return unique;
+}
+
+void Task::also_needs(std::vector<std::string> names) {
+  also_needed_.insert(also_needed_.end(), std::make_move_iterator(names.begin()), std::make_move_iterator(names.end()));
+}
+
+void Task::summarize(const RunContext&) const {
+  fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (only a judge has); name another task", name_, kind_);
+}
+
+}  // namespace magister

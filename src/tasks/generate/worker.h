@@ -1,0 +1,28 @@
+// What writes texts on a shard: the generator over the records that the group claims.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "magister/run/generator_shard.h"
+#include "magister/runtime/stop_rules.h"
+#include "magister/text/tokenizer.h"
+#include "tasks/generate/columns.h"
+#include "tasks/generate/config.h"
+
+namespace magister {
+
+// What decides the texts besides the model: the job opens it, and the workers of all shards read it.
+struct GenerateSetup {
+  GenerateConfig config;  // without `auto`; its sampling has the model's rules and the ids of logit_bias
+  const Tokenizer& tokenizer;
+  StopRules stops{};
+  std::shared_ptr<const Constraint> constraint{};  // null: texts are free
+  std::optional<ShardGuide> guide{};               // of this run; nothing: texts are not guided
+};
+
+// setup is kept by reference. Collective over the group.
+std::unique_ptr<ShardWorker> make_generate_worker(ShardContext shard, const GenerateSetup& setup,
+                                                  const GenerateShape& shape);
+
+}  // namespace magister

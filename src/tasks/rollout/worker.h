@@ -1,0 +1,32 @@
+// What writes and rewards texts on a shard: the generator over the records that the group claims.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/generator_shard.h"
+#include "magister/runtime/stop_rules.h"
+#include "magister/tasks/rollout/rollouts_file.h"
+#include "magister/tasks/rollout/text_reward.h"
+#include "magister/text/tokenizer.h"
+#include "tasks/rollout/config.h"
+
+namespace magister {
+
+// What decides the texts and rewards besides the model: the job opens it, and the workers of all shards use it.
+struct RolloutSetup {
+  RolloutConfig config;  // without `auto`; its sampling has the model's rules
+  const Tokenizer& tokenizer;
+  const Dataset& dataset;
+  StopRules stops{};
+  std::unique_ptr<TextReward> reward{};  // of the group's leader; of a model on GPUs each shard has its part
+  std::optional<ShardGuide> guide{};     // of this run; nothing: texts are not guided
+  std::mutex reading{};                  // held while a worker reads records
+};
+
+// setup is kept by reference. Collective over the group.
+std::unique_ptr<ShardWorker> make_rollout_worker(ShardContext shard, RolloutSetup& setup, const RolloutShape& shape);
+
+}  // namespace magister

@@ -1,0 +1,16 @@
+// What computes teacher logits on a shard: the reduced rows of every token of the units that the group claims.
+#pragma once
+
+#include <memory>
+
+#include "magister/io/results/teacher_encoding.h"
+#include "magister/run/shard_worker.h"
+#include "tasks/teacher_logits/config.h"
+
+namespace magister {
+
+// config is kept by reference. Collective over the group.
+std::unique_ptr<ShardWorker> make_teacher_worker(ShardContext shard, const TeacherLogitsConfig& config,
+                                                 const TeacherEncoding& encoding);
+
+}  // namespace magister
