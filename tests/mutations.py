@@ -70,11 +70,11 @@ MUTATIONS = [
     Mutation("answers-of-any-records", "src/tasks/generate/record_answers.cpp", 'held ? faults_by_place(dataset, *held) : "";', 'held ? "" : "";', "tests/end_to_end/needs_bad_input_test.py"),
     Mutation("last-tokens-are-not-told", "src/run/generator_shard.cpp", "  report_written(true);\n", "", "tests/end_to_end/history_test.py History.test_written_tokens_are_told_apart_from_prompts"),
     Mutation("config-without-a-stand-in", "src/run/earlier_tasks.cpp", " || no_config", "", "tests/end_to_end/random_start_test.py RandomStart.test_config_and_tokenizer_of_a_model_that_is_trained_before"),
-    Mutation("judge-without-a-stand-in", "src/tasks/judge/reward.cpp", "available_model(config.model, context, is_placeholder_)", "config.model", "tests/end_to_end/rollout_test.py Rollout.test_a_judge_that_an_earlier_task_trains"),
+    Mutation("judge-without-a-stand-in", "src/run/side_model.cpp", "available_model(section, context, is_placeholder_)", "section", "tests/end_to_end/rollout_test.py Rollout.test_a_judge_that_an_earlier_task_trains"),
     Mutation("histogram-beside-its-numbers", "src/engine/guide.cpp", "for (double& value : plain) value -= top;", "(void)top;", "test_engine_guide GuideOffset.*"),
     Mutation("bernoulli-beside-its-number", "src/engine/guide.cpp", "if (z >= 0) return multiplier + std::log1p(std::exp(-z) / (1 + std::exp(-z)) * std::expm1(-multiplier));", "", "test_engine_guide GuideOffset.*"),
     Mutation("histogram-without-its-sum", "src/engine/guide.cpp", "log_of_sum<double>(tilted) - log_of_sum<double>(plain)", "log_of_sum<double>(tilted)", "test_engine_guide GuideOffset.*"),
-    Mutation("guide-not-in-the-identity", "src/tasks/generate/guide.cpp", 'attributes.emplace_back("guide_" + name, value);', "(void)name, (void)value;", "tests/end_to_end/guided_test.py Guided.test_same_bytes_for_ranks_kills_and_budgets"),
+    Mutation("guide-not-in-the-identity", "src/tasks/generate/guide.cpp", "Attributes attributes = model_.identity(world, poll);", "Attributes attributes;", "tests/end_to_end/guided_test.py Guided.test_same_bytes_for_ranks_kills_and_budgets"),
     # What a trial from outside found.
     Mutation("escapes-of-any-length", "src/engine/constraint.cpp", 'fmt::format("\\\\u{:04x}", byte)', 'fmt::format("\\\\x{:02x}", byte)', "test_engine_constraint Masks.*"),
     Mutation("an-equal-folder-is-put-aside", "src/tasks/train/model_folder.cpp", "if (has_same_files(folder, creating)) return;", "", "tests/end_to_end/train_test.py Train.test_a_kill_between_folder_and_results"),

@@ -11,10 +11,10 @@ namespace magister {
 ModelInstance::ModelInstance(const OpenModel& source, std::unique_ptr<ProcessGroup> group, int num_threads, Hooks hooks)
     : source_(source), group_(std::move(group)), hooks_(std::move(hooks)), pool_(num_threads) {}
 
-Transformer& ModelInstance::load() {
+Transformer& ModelInstance::load(bool self_test) {
   model_.emplace(
       load_together("load the model", [this](const LoadHook& hook) { return source_.load(*group_, pool_, hook); }));
-  model_->self_test();
+  if (self_test) model_->self_test();
   return *model_;
 }
 

@@ -27,9 +27,9 @@ class ModelInstance {
   ModelInstance& operator=(const ModelInstance&) = delete;
   ~ModelInstance() = default;
 
-  // Loads the weights and tests the fast paths. Throws Error(kStopped) on every shard when one was asked to stop meanwhile.
-  // Collective over the group.
-  Transformer& load();
+  // Loads the weights and, unless somebody has done so before, tests the fast paths. Throws Error(kStopped) on every shard when one was asked to
+  // stop meanwhile. Collective over the group.
+  Transformer& load(bool self_test = true);
   // The model without quantisation, for the caller to keep or to free. Throws likewise. Collective over the group.
   Transformer load_unquantized();
 

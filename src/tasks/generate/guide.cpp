@@ -7,7 +7,6 @@
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/rope.h"
-#include "magister/run/earlier_tasks.h"
 
 namespace magister {
 namespace {
@@ -71,34 +70,34 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
     : config_(config),
       texts_(texts),
       tp_size_(inputs.tp_size),
-      checkpoint_(available_model(config.model, inputs.context, is_placeholder_)) {
+      model_(config.model, inputs.context, {"guide_", "value model"}) {
   check(inputs);
-  model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu, inputs.model.gpus);
-  model_.is_second = true;
-  model_.shards_on_host = inputs.model.shards_on_host;
-  model_.kept.store = inputs.model.kept.store;
+  model_.open(inputs.context.world, inputs.model.gpu, inputs.model.gpus);
+  model_.model().shards_on_host = inputs.model.shards_on_host;
+  model_.model().kept.store = inputs.model.kept.store;
   divide_cache(inputs.model);
 }
 
 // What weights and passes of both leave free on a GPU goes to the two caches by what a text takes in each. On CPUs each has its part of the host.
 void ValueModel::divide_cache(const OpenModel& reference) {
-  if (!model_.gpu || params().multiplier == 0) return;
-  const std::uint64_t own = sum_of(model_.device_memory(tp_size_, pass(), 1)), pages = pages_of(texts_.longest);
+  OpenModel& value = model_.model();
+  if (!value.gpu || params().multiplier == 0) return;
+  const std::uint64_t own = sum_of(value.device_memory(tp_size_, pass(), 1)), pages = pages_of(texts_.longest);
   OpenModel beside = reference;
   beside.beside_bytes = own + texts_.beside_bytes;
   const auto left = static_cast<double>(beside.cache_budget_bytes(tp_size_, texts_.pass));
   const auto value_text = static_cast<double>((pages + static_cast<std::uint64_t>(config_.params.candidates)) *
-                                              model_.page_bytes(tp_size_)),
+                                              value.page_bytes(tp_size_)),
              reference_text = static_cast<double>(pages * reference.page_bytes(tp_size_));
   const auto share = static_cast<std::uint64_t>(left * value_text / (value_text + reference_text));
   beside_reference_ = own + share;
-  model_.beside_bytes = sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) -
-                        share + texts_.beside_bytes;
+  value.beside_bytes = sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) -
+                       share + texts_.beside_bytes;
 }
 
 void ValueModel::check(const TaskInputs& inputs) {
-  const ModelConfig &value = checkpoint_.config(), &reference = inputs.checkpoint.config();
-  const std::string path = printable(checkpoint_.path(), 4096);
+  const ModelConfig &value = model_.config(), &reference = inputs.checkpoint.config();
+  const std::string path = model_.path();
   MAGISTER_CHECK(value.is_classifier() && !value.encoder, ExitCode::kConfig,
                  "{}: {} is {} (a value model is a decoder with a head of labels, as `objective: reward` writes it); "
                  "name such a folder",
@@ -109,13 +108,13 @@ void ValueModel::check(const TaskInputs& inputs) {
                  config_.form_place, kForms[static_cast<std::size_t>(config_.params.form)], path, value.labels.size(),
                  value.labels.size() == 1 ? "" : "s",
                  histogram ? "a histogram has two or more" : "this form reads one");
-  MAGISTER_CHECK(same_tokenizer(checkpoint_.tokenizer_identity(), inputs.checkpoint.tokenizer_identity()),
+  MAGISTER_CHECK(same_tokenizer(model_.checkpoint().tokenizer_identity(), inputs.checkpoint.tokenizer_identity()),
                  ExitCode::kConfig,
                  "{}: {} has another tokenizer than {} (vocabulary, merges, normalizer, pre-tokenizer or added tokens "
                  "differ: its tokens mean other texts); name a value model with the reference's tokenizer",
                  config_.model_place, path, printable(inputs.checkpoint.path(), 4096));
   // Models of a family are padded differently: no text has the ids beyond the smaller table.
-  const std::int64_t tokens = checkpoint_.tokenizer().vocab_size();
+  const std::int64_t tokens = model_.checkpoint().tokenizer().vocab_size();
   MAGISTER_CHECK(
       value.vocab_size >= std::min(tokens, reference.vocab_size), ExitCode::kConfig,
       "{}: {} has a vocabulary of {}, and its tokenizer {} tokens (some of the reference's texts could not be "
@@ -137,15 +136,14 @@ void ValueModel::check(const TaskInputs& inputs) {
 }
 
 Attributes ValueModel::identity(const Communicator& world, const StopPoll& poll) const {
-  Attributes attributes;
-  for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("guide_" + name, value);
-  if (const std::string products = model_.bf16_products(); !products.empty())
+  Attributes attributes = model_.identity(world, poll);
+  if (const std::string products = model_.model().bf16_products(); !products.empty())
     attributes.emplace_back("guide_bf16_products", products);
   return attributes;
 }
 
 void ValueModel::keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
-  if (params().multiplier != 0) names.push_back(model_.keep_weights(store, identity, "guide_"));
+  if (params().multiplier != 0) model_.keep_weights(store, identity, names);
 }
 
 PassShape ValueModel::pass() const { return value_pass(params(), texts_); }
@@ -153,22 +151,21 @@ PassShape ValueModel::pass() const { return value_pass(params(), texts_); }
 std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
   const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
   const std::uint64_t rows = std::min(texts_.max_sequences * candidates, pass().tokens);
-  if (!model_.gpu)
-    return pages_of_texts(model_, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
-  const std::uint64_t affordable = model_.cache_budget_bytes(tp_size_, pass()) / model_.page_bytes(tp_size_);
+  const OpenModel& value = model_.model();
+  if (!value.gpu)
+    return pages_of_texts(value, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
+  const std::uint64_t affordable = value.cache_budget_bytes(tp_size_, pass()) / value.page_bytes(tp_size_);
   const std::uint64_t wanted = pages_of(longest) * texts_.max_sequences + rows;
   return static_cast<std::int64_t>(std::max(least_value_pages(params(), longest), std::min(wanted, affordable)));
 }
 
 MemoryParts ValueModel::memory(std::uint64_t longest) const {
-  MemoryParts parts = model_.device_memory(tp_size_, pass(), static_cast<std::uint64_t>(num_pages(longest)));
-  for (auto& part : parts) part.first = "value model: " + part.first;
-  return parts;
+  return model_.memory(tp_size_, pass(), static_cast<std::uint64_t>(num_pages(longest)));
 }
 
 std::string ValueModel::describe() const {
-  return fmt::format("{}, {:.1f} M parameters, {}: {} candidates, {}, multiplier {}", checkpoint_.config().family,
-                     static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, dtype_name(model_.dtype),
+  return fmt::format("{}, {:.1f} M parameters, {}: {} candidates, {}, multiplier {}", model_.config().family,
+                     static_cast<double>(model_.config().num_parameters()) * 1e-6, dtype_name(model_.model().dtype),
                      config_.params.candidates, kForms[static_cast<std::size_t>(config_.params.form)],
                      config_.params.multiplier);
 }
@@ -177,9 +174,7 @@ ShardGuide ValueModel::shard_guide(std::uint64_t longest) const {
   return {.params = params(),
           .pages = num_pages(longest),
           .load = [this](ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) {
-            Transformer model = model_.load(group, pool, hook);
-            model.self_test();
-            return model;
+            return model_.load(group, pool, hook);
           }};
 }
 

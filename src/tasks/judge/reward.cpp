@@ -1,4 +1,4 @@
-// See judge_reward.h.
+// See reward.h.
 #include "magister/tasks/judge/reward.h"
 
 #include <c10/core/InferenceMode.h>
@@ -10,7 +10,6 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/io/dataset/record_json.h"
-#include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
 #include "magister/runtime/end_tokens.h"
 
@@ -54,67 +53,33 @@ double grade_of(const Verdict& verdict, JudgeMode mode) {
   return scored ? 1 / (1 + std::exp(-static_cast<double>(verdict.log_odds))) : verdict.verdict == 0 ? 1 : 0;
 }
 
-// The generator refers to the model, the model to group and pool.
-struct JudgeReward::Loaded {
-  std::unique_ptr<ProcessGroup> group = make_single_process_group();
-  ThreadPool pool;
-  Transformer model;
-  Generator generator;
-  std::string where;  // of what is graded now
-
-  Loaded(const OpenModel& source, int num_threads, std::int64_t pages, const VerdictReader& reader,
-         std::shared_ptr<const ModelRules> rules, const LoadHook& hook)
-      : pool(num_threads),
-        model(source.load(*group, pool, hook)),
-        generator(model, {static_cast<std::int64_t>(kSequences), static_cast<std::int64_t>(kTokens), pages},
-                  greedy(std::move(rules)), 0,
-                  [&reader](auto, auto, const std::vector<TokenId>& reply) { return reader.ends(reply); }) {
-    model.self_test();
-    generator.on_not_finite([this](auto, auto, const std::vector<TokenId>&) {
-      fail(ExitCode::kData,
-           "{}: the judge's logits for a text are not finite (a grade from them would mean nothing); look at its "
-           "weights and its dtype",
-           where);
-    });
-  }
-
- private:
-  static SamplingParams greedy(std::shared_ptr<const ModelRules> rules) {
-    SamplingParams params;
-    params.temperature = 0;
-    params.rules = std::move(rules);
-    return params;
-  }
-};
-
 JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& context)
     : config_(config),
-      checkpoint_(available_model(config.model, context, is_placeholder_)),
-      model_(open_model(context.world, checkpoint_, std::nullopt, {})),
-      tokenizer_((check_head(), checkpoint_.tokenizer())),
-      prompts_(config_, checkpoint_),
+      model_(config.model, context, {"judge_", "judge"}),
+      tokenizer_((model_.open(context.world), check_head(), model_.checkpoint().tokenizer())),
+      prompts_(config_, model_.checkpoint()),
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)),
-      ends_(config.max_new_tokens.tokens() > 0 ? sorted(checkpoint_.end_tokens()) : std::vector<TokenId>()),
-      rules_(config.max_new_tokens.tokens() > 0 ? checkpoint_.rules() : nullptr),
+      ends_(config.max_new_tokens.tokens() > 0 ? sorted(model_.checkpoint().end_tokens()) : std::vector<TokenId>()),
+      rules_(config.max_new_tokens.tokens() > 0 ? model_.checkpoint().rules() : nullptr),
       reader_({config_, classes_, tokens_, tokenizer_, ends_}) {
-  check_positions(checkpoint_.config(), config_.length_place, config_.max_prompt_length.tokens(),
+  check_positions(model_.config(), config_.length_place, config_.max_prompt_length.tokens(),
                   config_.max_new_tokens.tokens());
   if (config_.max_new_tokens.tokens() > 0 && config_.use_chat_template)
-    warn_of_unended_turn(checkpoint_, config_.name, ends_);
+    warn_of_unended_turn(model_.checkpoint(), config_.name, ends_);
 }
 
 void JudgeReward::check_head() const {
-  MAGISTER_CHECK(!checkpoint_.config().is_classifier() && !checkpoint_.config().encoder, ExitCode::kConfig,
+  MAGISTER_CHECK(!model_.config().is_classifier() && !model_.config().encoder, ExitCode::kConfig,
                  "{}: {} is no language model (a judge's verdict is read from a distribution over a vocabulary); "
                  "name one, or a reward model as reward.model",
-                 config_.model.place, printable(checkpoint_.path(), 4096));
+                 config_.model.place, model_.path());
 }
 
 Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll) const {
   Attributes attributes = {{"judge_prompt_sha256", prompts_.sha256()}};
   if (const std::string ids = tokens_.identity(); !ids.empty()) attributes.emplace_back("judge_verdict_token_ids", ids);
-  for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("judge_" + name, value);
+  for (auto& attribute : model_.identity(world, poll)) attributes.push_back(std::move(attribute));
   return attributes;
 }
 
@@ -123,14 +88,10 @@ PassShape JudgeReward::pass() const {
 }
 
 std::int64_t JudgeReward::num_pages() const {
-  return pages_of_texts(model_, 1, pass(), config_.longest_text(), kSequences);
+  return pages_of_texts(model_.model(), 1, pass(), config_.longest_text(), kSequences);
 }
 
-MemoryParts JudgeReward::memory() const {
-  MemoryParts parts = model_.device_memory(1, pass(), static_cast<std::uint64_t>(num_pages()));
-  for (auto& part : parts) part.first = "judge: " + part.first;
-  return parts;
-}
+MemoryParts JudgeReward::memory() const { return model_.memory(1, pass(), static_cast<std::uint64_t>(num_pages())); }
 
 std::string JudgeReward::needed(const Record& record) const {
   prompts_of(record, {"an answer"});
@@ -159,32 +120,45 @@ std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const Record& record,
   return prompts;
 }
 
-JudgeReward::Loaded& JudgeReward::loaded(int num_threads, const std::function<void()>& heartbeat) {
-  if (!loaded_) {
-    loaded_ = std::make_shared<Loaded>(model_, num_threads, num_pages(), reader_, rules_,
-                                       heartbeat ? LoadHook(heartbeat) : LoadHook());
-  }
-  return *loaded_;
+Generator& JudgeReward::loaded(int num_threads, const std::function<void()>& heartbeat) {
+  if (host_) return host_->generator();
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  greedy.rules = rules_;
+  const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(kSequences),
+                               .token_budget = static_cast<std::int64_t>(kTokens),
+                               .num_pages = num_pages()};
+  host_.emplace(model_.model(), num_threads, heartbeat,
+                GeneratorSetup{.limits = limits, .sampling = greedy, .stop = [this](auto, auto, const auto& reply) {
+                                 return reader_.ends(reply);
+                               }});
+  host_->generator().on_not_finite([this](auto, auto, const auto&) {
+    fail(ExitCode::kData,
+         "{}: the judge's logits for a text are not finite (a grade from them would mean nothing); look at its "
+         "weights and its dtype",
+         where_);
+  });
+  return host_->generator();
 }
 
 std::vector<double> JudgeReward::grades(const std::string& needed, const std::vector<std::string>& texts,
                                         const std::string& where, int num_threads,
                                         const std::function<void()>& heartbeat) {
   const c10::InferenceMode no_gradients;
-  Loaded& judge = loaded(num_threads, heartbeat);
-  judge.where = where;
+  Generator& judge = loaded(num_threads, heartbeat);
+  where_ = where;
   std::vector<JudgedPrompt> prompts;
   for (std::vector<TokenId>& prompt : prompts_of(needed, texts, where)) {
     prompts.push_back(reader_.begin(std::move(prompt)));
-    judge.generator.add(reader_.request(0, prompts.size() - 1, prompts.back()));
+    judge.add(reader_.request(0, prompts.size() - 1, prompts.back()));
   }
-  while (!judge.generator.idle()) {
+  while (!judge.idle()) {
     if (heartbeat) heartbeat();
-    judge.generator.step();
-    for (const Generation& answer : judge.generator.take_finished()) {
+    judge.step();
+    for (const Generation& answer : judge.take_finished()) {
       JudgedPrompt& prompt = prompts[answer.sample];
       reader_.take(prompt, answer);
-      if (!prompt.done()) judge.generator.add(reader_.request(0, answer.sample, prompt));
+      if (!prompt.done()) judge.add(reader_.request(0, answer.sample, prompt));
     }
   }
   for (const JudgedPrompt& prompt : prompts) watch_mass(prompt.verdict);

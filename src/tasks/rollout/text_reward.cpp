@@ -63,21 +63,12 @@ TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, c
   }
 }
 
-bool TextReward::is_placeholder() const {
-  return (model_ && model_->is_placeholder()) || (judge_ && judge_->is_placeholder());
-}
-
 Attributes TextReward::identity(const Communicator& world, const StopPoll& poll) const {
-  return model_ ? model_->identity(world, poll) : judge_ ? judge_->identity(world, poll) : Attributes();
+  return model_ ? side()->identity(world, poll) : judge_ ? judge_->identity(world, poll) : Attributes();
 }
 
 MemoryParts TextReward::memory(int tp_size) const {
   return model_ ? model_->memory(tp_size) : judge_ ? judge_->memory() : MemoryParts();
-}
-
-void TextReward::keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
-  if (model_) model_->keep_weights(store, identity, names);
-  if (judge_) judge_->keep_weights(store, identity, names);
 }
 
 void TextReward::check_fields(const Dataset& dataset) const {

@@ -12,7 +12,6 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/io/dataset/record_json.h"
-#include "magister/run/earlier_tasks.h"
 #include "magister/tasks/score/classifier_logits.h"
 
 namespace magister {
@@ -22,11 +21,9 @@ constexpr const char* kMessages = "messages";
 constexpr const char* kTools = "tools";
 constexpr std::uint64_t kPassTokens = 2048;  // unless one text has more
 
-// As its files have it, in f32; before the task that trains it has run, what that task starts from.
-ModelSection section_of(const ModelSection& model, const RunContext& context, bool& is_placeholder) {
-  ModelSection section = available_model(model, context, is_placeholder);
-  section.dtype = "f32";
-  return section;
+ModelSection in_f32(ModelSection model) {
+  model.dtype = "f32";
+  return model;
 }
 
 ChatPrompts::Chat stored_chat(const std::string& text) {
@@ -47,17 +44,14 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
     : dataset_(texts.dataset),
       writer_tokenizer_(texts.tokenizer),
       max_length_(texts.max_length),
-      checkpoint_(section_of(section, context, is_placeholder_)),
-      model_(
-          // No cache of keys and values, so the rank's other GPUs are not needed.
-          open_model(context.world, checkpoint_, missing_on_gpus(checkpoint_.config()).empty() ? gpu : std::nullopt,
-                     {})) {
-  model_.is_second = true;
-  const ModelConfig& model = checkpoint_.config();
+      model_(in_f32(section), context, {"reward_", "reward model"}) {
+  const ModelConfig& model = model_.config();
+  // No cache of keys and values, so the rank's other GPUs are not needed.
+  model_.open(context.world, missing_on_gpus(model).empty() ? gpu : std::nullopt);
   MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
                  "{}: {} has {} labels (a reward is one number); name a reward model "
                  "(...ForSequenceClassification with one label)",
-                 section.place, printable(checkpoint_.path(), 4096), model.labels.size());
+                 section.place, model_.path(), model.labels.size());
   MAGISTER_CHECK(
       model.max_position_embeddings <= 0 ||
           texts.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
@@ -65,31 +59,21 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
       "{}: a prompt and its text may have {} tokens, but the reward model {} was made for {} positions (nothing "
       "says what longer texts are worth); lower it, leave it to the models with auto, or name another reward "
       "model",
-      texts.length_place, texts.max_length, printable(checkpoint_.path(), 4096), model.max_position_embeddings);
-  tokenizer_ = &checkpoint_.tokenizer();
-  if (!dataset_.messages_field.empty()) chat_.emplace(checkpoint_, dataset_);
-}
-
-Attributes RewardModel::identity(const Communicator& world, const StopPoll& poll) const {
-  Attributes attributes;
-  for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("reward_" + name, value);
-  return attributes;
+      texts.length_place, texts.max_length, model_.path(), model.max_position_embeddings);
+  tokenizer_ = &model_.checkpoint().tokenizer();
+  if (!dataset_.messages_field.empty()) chat_.emplace(model_.checkpoint(), dataset_);
 }
 
 MemoryParts RewardModel::memory(int tp_size) const {
-  if (!is_on_gpus()) return {{"reward model", 4 * checkpoint_.config().num_parameters()}};
-  MemoryParts parts = model_.device_memory(tp_size, {.tokens = std::max(kPassTokens, max_length_)}, 0);
-  for (auto& part : parts) part.first = "reward model: " + part.first;
-  return parts;
+  if (!is_on_gpus()) return {{"reward model", 4 * model_.config().num_parameters()}};
+  return model_.memory(tp_size, {.tokens = std::max(kPassTokens, max_length_)}, 0);
 }
 
 SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length) {
-  SecondModel second{.name = "reward model",
-                     .section = model,
-                     .pass = {.tokens = std::max(kPassTokens, max_length)},
-                     .may_stand_on_cpus = true};
-  second.section.dtype = "f32";
-  return second;
+  return {.name = "reward model",
+          .section = in_f32(model),
+          .pass = {.tokens = std::max(kPassTokens, max_length)},
+          .may_stand_on_cpus = true};
 }
 
 std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const WrittenText& text,
@@ -103,7 +87,7 @@ std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const Writte
   MAGISTER_CHECK(!ids.empty(), ExitCode::kData,
                  "{}: a text and its prompt have no token of the reward model {} (nothing says what it is worth); look "
                  "at its tokenizer",
-                 where, printable(checkpoint_.path(), 4096));
+                 where, model_.path());
   cut(ids, where);
   return ids;
 }
@@ -111,7 +95,7 @@ std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const Writte
 // A head reads the first token or the last, and what is judged stands at the end: what lies between the first token and the model's last
 // positions goes. Only where its own tokens are more than the policy's, which max_length bounds.
 void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) const {
-  const std::int64_t most = checkpoint_.config().max_position_embeddings;
+  const std::int64_t most = model_.config().max_position_embeddings;
   const auto size = static_cast<std::int64_t>(ids.size());
   if (most <= 0 || size <= most) return;
   ids.erase(ids.begin() + 1, ids.begin() + 1 + (size - most));
@@ -119,14 +103,13 @@ void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) const
   log_warning(
       "{}: a text and its prompt have {} tokens of the reward model {}, which was made for {} (the prompt is cut "
       "behind its first token, as others will be without a word); write shorter texts to reward whole ones",
-      where, size, printable(checkpoint_.path(), 4096), most);
+      where, size, model_.path(), most);
 }
 
 Rewarder::Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook)
     : source_(model),
       model_(model.model_.load(group, pool, hook)),
       passes_(model_, [] { return fail_point("score.pass.memory"); }, 0) {
-  model_.self_test();
   passes_.limit(static_cast<std::int64_t>(kPassTokens));
 }
 
@@ -152,7 +135,7 @@ std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vect
     MAGISTER_CHECK(std::isfinite(reward), ExitCode::kData,
                    "{}: the reward model's number for a text is {} (no advantage can be told from it); look at the "
                    "weights of {}",
-                   where, reward, printable(source_.checkpoint_.path(), 4096));
+                   where, reward, source_.model_.path());
   }
   return rewards;
 }

@@ -12,11 +12,11 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/splitmix64.h"
-#include "magister/device/upload.h"
 #include "magister/io/whole_file.h"
 #include "magister/parallel/gathered.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/not_finite.h"
+#include "magister/runtime/model_host.h"
 #include "magister/text/decode_behind.h"
 #include "magister/train/gradient_tree.h"
 
@@ -52,7 +52,6 @@ RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, con
       data_(data),
       trainer_(trainer),
       rules_(rules),
-      pool_(run.group.threads_per_shard()),
       source_(rollout_model(
           run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()),
           run.model.gpu && !trainer.trains_on_gpu() ? 4 * run.model.description.config.num_parameters() : 0)) {}
@@ -78,27 +77,24 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
   if (texts.size() == 0) return {};
   const c10::InferenceMode no_gradients;
   const auto heartbeat = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
-  const bool on_gpu = run_.model.gpu && !run_.model.gpu->on_host();
-  const std::unique_ptr<ProcessGroup> group =
-      on_gpu ? make_single_process_group(device_of(*run_.model.gpu)) : make_single_process_group();
   const std::unique_ptr<TensorFile> weights = trainer_.weights_file();
   heartbeat();
   OpenModel source = source_.model;
   source.file = weights.get();
-  Transformer model = source.load(*group, pool_, heartbeat);
-  if (!std::exchange(tested_, true)) model.self_test();
   const std::vector<TokenId>& ends = rules_.end_tokens;
   SamplingParams sampling = config_.grpo.sampling;
   sampling.rules = rules_.rules;
-  Generator generator(model,
-                      {static_cast<std::int64_t>(source_.limits.sequences),
-                       static_cast<std::int64_t>(source_.limits.tokens), source_.num_pages},
-                      sampling, seed_of(config_.batches.seed, step),
-                      [&](std::uint64_t, std::uint64_t, const std::vector<TokenId>& tokens) {
-                        return std::find(ends.begin(), ends.end(), tokens.back()) != ends.end();
-                      });
+  const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(source_.limits.sequences),
+                               .token_budget = static_cast<std::int64_t>(source_.limits.tokens),
+                               .num_pages = source_.num_pages};
+  const auto ended = [&](std::uint64_t, std::uint64_t, const std::vector<TokenId>& tokens) {
+    return std::find(ends.begin(), ends.end(), tokens.back()) != ends.end();
+  };
+  ModelHost host(source, run_.group.threads_per_shard(), heartbeat,
+                 {limits, sampling, seed_of(config_.batches.seed, step), ended}, !std::exchange(tested_, true));
+  Generator& generator = host.generator();
   generator.on_not_finite([&](std::uint64_t record, std::uint64_t, const std::vector<TokenId>& tokens) {
-    refuse_not_finite(model, describe_record(run_.file, record), tokens.size() - 1, tokens);
+    refuse_not_finite(host.model(), describe_record(run_.file, record), tokens.size() - 1, tokens);
   });
   const std::uint64_t n = config_.grpo.num_generations;
   std::map<std::uint64_t, std::uint64_t> first;  // number of a prompt's first text
@@ -141,7 +137,7 @@ bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) 
     texts[begin].where = describe_record(run_.file, texts[begin].prompt);
     for (std::size_t i = begin; i < end; ++i) texts[i].text = text_of(texts[i]);
     const TextRewards rewards =
-        rules_.rewards(std::span(texts).subspan(begin, end - begin), pool_.num_threads(), heartbeat);
+        rules_.rewards(std::span(texts).subspan(begin, end - begin), run_.group.threads_per_shard(), heartbeat);
     for (std::size_t i = begin; i < end; ++i) texts[i].reward = rewards.values[i - begin];
     for (std::size_t i = 0; i < rewards.unread.size(); ++i) texts[begin + i].unread = rewards.unread[i];
   }

@@ -11,7 +11,6 @@
 
 #include "magister/engine/generator.h"
 #include "magister/parallel/communicator.h"
-#include "magister/parallel/thread_pool.h"
 #include "magister/run/shard_model.h"
 #include "magister/tasks/rollout/text_reward.h"
 #include "magister/text/tokenizer.h"
@@ -76,7 +75,6 @@ class RolloutWriter {
   const TrainingData& data_;
   Trainer& trainer_;
   const TextRules& rules_;
-  ThreadPool pool_;
   const RolloutModel source_;
   bool tested_ = false;  // the fast paths against plain code
 };

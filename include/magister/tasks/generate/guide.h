@@ -11,10 +11,9 @@
 #include "magister/experiment/config.h"
 #include "magister/model/transformer.h"
 #include "magister/run/generator_shard.h"
+#include "magister/run/side_model.h"
 #include "magister/run/task.h"
-#include "magister/runtime/checkpoint.h"
 #include "magister/runtime/memory_plan.h"
-#include "magister/runtime/open_model.h"
 
 namespace magister {
 
@@ -47,10 +46,10 @@ class ValueModel {
   ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts);
 
   const GuideParams& params() const { return config_.params; }
-  bool is_placeholder() const { return is_placeholder_; }
+  bool is_placeholder() const { return model_.is_placeholder(); }
   // Ids from here on have no row in its table: they are never candidates, and no prompt may have them.
-  std::int64_t vocab_size() const { return checkpoint_.config().vocab_size; }
-  std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
+  std::int64_t vocab_size() const { return model_.config().vocab_size; }
+  std::uint64_t parameters_a_token() const { return model_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
   // As TaskJob::keep_weights(), of this model; of a multiplier of 0 there is nothing.
@@ -74,9 +73,7 @@ class ValueModel {
   const GuideConfig& config_;
   GuidedTexts texts_;
   int tp_size_;
-  bool is_placeholder_ = false;
-  Checkpoint checkpoint_;
-  OpenModel model_;
+  SideModel model_;
   std::uint64_t beside_reference_ = 0;
 };
 

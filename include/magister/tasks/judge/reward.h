@@ -12,13 +12,9 @@
 #include "magister/engine/generator.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/model/transformer.h"
-#include "magister/parallel/process_group.h"
-#include "magister/parallel/thread_pool.h"
 #include "magister/run/run_context.h"
-#include "magister/runtime/checkpoint.h"
-#include "magister/runtime/memory_plan.h"
-#include "magister/runtime/open_model.h"
+#include "magister/run/side_model.h"
+#include "magister/runtime/model_host.h"
 #include "magister/runtime/pass_shape.h"
 #include "magister/runtime/stop.h"
 #include "magister/tasks/judge/prompts.h"
@@ -40,14 +36,10 @@ class JudgeReward {
   // over the context's world.
   JudgeReward(const JudgeRewardConfig& config, const RunContext& context);
 
-  // Whether an earlier task has not trained the judge yet: what that task starts from is open as a placeholder.
-  bool is_placeholder() const { return is_placeholder_; }
-  // model_sha256, tokenizer_sha256 and so on, and prompt_sha256, under names that begin with judge_. Collective over world.
+  // Its names begin with judge_.
+  SideModel& side() { return model_; }
+  // What side() has, and prompt_sha256 with the verdicts' tokens before it. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
-  // As TaskJob::keep_weights(), of this model.
-  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
-    names.push_back(model_.keep_weights(store, identity, "judge_"));
-  }
   // Memory of a rank, itemised.
   MemoryParts memory() const;
   // Every name that a prompt reads is a field of the records, as JudgePrompts::check_fields().
@@ -63,21 +55,17 @@ class JudgeReward {
                              int num_threads, const std::function<void()>& heartbeat);
 
  private:
-  // Loaded, and asked; defined with its functions.
-  struct Loaded;
   void watch_mass(const Verdict& verdict);
   void check_head() const;
   PassShape pass() const;
   std::int64_t num_pages() const;
-  Loaded& loaded(int num_threads, const std::function<void()>& heartbeat);
-  std::vector<std::vector<TokenId>> prompts_of(const Record& record, const std::vector<std::string>& texts) const;
+  Generator& loaded(int num_threads, const std::function<void()>& heartbeat);
+  std::vector<std::vector<TokenId>> prompts_of(const Record\& record, const std::vector<std::string>\& texts) const;
   std::vector<std::vector<TokenId>> prompts_of(const std::string& needed, const std::vector<std::string>& texts,
                                                const std::string& where) const;
 
   const JudgeRewardConfig& config_;
-  bool is_placeholder_ = false;
-  Checkpoint checkpoint_;
-  OpenModel model_;
+  SideModel model_;
   const Tokenizer& tokenizer_;
   const JudgePrompts prompts_;
   const std::vector<VerdictClass> classes_;
@@ -85,7 +73,8 @@ class JudgeReward {
   std::vector<TokenId> ends_;                // that end a reply, ascending
   std::shared_ptr<const ModelRules> rules_;  // of replies; null: none
   const VerdictReader reader_;
-  std::shared_ptr<Loaded> loaded_;                   // once it has been asked
+  std::optional<ModelHost> host_;                    // once it has been asked
+  std::string where_;                                // of what is graded now, for messages
   std::uint64_t num_graded_ = 0, num_low_mass_ = 0;  // prompts
 };
 

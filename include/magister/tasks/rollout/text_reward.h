@@ -10,6 +10,7 @@
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/run_context.h"
+#include "magister/run/side_model.h"
 #include "magister/runtime/length_key.h"
 #include "magister/runtime/stop.h"
 #include "magister/tasks/judge/reward.h"
@@ -52,13 +53,15 @@ class TextReward {
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const;
   RewardModel* model() const { return model_.get(); }  // null: a verifier or a judge
-  // Whether the model that rewards is not trained yet, and a placeholder is open.
-  bool is_placeholder() const;
-  // Of the model that rewards, where there is one: what it adds to the identity, its memory by part, its place in the store. The first is collective
-  // over world.
+  // The model that rewards, or the judge's; null: a verifier.
+  SideModel* side() const { return model_ ? &model_->side() : judge_ ? &judge_->side() : nullptr; }
+  bool is_placeholder() const { return side() != nullptr && side()->is_placeholder(); }
+  // What the model that rewards, where there is one, adds to the identity, and its memory by part. The first is collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
   MemoryParts memory(int tp_size) const;
-  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names);
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+    if (side() != nullptr) side()->keep_weights(store, identity, names);
+  }
   // Throws Error(kConfig) for a field that no record has. Local: reads some records.
   void check_fields(const Dataset& dataset) const;
   // Of texts of one record, finite. needed: of the record; where: the record, for messages; a reward model is loaded with the first ones. Not

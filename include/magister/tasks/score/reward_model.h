@@ -14,10 +14,10 @@
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/run_context.h"
+#include "magister/run/side_model.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/checkpoint.h"
 #include "magister/runtime/memory_plan.h"
-#include "magister/runtime/open_model.h"
 #include "magister/runtime/sequence_passes.h"
 #include "magister/runtime/stop.h"
 #include "magister/runtime/written_text.h"
@@ -42,16 +42,10 @@ class RewardModel {
   RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context,
               const std::optional<gpu::Queue>& gpu = {});
 
-  // model_sha256, tokenizer_sha256 and so on, under names that begin with reward_. Collective over world.
-  Attributes identity(const Communicator& world, const StopPoll& poll) const;
-  // As TaskJob::keep_weights(), of this model.
-  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
-    names.push_back(model_.keep_weights(store, identity, "reward_"));
-  }
-  // Whether its task has not trained it yet: what that task starts from is open as a placeholder.
-  bool is_placeholder() const { return is_placeholder_; }
+  // Its names begin with reward_.
+  SideModel& side() { return model_; }
   // Whether all shards of a group compute it together, where they have the policy; else each CPU that asks does, alone.
-  bool is_on_gpus() const { return model_.gpu.has_value(); }
+  bool is_on_gpus() const { return model_.model().gpu.has_value(); }
   // Memory of a device that also holds the policy, itemised.
   MemoryParts memory(int tp_size) const;
   // What Rewarder asks for: the record's text, or its chat. Throws Error(kData) with its place.
@@ -67,9 +61,7 @@ class RewardModel {
   const DatasetConfig& dataset_;
   TokenizerIdentity writer_tokenizer_;
   std::uint64_t max_length_;
-  bool is_placeholder_ = false;
-  Checkpoint checkpoint_;
-  OpenModel model_;
+  SideModel model_;
   const Tokenizer* tokenizer_ = nullptr;
   std::optional<ChatPrompts> chat_;
   mutable std::atomic<bool> has_cut_ = false;
