@@ -1,5 +1,6 @@
-// The only file outside a module: MPI around the application. Every rank returns the same exit code through MPI_Finalize,
-// or the job has ended in abort_job() before. Signals are handled once MPI is up: what hangs before must be killable.
+// The only file outside a module: MPI around the application. Every rank returns the same exit code through
+// MPI_Finalize, unless abort_job() ended the job before. Signal handlers are installed once MPI is up: a hang in
+// MPI_Init must stay killable.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,7 +13,7 @@
 namespace {
 
 int run(int argc, char** argv) {
-  static magister::StopSign stop;  // signal handlers may see it until the process is gone
+  static magister::StopSign stop;  // signal handlers use it until the process ends
   magister::MpiSession session(&argc, &argv);
   magister::install_signal_handlers(stop);
   const magister::Communicator world = magister::Communicator::world();
@@ -26,8 +27,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int code = run(argc, argv);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those report when a process ends as usual
-  // Everything of ours is closed. libtorch would take 0.09 s to free its table of 3,000 operators one by one.
+// the sanitizers report when a process ends as usual
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // Everything of ours is closed. Freeing libtorch's table of 3,000 operators one by one would take 0.09 s.
   std::fflush(nullptr);
   std::_Exit(code);
 #endif

@@ -80,7 +80,7 @@ void read_output(ConfigNode& root, ExperimentConfig& experiment) {
   }
 }
 
-// The one field of a record that is read: text, token ids or a chat.
+// Reads which field of a record is used: text, token ids or a chat.
 void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   const bool chats = node.has("messages"), ids = node.has("tokens");
   if (chats && (ids || node.has("text"))) {
@@ -186,7 +186,8 @@ namespace {
 
 constexpr std::size_t kMostSources = 256;
 
-// Sources in place of `path`: their files are drawn by weight. Names as interleave_datasets of Hugging Face's `datasets` has them.
+// Reads `sources`, the alternative to `path`: records are drawn from them by weight. Names as in interleave_datasets of
+// Hugging Face's `datasets`.
 void read_sources(ConfigNode& node, DatasetConfig& dataset) {
   DatasetMix mix;
   for (ConfigNode& source : node.optional_sections("sources")) {
@@ -213,7 +214,7 @@ void read_sources(ConfigNode& node, DatasetConfig& dataset) {
   if (!mix.sources.empty()) dataset.mix = std::move(mix);
 }
 
-// fields: reads what the records consist of.
+// fields: reads the keys that name the fields of a record.
 DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(ConfigNode&, DatasetConfig&)>& fields) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
@@ -251,7 +252,7 @@ void read_pair_fields(ConfigNode& node, DatasetConfig& dataset, bool margins) {
 
 DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
   return read_dataset_with(task, [&](ConfigNode& node, DatasetConfig& dataset) {
-    dataset.whole_record = whole_records;  // its fields are named by the task
+    dataset.whole_record = whole_records;  // the task names the fields itself
     if (!whole_records) read_fields(node, dataset);
   });
 }

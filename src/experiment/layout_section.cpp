@@ -1,4 +1,5 @@
-// Key by key; sizes and shares of groups stand in the resolved experiment in one spelling, whatever order they were written in.
+// Reads the keys one by one. The resolved experiment has sizes and shares of groups in one spelling, whatever their
+// order in the file.
 #include "experiment/layout_section.h"
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 namespace magister {
 namespace {
 
-// A list in gpus_per_group with its shares; nothing where it is wrong.
+// Reads a list in gpus_per_group with its shares; no value if it is wrong.
 std::optional<GroupShares> read_sizes(ConfigNode& node, const std::vector<std::int64_t>& sizes) {
   std::vector<std::int64_t> shares = node.optional_integers("shares", 1, GroupShares::kMostShare);
   const bool given = node.has("shares");

@@ -1,5 +1,5 @@
-// Which model a task computes with, key by key; configs/keys/model.md lists them for users. The order of the reads is the order of the resolved
-// experiment, so changing it changes every config_sha256.
+// Reads which model a task computes with, key by key; configs/keys/model.md lists the keys for users. The order of the
+// reads is the order of the resolved experiment, so changing it changes every config_sha256.
 #include <algorithm>
 #include <filesystem>
 
@@ -11,7 +11,7 @@
 namespace magister {
 namespace {
 
-// model.config: the folder of a config.json, or that file.
+// config: the value of model.config, the folder of a config.json or that file.
 void read_random_start(ConfigNode& section, const std::string& config, std::uint64_t seed, ModelSection& model) {
   ConfigNode node = section.only_if(
       !config.empty(), "is given without `config` (only a model that has no weights yet asks for it); remove it");
@@ -24,7 +24,8 @@ void read_random_start(ConfigNode& section, const std::string& config, std::uint
   if (model.path.empty()) model.path = ".";
 }
 
-// What a training starts from, which has its model's config and tokenizer, as it can be opened before any task has run.
+// The model from which this training starts, in a form that can be opened before any task has run. It has the config
+// and tokenizer of the trained model.
 ModelSection start_of(const ExperimentConfig& experiment, const std::string& task) {
   ModelSection found;
   for (const auto& [name, start] : experiment.trained) {
@@ -33,7 +34,7 @@ ModelSection start_of(const ExperimentConfig& experiment, const std::string& tas
   return found;
 }
 
-// Where model.task names one: its folder, and what it starts from.
+// Fills in the folder of the task that model.task names, and the model from which that task starts.
 void find_task(const ExperimentConfig& experiment, ModelSection& model) {
   if (model.task.empty()) return;
   const ModelSection start = start_of(experiment, model.task);
@@ -43,7 +44,7 @@ void find_task(const ExperimentConfig& experiment, ModelSection& model) {
   model.path = experiment.folder() + "/" + model.task;
 }
 
-// A path to what a training before this task writes is that training's model, as `task` would name it.
+// A path to the folder that an earlier training writes means that training's model, as if `task` named it.
 void find_maker(const ExperimentConfig& experiment, ModelSection& model) {
   const auto maker = [&](const std::string& path) {
     const TaskPath at(experiment.folder(), path);
@@ -74,7 +75,7 @@ void set_path(ModelSection& model, const std::string& given) {
   if (model.path != given) model.hub_name = given;
 }
 
-// Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
+// Reads the source of a task's own model: the model that an earlier task trains, a path, or a config without weights.
 void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
   model.task = section.optional_text("task").value_or("");
   ConfigNode other = section.only_if(
@@ -117,7 +118,8 @@ ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& expe
 
 namespace {
 
-// experiment: of a task's own section. judges: a reward's judge, whose passes all have a cache.
+// experiment: null for the experiment's own section. judges: the section of a reward's judge, whose passes all have a
+// cache.
 ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, bool judges = false) {
   ModelSection model;
   if (experiment != nullptr) {
@@ -148,7 +150,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
               "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
               "or remove it")
           .integer("quantization_loss", 0, 0, 1 << 20);
-  section.outside_identity("quantization_loss");  // measured beside the results, which stay as they are
+  section.outside_identity("quantization_loss");  // measured in addition to the results, which stay the same
   if (!judges) {
     model.throughput_decoding = section.later_choice("decoding", {"latency", "throughput"}) == "throughput";
     if (model.throughput_decoding && quantized)
@@ -202,7 +204,7 @@ ModelSection ModelSection::placeholder() const {
   if (!tokenizer_task.empty() || !config_task.empty()) section.random->tokenizer = available_tokenizer;
   if (config_task.empty()) return section;
   section.path = available_config;
-  // A GGUF file or an adapter's folder has no config.json to draw weights for: it is opened itself.
+  // A GGUF file or an adapter's folder has no config.json to draw weights for, so it is opened itself.
   if (!std::filesystem::exists(std::filesystem::path(available_config) / "config.json")) section.random.reset();
   return section;
 }

@@ -1,4 +1,4 @@
-// Cards by name or bytes, alone (plan.device_memory) or counted, host by host (plan.devices).
+// Reads cards by name or by bytes: one (plan.device_memory), or counted per host (plan.devices).
 #include "experiment/plan_section.h"
 
 #include <cctype>
@@ -11,7 +11,7 @@
 namespace magister {
 namespace {
 
-constexpr int kMostPlanned = 16384;  // GPUs in all
+constexpr int kMostPlanned = 16384;  // most GPUs, all hosts together
 constexpr const char* kSizeForm = "[0-9.]+ ?[MGT]i?B";
 
 std::string card_names(const char* between) {
@@ -20,7 +20,7 @@ std::string card_names(const char* between) {
   return names;
 }
 
-// Letters and digits alone: "RTX 4090" and "rtx-4090" are "rtx4090".
+// Keeps only letters and digits, in lower case: "RTX 4090" and "rtx-4090" become "rtx4090".
 std::string plain_letters(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -30,7 +30,8 @@ std::string plain_letters(std::string_view text) {
   return out;
 }
 
-// Of "8 x a100", "NVIDIA A100-SXM4" and "4090" the cards that are called so as far as both names go: "A100-40GB or A100-80GB"; empty: none is.
+// The known cards that match a text such as "8 x a100", "NVIDIA A100-SXM4" or "4090", as a list: "A100-40GB or
+// A100-80GB"; empty: no card matches.
 std::string cards_like(std::string_view text) {
   text = text.substr(0, text.find('+'));
   const std::size_t first = text.find_first_not_of("0123456789 ");
@@ -40,7 +41,8 @@ std::string cards_like(std::string_view text) {
     if (wanted.starts_with(maker)) wanted.erase(0, maker.size());
   }
   if (wanted.size() < 2) return "";
-  // How well a name fits: it is the one that is wanted, begins so, holds it, or is its begin.
+  // The best match wins: the whole name, its beginning, a part of it, or the name's series at the beginning of the
+  // text.
   std::string best;
   int most = 0;
   for (const GpuCard& card : gpu_cards()) {
@@ -74,7 +76,7 @@ std::optional<GpuDevice> read_device(std::string_view text) {
   return bytes ? std::optional(planned_gpu("", *bytes)) : std::nullopt;
 }
 
-// "8 x H100-80GB": a host of eight; "4 x 8 x H100-80GB": four such hosts. Nothing: it is neither.
+// Reads "8 x H100-80GB", a host of eight, or "4 x 8 x H100-80GB", four such hosts. No value for other text.
 std::optional<std::vector<std::vector<GpuDevice>>> read_like_hosts(std::string_view text) {
   std::vector<int> counts;
   for (std::size_t end = text.find('x'); end != std::string_view::npos; end = text.find('x')) {
@@ -93,7 +95,7 @@ std::optional<std::vector<std::vector<GpuDevice>>> read_like_hosts(std::string_v
   return std::vector(static_cast<std::size_t>(hosts), std::vector(static_cast<std::size_t>(gpus), *device));
 }
 
-// Or "4 x A100-80GB + 4 x A30", one host with cards of several kinds.
+// Reads also "4 x A100-80GB + 4 x A30", one host with cards of several kinds.
 std::optional<std::vector<std::vector<GpuDevice>>> read_hosts(std::string_view text) {
   const std::size_t plus = text.find('+');
   auto hosts = read_like_hosts(text.substr(0, plus));
@@ -132,7 +134,7 @@ void read_devices(ConfigNode& node, const LayoutConfig& layout, PlanSection& pla
   }
 }
 
-// What a card that is sold with so many GB has beyond the number: "80GB" are 76,294 MiB, and an A100-80GB has 81,920.
+// A remark for a memory in GB that cards are sold with: "80GB" are 76,294 MiB, but an A100-80GB has 81,920.
 std::string note_of(const std::string& size, std::uint64_t bytes) {
   if (!size.ends_with("GB") || bytes % 1'000'000'000 != 0 || bytes > 1'000'000'000'000) return "";
   const std::string cards = cards_sold_with(static_cast<int>(bytes / 1'000'000'000));
@@ -147,7 +149,7 @@ void add_note(PlanSection& plan, const std::string& note) {
   if (!note.empty()) plan.note += (plan.note.empty() ? "" : "; ") + note;
 }
 
-// What a run on such cards would be refused for.
+// A remark if a run on such a card would be refused; otherwise empty.
 std::string old_card_note(const GpuDevice& gpu) {
   return gpu.compute_capability >= kLeastGpuCapability
              ? ""

@@ -6,7 +6,7 @@
 
 namespace magister {
 
-// layout: that of the experiment, which must be for GPUs where some are named.
+// layout: the experiment's layout; it must be for GPUs if `plan` names GPUs.
 PlanSection read_plan(ConfigNode& root, const LayoutConfig& layout);
 
 }  // namespace magister

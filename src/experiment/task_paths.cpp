@@ -17,7 +17,7 @@ std::string whole_path(const std::string& path) {
   return whole;
 }
 
-// Links followed, but for the last part, which may be one itself, and for what lies behind a pattern.
+// Follows links, except in the last part of the path, which may be a link itself, and in what follows a pattern.
 std::string followed(const std::string& whole) {
   const std::filesystem::path path(whole.substr(0, whole.find_first_of("*?[")));
   std::error_code error;
@@ -31,7 +31,7 @@ TaskPath::TaskPath(const std::string& folder, const std::string& path) {
   if (path.size() > PATH_MAX || path.find('/') == std::string::npos) return;
   take({whole_path(folder) + "/", whole_path(path)});
   if (!name_.empty()) return;
-  // One of them may lead through a link.
+  // The folder or the path may lead through a link.
   const Places written = places_.front();
   std::string real = followed(written.folder + "x");
   real.pop_back();
