@@ -1,4 +1,4 @@
-// Seen from a text with them and without; see added_ends.h.
+// Finds the added tokens by encoding a text with and without them; see added_ends.h.
 #include "magister/runtime/added_ends.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The way from messages to tokens; see chat_prompts.h.
+// Converts messages into tokens; see chat_prompts.h.
 #include "magister/runtime/chat_prompts.h"
 
 #include <fmt/ranges.h>
@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Every text inside the messages with its special tokens guarded; roles are the template's business and stay.
+// Guards the special tokens in every text inside the messages. Roles stay unchanged, since the template interprets
+// them.
 ordered_json guarded(const ordered_json& value, const Tokenizer& tokenizer) {
   if (value.is_string()) return tokenizer.guard_special_tokens(value.get<std::string>());
   ordered_json copy = value;
@@ -95,7 +96,7 @@ ChatPrompts::Chat ChatPrompts::chat_of(const Record& record, const DatasetConfig
   Chat chat{record_field(record, dataset.messages_field)};
   if (dataset.tools_field.empty()) return chat;
   chat.tools = record_field(record, dataset.tools_field);
-  // Data sets store tools as JSON in a text, too: columns of one type are easier for them.
+  // Some data sets store tools as JSON inside a text, to have columns of one type.
   if (chat.tools.is_string()) chat.tools = parse_record(chat.tools.get<std::string>());
   const bool good = chat.tools.is_null() ||
                     (chat.tools.is_array() && std::all_of(chat.tools.begin(), chat.tools.end(),
@@ -103,7 +104,7 @@ ChatPrompts::Chat ChatPrompts::chat_of(const Record& record, const DatasetConfig
   MAGISTER_CHECK(good, ExitCode::kData,
                  "{}: {} is not a list of objects (tools are JSON Schemas of functions, or null); fix this line",
                  record.where, printable(dataset.tools_field));
-  // As in the reference, no tools and an empty list are the same to a template that asks `if tools`; both stay what they are.
+  // As in the reference, a template that asks `if tools` treats null and an empty list alike; both stay as they are.
   return chat;
 }
 
@@ -124,7 +125,7 @@ RenderedChat ChatPrompts::render(const Chat& guarded, bool answer_follows) const
   return used->render(variables);
 }
 
-// The template writes BOS where the model wants one.
+// The template writes BOS itself if the model needs one.
 std::vector<TokenId> ChatPrompts::tokens(const std::string& text) const {
   return tokenizer_.encode(text, {.add_special_tokens = false, .special_tokens_in_text = true, .guarded = true});
 }
@@ -138,9 +139,10 @@ std::vector<TokenId> ChatPrompts::encode(const Chat& chat, bool answer_follows, 
   }
 }
 
-// The answer of message i stands between the text before it, with the prompt for an answer, and the text that ends with it. A template
-// may write it otherwise once others follow (Qwen3 and DeepSeek drop the thoughts of earlier turns) or ask for an answer otherwise than
-// it writes one: that turn's text is not what the model would write there, and it is left out.
+// The answer of message i is the difference of two texts: the chat before it, with the prompt for an answer, and the
+// chat that ends with it. A template may write the answer differently once other turns follow (Qwen3 and DeepSeek drop
+// the thoughts of earlier turns), or its prompt for an answer may differ from the answer's beginning. The text of such
+// a turn is not what the model would generate there, so it is left out.
 ChatPrompts::Answers ChatPrompts::answers_by_prefix(const Chat& guarded, const std::string& whole) const {
   const ordered_json& guarded_messages = guarded.messages;
   Answers found;
@@ -165,7 +167,7 @@ ChatPrompts::Answers ChatPrompts::answers_by_prefix(const Chat& guarded, const s
   return found;
 }
 
-// Nothing where the template refuses a chat that ends here, though it takes the whole one.
+// No value if the template refuses a chat that ends here, although it accepts the whole chat.
 std::optional<std::string> ChatPrompts::rendered(const Chat& guarded, bool answer_follows) const {
   try {
     return render(guarded, answer_follows).text;
@@ -174,13 +176,15 @@ std::optional<std::string> ChatPrompts::rendered(const Chat& guarded, bool answe
   }
 }
 
-// Every token that has a byte of a span is the assistant's, as in transformers: one that crosses the span's edge, too.
+// Every token with a byte of a span counts as the assistant's, as in transformers, also one that crosses the span's
+// edge.
 std::vector<std::uint8_t> ChatPrompts::marks(const std::string& text, const std::vector<TokenId>& ids,
                                              const std::vector<TextSpan>& spans) const {
   std::vector<std::uint8_t> marks(ids.size(), 0);
   const auto bytes_before = [&](std::size_t place) { return Tokenizer::without_guards(text.substr(0, place)).size(); };
   const auto ends = tokenizer_.token_ends(Tokenizer::without_guards(text), ids);
-  // Where tokens do not spell the text, a place in it is the number of tokens that the text up to it and the whole have in common.
+  // If the tokens do not spell the text, a position in it is the number of leading tokens that the encoded prefix and
+  // the whole text have in common.
   const auto place = [&](std::size_t bytes) {
     const std::vector<TokenId> prefix = tokens(text.substr(0, bytes));
     return std::mismatch(prefix.begin(), prefix.end(), ids.begin(), ids.end()).first - prefix.begin();

@@ -15,14 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uintmax_t kMaxSourceBytes = 16 << 20;
 
-// The file's bytes; nothing where no regular file stands there.
+// Reads the file; no value if there is no regular file.
 std::optional<std::string> template_text(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
   return read_whole_file(path, kMaxSourceBytes, "it decides what the model is given");
 }
 
-// A token that the metadata of a GGUF file names by its id, as the vocabulary writes it.
+// The token whose id a key of a GGUF file's metadata gives, as the vocabulary spells it.
 std::string gguf_token(const Metadata& metadata, const std::string& name) {
   const auto found = metadata.find(name), listed = metadata.find("tokenizer.ggml.tokens");
   if (found == metadata.end() || listed == metadata.end()) return "";
@@ -33,10 +33,11 @@ std::string gguf_token(const Metadata& metadata, const std::string& name) {
 }
 
 struct NamedText {
-  std::string text, place;  // empty: there is none
+  std::string text, place;  // empty: there is no template
 };
 
-// A folder's template by its name, "default" or another: in a file of its own, or in the list of tokenizer_config.json.
+// Reads a folder's template by its name, "default" or another: from a file of its own, or from the list in
+// tokenizer_config.json.
 NamedText template_in_folder(const fs::path& folder, const std::string& name, bool in_config) {
   const fs::path file =
       name == "default" ? folder / "chat_template.jinja" : (folder / kToolTemplate).parent_path() / (name + ".jinja");
@@ -48,8 +49,8 @@ NamedText template_in_folder(const fs::path& folder, const std::string& name, bo
   return text ? NamedText{std::move(*text), place} : NamedText();
 }
 
-// The tokens are there whether or not the folder has a template: one of the user's own may write them. A default in a file of its own
-// is in place of all that tokenizer_config.json says.
+// The tokens are set even if the folder has no template, since a template of the user may write them. A default
+// template in a file of its own replaces all templates of tokenizer_config.json.
 ChatSource source_in_folder(const fs::path& folder, const Tokenizer& tokenizer) {
   ChatSource source;
   source.tokens = tokenizer.special_tokens();
@@ -71,7 +72,7 @@ ChatSource source_in_gguf(const std::string& path, const Metadata& metadata) {
   ChatSource source;
   const std::pair<const char*, const char*> named[] = {
       {"bos_token", "bos"},     {"eos_token", "eos"}, {"unk_token", "unknown"}, {"sep_token", "seperator"},
-      {"pad_token", "padding"}, {"cls_token", "cls"}, {"mask_token", "mask"}};  // spelt so in the format
+      {"pad_token", "padding"}, {"cls_token", "cls"}, {"mask_token", "mask"}};  // spelled this way in the format
   for (const auto& [name, key] : named) {
     const std::string text = gguf_token(metadata, fmt::format("tokenizer.ggml.{}_token_id", key));
     if (!text.empty()) source.tokens.emplace_back(name, text);
@@ -82,7 +83,8 @@ ChatSource source_in_gguf(const std::string& path, const Metadata& metadata) {
   return source;
 }
 
-// model.chat_template: a file, the template itself (a text with {{ or {%), or one of the model's own by its name, such as "rag".
+// Replaces the templates by model.chat_template: a file, the template's text (with {{ or {%), or the name of one of the
+// model's templates, such as "rag".
 void take_override(const std::string& given, const NamedText& own, ChatSource& source) {
   source.name = "model.chat_template";
   source.text = given;
@@ -119,7 +121,7 @@ std::string ChatSource::sha256() const {
 ChatSource find_chat_source(const std::string& model_path, const TensorFile* open_file, const Tokenizer& tokenizer,
                             const std::string& given) {
   ChatSource source;
-  NamedText own;  // of the given name
+  NamedText own;  // the model's template with the given name
   const bool may_be_name = !given.empty() && given.size() < 80 && given.find_first_of("/.{} \n") == std::string::npos;
   const auto take_gguf = [&](const Metadata& metadata) {
     source = source_in_gguf(model_path, metadata);
@@ -128,7 +130,7 @@ ChatSource find_chat_source(const std::string& model_path, const TensorFile* ope
   if (fs::is_directory(model_path)) {
     source = source_in_folder(model_path, tokenizer);
     if (may_be_name) own = template_in_folder(model_path, given, true);
-    // The only template of a tokenizer_config.json answers to any name.
+    // The only template of a tokenizer_config.json is found under any name.
     if (own.text == source.text && given != "default") own = {};
   } else if (open_file != nullptr) {
     take_gguf(open_file->metadata());

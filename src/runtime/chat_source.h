@@ -1,4 +1,4 @@
-// Where a model's chat template stands, and the tokens that it may write.
+// Finds a model's chat template and the tokens that it may write.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace magister {
 
-// model_path: of the tokenizer, a folder or a GGUF file; open_file: that file where it is open already, else null; given: model.chat_template,
-// which is taken in place of the model's own, or empty. Without a template the name is empty.
+// model_path: the tokenizer's folder or GGUF file; open_file: that file if it is already open, else null; given:
+// model.chat_template, which replaces the model's own template, or empty. Without a template the name is empty.
 ChatSource find_chat_source(const std::string& model_path, const TensorFile* open_file, const Tokenizer& tokenizer,
                             const std::string& given);
 

@@ -1,4 +1,4 @@
-// Where a model keeps what: a folder as transformers writes it, or one GGUF file; see checkpoint.h.
+// Reads a model from a folder as transformers writes it, or from one GGUF file; see checkpoint.h.
 #include "magister/runtime/checkpoint.h"
 
 #include <fmt/ranges.h>
@@ -27,14 +27,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uintmax_t kMaxTemplateBytes = 16 << 20;
 
-// The file's bytes; nothing where no regular file stands there.
+// Reads the file; no value if there is no regular file.
 std::optional<std::string> read_text(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
   return read_whole_file(path, kMaxTemplateBytes, "it decides what the model is given");
 }
 
-// A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
+// A folder with an adapter and no model means the adapter's base model with the adapter merged, as in transformers.
 ModelSection with_its_base(ModelSection section) {
   if (section.none || section.random) return section;
   std::error_code error;
@@ -55,10 +55,11 @@ ModelSection with_its_base(ModelSection section) {
   return section;
 }
 
-// PEFT merges an adapter into whatever it is given.
+// PEFT merges an adapter into any model, so a mismatch of the names is only a warning.
 void warn_of_another_base(const ModelSection& section) {
   const LoraConfig config = read_lora_config(section.adapter);
-  if (config.base_model.empty() || !lora_base_sha256(section.adapter).empty()) return;  // the hashes will tell
+  // the hashes are compared instead
+  if (config.base_model.empty() || !lora_base_sha256(section.adapter).empty()) return;
   if (may_be_base(config.base_model, section.path)) return;
   log_warning(
       "{}: was made for \"{}\", by its base_model_name_or_path, and is merged into {} (it is right for the "
@@ -66,7 +67,8 @@ void warn_of_another_base(const ModelSection& section) {
       printable(section.adapter), printable(config.base_model), printable(section.path));
 }
 
-// Of the files that are read by their names; what else stands in their folders may change. Those of the weights follow when they are known.
+// The versions of the files with fixed names; other files in the folders may change. The weights' files are added when
+// they are known.
 FileVersions versions_of(const ModelSection& section) {
   FileVersions versions;
   if (section.none) return versions;
@@ -152,7 +154,8 @@ const Tokenizer& Checkpoint::tokenizer() {
                  "model.tokenizer: {} has {} tokens, and {}/config.json a vocabulary of {} (some would have no row); "
                  "raise vocab_size",
                  printable(tokenizer_path()), tokenizer->vocab_size(), printable(path()), config().vocab_size);
-  // As transformers has it: many models are published with a padding token that no text has. Records with such ids are refused.
+  // As in transformers: many models are published with a padding token that no text contains. Records with such ids are
+  // refused.
   if (tokenizer->vocab_size() > std::max(tokenizer->own_size(), config().vocab_size))
     log_warning(
         "{}: the files beside the vocabulary name \"{}\", which is token {} of a model with {} rows; records with it "
@@ -205,7 +208,8 @@ std::string Checkpoint::rules_sha256() const { return rules_ ? sha256_hex(rules_
 
 namespace {
 
-// What the training's complete file says of the folder beside it; empty where there is none, or one of an earlier version.
+// The attribute `key` of the training's complete results file next to the folder; empty: there is no such file, or it
+// is of an earlier version.
 std::string sha256_when_trained(const std::string& folder, const char* key) {
   const fs::path path(folder);
   const std::string results = (path.has_filename() ? path : path.parent_path()).string() + ".h5";
@@ -226,7 +230,7 @@ void check_trained(const Communicator& world, const std::string& folder, const c
       printable(folder, 4096), sha256, trained, key, printable(fs::path(folder).filename().string()));
 }
 
-// sha256: of weights and config. Collective over world.
+// sha256: hash of weights and config. Collective over world.
 void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
                           const StopPoll& poll) {
   const std::string beside = small_files_sha256(world, [&] { return files_beside_weights(folder, folder); }, poll);
@@ -237,7 +241,7 @@ void check_trained_folder(const Communicator& world, const std::string& folder, 
 
 }  // namespace
 
-// An adapter that this program trained knows the model that it was trained on.
+// An adapter that this program trained stores the hash of its base model.
 std::string Checkpoint::sha256_of_tensors(const Communicator& world, const StopPoll& poll) const {
   const std::vector<std::string> adapter =
       section_.adapter.empty() ? std::vector<std::string>() : lora_paths(section_.adapter);
@@ -271,13 +275,13 @@ Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll)
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
                     {"end_tokens", ends.empty() ? std::string("none") : ends}};
   if (rules_) all.emplace_back("generation_rules_sha256", rules_sha256());
-  // The model's hash covers it, too: nothing that compares models can take two adapters for one.
+  // The model's hash covers the adapter, too, so no comparison of models can confuse two adapters.
   if (!section_.adapter.empty()) {
     all.emplace_back("adapter_sha256", files_sha256(world, lora_paths(section_.adapter), poll));
     if (!section_.adapter_task.empty() || !section_.task.empty())
       check_trained_folder(world, section_.adapter, std::get<std::string>(all.back().second), poll);
   }
-  check_unchanged();  // behind the hashing
+  check_unchanged();  // only after the files were hashed
   return all;
 }
 

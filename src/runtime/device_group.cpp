@@ -1,4 +1,4 @@
-// The group's size from the model's bytes and the memory found.
+// Chooses the group's size from the model's bytes and the free memory.
 #include "magister/runtime/device_group.h"
 
 #include <algorithm>
@@ -58,11 +58,11 @@ void refuse_too_much(const std::string& device, const GpuMemory& memory, int tp_
        describe(parts));
 }
 
-// Empty when the shards fit. together: what they need where they are of unlike size, else 0.
+// Returns the fault, or "" if the shards fit. together: their sum if their sizes differ, else 0.
 std::string host_memory_fault(const std::string& host, const HostMemory& memory, int shards, const MemoryParts& parts,
                               std::uint64_t together) {
   const std::uint64_t needed = together > 0 ? together : static_cast<std::uint64_t>(shards) * sum_of(parts);
-  if (memory.free_bytes == 0 || needed <= memory.free_bytes) return "";  // 0: the system does not say
+  if (memory.free_bytes == 0 || needed <= memory.free_bytes) return "";  // 0: the system gives no number
   const auto [given, need] = format_bytes_apart(memory.free_bytes, needed);
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
   return fmt::format(
@@ -73,7 +73,7 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
       together > 0 ? "one of them" : "each", format_bytes(sum_of(parts)), describe(parts));
 }
 
-// What the ranks keep on their GPUs for tasks to come, by UUID. Collective over world.
+// Bytes that the ranks keep on their GPUs for later tasks, by UUID. Collective over world.
 std::map<std::string, std::uint64_t> kept_bytes(const Communicator& world, const WeightStore* weights) {
   std::string mine;
   for (const GpuDevice& gpu : discover_gpus()) {
@@ -89,7 +89,7 @@ std::map<std::string, std::uint64_t> kept_bytes(const Communicator& world, const
   return kept;
 }
 
-// The checkpoint outlives it.
+// The checkpoint must outlive the returned model.
 GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uint64_t pages, const std::string& name) {
   check_gpu_computes(checkpoint.config());
   GroupModel model;
@@ -110,7 +110,7 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
 
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const GroupDemand& demand, int num_ranks,
                           const WeightStore* weights) {
-  if (demand.checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
+  if (demand.checkpoint.section().none) {  // each rank works alone, whether or not there are GPUs
     LayoutConfig alone;
     alone.gpus_per_group = 1;
     alone.cpu_only = true;
@@ -138,7 +138,7 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
     layout.kept_bytes = std::move(kept);
     for (const auto& part : layout.shares.parts()) {
       for (const GroupModel& model : models)
-        partition_for(model.config, 0, part.size);  // refuses what cannot be divided
+        partition_for(model.config, 0, part.size);  // fails if the model cannot be divided
       layout.needed_bytes.push_back(
           static_cast<std::uint64_t>(static_cast<double>(sum_of(group_memory(models, part.size))) / kUsableGpuShare));
     }
@@ -146,7 +146,8 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
   }
   for (const int size : group_sizes(models, static_cast<int>(devices.size()))) {
     if (!group_size_divides(devices, size)) continue;
-    layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
+    // If no size suffices, the largest stays, and check_device_memory() reports what is missing.
+    layout.gpus_per_group = size;
     if (fits(group_memory(models, size), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group,
@@ -156,7 +157,7 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
 
 namespace {
 
-// As opening them would, were they there.
+// Refuses planned cards as open_gpu() would refuse them in a run.
 void check_planned_gpus(const std::vector<DeviceRow>& devices) {
   for (const DeviceRow& row : devices) {
     MAGISTER_CHECK(!row.gpu || planned_hosts().empty() || row.gpu->compute_capability >= kLeastGpuCapability,
@@ -186,7 +187,7 @@ std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank) 
   for (const DeviceRow& row : devices) {
     if (row.world_rank == world_rank && row.gpu && !gpus_on_host()) gpus.push_back(row.gpu->index);
   }
-  // `plan` for fewer ranks than it runs on: the rank is none of them, and stands for the first.
+  // `plan` for fewer ranks than it runs on: a rank without a row uses the GPUs of rank 0.
   if (gpus.empty() && world_rank != 0) return gpus_of(devices, 0);
   return gpus;
 }
@@ -220,7 +221,7 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
 
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
                        const MemoryParts& beside, std::uint64_t together) {
-  if (model.planned_gpu) return;  // of hosts that are not there nobody knows how much they have
+  if (model.planned_gpu) return;  // the memory of planned hosts is unknown
   MemoryParts all = beside;
   const bool on_host = !model.gpu || model.gpu->on_host();
   if (on_host) all.insert(all.begin(), parts.begin(), parts.end());
@@ -228,7 +229,7 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
   if (together > 0)
     together = (on_host ? together : 0) + static_cast<std::uint64_t>(model.shards_on_host) * sum_of(beside);
   HostMemory memory = host_memory();
-  // Weights that an earlier task left are taken over or freed.
+  // Weights that an earlier task left are reused or freed.
   const std::uint64_t kept =
       world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->host_bytes());
   if (memory.free_bytes != 0) memory.free_bytes += kept;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uintmax_t kMaxConfigBytes = 16 << 20;
 
-// eos_token_id of the file, a number or a list; empty where there is no such file or key.
+// Reads eos_token_id from the file, a number or a list; empty if there is no such file or key.
 std::vector<TokenId> ids_in(const fs::path& path, std::int64_t vocab_size) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return {};
@@ -47,7 +47,7 @@ std::vector<TokenId> ids_in(const fs::path& path, std::int64_t vocab_size) {
   return ids;
 }
 
-// A text, or an object with its content; empty where there is none.
+// Reads eos_token from the file, a text or an object with its content; empty if there is none.
 std::string eos_token_in(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return "";
@@ -68,7 +68,7 @@ std::string without_spaces_around(const std::string& text) {
   return {begin, end};
 }
 
-// The tokens that the template writes behind an answer; nothing where it cannot be told.
+// The tokens that the template writes after an answer; no value if they cannot be determined.
 std::optional<std::vector<TokenId>> behind_an_answer(const ChatPrompts& chats) {
   const auto answered = [&](const char* answer) {
     return chats.encode_answered({{{{"role", "user"}, {"content", "Is it so?"}}}}, answer,
@@ -77,10 +77,10 @@ std::optional<std::vector<TokenId>> behind_an_answer(const ChatPrompts& chats) {
   try {
     const std::vector<TokenId> yes = answered("yes"), no = answered("no");
     const auto parting = std::mismatch(yes.rbegin(), yes.rend(), no.rbegin(), no.rend()).first;
-    if (parting == yes.rend()) return std::nullopt;  // it writes no answers
+    if (parting == yes.rend()) return std::nullopt;  // the template does not write answers
     return std::vector<TokenId>(parting.base(), yes.end());
   } catch (const Error&) {
-    return std::nullopt;  // a template for other chats
+    return std::nullopt;  // the template is for other chats
   }
 }
 
@@ -164,7 +164,7 @@ void warn_of_unended_turn(Checkpoint& checkpoint, const std::string& name, std::
                           std::span<const std::string> stop_texts) {
   const auto turn = unended_turn(checkpoint, ends);
   if (!turn || turn->text.empty()) return;
-  // Special tokens are no part of the text in which stop texts are looked for.
+  // Stop texts are searched in the text without special tokens.
   const auto stops = [&](const std::string& stop) {
     return turn->token < 0 && turn->text.find(stop) != std::string::npos;
   };

@@ -1,5 +1,6 @@
-// One thread hashes 1.4 GB/s where the CPU has SHA instructions and 0.4 where it has none (OpenSSL 3.0, Xeon of 2023): a copy from the page cache,
-// 5 to 10 GB/s, takes a fifth of that time, a disk all of it. So a thread that is left over reads the next blocks into a ring.
+// One thread hashes 1.4 GB/s if the CPU has SHA instructions and 0.4 GB/s if not (OpenSSL 3.0, Xeon of 2023). A copy
+// from the page cache, at 5 to 10 GB/s, takes a fifth of that time; a disk takes as long as the hashing. So a spare
+// thread reads the next blocks into a ring.
 #include "runtime/file_hashes.h"
 
 #include <fcntl.h>
@@ -30,9 +31,11 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kHashedBytes = 1 << 20;  // read and hashed by one thread it stays in the core's cache
+// a block of one thread that reads and hashes; it stays in the core's cache
+constexpr std::size_t kHashedBytes = 1 << 20;
 constexpr std::size_t kBlockAhead = 4 << 20;
-constexpr int kMostReaders = 4;  // of a file: a parallel file system gives one stream a part of what it has
+// Per file. A parallel file system gives one stream only a part of its bandwidth.
+constexpr int kMostReaders = 4;
 
 class OpenFile {
  public:
@@ -45,7 +48,7 @@ class OpenFile {
     ::posix_fadvise(file_.number(), 0, 0, POSIX_FADV_SEQUENTIAL);
   }
 
-  // Less than the block only at the file's end.
+  // Returns fewer bytes than the block has only at the file's end.
   std::size_t read(std::span<std::byte> block, std::uint64_t offset) const {
     const BytesRead read = read_block(file_, offset, block);
     MAGISTER_CHECK(read.error == 0, ExitCode::kInputOutput,
@@ -68,14 +71,14 @@ class OpenFile {
   std::optional<FileVersion> version_;
 };
 
-// What a file's readers and the thread that hashes it share.
+// Shared by the readers of a file and the thread that hashes it.
 class BlocksAhead {
  public:
   BlocksAhead(const OpenFile& file, int readers) : file_(file), ring_(2 * static_cast<std::size_t>(readers) + 2) {
     for (Block& block : ring_) block.bytes.resize(kBlockAhead);
     try {
       for (int i = 0; i < readers; ++i) threads_.emplace_back([this] { read(); });
-    } catch (const std::system_error&) {  // the system starts no more threads: those that it did start suffice
+    } catch (const std::system_error&) {  // no more threads can start: the readers that run suffice
     }
   }
   ~BlocksAhead() {
@@ -91,7 +94,7 @@ class BlocksAhead {
 
   bool any_reader() const { return !threads_.empty(); }
 
-  // Block `index`, which the caller asks for in their order and has until it asks for the next one.
+  // Waits for block `index`. The caller asks for the blocks in order and may use one until it asks for the next.
   std::span<const std::byte> wait_for(std::uint64_t index) {
     std::unique_lock lock(mutex_);
     oldest_ = index;
@@ -138,16 +141,16 @@ class BlocksAhead {
   }
 
   const OpenFile& file_;
-  std::mutex mutex_;  // of all below; who has drawn a block fills it without
+  std::mutex mutex_;  // guards all members below; a reader fills the block that it took without the lock
   std::condition_variable changed_;
   std::vector<Block> ring_;
-  std::uint64_t oldest_ = 0, next_ = 0;  // blocks that are still needed, and that nobody reads yet
+  std::uint64_t oldest_ = 0, next_ = 0;  // first block still needed, first block that no reader took
   bool ended_ = false;
   std::exception_ptr error_;
   std::vector<std::thread> threads_;
 };
 
-// Ends early when told to: the hash means nothing then.
+// Ends early if ends() returns true; then the hash has no meaning.
 std::string hash_file(const std::string& path, int readers, const std::function<bool()>& ends) {
   const OpenFile file(path);
   Sha256 hash;
@@ -220,7 +223,7 @@ std::vector<std::string> hash_files(const std::vector<std::string>& paths, int t
         --running;
       });
     }
-  } catch (const std::system_error&) {  // no more threads: this one hashes what is left
+  } catch (const std::system_error&) {  // no more threads can start: this thread hashes the rest
     --running;
   }
   const auto asked = [&] {

@@ -1,4 +1,4 @@
-// sha256 of files, several at once, and reading beside hashing.
+// sha256 of files: several at a time, and reading in parallel with hashing.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace magister {
 
-// In hex, by the place of the path. A file is hashed by one thread, for SHA-256 is a chain: the largest file bounds the time, and the largest begin
-// first. Threads that no file needs read ahead of the hashing ones. threads: >= 1, the calling one included; fewer where the system starts no more.
-// poll is asked on the calling thread alone; ends early when it says so: the hashes mean nothing then. Throws Error(kInputOutput) for a file that
-// cannot be read or was written to meanwhile, of several for the first. Local.
+// Hashes in hex, in the order of the paths. One thread hashes a file, since SHA-256 is sequential; so the largest file
+// bounds the time, and the largest files are hashed first. Spare threads read ahead. threads: >= 1, including the
+// calling one; fewer are used if the system starts no more. poll is called on the calling thread only; if it returns
+// true, hashing ends early and the hashes have no meaning. Throws Error(kInputOutput) for a file that cannot be read or
+// was written meanwhile; for several the error of the first. Local.
 std::vector<std::string> hash_files(const std::vector<std::string>& paths, int threads, const StopPoll& poll);
 
-// Which rank hashes which of the files, by file: the largest first, each to the rank with the fewest bytes so far; `order` says which of ranks with
-// equally many comes first.
+// For each file the rank that hashes it: files go by decreasing size to the rank with the fewest bytes so far; `order`
+// decides between ranks with equally many bytes.
 std::vector<int> divide_by_bytes(const std::vector<std::uint64_t>& bytes, const std::vector<int>& order);
 
 }  // namespace magister

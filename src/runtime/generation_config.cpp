@@ -1,4 +1,4 @@
-// Keys and defaults: GenerationConfig of transformers 5.23, whose validation of lists is kept, too.
+// Keys and defaults are those of GenerationConfig of transformers 5.23; its validation of lists is kept, too.
 #include "magister/runtime/generation_config.h"
 
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 constexpr std::uintmax_t kMaxRulesBytes = 16 << 20;
 
-// Values with which a key says nothing; null never does.
+// The value with which a key has no effect; null never has one.
 struct Neutral {
   const char* key;
   ordered_json value;
@@ -124,7 +124,7 @@ class KeysReader {
     return value.get<TokenId>();
   }
 
-  // As in the reference: where all that is forced is barred, no token is left.
+  // As in the reference: if suppress_tokens bars all forced tokens, no token would be left.
   void check_forced(const char* key, const std::vector<TokenId>& forced) const {
     const std::vector<TokenId>& barred = config_.rules.suppressed;
     const bool is_barred = !forced.empty() && std::all_of(forced.begin(), forced.end(), [&](TokenId id) {
@@ -133,7 +133,7 @@ class KeysReader {
     if (is_barred) refuse(key, object_.at(key), "a token that suppress_tokens does not bar");
   }
 
-  // A list, or one token.
+  // Reads a list, or one token.
   std::vector<TokenId> ids(const char* key) {
     const ordered_json* given = find(key);
     std::vector<TokenId> all;
@@ -161,7 +161,7 @@ class KeysReader {
     if (!given.empty()) config_.obeyed.emplace_back(kKey);
   }
 
-  // Of two entries with one sequence the later counts.
+  // If two entries have the same sequence, the later one counts.
   void read_sequence_bias(const ordered_json& given) {
     constexpr const char* kKey = "sequence_bias";
     constexpr const char* kPairs = "a list of pairs, each a list of tokens and a number,";

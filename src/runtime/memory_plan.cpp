@@ -1,4 +1,4 @@
-// Memory of devices before there are any; see memory_plan.h. Everything comes from the config's shapes.
+// Computes the memory of devices from the config's shapes, before there are any devices; see memory_plan.h.
 #include "magister/runtime/memory_plan.h"
 
 #include <algorithm>
@@ -50,9 +50,10 @@ MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uin
   return parts;
 }
 
-// 8 channels with buffers of 4 MB, 5 MB and 0.5 MB (one for each of NCCL's protocols) to two neighbours, and what the library keeps.
+// 8 channels with buffers of 4 MB, 5 MB and 0.5 MB (one for each of NCCL's protocols) to two neighbours, plus the
+// library's own memory.
 constexpr std::uint64_t kNcclBytes = std::uint64_t{256} << 20;
-// What the models of a group have together.
+// The parts that the models of a group share.
 constexpr const char *kNccl = "NCCL", *kPeerSums = "sums in kernels";
 
 MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
@@ -64,14 +65,14 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
   MemoryParts parts = {{"weights", weights}};
   for (auto& one : gpu_pass_parts(config, part, tp_size, size, gpu.quantized, type)) parts.push_back(std::move(one));
   if (cache_pages > 0) {
-    // One page more, which idle rows write to.
+    // One page more, to which idle rows write.
     parts.emplace_back("keys and values",
                        (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
     if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, tp_size, longest, gpu.dtype); decoding > 0)
       parts.emplace_back("decoding", decoding);
   }
   if (tp_size > 1) parts.emplace_back(kNccl, kNcclBytes);
-  // A model that decodes in kernels of ours finds them when it is tested, whatever its task.
+  // A model with our own decoding kernels allocates these buffers in its self-test, whatever the task.
   const bool has_kernels = gpu_decoding_bytes(config, part, tp_size, 1, gpu.dtype) > 0;
   if (const std::uint64_t sums = PeerSums::memory_bytes(tp_size); has_kernels && sums > 0)
     parts.emplace_back(kPeerSums, sums);

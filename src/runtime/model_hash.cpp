@@ -1,4 +1,4 @@
-// Hashes the model's files, divided over the ranks by their bytes, and on each rank over its cores (file_hashes.h).
+// Hashes the model's files, divided over the ranks by bytes, and on each rank over its cores (file_hashes.h).
 #include "magister/runtime/model_hash.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::string file_sha256(const std::string& path, const StopPoll& poll) { return 
 
 namespace {
 
-// Rank 0's sizes: all ranks must find the same.
+// The sizes as rank 0 sees them, so that all ranks use the same. Collective over world.
 std::vector<std::uint64_t> sizes_of(const Communicator& world, const std::vector<std::string>& paths) {
   std::vector<std::uint64_t> bytes;
   for (const std::string& path : paths) {
@@ -40,7 +40,7 @@ FilesHashing::FilesHashing(const Communicator& world, std::vector<std::string> p
     return std::filesystem::path(a).filename() < std::filesystem::path(b).filename();
   });
   const std::vector<RankProbe> ranks = probe_ranks(world);
-  // Hosts take turns: each reads its own part of the files.
+  // The order alternates between hosts, so that each host reads its own part of the files.
   std::vector<int> order(ranks.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
@@ -61,7 +61,7 @@ FilesHashing::FilesHashing(const Communicator& world, std::vector<std::string> p
       }
       done_ = true;
     });
-  } catch (const std::system_error&) {  // the system starts no more: lines() hashes
+  } catch (const std::system_error&) {  // no thread can start: lines() hashes
   }
 }
 
@@ -86,7 +86,7 @@ std::vector<std::string> FilesHashing::lines(const Communicator& world, const St
     if (rank_of_[i] != world.rank()) continue;
     own += fmt::format("{:08} {}  {}\n", i, hashes_[next++], std::filesystem::path(paths_[i]).filename().string());
   }
-  // Back into the order of the names: each line starts with its place.
+  // Restores the order of the names: each line starts with its index.
   std::vector<std::string> all;
   for (const std::string& part : world.all_gather(own)) {
     for (std::size_t begin = 0; begin < part.size();) {

@@ -1,4 +1,4 @@
-// Loading is one step for the whole group: it ends on every shard or on none.
+// Loading is one step of the whole group: it ends on every shard or on none.
 #include "magister/runtime/model_instance.h"
 
 #include <ATen/ATen.h>

@@ -19,13 +19,14 @@ namespace magister {
 
 namespace {
 
-// The type of 16 bits that loses least of embeddings and head: bf16 where the file has bf16, else f16 with its three more bits.
+// The 16-bit type that loses the least of embeddings and head: bf16 if the file has bf16, else f16, which has three
+// more bits of precision.
 at::ScalarType table_dtype(const OpenModel& model) {
   const TensorInfo* embeddings = model.file->find(model.description.names.embed_tokens);
   return embeddings != nullptr && embeddings->type == StorageType::kBF16 ? at::kBFloat16 : at::kHalf;
 }
 
-// Refuses what an encoder's weights are not kept in.
+// Refuses dtypes and quantisation that an encoder does not support.
 void check_encoder(const Checkpoint& checkpoint) {
   const ModelSection& section = checkpoint.section();
   if (!checkpoint.config().encoder) return;
@@ -57,7 +58,7 @@ void check_fp8(const std::vector<int>& gpus) {
   }
 }
 
-// AVX512-BF16 and AMX add in different orders, and f32 products in a third: ranks that differ all multiply bf16 weights in f32.
+// AVX512-BF16, AMX and f32 products add in different orders, so if ranks differ, all multiply bf16 weights in f32.
 void agree_on_products(const Communicator& world) {
   const CpuKernels& mine = cpu_kernels();
   const std::uint64_t kind = mine.multiply_bf16 == nullptr ? 0 : std::string_view(mine.name) == "amx" ? 2 : 1;
@@ -107,7 +108,8 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
       "the key, or give tasks of another type a `model` of their own",
       section.dtype);
   model.throughput_decoding = section.throughput_decoding;
-  // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
+  // `auto` depends on the CPU: if one rank has no fast bf16, all use f32, or the rows would depend on which rank
+  // computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
   agree_on_products(world);
@@ -161,13 +163,13 @@ std::uint64_t OpenModel::page_bytes(int tp_size) const {
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
   if (!gpu || (gpu->on_host() && !planned_gpu))
     return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
-  // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
+  // Less than check_device_memory() allows, since NCCL and cuBLAS allocate their memory in between.
   const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) *
                                                  static_cast<double>(least_free_gpu_bytes(gpus, kept.store)));
   return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + beside_bytes);
 }
 
-// With the type: two of one checkpoint would both need memory.
+// The name contains the type, because two types of one checkpoint are two sets of weights.
 const std::string& OpenModel::keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix) {
   const AttributeValue* const sha256 = find_attribute(identity, prefix + "model_sha256");
   MAGISTER_ASSERT(sha256 != nullptr);

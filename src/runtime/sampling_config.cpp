@@ -6,7 +6,8 @@ namespace magister {
 SamplingParams read_sampling(ConfigNode& node) {
   SamplingParams sampling;
   sampling.temperature = node.number("temperature", 1.0, 0.0, 100.0);
-  // As in vLLM: logits divided by less are beyond f32 soon, and the best token has all of the mass long before.
+  // As in vLLM: with a smaller divisor logits would soon exceed f32, and the best token has all of the probability long
+  // before.
   constexpr double kGreedyBelow = 1e-5;
   if (sampling.temperature < kGreedyBelow) sampling.temperature = 0;
   sampling.top_k = node.integer("top_k", 0, 0, 1 << 24);

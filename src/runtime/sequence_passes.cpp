@@ -1,4 +1,4 @@
-// Halves of about equal tokens, down to single sequences.
+// Divides a pass into halves of about equal tokens, down to single sequences.
 #include "magister/runtime/sequence_passes.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::int64_t tokens_of(const std::vector<std::int64_t>& lengths, IndexRange rang
                          lengths.begin() + static_cast<std::ptrdiff_t>(range.end), std::int64_t{0});
 }
 
-// The first sequence of the second half.
+// Returns the first sequence of the second half.
 std::uint64_t middle_of(const std::vector<std::int64_t>& lengths, IndexRange range) {
   const std::int64_t half = tokens_of(lengths, range) / 2;
   std::uint64_t middle = range.begin;

@@ -1,4 +1,4 @@
-// The stop sign, and how ranks agree on it; see stop.h.
+// The stop sign, and the agreement of ranks on it; see stop.h.
 #include "magister/runtime/stop.h"
 
 #include <fmt/format.h>

@@ -13,8 +13,8 @@ bool ends_text(const Tokenizer& tokenizer, std::span<const TokenId> prompt, cons
                const StopRules& rules) {
   if (std::find(rules.tokens.begin(), rules.tokens.end(), tokens.back()) != rules.tokens.end()) return true;
   if (rules.texts.empty()) return false;
-  // A stop text ends in the newest token, so the last tokens are enough: every token that is not left out and has a text has a byte at least,
-  // and a few more make up for characters that begin before them.
+  // A stop text ends in the newest token, so the last tokens suffice: every token that is not skipped and has a text
+  // has at least one byte. A few more tokens cover characters that begin before them.
   std::size_t longest = 0;
   for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
   std::size_t count = 0;

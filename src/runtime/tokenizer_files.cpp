@@ -1,5 +1,5 @@
-// Which file of a model holds its tokenizer. GGUF keys: tokenizer.ggml.* of the ggml GGUF specification.
-// An array that is there with another type than expected is refused by name; what is absent keeps its default.
+// Chooses the file of a model that holds its tokenizer. GGUF keys: tokenizer.ggml.* of the ggml GGUF specification.
+// A key with another type than expected is refused by name; an absent key keeps its default.
 #include "magister/runtime/tokenizer_files.h"
 
 #include <filesystem>
@@ -43,7 +43,7 @@ void read_id(const Metadata& metadata, const char* key, const std::string& sourc
   }
 }
 
-// Larger tokenizer.json files than this are not known; the largest vocabularies take 20-35 MB.
+// No larger tokenizer.json is known; the largest vocabularies take 20-35 MB.
 constexpr std::uintmax_t kMaxTokenizerBytes = 256u << 20;
 
 FilesBeside files_beside(const std::filesystem::path& vocabulary) {
@@ -59,7 +59,7 @@ FilesBeside files_beside(const std::filesystem::path& vocabulary) {
           folder.empty() ? "." : folder.string()};
 }
 
-// add_bos_token and add_eos_token of tokenizer_config.json, where it stands beside a SentencePiece model.
+// add_bos_token and add_eos_token of tokenizer_config.json, if it is next to a SentencePiece model.
 SentencePieceEnds ends_beside(const FilesBeside& files) {
   SentencePieceEnds ends;
   const nlohmann::json config = nlohmann::json::parse(files.config, nullptr, false);
@@ -71,7 +71,7 @@ SentencePieceEnds ends_beside(const FilesBeside& files) {
   return ends;
 }
 
-// What kind of file it is is told from its name; tokenizer.model is SentencePiece's or, of Llama 3, a tiktoken list.
+// The name tells the kind of file; tokenizer.model is either SentencePiece or, for Llama 3, a tiktoken list.
 Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
   const FilesBeside beside = files_beside(path);
   if (path.extension() == ".gguf")
@@ -82,7 +82,7 @@ Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
   if (name.starts_with("tekken") && name.ends_with(".json"))
     return Tokenizer::from_tekken(content, path.string(), beside);
   if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string(), beside);
-  // A list begins with "IQ== 0"; a SentencePiece model with the byte 0x0A.
+  // A tiktoken list begins with "IQ== 0", a SentencePiece model with the byte 0x0A.
   const bool list = name.ends_with(".tiktoken") ||
                     (!content.empty() && content[0] > ' ' && content.substr(0, 64).find(' ') != std::string::npos);
   return list ? Tokenizer::from_tiktoken(content, path.string(), beside)
@@ -153,7 +153,8 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
   read_id(metadata, "tokenizer.ggml.eos_token_id", source, vocabulary.eos_id);
   read_id(metadata, "tokenizer.ggml.unknown_token_id", source, vocabulary.unknown_id);
   read_id(metadata, "tokenizer.ggml.padding_token_id", source, vocabulary.padding_id);
-  read_id(metadata, "tokenizer.ggml.seperator_token_id", source, vocabulary.separator_id);  // spelt so in the format
+  // spelled this way in the format
+  read_id(metadata, "tokenizer.ggml.seperator_token_id", source, vocabulary.separator_id);
   read_id(metadata, "tokenizer.ggml.cls_token_id", source, vocabulary.cls_id);
   const std::pair<const char*, std::optional<bool>*> flags[] = {
       {"tokenizer.ggml.add_bos_token", &vocabulary.add_bos},

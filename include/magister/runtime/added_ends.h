@@ -1,4 +1,5 @@
-// The tokens that a tokenizer puts around every text, BOS and EOS: what a part of a text gets, too, and what stays when a text is cut.
+// The tokens that a tokenizer adds before and after every text (BOS, EOS). A part of a text gets them, too, and they
+// are kept when a text is cut.
 #pragma once
 
 #include <vector>

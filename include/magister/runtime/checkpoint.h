@@ -1,6 +1,6 @@
-// Checkpoint: all that a task reads of a model's folder or GGUF file - config, tensors, tokenizer, chat template, the tokens
-// that end a text - and the identity of what was read. Nothing else in the program opens a model's files for a task, so
-// nothing that decides a result can be left out of its identity.
+// Checkpoint: all that a task reads of a model's folder or GGUF file (config, tensors, tokenizer, chat template, the
+// tokens that end a text) and the identity of what was read. Tasks open a model's files only through this class, so
+// that nothing that decides a result is left out of its identity.
 #pragma once
 
 #include <memory>
@@ -23,15 +23,15 @@
 
 namespace magister {
 
-// A chat template where it was found, and the tokens that it may write.
+// A chat template with its source, and the tokens that it may write.
 struct ChatSource {
   std::string text;
-  std::string name;  // for messages: the file, or the key
-  std::vector<std::pair<std::string, std::string>>
-      tokens;                                 // variables of the template: bos_token, pad_token, ... and their texts
-  std::string token(const char* name) const;  // its text, empty where there is none
-  std::string tool_text;  // the template of chats with tools, where the model has one of its own; empty: text
-  // Hash of all that decides a rendered chat: the texts, BOS and EOS, and the other tokens that they name.
+  std::string name;  // the file or the key, for messages
+  // Variables of the template (bos_token, pad_token, ...) and their texts.
+  std::vector<std::pair<std::string, std::string>> tokens;
+  std::string token(const char* name) const;  // its text; empty: there is none
+  std::string tool_text;  // the template for chats with tools, if the model has a separate one; empty: text
+  // Hash of all that decides a rendered chat: the templates, BOS and EOS, and the other tokens that the templates name.
   std::string sha256() const;
 };
 
@@ -39,9 +39,9 @@ class FilesHashing;
 
 class Checkpoint {
  public:
-  // Opens the tensors, with the adapter merged where the section names one, and reads the config; the rest is read when it is asked for. A
-  // path that holds an adapter alone becomes that of its base model; a random start has drawn weights. section is copied. Where it says that
-  // there is no model, identity() alone may be asked. Local.
+  // Opens the tensors, with the adapter merged if the section names one, and reads the config; everything else is read
+  // on first use. A path that holds only an adapter is replaced by the path of its base model. A random start has
+  // random weights. Copies section. If section.none is set, only identity() may be called. Local.
   explicit Checkpoint(const ModelSection& section);
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
@@ -49,57 +49,61 @@ class Checkpoint {
 
   const ModelSection& section() const { return section_; }
   const std::string& path() const { return section_.path; }
-  // Where tokenizer and chat template stand.
+  // The path from which tokenizer and chat template are read.
   const std::string& tokenizer_path() const;
   const TensorFile& file() const { return *file_; }
   const ModelDescription& description() const { return description_; }
   const ModelConfig& config() const { return description_.config; }
 
-  // Each of these reads once, and makes what it read a part of identity(). One thread; what they return stays.
-  // Throws Error(kData) where the checkpoint has no tokenizer.
+  // Each of these functions reads once and makes what it read a part of identity(). For one thread; the returned
+  // references stay valid. Throws Error(kData) if the checkpoint has no tokenizer.
   const Tokenizer& tokenizer();
-  // model.chat_template, else the model's own; null where there is neither.
+  // model.chat_template, else the model's own; null: neither exists.
   const ChatSource* chat_source();
-  // Whether truncation_side of tokenizer_config.json is "left": a text that is too long loses its begin. Local.
+  // True if truncation_side of tokenizer_config.json is "left": a text that is too long loses its beginning. Local.
   bool cuts_begins() const;
-  // Tokens that end a text (read_end_tokens() of end_tokens.h); empty when the model names none.
+  // Tokens that end a text (read_end_tokens() of end_tokens.h); empty: the model names none.
   const std::vector<TokenId>& end_tokens();
-  // What else generation_config.json says of the texts that the model writes (generation_config.h); null: nothing. Says in a warning what of it
-  // is not computed. ends_count: end tokens end the text, so those that it bars are barred.
+  // The other rules of generation_config.json for texts that the model writes (generation_config.h); null: none. Logs a
+  // warning about rules that are not computed. ends_count: end tokens end the text, so they are never barred by the
+  // rules.
   std::shared_ptr<const ModelRules> rules(bool ends_count = true);
-  // What of the file was read by rules(): a line for people, and the hash of the rules; empty where there is nothing.
+  // A line for users about the file that rules() read, and the hash of the rules; empty: there is nothing to say, or no
+  // rule.
   std::string describe_generation() const { return generation_ ? generation_->describe() : ""; }
   std::string rules_sha256() const;
 
-  // Begins to hash the model's files beside whatever the rank does until it asks for identity(), which then waits for what is left. Nothing to do for a
+  // Starts to hash the model's files in the background until identity(), which waits for the rest. Does nothing for a
   // model without files. Collective over world.
   void begin_hashing(const Communicator& world);
-  // Reads the tokenizer where it was not read yet.
+  // Reads the tokenizer if that has not happened yet.
   TokenizerIdentity tokenizer_identity() { return {tokenizer().sha256(), tokenizer().rules_sha256()}; }
-  // The attribute that results hold beside their identity: what the tokenizer that was read does; nothing where none was.
+  // The attribute that results hold in addition to their identity: the rules of the tokenizer; empty if no tokenizer
+  // was read.
   Attributes tokenizer_rules() const;
-  // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
-  // not; generation_rules_sha256 where rules() gave some; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
-  // leaves (leave_if_stopped). Equal on every rank. Collective over world.
+  // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none"
+  // for what was not; generation_rules_sha256 if rules() returned some; adapter_sha256 if there is an adapter
+  // (model_sha256 covers its files, too). For a random start model_sha256 covers config and seed. Ends early if poll
+  // returns true: the caller then leaves (leave_if_stopped). Equal on every rank. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
-  // Throws Error(kInputOutput) where a file of the model, its tokenizer or its adapter is no longer the one that was opened: what is read of
-  // it now would not be what identity() names. identity() asks, too. Local.
+  // Throws Error(kInputOutput) if a file of the model, its tokenizer or its adapter is no longer the one that was
+  // opened: data read from it now would not match identity(). identity() calls it, too. Local.
   void check_unchanged() const { versions_.check_unchanged(); }
 
  private:
-  // Throws Error(kData) where the adapter says that it was trained on another model. Collective over world.
+  // Throws Error(kData) if the adapter states that it was trained on another model. Collective over world.
   std::string sha256_of_tensors(const Communicator& world, const StopPoll& poll) const;
 
   ModelSection section_;
-  FileVersions versions_;  // from before anything was opened
+  FileVersions versions_;  // recorded before any file was opened
   std::unique_ptr<TensorFile> file_;
-  std::unique_ptr<FilesHashing> hashing_;  // until identity() has asked
+  std::unique_ptr<FilesHashing> hashing_;  // until identity() has used it
   ModelDescription description_;
   std::unique_ptr<const Tokenizer> tokenizer_;
-  std::optional<std::optional<ChatSource>> chat_;  // outer: asked for
+  std::optional<std::optional<ChatSource>> chat_;  // outer: chat_source() was called
   std::optional<std::vector<TokenId>> end_tokens_;
   std::optional<GenerationConfig> generation_;
-  std::shared_ptr<const ModelRules> rules_;  // as they were asked for first
+  std::shared_ptr<const ModelRules> rules_;  // as computed by the first call of rules()
 };
 
 }  // namespace magister

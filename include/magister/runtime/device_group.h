@@ -1,4 +1,5 @@
-// Where a task computes: the GPU group of this rank, of the smallest size that holds the model where the experiment says auto.
+// The GPU group of this rank on which a task computes; with layout.gpus_per_group: auto the smallest group that holds
+// the model.
 #pragma once
 
 #include <functional>
@@ -17,44 +18,50 @@ namespace magister {
 class WeightStore;
 struct OpenModel;
 
-// What a group of a task must hold at least: the task's own model with its passes, and the models beside it, whose sections can be opened.
+// The minimum that a task's group must hold: the task's own model with its passes, and further models whose sections
+// can be opened.
 struct GroupDemand {
   const Checkpoint& checkpoint;
   PassShape pass{};
   std::vector<SecondModel> others{};
 };
 
-// layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory of the task's model and of those beside it
-// (collectives cost more than copies of the model save); elsewhere as `layout` says. For so many ranks like these. weights: what this process
-// keeps of earlier tasks counts as free; null: nothing. Of several sizes it says what each needs. Collective over world.
+// For layout.gpus_per_group: auto on GPUs returns the smallest group whose devices hold weights and work memory of the
+// task's model and of its further models (collectives cost more than copies of the model save); otherwise returns
+// `layout` unchanged. num_ranks: the layout is for this number of ranks like these. weights: memory that this process
+// keeps from earlier tasks counts as free; null: none. For groups of several sizes it fills in the bytes that each size
+// needs. Collective over world.
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const GroupDemand& demand, int num_ranks,
                           const WeightStore* weights);
 
-// Where the kernels of the rank's first device go, for which this thread opens it; nothing where the model runs on the CPU. devices: the
-// layout's table. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override, makes CPU ranks run the GPU's code on the host, and
-// MAGISTER_GPUS_ON_HOST (gpus_on_host()) gives them GPUs to lay out, too. Local.
+// The queue for kernels on the rank's first device, which this thread opens; no value if the model runs on the CPU.
+// devices: the layout's table. Two environment variables are overrides for tests only: with MAGISTER_GPU_CODE_ON_HOST=1
+// CPU ranks run the GPU's code on the host, and with MAGISTER_GPUS_ON_HOST (gpus_on_host()) they also have GPUs for the
+// layout. Local.
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank);
-// CUDA indices of a rank's devices; empty on CPUs and where the host plays the GPUs.
+// CUDA indices of a rank's devices; empty on CPUs and if the host emulates the GPUs.
 std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank);
 // The smallest free memory of these GPUs. Weights that earlier tasks left in the store (null: none) count as free: they are reused or freed
 // before another model is loaded. Local.
 std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus, const WeightStore* store);
 
-// Shards that share a host's memory, of the host that has most. Collective over world.
+// The number of shards that share a host's memory, on the host with the most of them. Collective over world.
 int shards_on_host(const Communicator& world, const GpuGroup& group);
-// The same before there is a group, for `plan`.
+// The same for `plan`, before a group exists.
 int shards_on_host(const std::vector<DeviceRow>& devices);
 
-// Throws Error(kConfig), the same on every rank, when the shards on a host do not fit into its free memory; otherwise the kernel's OOM killer
-// would end the job. parts: of a shard whose model is on CPUs. beside: what each shard needs of its host even where the model is on a GPU.
-// together: for groups of several sizes, what the shards of the fullest host need in all; 0: groups have one size. Collective over world.
+// Throws Error(kConfig), the same on every rank, if the shards on a host do not fit into its free memory; otherwise the
+// kernel's OOM killer would end the job. parts: memory of a shard whose model is on CPUs. beside: host memory that each
+// shard needs even if the model is on a GPU. together: for groups of several sizes, the total of the shards on the
+// fullest host; 0: groups have one size. Collective over world.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
                        const MemoryParts& beside = {}, std::uint64_t together = 0);
 
-// Throws Error(kConfig) with every part when the model, with what stands beside it, does not fit into what is free on the GPU of this rank's
-// shard or kept there for it. Local.
+// Throws Error(kConfig) with every part if the model, with everything else in `parts`, does not fit into the GPU of
+// this rank's shard. Memory kept there for reuse counts as free. Local.
 void check_device_memory(const GpuGroup& group, int shard, const OpenModel& model, const MemoryParts& parts);
-// The same for `plan`, on every GPU of the layout, as each was found; the same on every rank. parts_of: by the size of a device's group.
+// The same for `plan`, for every GPU of the layout with its recorded memory; the same on every rank. parts_of: parts by
+// the size of a device's group.
 void check_device_memory(const std::vector<DeviceRow>& devices,
                          const std::function<const MemoryParts&(int group_size)>& parts_of);
 

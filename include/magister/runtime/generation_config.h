@@ -1,5 +1,5 @@
-// What a model's generation_config.json says beside the tokens that end a text. Bans, limits and forced tokens are the model's own and are kept to
-// wherever texts are written; how a task samples is the task's.
+// The rules of a model's generation_config.json in addition to the tokens that end a text. Bans, limits and forced
+// tokens belong to the model and apply wherever it writes texts; how to sample is decided by the task's keys.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,18 @@
 namespace magister {
 
 struct GenerationConfig {
-  ModelRules rules;                       // without end tokens
-  std::vector<std::string> obeyed;        // keys that made the rules
-  std::vector<std::string> not_taken;     // "temperature 0.6": how to sample, which a task's keys say
-  std::vector<std::string> not_computed;  // keys that change texts in transformers, and here do not
-  // "obeyed: ...; not taken, for the task's keys say it: ..."; empty where there is nothing to say.
+  ModelRules rules;                 // without end tokens
+  std::vector<std::string> obeyed;  // keys that became rules
+  // "temperature 0.6": keys about sampling, which the task's keys decide.
+  std::vector<std::string> not_taken;
+  std::vector<std::string> not_computed;  // keys that change texts in transformers but not here
+  // "kept to: ...; not taken, for how to sample is the task's to say: ..."; empty: there is nothing to say.
   std::string describe() const;
 };
 
-// Of a folder; nothing where it has no such file. What changes nothing in transformers is in none of the lists. Throws Error(kData) naming file
-// and key for what is no JSON, of another type, or a token that the vocabulary does not have. Local.
+// Reads the file in a model's folder; empty if there is none. Keys whose values change nothing in transformers are in
+// none of the lists. Throws Error(kData) that names file and key for text that is not JSON, a value of another type, or
+// a token outside the vocabulary. Local.
 GenerationConfig read_generation_config(const std::string& model_folder, std::int64_t vocab_size);
 
 }  // namespace magister

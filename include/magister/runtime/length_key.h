@@ -1,4 +1,5 @@
-// Keys that count tokens and may be left to the models: `auto`, their default, is a usual number, or what the models' positions leave of it.
+// Keys that count tokens and may be left to the models: `auto`, their default, is a usual number, or less if the
+// models' positions do not suffice.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +15,30 @@ namespace magister {
 
 struct ModelSection;
 
-// Positions that a model was made for; 0: any number, or unknown.
+// The number of positions for which a model was made; 0: any number, or unknown.
 struct Positions {
-  std::uint64_t whole = 0;   // of a text that is read in one pass
-  std::uint64_t cached = 0;  // of one whose keys and values are kept from pass to pass
+  std::uint64_t whole = 0;   // for a text that is read in one pass
+  std::uint64_t cached = 0;  // for a text whose keys and values are kept from pass to pass
 };
 Positions positions_of(const ModelConfig& model);
 // The positions of a second model.
 using PositionsOf = std::function<Positions(const ModelSection&)>;
-// The fewer of two; 0 is none.
+// The smaller of two limits, where 0 means no limit.
 std::uint64_t fewer(std::uint64_t one, std::uint64_t other);
 
 class LengthKey {
  public:
   LengthKey() = default;
-  // Reads it. usual: what `auto` stands for where there are positions enough; tokens(), until the models are known.
+  // Reads the key. usual: the value of `auto` if there are enough positions, and of tokens() until the models are
+  // known.
   LengthKey(ConfigNode& node, const std::string& key, std::uint64_t usual, std::int64_t least, std::int64_t most);
 
   const std::string& key() const { return key_; }
   bool is_written() const { return is_written_; }
   std::uint64_t usual() const { return usual_; }
   std::uint64_t tokens() const { return tokens_; }
-  // What `auto` is: in the resolved experiment, too, which then says the same as where the number is written.
+  // Sets the value of `auto`, in the resolved experiment, too, which then equals that of an experiment with the number
+  // written. Does nothing if the key is written.
   void become(std::uint64_t tokens);
 
  private:
@@ -49,9 +52,10 @@ inline bool both_written(const LengthKey& one, const LengthKey& other) {
   return one.is_written() && other.is_written();
 }
 
-// One length, at most so many positions. A key that does not become what is usual gets a note for people.
+// Fits one length to this number of positions. Adds a note for users if it does not become the usual number.
 void fit_length(LengthKey& length, std::uint64_t positions, Notes& notes);
-// A prompt's and that of the text behind it, which share the positions: half of them are the prompt's at least. What is written is left as it is.
+// Fits the length of a prompt and of the text after it, which share the positions: the prompt gets at least half of
+// them. Written values stay unchanged.
 void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, Notes& notes);
 
 }  // namespace magister

@@ -1,5 +1,6 @@
-// What models need of each device of a group: for `plan`, for choosing a group's size, and, from a config.json alone, for choosing the machines first.
-// Bytes: weights are exact (what WeightSource hands out), work memory is an upper bound.
+// The memory that models need on each device of a group: for `plan`, for the choice of a group's size, and, from a
+// config.json alone, for the choice of machines.
+// In bytes: weights are exact (as WeightSource loads them), work memory is an upper bound.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,25 +19,28 @@
 
 namespace magister {
 
-// What a GPU's memory holds beside a CPU's: keys, values and activations stand in activation_dtype(), the head works on 1,024 rows of f32 logits
-// at a time, codes are made plain, a product at a time, for passes of many rows, and decoding passes and NCCL have places of their own.
+// A GPU's memory differs from a CPU's: keys, values and activations have activation_dtype(), the head works on 1,024
+// rows of f32 logits at a time, passes of many rows dequantize the codes of one product at a time, and decoding passes
+// and NCCL have buffers of their own.
 struct GpuDemand {
-  at::ScalarType dtype = at::kBFloat16;  // of the weights, as resolve_gpu_dtype() says
+  at::ScalarType dtype = at::kBFloat16;  // of the weights, from resolve_gpu_dtype()
   bool quantized = false;
 };
 
-// The share of a GPU's free memory that a model may use: the rest is for the CUDA context's growth, cuBLAS's workspace and fragmentation.
+// The share of a GPU's free memory that a model may use; the rest is for the CUDA context's growth, cuBLAS's workspace
+// and fragmentation.
 constexpr double kUsableGpuShare = 0.92;
 
-// Pages of the smallest cache that a task runs with: the longest text, and a page that a text in flight copies. 0 without a cache.
+// Pages of the smallest cache with which a task runs: the longest text, and a page that a running text copies. 0: no
+// cache.
 std::uint64_t pages_of_one_text(const PassShape& pass);
 
-// The largest shard's memory by part; shard_bytes: the weights of a shard; cache_pages: pages of keys and values, 0 without a
-// cache; gpu: of a model on GPUs.
+// Memory of the largest shard by part. shard_bytes: the weights of a shard; cache_pages: pages of keys and values, 0
+// without a cache; gpu: set for a model on GPUs.
 using ShardBytes = std::function<std::uint64_t(int tp_rank)>;
 MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
                           std::uint64_t cache_pages, const std::optional<GpuDemand>& gpu = {});
-// Without what the models of a group have together: NCCL's buffers. For a second model.
+// Removes the parts that the models of a group share (NCCL's buffers, sums in kernels). For a second model.
 MemoryParts without_shared(MemoryParts parts);
 
 // A model as `plan` names it.
@@ -44,19 +48,19 @@ struct PlannedModel {
   const ModelConfig& config;
   at::ScalarType dtype;
   QuantScheme quantization;
-  std::string layers{};  // words for quantised layers where a file tells more than the scheme
+  std::string layers{};  // description of quantised layers if the file tells more than the scheme
 };
 
 // "llama, 134.5 M parameters, f32".
 std::string describe_planned_model(const PlannedModel& model);
 
-// A model that stands beside a task's own on the same devices.
+// A model on the same devices as the task's own model.
 struct SecondModel {
   std::string name;  // "value model"
   ModelSection section;
   PassShape pass{};
-  std::uint64_t pages = 0;         // of the smallest cache that it works with
-  bool may_stand_on_cpus = false;  // where GPUs do not compute it
+  std::uint64_t pages = 0;         // of the smallest cache with which it works
+  bool may_stand_on_cpus = false;  // it may run on CPUs if its architecture is not computed on GPUs
 };
 
 // One of the models that a group holds; the first is the task's own.
@@ -70,9 +74,10 @@ struct GroupModel {
   std::uint64_t pages = 0;
   std::optional<GpuDemand> gpu{};
 };
-// Memory of each device of a group that holds them all, itemised: the largest shard of each model, and what they share once.
+// Memory of each device of a group that holds all models, by part: the largest shard of each model, and once the parts
+// that they share.
 MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size);
-// The sizes of groups, up to `most`, that divide all of them.
+// The group sizes, up to `most`, with which all models can be divided.
 std::vector<int> group_sizes(const std::vector<GroupModel>& models, int most);
 
 }  // namespace magister

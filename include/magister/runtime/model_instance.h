@@ -1,5 +1,5 @@
-// ModelInstance: one shard of a model that is loaded and can be run: process group, threads, weights. It knows no task, no results file
-// and no units; what serves or trains a model needs the same.
+// ModelInstance: one shard of a model that is loaded and can be run: process group, threads, weights. It knows no task,
+// no results file and no units, so that code that serves or trains a model can use it, too.
 #pragma once
 
 #include <functional>
@@ -17,29 +17,29 @@ namespace magister {
 class ModelInstance {
  public:
   struct Hooks {
-    std::function<void(const char* phase)> heartbeat;  // a sign of life, between two tensors
+    std::function<void(const char* phase)> heartbeat;  // reports progress to the watchdog, between two tensors
     StopPoll stop_wanted;
   };
 
-  // source is kept by reference. Local.
+  // Keeps a reference to source. Local.
   ModelInstance(const OpenModel& source, std::unique_ptr<ProcessGroup> group, int num_threads, Hooks hooks);
   ModelInstance(const ModelInstance&) = delete;
   ModelInstance& operator=(const ModelInstance&) = delete;
   ~ModelInstance() = default;
 
-  // Loads the weights and, unless somebody has done so before, tests the fast paths. Throws Error(kStopped) on every shard when one was asked to
-  // stop meanwhile. Collective over the group.
+  // Loads the weights and, if self_test, tests the fast paths. Throws Error(kStopped) on every shard if one of them was
+  // asked to stop meanwhile. Collective over the group.
   Transformer& load(bool self_test = true);
-  // The model without quantisation, for the caller to keep or to free. Throws likewise. Collective over the group.
+  // Loads the model without quantisation; the caller owns it. Throws as load() does. Collective over the group.
   Transformer load_unquantized();
 
   Transformer& model() { return *model_; }  // after load()
   ProcessGroup& group() { return *group_; }
   ThreadPool& pool() { return pool_; }
   const OpenModel& source() const { return source_; }
-  // Whether the job should stop, the same on every shard. Collective over the group.
+  // True if the job should stop, the same on every shard. Collective over the group.
   bool stop_agreed() const;
-  // A sign of life.
+  // Reports progress to the watchdog.
   void heartbeat(const char* phase) const { hooks_.heartbeat(phase); }
 
  private:

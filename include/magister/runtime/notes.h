@@ -1,4 +1,4 @@
-// Notes: lines for people, a name and what is said of it, as `plan` prints them.
+// Notes: lines for users, each a name and a text, as `plan` prints them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// A model's files, opened and described, and the type its products run in: the same on every rank of a mixed cluster.
+// A model's files, opened and described, and the dtype of its products, which is the same on every rank of a mixed
+// cluster.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,55 +32,56 @@ class ThreadPool;
 class Transformer;
 
 struct OpenModel {
-  const TensorFile* file = nullptr;  // of the checkpoint, which outlives this
+  const TensorFile* file = nullptr;  // owned by the checkpoint, which outlives this
   ModelDescription description;
   at::ScalarType dtype = at::kFloat;
-  at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
+  at::ScalarType plain_dtype = at::kFloat;  // the dtype without quantisation
   QuantScheme quantization;
-  QuantizedProducts products;        // with quantisation
-  int shards_on_host = 1;            // that share a host's memory, this one among them
-  std::uint64_t beside_bytes = 0;    // on a GPU: of what else stands there, which the cache must leave
-  bool is_second = false;            // beside another model of its group, which counts what they share
-  KeptWeights kept;                  // of load(); without a name it leaves nothing there
+  QuantizedProducts products;        // only with quantisation
+  int shards_on_host = 1;            // shards that share a host's memory, including this one
+  std::uint64_t beside_bytes = 0;    // on a GPU: bytes for other models, which the cache must leave free
+  bool is_second = false;            // another model of its group counts the memory that both share
+  KeptWeights kept;                  // weights kept for load(); without a name it keeps none
   bool cudnn_attention = false;      // see Transformer::use_cudnn_attention
   bool throughput_decoding = false;  // see Transformer::use_throughput_decoding
-  std::optional<gpu::Queue> gpu;     // where this rank's first shard computes; nothing: on the CPU
-  std::vector<int> gpus;             // of all its shards; empty where the host computes
-  bool planned_gpu = false;          // gpu is one of a cluster that is planned from elsewhere (parallel/gpu_cards.h)
+  std::optional<gpu::Queue> gpu;     // device of this rank's first shard; no value: the CPU
+  std::vector<int> gpus;             // of all its shards; empty if the host computes
+  bool planned_gpu = false;          // gpu belongs to a cluster that is only planned (parallel/gpu_cards.h)
 
-  // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
+  // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run cannot continue on the other
+  // kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
-  // What the device does best at once. A GPU's code on the host is a CPU's.
+  // The pass sizes that suit the device. GPU code on the host has those of a CPU.
   PassLimits pass_limits() const { return gpu && (planned_gpu || !gpu->on_host()) ? kGpuPassLimits : PassLimits{}; }
-  // How this CPU multiplies bf16 weights: "amx", "avx512bf16", or "f32" where they are widened. Sums are in other orders, so a run does
-  // not go on with another way. Empty on GPUs and for other types.
+  // How this CPU multiplies bf16 weights: "amx", "avx512bf16", or "f32" if they are widened. The order of sums differs,
+  // so a run cannot continue with another way. Empty on GPUs and for other types.
   std::string bf16_products() const;
-  // This shard's model. hook: see WeightSource. Local.
+  // Loads this shard's model. hook: see WeightSource. Local.
   Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {}) const;
   Transformer load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {}) const;
 
   // "layers int4: 118 products with the file's own codes, 2 made in groups of 32"; empty without quantisation.
   std::string layers() const;
-  // Weights of a shard; keeps a reference to this.
+  // Bytes of a shard's weights; the function keeps a reference to this.
   std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
-  // Memory of each device of a group, itemised.
+  // Memory of each device of a group, by part.
   MemoryParts device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
-  // Bytes of a page of keys and values on a shard, and of the whole cache at most: an eighth of the host's memory, divided by the shards on
-  // it, or on a GPU what weights and passes leave free.
+  // Bytes of a page of keys and values on a shard, and the limit of the whole cache: an eighth of the host's memory,
+  // divided by the shards on it, or on a GPU the memory that weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
-  // From now on load() looks for its weights in the store and leaves them there, under the name that this returns. identity: of the task,
-  // with the model's hash as `prefix`model_sha256.
+  // From now on load() looks for its weights in the store and leaves them there, under the name that this returns.
+  // identity: that of the task, with the model's hash as `prefix`model_sha256.
   const std::string& keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix);
   // Fields of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
   nlohmann::ordered_json log_fields() const;
 };
 
-// gpu, gpus: see queue_of and gpus_of (device_group.h). The checkpoint is kept by reference. Collective over world.
+// gpu, gpus: see queue_of and gpus_of (device_group.h). Keeps a reference to the checkpoint. Collective over world.
 OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu,
                      const std::vector<int>& gpus);
 
-// The scheme that model.quantization and model.quantization_group ask for: one place, so that sizing and loading agree.
+// The scheme of model.quantization and model.quantization_group; sizing and loading both use it, so that they agree.
 QuantScheme quant_scheme_of(const ModelSection& section);
 
 std::string dtype_name(at::ScalarType dtype);

@@ -1,4 +1,4 @@
-// The keys of a task that writes texts which say how their tokens are drawn.
+// The keys for sampling of tasks that generate texts.
 #pragma once
 
 #include "magister/core/config.h"
@@ -9,7 +9,7 @@ namespace magister {
 // temperature, top_k, top_p, min_p, repetition_penalty; no bias.
 SamplingParams read_sampling(ConfigNode& node);
 
-// What transformers, vLLM and the OpenAI protocol call the keys of lengths, ends and batches.
+// Declares the names that transformers, vLLM and the OpenAI protocol have for the keys of lengths, ends and batches.
 void declare_engine_names(ConfigNode& node);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Whole sequences of a unit in passes: all at once, or in parts where the device has no memory for so many.
+// Runs whole sequences of a unit in passes: all in one pass, or in several if the device lacks memory.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,35 @@ namespace magister {
 
 class SequencePasses {
  public:
-  // Sequences [begin, end) of the unit through the model in one pass; false: the job wants to stop. With one shard it may throw
-  // c10::OutOfMemoryError; several ask each other before (PassMemory), so that all cut a pass in two or none does.
+  // Runs the sequences [begin, end) of the unit through the model in one pass; false: the job must stop. With one shard
+  // it may throw c10::OutOfMemoryError; several shards compare their memory before (PassMemory), so that all or none of
+  // them divide a pass.
   using Pass = std::function<bool(IndexRange)>;
 
-  // model is kept by reference; without_memory: a fail point, true as if there were none; logit_rows: that stand at a time.
+  // Keeps a reference to model. without_memory: a fail point, true acts like a lack of memory. logit_rows: rows of
+  // logits in memory at a time.
   SequencePasses(Transformer& model, std::function<bool()> without_memory, std::int64_t logit_rows)
       : model_(model),
         memory_(model, std::move(without_memory)),
         logit_rows_(logit_rows),
         is_root_(model.group().tp_rank() == 0) {}
 
-  // Tokens of a pass, unless one sequence has more; lowered where a pass finds no memory.
+  // Limits the tokens of a pass that has more than one sequence; a lack of memory lowers the limit further.
   void limit(std::int64_t most_tokens) { most_tokens_ = most_tokens; }
 
-  // Tokens of whole units that may go through the model together: of as many as fill a GPU (kFullPass) where it has room and their rows are few
-  // bytes (kMostRowBytes), with one shard; else of one (unit.tokens). A row's bits depend on none of its neighbours there, while a ring of several
-  // shards adds in an order that depends on where a row stands. Local.
+  // Tokens of whole units that may go through the model in one pass. With one shard on a GPU it is as many units as
+  // fill the GPU (kFullPass), if its memory suffices and their rows are few bytes (kMostRowBytes); otherwise one unit
+  // (unit.tokens). A row's bits do not depend on the other rows there, but a ring of several shards adds in an order
+  // that depends on the row's position. Local.
   std::uint64_t tokens_together(const PassShape& unit) const;
 
-  // Tokens that fill the products of a GPU: of 2,048 the start of some 900 kernels is some percent of the time.
+  // Tokens that keep a GPU's products busy: with 2,048 the start of some 900 kernels takes a few percent of the time.
   static constexpr std::int64_t kFullPass = 8192;
-  // Plans count the rows of one unit; those of a thousand kept entries are 130 MB for a full pass.
+  // Plans count the rows of one unit; with a thousand kept entries those of a full pass are 130 MB.
   static constexpr std::uint64_t kMostRowBytes = std::uint64_t{256} << 20;
 
-  // Passes over sequences with so many tokens, in their order. False: the job wants to stop. Throws Error(kConfig) where the device has no
-  // memory for what cannot be divided. Collective over the model's group.
+  // Runs passes over sequences of these lengths, in their order. False: the job must stop. Throws Error(kConfig) if the
+  // device has no memory for a sequence, which cannot be divided. Collective over the model's group.
   bool run(const std::vector<std::int64_t>& lengths, const Pass& pass) {
     return run(lengths, {0, lengths.size()}, pass);
   }
@@ -50,7 +53,7 @@ class SequencePasses {
   const Transformer& model_;
   PassMemory memory_;
   std::int64_t logit_rows_;
-  bool is_root_;  // for the group
+  bool is_root_;  // of the group
   std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();
 };
 

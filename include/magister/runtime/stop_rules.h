@@ -1,4 +1,4 @@
-// What ends a text that a model writes, and the text that its tokens are.
+// The rules that end a generated text, and the conversion of its tokens into text.
 #pragma once
 
 #include <span>
@@ -10,19 +10,20 @@
 
 namespace magister {
 
-// What ends a text besides its length: the same for stopping and for cutting the text that is stored.
+// The rules in addition to the length; the same rules stop the generation and cut the stored text.
 struct StopRules {
   std::vector<TokenId> tokens;
   std::vector<std::string> texts;
-  bool constrained = false;  // the token that ends a text is not part of it, even if it is no special one
+  bool constrained = false;  // the token that ends a text is no part of it, even if it is not a special token
 };
 
-// Whether the newest of these tokens, at least one, ends the text that stands behind the prompt (or its decode_context()).
+// True if the newest of these tokens, of which there is at least one, ends the text after the prompt (or after its
+// decode_context()).
 bool ends_text(const Tokenizer& tokenizer, std::span<const TokenId> prompt, const std::vector<TokenId>& tokens,
                const StopRules& rules);
 
-// The text of tokens that were generated behind the prompt (or its decode_context()), without special tokens, cut where the first stop text begins.
-// U+0000 becomes U+FFFD.
+// The text of tokens generated after the prompt (or after its decode_context()), without special tokens, cut where the
+// first stop text begins. U+0000 becomes U+FFFD.
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                     const StopRules& rules);
 

@@ -1,4 +1,4 @@
-// A text that a model wrote behind a prompt, for a model that reads both.
+// Encodes a text that a model wrote after a prompt, for a model that reads both.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@
 namespace magister {
 
 struct WrittenText {
-  std::string text;          // as it stands behind its prompt, up to where a stop text begins
-  std::vector<TokenId> ids;  // as the model wrote them
+  std::string text;          // the text after its prompt, up to the first stop text
+  std::vector<TokenId> ids;  // the ids as the model wrote them
 };
 
-// Prompt and text as ids, with what the tokenizer adds. Where the ids are its own (writer: of the tokenizer that wrote them) and it writes the token that
-// begins a text otherwise than one inside (SentencePiece's blank), they stay as they were written, but for special ones. Else, and where the text is only
-// their beginning, the joined text is encoded.
+// Encodes prompt and text, with what the tokenizer adds. The ids stay as written, except special ones, if this
+// tokenizer wrote them (writer: identity of the tokenizer that did) and if it encodes the first token of a text
+// differently from one inside (SentencePiece's blank). Otherwise, and if the text is only the beginning of the ids, the
+// joined text is encoded.
 std::vector<TokenId> encode_written(const Tokenizer& tokenizer, const std::string& prompt, const WrittenText& text,
                                     const TokenizerIdentity& writer);
 
