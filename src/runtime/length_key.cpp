@@ -42,9 +42,9 @@ void fit_length(LengthKey& length, std::uint64_t positions, Notes& notes) {
 }
 
 void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, Notes& notes) {
-  if (text.usual() == 0 && !text.is_written()) return fit_length(prompt, positions, notes);  // nothing is written
+  if (text.usual() == 0 && !text.is_written()) return fit_length(prompt, positions, notes);  // nothing is generated
   const bool unlimited = positions == 0;
-  // What one leaves the other; nothing: what is written does not fit, and is refused where it is checked.
+  // The positions that one length leaves for the other; 0: a written value does not fit, and a later check refuses it.
   const auto left = [&](const LengthKey& other) { return positions > other.tokens() ? positions - other.tokens() : 0; };
   if (!text.is_written()) {
     const std::uint64_t most = prompt.is_written() ? left(prompt) : positions / 2;

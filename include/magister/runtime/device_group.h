@@ -41,8 +41,8 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank);
 // CUDA indices of a rank's devices; empty on CPUs and if the host emulates the GPUs.
 std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank);
-// The smallest free memory of these GPUs. Weights that earlier tasks left in the store (null: none) count as free: they are reused or freed
-// before another model is loaded. Local.
+// The smallest free memory of these GPUs. Weights that earlier tasks left in the store (null: none) count as free: they
+// are reused or freed before another model is loaded. Local.
 std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus, const WeightStore* store);
 
 // The number of shards that share a host's memory, on the host with the most of them. Collective over world.

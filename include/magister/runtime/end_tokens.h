@@ -38,10 +38,10 @@ std::vector<TokenId> policy_end_tokens(Checkpoint& checkpoint);
 // value if a token of it is in `ends`, if there is no template, or if the template refuses such a chat. Reads the
 // checkpoint's template and tokenizer.
 std::optional<TurnEnd> unended_turn(Checkpoint& checkpoint, std::span<const TokenId> ends);
-// The tokens as `2 "</s>", ...` for messages.
+// The tokens as `2 "</s>", 7 "<end>"`, for messages.
 std::string describe_end_tokens(Checkpoint& checkpoint, std::span<const TokenId> ends);
-// Logs a warning if unended_turn() finds an end of a turn that is not empty. name: the task's name; stops: token ids
-// and texts that end its texts. Local; call it on one rank, or every rank repeats the warning.
+// Logs a warning if unended_turn() finds an end of a turn that is not empty. name: the task's name; ends, stop_texts:
+// the token ids and the texts that end its texts. Local; only rank 0 writes the warning.
 void warn_of_unended_turn(Checkpoint& checkpoint, const std::string& name, std::span<const TokenId> ends,
                           std::span<const std::string> stop_texts = {});
 
