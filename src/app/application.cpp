@@ -1,4 +1,4 @@
-// From the command line to the exit code.
+// The path from the command line to the exit code.
 #include "magister/app/application.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ ExitCode execute(Invocation& call) {
   fail(ExitCode::kInternal, "command {} has no function (the table and the program disagree); report it", line.command);
 }
 
-StopSign* handled_sign = nullptr;  // the only way from a signal handler to the program
+StopSign* handled_sign = nullptr;  // signal handlers have no other access to the program
 
 extern "C" void raise_stop_sign(int number) { handled_sign->signal.store(number, std::memory_order_relaxed); }
 

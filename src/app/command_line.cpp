@@ -1,5 +1,6 @@
-// One CLI11 parser a command, built from the table; what it does not know is left over and named by us.
-// --help, --version, --man, --completion and --print-config without a command are settled before.
+// Builds one CLI11 parser per command from the table; arguments that CLI11 does not know are left over, and our message
+// names them.
+// --help, --version, --man, --completion and --print-config without a command are handled before.
 #include "magister/app/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -33,7 +34,7 @@ std::vector<std::string> option_names(std::span<const OptionEntry> options) {
   return names;
 }
 
-// foreign: what the word of another program is here, where it is one.
+// foreign: what an option or command of another program is called here; empty: the word is not known from one.
 [[noreturn]] void unknown(const std::string& what, const std::string& word, const std::vector<std::string>& known,
                           const std::string& help, const std::string& foreign = {}) {
   const std::string nearest = foreign.empty() ? nearest_name(word, known) : std::string();
@@ -43,7 +44,7 @@ std::vector<std::string> option_names(std::span<const OptionEntry> options) {
                          : "did you mean " + nearest + "?");
 }
 
-// Of a command that takes an experiment's keys, an option that is far from ours is probably one of them.
+// If a command takes an experiment's keys, an option that resembles none of ours is probably such a key.
 std::string advice_for_option(const CommandEntry& command, const std::string& option) {
   if (const std::string foreign = foreign_option(option); !foreign.empty()) return foreign;
   const bool takes_keys =
@@ -55,7 +56,7 @@ std::string advice_for_option(const CommandEntry& command, const std::string& op
          std::string(command.name) + " --help";
 }
 
-// What CLI11 finds wrong, in our grammar. The names in its messages are ours (from the table).
+// Reports CLI11's problem in our form of messages. The names in its text are ours, since they come from the table.
 [[noreturn]] void refuse(const CommandEntry& command, const std::string& problem) {
   fail(ExitCode::kUsage, "{} (usage: {}); see magister {} --help", printable(problem), usage_line(command),
        command.name);
@@ -84,7 +85,7 @@ CommandLine parse_command(const CommandEntry& command, std::vector<std::string> 
   } catch (const CLI::ParseError& error) {
     refuse(command, error.what());
   }
-  // Positionals are dealt out here: CLI11 would split a "[a, b]" value into several.
+  // Positionals are assigned here, since CLI11 would split a value "[a, b]" into several.
   std::vector<std::string> rest = parser.remaining();
   for (const std::string& word : rest) {
     const std::string name = word.substr(0, word.find('='));

@@ -1,5 +1,5 @@
-// The commands, one function each. What they return is the exit code, the same on every rank; faults are thrown.
-// Standard output is written through say() by world rank 0 alone.
+// The commands, one function each. They return the exit code, the same on every rank, and throw faults.
+// Only world rank 0 writes to standard output, by say().
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ struct Invocation {
   TaskKinds kinds;
 };
 
-// All: Collective over the world.
+// All commands are Collective over the world.
 ExitCode run_command(Invocation& call);     // run
 ExitCode plan_command(Invocation& call);    // plan
 ExitCode doctor_command(Invocation& call);  // doctor
-// These work on rank 0 alone; the others wait for its answer.
+// For these rank 0 does the work and the other ranks wait for it.
 ExitCode help_command(Invocation& call);       // help
 ExitCode schema_command(Invocation& call);     // schema
 ExitCode tokenize_command(Invocation& call);   // tokenize
@@ -41,7 +41,7 @@ ExitCode status_command(Invocation& call);     // status
 // --version
 std::string version_text(bool json);
 
-// To standard output. A reader that went away (a closed pipe) is no fault; a full disk is Error(kInputOutput).
+// Writes to standard output. A reader that has closed the pipe is no fault; a full disk is Error(kInputOutput).
 void say(std::string_view text);
 void flush_standard_output();
 

@@ -1,5 +1,6 @@
-// doctor: what a new machine or cluster must do right before a long run: every rank where it should be, links that carry,
-// a file system that locks between hosts, returns what another rank has just written and keeps what stands next to it.
+// doctor: checks what a new machine or cluster must do right before a long run: every rank is in its place, links carry
+// data intact, and the file system locks between hosts, returns what another rank has just written and keeps adjacent
+// bytes.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// One row a rank, on every rank. Collective over world.
+// One row per rank, on every rank. Collective over world.
 Json ranks_of(const Communicator& world) {
   const Communicator host = world.split_by_host();
   Json mine = {{"rank", world.rank()},
@@ -48,7 +49,7 @@ Json ranks_of(const Communicator& world) {
   return rows;
 }
 
-// Barrier time and the slowest neighbour's bandwidth in a ring. Collective over world.
+// The time of a barrier and the bandwidth to the slowest neighbour in a ring. Collective over world.
 Json links_of(const Communicator& world) {
   constexpr int kBarriers = 20;
   constexpr std::size_t kMessageBytes = 8 << 20;
@@ -60,7 +61,7 @@ Json links_of(const Communicator& world) {
   std::vector<std::byte> out(kMessageBytes, std::byte{static_cast<unsigned char>(world.rank())}), in(kMessageBytes);
   const int next = (world.rank() + 1) % world.size(), before = (world.rank() + world.size() - 1) % world.size();
   begin = Clock::now();
-  // Even ranks send first; rank 0 of an odd ring closes the circle.
+  // Even ranks send first, so the ring cannot block, also if its size is odd.
   const bool sends_first = world.rank() % 2 == 0;
   if (sends_first) world.send(out.data(), kMessageBytes, next, 1);
   world.receive(in.data(), kMessageBytes, before, 1);
@@ -72,7 +73,7 @@ Json links_of(const Communicator& world) {
           {"intact", world.min(static_cast<std::uint64_t>(intact)) == 1}};
 }
 
-// "" when an exclusive lock of rank 0 keeps every rank out and is free again afterwards. Collective over world.
+// Returns "" if an exclusive lock of rank 0 keeps every rank out and is free again afterwards. Collective over world.
 std::string test_lock(const Communicator& world, const std::string& path) {
   std::string problem;
   const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -93,7 +94,8 @@ std::string test_lock(const Communicator& world, const std::string& path) {
   return problem;
 }
 
-// Each rank writes its block, then reads its neighbour's. `rate`: of all ranks together. Collective over world.
+// Each rank writes its block, then reads its neighbour's. megabytes_per_second: of all ranks together. Collective over
+// world.
 std::string test_write(const Communicator& world, const std::string& path, double& megabytes_per_second) {
   constexpr std::size_t kBlockBytes = 4 << 20;
   std::string problem;
@@ -119,7 +121,7 @@ std::string test_write(const Communicator& world, const std::string& path, doubl
   return problem;
 }
 
-// The first problem of any rank, "" if none. Collective over world.
+// Returns the first problem of any rank, "" if there is none. Collective over world.
 std::string any_problem(const Communicator& world, const std::string& mine) {
   const std::vector<std::string> all = world.all_gather(mine);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -159,7 +161,7 @@ Json files_of(const Communicator& world, const std::string& directory) {
   return result;
 }
 
-// Why no rank sees a GPU, as far as it can be told from here; "" where one does.
+// The likely reason why no rank sees a GPU, as far as this process can find it; "" if one does.
 std::string no_gpu_note(const Json& report) {
   bool hidden = false;
   for (const Json& rank : report["ranks"]) {

@@ -1,4 +1,4 @@
-// A file that the build puts into the program; scripts/cmake/EmbedPages.cmake writes the arrays.
+// A file that the build embeds in the program; scripts/cmake/EmbedPages.cmake writes the arrays.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // The order of the reads here and in tasks/ is the order of the resolved experiment.
-// Two tasks of one experiment may not share a name: they would share a results file.
+// Two tasks of one experiment may not share a name, because they would share a results file.
 #include "magister/app/experiment.h"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ bool trains(const Task& task, TaskKinds kinds) {
   return kind != nullptr && kind->trains;
 }
 
-// Why `model: {task: ...}` of tasks[index] names no task that trains a model before it.
+// Reports why `model: {task: ...}` of tasks[index] names no earlier task that trains a model.
 void reject_model_task(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index,
                        TaskKinds kinds) {
   const std::string& wanted = tasks[index]->model_section().task;
@@ -73,10 +73,10 @@ void reject_model_task(ConfigNode& node, const std::vector<std::unique_ptr<Task>
                               : fmt::format("did you mean {}?", printable(nearest)));
 }
 
-// The first task of each name.
+// Index of the first task with each name.
 using TaskPlaces = std::unordered_map<std::string, std::size_t>;
 
-// `needs` of tasks[index]: each is a task before it. A cycle has a task that comes later.
+// Checks `needs` of tasks[index]: each must be an earlier task, so there can be no cycle.
 void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, const TaskPlaces& places,
                  std::size_t index) {
   for (const std::string& wanted : node.optional_texts("needs")) {
@@ -97,14 +97,15 @@ void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tas
   }
 }
 
-// Whatever other key names a task, it is one before this one: what a later one wrote the last time is not what it is going to write.
+// A task that any other key names must be an earlier one: the results of a later task on disk are from an earlier run
+// and will be replaced.
 void check_named_tasks(ConfigNode& node, const Task& task, const TaskPlaces& places, std::size_t index) {
   const std::vector<std::string> needs = task.needs();
   for (const ConfigNode::Written& value : node.all_values()) {
     const auto found = places.find(value.text);
     if (found == places.end() || found->second < index) continue;
     const std::string key = value.path.substr(node.path().size());
-    if (key == ".name" || key == ".model.task" || key.starts_with(".needs")) continue;  // told by the others
+    if (key == ".name" || key == ".model.task" || key.starts_with(".needs")) continue;  // other checks report these
     if (std::find(needs.begin(), needs.end(), value.text) == needs.end()) continue;
     const bool itself = found->second == index;
     node.reject(value, "{} {} (its results are read when this task begins); {}", printable(value.text),
@@ -113,8 +114,8 @@ void check_named_tasks(ConfigNode& node, const Task& task, const TaskPlaces& pla
   }
 }
 
-// What stands at a path below the experiment's own folder, whatever key names it, is what an earlier task writes. late: called with the name of
-// another one that writes it, and whether that is this task itself.
+// Any key may name a path below the experiment's own folder; it then means what an earlier task writes there. late:
+// called with the name of a task that is not earlier but writes this path, and with true if it is this task itself.
 template <typename Late>
 void add_needs_of_path(const TaskPath& path, Task& task, const TaskPlaces& places, std::size_t index,
                        const Late& late) {
@@ -150,7 +151,8 @@ void add_needs_of_paths(const std::string& folder, ConfigNode& node, Task& task,
                     });
 }
 
-// Arguments that set the experiment's model where every task has its own, or none: they would change nothing.
+// Reports arguments that set the experiment's model although every task has its own model, or none: they would change
+// nothing.
 void check_shared_model(ConfigNode& root, const std::vector<std::unique_ptr<Task>>& tasks,
                         const std::vector<ConfigNode>& nodes) {
   std::string own;
@@ -171,7 +173,7 @@ void check_shared_model(ConfigNode& root, const std::vector<std::unique_ptr<Task
 void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   config_ = read_experiment_config(root);
   std::map<std::string, std::string> paths;  // task name -> key path of its first use
-  std::vector<ConfigNode> nodes;             // of tasks_
+  std::vector<ConfigNode> nodes;             // in the order of tasks_
   for (ConfigNode& node : root.sections("tasks")) {
     std::unique_ptr<Task> task = read_task(kinds, node, config_);
     if (task == nullptr) continue;

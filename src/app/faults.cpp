@@ -29,13 +29,14 @@ Fault fault_of(const std::exception& error) {
 
 namespace {
 
-// Looks for the others, a millisecond apart: long enough for ranks that read the same bad file at the same time, short against the 5 s in which
-// a job must end. Not by the clock, which goes on while a machine stands still: then nobody had the time to come.
+// Number of polls for the other ranks, a millisecond apart: enough for ranks that read the same bad file at the same
+// time, and short against the 5 s in which a job must end. Polls are counted instead of time, because the clock goes on
+// while a machine is suspended and no rank can arrive.
 constexpr int kPatience = 700;
 
 struct PatienceIsOver {};
 
-// True when every rank of the world came here within kPatience.
+// True if every rank of the communicator came here within kPatience polls.
 bool all_failed(const Communicator& failed) {
   int looks = 0;
   try {
@@ -61,7 +62,7 @@ ExitCode settle(const Communicator& failed, const Fault& fault) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     if (std::find(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(i), messages[i]) !=
         messages.begin() + static_cast<std::ptrdiff_t>(i)) {
-      continue;  // said already
+      continue;  // printed already
     }
     const bool shared = std::count(messages.begin(), messages.end(), messages[i]) == failed.size();
     log_error("{}{}", shared ? "" : fmt::format("rank {} of {}: ", i, failed.size()), messages[i]);

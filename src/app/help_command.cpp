@@ -1,4 +1,4 @@
-// help: what a key of an experiment means, or what a command does.
+// help: the meaning of a key of an experiment, or of a command.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace magister {
 
 namespace {
 
-// "tasks.3.judge.combine", as an experiment's errors name it -> "judge.combine"
+// "tasks.3.judge.combine", as an experiment's errors name it, becomes "judge.combine".
 std::string without_place(const std::string& key) {
   if (!key.starts_with("tasks.")) return key;
   const std::size_t end = key.find_first_not_of("0123456789", 6);
   return end == std::string::npos || end == 6 || key[end] != '.' ? key : key.substr(end + 1);
 }
 
-// Of keys of one name in several tasks all: the shortest part behind a point that was asked for decides.
+// Returns all keys that have this path or end with it, since several tasks may have a key of one name.
 std::vector<KeyEntry> entries_of(const std::string& key) {
   std::vector<KeyEntry> found;
   for (KeyEntry& entry : key_entries()) {
@@ -39,7 +39,7 @@ std::string shown(const KeyEntry& entry) {
   return out + "  page: " + entry.page + "\n";
 }
 
-// A section such as `train.optimizer`, or a task: the names of its keys.
+// Lists the keys of a section such as `train.optimizer`, or of a task.
 std::string section_text(const std::string& section) {
   std::string out;
   for (const KeyEntry& entry : key_entries()) {

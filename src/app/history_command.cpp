@@ -1,4 +1,4 @@
-// history: what run.jsonl and the lock files say of runs (past_runs.h).
+// history: the runs of a folder by their run.jsonl and lock files (past_runs.h).
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -41,7 +41,8 @@ std::string results_in(const std::string& folder, const TaskRecord& task) {
 
 namespace {
 
-// Of the locks of its tasks. A later start had those that it names, too, for its own, or it would have been refused.
+// The process that holds a lock of this start's tasks. Tasks that a later start names are skipped: the later start had
+// their locks, or it would have been refused.
 std::optional<LockHolder> holder_of(const std::string& folder, std::span<const StartRecord> later,
                                     const StartRecord& start) {
   for (const TaskRecord& task : start.tasks) {
@@ -55,7 +56,8 @@ std::optional<LockHolder> holder_of(const std::string& folder, std::span<const S
   return std::nullopt;
 }
 
-// "done", "stopped (SIGTERM)", "failed (65)", "killed", "running"; "no end" where neither an end was told nor a process is seen.
+// "done", "stopped (signal 15 (Terminated))", "failed (65)", "killed", "running"; "no end" if the log has no end and no
+// process is found.
 std::string state_of(const StartRecord& start, const std::optional<LockHolder>& holder, bool is_last) {
   if (start.exit_code == 0) return "done";
   if (start.exit_code == static_cast<int>(ExitCode::kStopped))
@@ -87,12 +89,12 @@ std::optional<double> last_loss(const StartRecord& start) {
   return loss;
 }
 
-// GPUs are a job's for all of its time, whether its tasks compute or not.
+// A job occupies its GPUs all the time, whether or not its tasks compute.
 double gpu_hours_of(const StartRecord& start, const std::string& state) {
   return static_cast<double>(start.gpus.size()) * seconds_of(start, state) / 3600;
 }
 
-// Of a GPU, or without them of a rank's host.
+// The peak of a GPU, or without GPUs that of a rank on its host.
 std::string shown_peak(const StartRecord& start) {
   const std::uint64_t bytes = start.peak_gpu_bytes > 0 ? start.peak_gpu_bytes : start.peak_host_bytes;
   return bytes == 0 ? "-" : format_bytes(bytes);
@@ -119,10 +121,10 @@ struct PastRuns {
   struct Unreadable {
     std::string folder, fault;
   };
-  std::vector<Unreadable> unreadable;  // of a later version, or not to be read
+  std::vector<Unreadable> unreadable;  // of a later version, or damaged
 };
 
-// Of the run in `folder`, or of every run in a folder below it. Throws the first fault where no run can be read.
+// The run in `folder`, or every run in a folder below it. Throws the first fault if no run can be read.
 PastRuns runs_below(const std::string& folder) {
   std::vector<std::string> runs;
   std::error_code error;

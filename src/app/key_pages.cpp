@@ -12,7 +12,7 @@ extern const EmbeddedPage kKeyPages[];
 
 namespace {
 
-// A link stays as its text.
+// Replaces each link by its text.
 void remove_links(std::string& text) {
   for (std::size_t at = 0; (at = text.find("](", at)) != std::string::npos;) {
     const std::size_t open = text.rfind('[', at);
@@ -36,7 +36,7 @@ std::string without_marks(std::string_view cell) {
   return text;
 }
 
-// "| `key` | default | range | meaning |": the meaning may hold bars, the cells before it end at " | ".
+// Reads "| `key` | default | range | meaning |". The meaning may contain bars; the cells before it end at " | ".
 bool read_row(std::string_view line, KeyEntry& entry) {
   const std::size_t tick = line.starts_with("| `") ? line.find("` |", 3) : std::string_view::npos;
   if (tick == std::string_view::npos || !line.ends_with('|')) return false;
@@ -54,7 +54,7 @@ bool read_row(std::string_view line, KeyEntry& entry) {
   return true;
 }
 
-// "**`judge.combine`**: text" -> "judge.combine", and the line becomes its text; empty: the line begins otherwise.
+// "**`judge.combine`**: text" returns "judge.combine" and reduces the line to its text; other lines return "".
 std::string read_lead(std::string_view& line) {
   constexpr std::string_view kEnd = "`**: ";
   const std::size_t end = line.starts_with("**`") ? line.find(kEnd) : std::string_view::npos;
@@ -64,7 +64,7 @@ std::string read_lead(std::string_view& line) {
   return name;
 }
 
-// A key's paragraphs go on until another bold word, a heading, a table or an example begins.
+// A key's paragraphs end before the next bold word, heading, table or example.
 class PageReader {
  public:
   explicit PageReader(std::string page) : page_(std::move(page)) {}
@@ -96,7 +96,7 @@ class PageReader {
     return kNone;
   }
 
-  // A gap is kept between two paragraphs, and not after the last.
+  // Keeps an empty line between two paragraphs, but not after the last.
   void add(std::vector<std::string>& details, std::string_view line) {
     if (line.empty()) {
       gap_ = true;
@@ -110,7 +110,7 @@ class PageReader {
 
   std::string page_;
   std::vector<KeyEntry> entries_;
-  std::size_t current_ = kNone;  // the entry whose paragraphs are read
+  std::size_t current_ = kNone;  // the entry whose paragraphs are being read
   bool after_gap_ = true;
   bool gap_ = false;
 };

@@ -1,5 +1,5 @@
-// Plain text for terminals, roff for man(1) (macros of groff_man(7)), and completion functions for bash and zsh.
-// Nothing here names a command or an option of its own: all come from the table.
+// Plain text for terminals, roff for man(1) (macros of groff_man(7)), and completion functions for bash and zsh. No
+// command or option is named here; all come from the table.
 #include "app/manual.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ std::string shown(const OptionEntry& option) {
   return option.argument == nullptr ? name : fmt::format("{} {}", name, option.argument);
 }
 
-// A hyphen in roff would become a typographic one, which nobody can paste into a shell.
+// Escapes hyphens, because roff would print a typographic hyphen, which a shell does not understand.
 std::string roff(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -29,14 +29,14 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-// Inside single quotes of a shell.
+// Escapes a text for single quotes of a shell.
 std::string shell_quoted(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out;
 }
 
-// zsh's _describe and _arguments give a meaning to these.
+// Escapes the characters that zsh's _describe and _arguments interpret.
 std::string zsh_text(std::string_view text) {
   std::string out;
   for (const char c : text) {

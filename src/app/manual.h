@@ -1,4 +1,4 @@
-// --help, the manual page and the shell completions, all written from the option table.
+// --help, the manual page and the shell completions, all generated from the option table.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// math: one pair as the rule math_verify compares it, with what it read.
+// math: compares one pair by the rule math_verify and prints what the rule read.
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/core/error.h"

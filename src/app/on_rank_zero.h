@@ -1,4 +1,4 @@
-// Work that one rank does for the whole world: the others wait, and all share its exit code and its fault.
+// Work that one rank does for the whole world: the others wait, and all get its exit code or its fault.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace magister {
 
-// work() -> ExitCode on world rank 0; its Error is thrown on every rank. Collective over world.
+// Calls work(), which returns an ExitCode, on world rank 0; its Error is thrown on every rank. Collective over world.
 template <typename Work>
 ExitCode on_rank_zero(const Communicator& world, const Work& work) {
   std::uint64_t code = 0;
@@ -21,7 +21,7 @@ ExitCode on_rank_zero(const Communicator& world, const Work& work) {
       fault = error.what();
     }
   }
-  world.wait_for_all();  // sleeps: hours may pass
+  world.wait_for_all();  // sleeps, since it may take hours
   world.broadcast(&code, sizeof code, 0);
   world.broadcast(fault, 0);
   if (!fault.empty()) throw Error(static_cast<ExitCode>(code), fault);

@@ -1,4 +1,4 @@
-// Opening tasks over the world or a part of it.
+// Opens tasks over the world or a part of it.
 #include "app/open_tasks.h"
 
 #include <algorithm>

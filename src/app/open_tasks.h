@@ -1,4 +1,4 @@
-// The tasks of an experiment, opened and checked before anything computes.
+// Opens the tasks of an experiment and checks them before anything computes.
 #pragma once
 
 #include <memory>
@@ -15,32 +15,35 @@
 
 namespace magister {
 
-// A task and the communicator of its own that it works with: what a fault leaves unfinished there disturbs nobody.
+// A task with its own communicator, so that messages which a fault leaves unfinished there disturb no other task.
 struct OpenTask {
   std::unique_ptr<Communicator> ranks;
   std::unique_ptr<TaskRunner> runner;
 };
 
-// Every task is opened and checked whole before the first one computes. An open task holds its tokenizer and the index of its records, some
-// 100 MB with a large vocabulary; of a long experiment the first eight stay open, the others are opened again in their turn.
+// Opens and checks every task before the first one computes. An open task holds its tokenizer and the index of its
+// records, some 100 MB with a large vocabulary; so the first eight tasks stay open, and the others are opened again
+// when they run.
 class OpenTasks {
  public:
-  // locks: of a run; plan_ranks: of a plan, which takes what stands on disk. All are kept by reference. Collective over the world.
+  // locks: set for a run. plan_ranks: set for a plan, which uses the earlier results on disk. Keeps references to all
+  // objects. Collective over the world.
   OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh, const RunLocks* locks,
             std::optional<int> plan_ranks);
 
-  // Once of each task, in order: those before it have run, or are only planned. Collective over the world.
+  // Hands out each task once, in order: earlier tasks have run, or are only planned. Collective over the world.
   OpenTask take(std::size_t i);
-  // The same over a part of the world, once those that it needs have run. Collective over `part`.
+  // Opens a task over a part of the world, once the tasks that it needs have run. Collective over `part`.
   OpenTask open_over(const Communicator& part, RunLog& log, std::size_t i) const;
-  // In its place, of a task that is not run.
+  // Called instead of take() for a task that is not run.
   void drop(std::size_t i) { open_[i] = {}; }
-  // Closes what is open.
+  // Closes all open tasks.
   void close();
 
-  // Of the world's groups, the largest one's ranks.
+  // Ranks of the largest group of the world.
   int ranks_a_group() const { return ranks_a_group_; }
-  // What each computes, roughly: only to begin with what takes longest, and to give no task groups that find nothing to do.
+  // A rough cost of each task and its largest useful number of groups. They decide only which task begins first and on
+  // how many groups.
   const std::vector<TaskSchedule::Task>& sizes() const { return sizes_; }
 
  private:
@@ -54,7 +57,7 @@ class OpenTasks {
   const RunLocks* const locks_;
   const std::optional<int> plan_ranks_;
   HostPlace place_;
-  mutable WeightStore weights_;  // of a run
+  mutable WeightStore weights_;  // only in a run
   std::vector<OpenTask> open_;   // null: closed again
   int ranks_a_group_ = 1;
   std::vector<TaskSchedule::Task> sizes_;

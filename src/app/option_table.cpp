@@ -1,4 +1,4 @@
-// The table itself. Order here is the order in --help, in the man page and in the completions.
+// The order of the entries is their order in --help, in the man page and in the completions.
 #include "app/option_table.h"
 
 #include <cstring>

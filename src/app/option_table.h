@@ -1,5 +1,6 @@
 // The one table of commands and options. The parser, --help, the man page and the shell completions are all made from
-// it, so they cannot disagree. INTERFACE of the program: rename or drop nothing without a line in CHANGELOG.md.
+// it, so they cannot disagree. It is an INTERFACE of the program: rename or remove an entry only with a line in
+// CHANGELOG.md.
 #pragma once
 
 #include <span>
@@ -33,7 +34,7 @@ struct CommandEntry {
 };
 
 std::span<const CommandEntry> all_commands();
-// Without a command: --help, --version ...
+// Options without a command: --help, --version ...
 std::span<const OptionEntry> global_options();
 const CommandEntry* find_command(const char* name);
 

@@ -1,5 +1,5 @@
-// The starts of a run, by its run.jsonl and the locks of its results, for history and status. They read and never lock, so a run at work is
-// not disturbed by who looks at it. Local.
+// The starts of a run, from its run.jsonl and the locks of its results, for history and status. They only read and
+// never lock, so they do not disturb a running run. Local.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ struct Past {
   std::optional<LockHolder> holder;
 };
 
-// Every start of the run in `folder`, the earliest first. Throws as read_run_log().
+// All starts of the run in `folder`, the earliest first. Throws as read_run_log() does.
 std::vector<Past> starts_of(const std::string& folder);
-// Until now for a run at work, until the last sign of one that was killed.
+// Seconds until now for a running start, until the last event for one that was killed.
 double seconds_of(const StartRecord& start, const std::string& state);
-// One start, for programs.
+// One start as JSON, for programs.
 nlohmann::ordered_json json_of(const Past& past);
 
-// The results file of a task, beside the log: a run's folder may have been moved since.
+// The path of a task's results file, next to the log, since a run's folder may have been moved.
 std::string results_in(const std::string& folder, const TaskRecord& task);
 std::string shown_loss(std::optional<double> loss);
-// A column a name, as wide as its widest cell; numbers are not told apart from words.
+// A table with left-aligned columns, each as wide as its widest cell.
 std::string aligned(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace magister

@@ -10,7 +10,8 @@
 namespace magister {
 namespace {
 
-// A rank for each GPU that the job may choose, or for as many as a rank is to drive where that divides every host's.
+// One rank for each GPU that the job may use, or for devices_per_rank of them if that divides the GPUs of every host
+// equally.
 int ranks_on(const std::vector<std::vector<GpuDevice>>& hosts, const LayoutConfig& layout) {
   const auto chosen = [&](const std::vector<GpuDevice>& host) {
     return layout.devices.empty() ? host.size() : layout.devices.size();
@@ -24,7 +25,7 @@ int ranks_on(const std::vector<std::vector<GpuDevice>>& hosts, const LayoutConfi
   return static_cast<int>(count);
 }
 
-// Of plan.device_memory: hosts like this one where it has GPUs, else one with all that the ranks drive.
+// The hosts for plan.device_memory: like this one if it has GPUs, else a single one with all GPUs that the ranks drive.
 std::vector<std::vector<GpuDevice>> hosts_with(const GpuDevice& device, const LayoutConfig& layout, int num_ranks) {
   const int here = static_cast<int>(discover_gpus().size());
   const int named = layout.devices.empty() ? 0 : *std::max_element(layout.devices.begin(), layout.devices.end()) + 1;

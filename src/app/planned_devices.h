@@ -1,4 +1,4 @@
-// What plan.devices and plan.device_memory say in place of the machine that `plan` runs on.
+// The devices of plan.devices and plan.device_memory, which replace those of the machine on which `plan` runs.
 #pragma once
 
 #include "app/commands.h"
@@ -6,8 +6,10 @@
 
 namespace magister {
 
-// The ranks that are planned: --ranks, or a rank for each GPU of plan.devices, or of a process that plans alone with plan.device_memory one group's;
-// else those of this start. From now on layouts are those of the planned GPUs, where some are named. config_only: no rank is started for a size alone.
+// Returns the number of ranks to plan for. --ranks decides first; then plan.devices, with a rank for each GPU or for
+// devices_per_rank GPUs; then, for one process without GPUs and plan.device_memory, the size of a group; else the ranks
+// of this start. If GPUs are planned, layouts use them from now on. config_only: plan.device_memory does not change the
+// devices.
 int plan_with_devices(const Invocation& call, const ExperimentConfig& config, bool config_only);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// info, check, export, merge: what io/results_tools does, on rank 0, with the manners of a command.
-// check prints its findings as the result of the command and says in one message that there are some.
+// info, check, export, merge: the commands for the functions of io/results_tools, run on rank 0.
+// check prints its findings as the command's output, and one error message says that there are some.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace magister {
 
 namespace {
 
-// A run's folder in the place of a file of it: the files are named, for these commands look at one.
+// Refuses a run's folder and lists its files, since these commands read a single file.
 std::string results_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -57,7 +57,7 @@ void refuse_unless_whole(const std::string& path, const ResultsCheck& check) {
   MAGISTER_CHECK(!check.complete, ExitCode::kData,
                  "{}: {} (what the file says cannot be trusted); compute it again with run --fresh", printable(path),
                  faults);
-  // A run refuses what it cannot go on with, by name.
+  // A file that a run cannot continue is refused by that run with its own message.
   const bool is_known = check.units > 0 || check.faults.empty();
   fail(ExitCode::kData, "{}: is not finished{}, and {}; run the command that made it again: it goes on with the rest",
        printable(path),

@@ -1,5 +1,5 @@
-// run: the tasks of an experiment in their order, each into its results file; and what is told about it in run.jsonl.
-// plan: the same up to the first computation, printed. Both give the same exit codes for the same faults.
+// run: computes the tasks of an experiment in their order, each into its results file, and logs the run in run.jsonl.
+// plan: does the same up to the first computation and prints it. Both give the same exit codes for the same faults.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -61,7 +61,8 @@ nlohmann::ordered_json hosts_of(const Communicator& world) {
   return hosts;
 }
 
-// A job that the scheduler has put back into the queue runs the same command line again: it goes on, or it would start over for ever.
+// A job that the scheduler has requeued runs the same command line again; it must resume, or --fresh would start over
+// each time.
 bool starts_fresh(const Invocation& call) {
   if (!call.line.has("--fresh")) return false;
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
@@ -80,13 +81,14 @@ void make_output_folder(const Communicator& world, const std::string& folder) {
   });
 }
 
-// A stop has one reason on all ranks: TERM, the largest of them, where any has got it, for a job that was ended so must not begin again by itself.
+// All ranks agree on the reason of a stop. If any rank has got TERM, the largest of the handled signals, it wins, since
+// a job that was terminated must not requeue itself.
 void agree_on_signal(const Communicator& world, StopSign& stop) {
   const std::uint64_t signal = world.max(static_cast<std::uint64_t>(stop.signal.load()));
   if (signal != 0) stop.signal = static_cast<int>(signal);
 }
 
-// For who started the job and does not know the run's folder: jobs/run-and-requeue.sh.
+// Writes the reason of the stop for jobs/run-and-requeue.sh, which does not know the run's folder.
 void write_stop_reason(const std::string& reason) {
   const char* const path = std::getenv("MAGISTER_STOP_FILE");
   if (path == nullptr || *path == '\0') return;
@@ -112,7 +114,7 @@ ExitCode run_command(Invocation& call) {
   refuse_singleton_launch(world.size());
   make_output_folder(world, config.folder());
   const bool fresh = starts_fresh(call);
-  // Before anything is written: of a start that is refused, a run at work has no line in its log.
+  // The locks are taken before anything is written, so a refused start leaves no line in the log of a running one.
   RunLocks locks(world, experiment, fresh);
   open_rank_log(config.folder() + "/logs");
   const auto log =
@@ -187,7 +189,7 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
          fmt::format("{} of {}, for {} of the units", one.groups, format_count(one.size, "device"), one.units));
     line("memory per device", describe_memory(sum_of(one.device_parts), one.device_parts));
   }
-  if (report.num_units == 0 && report.num_samples > 0) {  // what earlier tasks write decides
+  if (report.num_units == 0 && report.num_samples > 0) {  // depends on results of earlier tasks
     line("records", std::to_string(report.num_samples));
   } else {
     line("samples", std::to_string(report.num_samples));
@@ -201,7 +203,7 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   return out + report.first_prompt + group_lines(report.devices);
 }
 
-// Which tasks begin when, of several.
+// Lists when each of several tasks begins.
 std::string order_text(const Experiment& experiment, const OpenTasks& tasks, int num_ranks) {
   if (experiment.tasks().size() < 2) return "";
   const TaskNeeds needs = needs_of(experiment);
@@ -225,13 +227,13 @@ std::string order_text(const Experiment& experiment, const OpenTasks& tasks, int
 
 std::string note_line(const PlanSection& plan) { return plan.note.empty() ? "" : "plan: " + plan.note + "\n"; }
 
-// No weights, no tokenizer, no data set is opened: rank 0 does it while the others wait.
+// Opens no weights, tokenizers or data sets; rank 0 does the work while the others wait.
 ExitCode plan_from_configs(const Communicator& world, const Experiment& experiment, int num_ranks) {
   return on_rank_zero(world, [&] {
     const ExperimentConfig& config = experiment.config();
     const int planned_ranks = config.plan.hosts.empty() ? 0 : num_ranks;
     say(note_line(config.plan));
-    std::map<std::string, std::string> planned;  // what was said -> of which task first
+    std::map<std::string, std::string> planned;  // text -> the first task that printed it
     for (const auto& task : experiment.tasks()) {
       const ModelSection model = task->model_section().placeholder();
       if (model.none) {
@@ -263,7 +265,7 @@ ExitCode plan_command(Invocation& call) {
     if (world.rank() == 0) say(experiment.resolved_yaml());
     return ExitCode::kDone;
   }
-  // Who says how many ranks are meant may ask from one process, as in the shell of an allocation.
+  // With the number of ranks given, one process may plan, for example in the shell of an allocation.
   const bool config_only = call.line.has("--config-only");
   const PlanSection& plan = experiment.config().plan;
   if (call.line.options.count("--ranks") == 0 && !config_only && plan.hosts.empty())
@@ -279,7 +281,7 @@ ExitCode plan_command(Invocation& call) {
     const std::string path = experiment.results_path(i);
     if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
     needed_bytes += report.needed_bytes;
-    // Of a cluster that is planned from elsewhere nobody knows the file system.
+    // The file system of a planned cluster is unknown.
     if (planned_hosts().empty() && needed_bytes + kFreeSpaceMargin > report.free_bytes) {
       fail(ExitCode::kInputOutput,
            "{}: {} bytes are free, but the results up to this task need {} (the run would stop in its middle); "

@@ -12,7 +12,7 @@
 namespace magister {
 namespace {
 
-// What is no results file at all is for its task to refuse.
+// False for a file that is no results file; its task then reports that.
 bool is_complete(const std::string& results_path) {
   try {
     return ResultsFile::state_on_disk(results_path) == ResultsFile::State::kComplete;

@@ -1,5 +1,5 @@
-// RunLocks: a start of an experiment takes the locks of all results that it is going to write before any task begins, or none of them. Else
-// two starts of one experiment would each get some, and both fail on the other's.
+// RunLocks: a start of an experiment takes the locks of all results that it will write before any task begins, or none
+// of them. Otherwise two starts of one experiment could each get some of the locks, and both would fail.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace magister {
 
 class RunLocks {
  public:
-  // In the order of the names: of two starts that share some results one gets all of its own. Complete results are only read and not
-  // locked, so that starts of other tasks may share them; fresh: none counts as complete. Throws Error(kInputOutput) naming who holds
-  // one. Collective over world.
+  // Takes the locks in the order of the names, so that of two starts which share some results one gets all of its
+  // locks. Complete results are only read and not locked, so that starts of other tasks may share them; fresh: no
+  // results count as complete. Throws Error(kInputOutput) that names the holder of a lock. Collective over world.
   RunLocks(const Communicator& world, const Experiment& experiment, bool fresh);
 
-  // Whether rank 0 holds the task's, until it is released. The same on every rank.
+  // True if rank 0 took the lock of this task at the start. The same on every rank.
   bool holds(std::size_t task) const { return held_[task]; }
-  // The task has ended; its own ranks hold their locks as long as they write. Local.
+  // Releases the lock of a task that has ended; the task's own ranks hold their locks while they write. Local.
   void release(std::size_t task) { locks_[task].reset(); }
 
  private:

@@ -1,4 +1,4 @@
-// Reads run.jsonl line by line: a run of weeks writes a line every half minute.
+// Reads run.jsonl line by line, since a run of weeks writes a line every half minute.
 #include "app/run_record.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// A member of this kind, or the fallback: a log is for people, and a line that is odd is no reason to show nothing.
+// A member of this type, or the fallback: an odd line in the log is no reason to show nothing.
 template <typename T>
 T member(const json& event, const char* key, T fallback) {
   const auto found = event.find(key);
@@ -33,7 +33,7 @@ T member(const json& event, const char* key, T fallback) {
   }
 }
 
-// The last phases of a start that computed nothing tell of no rate.
+// A start that computed nothing logs rates of 0 in its last phases; they do not replace earlier rates.
 void add_rates(TaskRecord& task, const json& event) {
   const auto add = [&](const char* key, double& rate) {
     if (const double told = member(event, key, 0.0); told > 0) rate = told;
@@ -42,7 +42,7 @@ void add_rates(TaskRecord& task, const json& event) {
   add("written_tokens_per_second", task.written_tokens_per_second);
 }
 
-// Of a training: what it begins with, a step that is done, a state that is saved.
+// Events of a training: its begin, a finished step, a saved state.
 void add_steps(TaskRecord& task, const json& event, bool begins) {
   task.counts_steps = task.counts_steps || event.contains("steps");
   task.units = member(event, "steps", task.units);
@@ -76,7 +76,7 @@ TaskRecord& task_of(StartRecord& start, const json& event) {
   const auto found =
       std::find_if(start.tasks.begin(), start.tasks.end(), [&](const TaskRecord& task) { return task.name == name; });
   if (found != start.tasks.end()) return *found;
-  start.tasks.emplace_back().name = name;  // of a log without the list of tasks
+  start.tasks.emplace_back().name = name;  // a log without the list of tasks
   return start.tasks.back();
 }
 
@@ -112,7 +112,7 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
   }
 }
 
-// GPUs by the event "start", and the most memory by "memory" or the run's "end".
+// Adds the GPUs of the event "start", and the peak memory of "memory" or of the run's "end".
 void add_devices(StartRecord& start, const json& event) {
   const auto devices = event.find("devices"), peaks = event.find("peak_memory");
   if (devices != event.end() && devices->is_array()) {
@@ -133,7 +133,8 @@ void add_devices(StartRecord& start, const json& event) {
   }
 }
 
-// Several starts may write at once; of an earlier version it is the last one.
+// Finds the start by its id, since several starts may log at the same time. In a log of an earlier version all ids are
+// empty, and the event belongs to the last start.
 StartRecord* start_of(std::vector<StartRecord>& starts, const json& event) {
   const std::string id = member(event, "start", std::string());
   const auto found =
@@ -145,7 +146,7 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
   const std::string kind = member(event, "event", std::string());
   if (kind == "run") starts.push_back(begun(event));
   StartRecord* const start = start_of(starts, event);
-  if (start == nullptr) return;  // of another command, or the log's begin was cut off
+  if (start == nullptr) return;  // from another command, or the log's beginning is cut off
   if (kind == "end") {
     start->exit_code = member(event, "exit_code", 0);
     start->stopped_by = member(event, "stopped_by", std::string());
@@ -161,7 +162,8 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
   }
   add_devices(*start, event);
   start->last_sign = member(event, "time", start->last_sign);
-  // A task that fails ends, and the run goes on with others: where nothing follows, the fault was one rank's, which ended the job.
+  // After a task's fault the run continues with other tasks. If no event follows, a single rank had the fault and ended
+  // the job.
   start->last_fault.reset();
   if (kind == "error" && event.contains("task"))
     start->last_fault = {member(event, "task", std::string()),
@@ -192,7 +194,7 @@ std::uint64_t StartRecord::written_tokens() const {
 
 namespace {
 
-// Of a folder without run.jsonl: which one was probably meant.
+// Advice for a folder without run.jsonl: the run that was probably meant.
 std::string run_meant_by(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;

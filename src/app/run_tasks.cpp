@@ -1,4 +1,4 @@
-// In turn, or by list scheduling over parts of the world (decision 039).
+// Runs tasks in turn, or by list scheduling over parts of the world (decision 039).
 #include "app/run_tasks.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What became of a task. Of one that ran: 1 + its exit code.
+// The outcome of a task; for one that ran: 1 + its exit code.
 enum Outcome : std::uint64_t { kNotEnded = 0, kSkipped = 1000 };
 std::uint64_t outcome_of(ExitCode code) { return 1 + static_cast<std::uint64_t>(code); }
 bool is_done(std::uint64_t outcome) { return outcome == outcome_of(ExitCode::kDone); }
 bool is_stopped(std::uint64_t outcome) { return outcome == outcome_of(ExitCode::kStopped); }
 bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded && !is_done(outcome) && !is_stopped(outcome); }
 
-// The tasks of a run and what became of them: while tasks run at once only rank 0 knows.
+// The tasks of a run and their outcomes. While several tasks run at the same time, only rank 0 knows the outcomes.
 class TaskRuns {
  public:
   TaskRuns(const Invocation& call, const Experiment& experiment, RunLog& log, const std::string& start, bool fresh,
@@ -52,7 +52,7 @@ class TaskRuns {
   std::string log_path() const { return experiment_.config().folder() + "/run.jsonl"; }
   int num_groups() const { return TaskDispatcher::num_groups(call_.world.size(), open_.ranks_a_group()); }
 
-  // The same on all ranks: MPI was started in one way on all.
+  // The same on all ranks, since MPI was initialised the same way on all.
   bool may_run_at_once() const {
     if (!may_overlap(needs_, num_groups(), experiment_.config().run.at_once)) return false;
     if (threads_may_exchange()) return true;
@@ -63,7 +63,7 @@ class TaskRuns {
     return false;
   }
 
-  // The first of what a task needs that has failed or was left out.
+  // The first of the tasks that task i needs which has failed or was left out.
   std::optional<std::size_t> missing(std::size_t i) const {
     for (const std::size_t j : needs_[i]) {
       if (has_failed(outcomes_[j])) return j;
@@ -78,7 +78,7 @@ class TaskRuns {
     return kSkipped;
   }
 
-  // Opens and runs a task. failed: a communicator of the ranks that do, for this alone. Collective over them.
+  // Opens and runs a task. failed: a communicator of the ranks that do so, used for this only. Collective over them.
   template <typename Open>
   std::uint64_t run_one(std::size_t i, const Communicator& failed, RunLog& log, const Open& open) {
     const Task& task = *experiment_.tasks()[i];
@@ -94,7 +94,7 @@ class TaskRuns {
     } catch (const std::exception& error) {
       const Fault fault = fault_of(error);
       code = fault.code;
-      if (code == ExitCode::kStopped) {  // by all ranks together where a task was asked to stop outside of its loop
+      if (code == ExitCode::kStopped) {  // all ranks stopped together outside of the task's own loop
         log_info("{}: stopped cleanly before its first unit; run the same command again", task.name());
       } else {
         log.event("error", {{"task", task.name()}, {"message", fault.message}, {"exit_code", static_cast<int>(code)}});
@@ -120,7 +120,7 @@ class TaskRuns {
 
   void run_at_once();
 
-  // Exit code, and one line on what is missing where something is.
+  // Returns the exit code, and logs one line about tasks that are not done, if there are any.
   ExitCode summed_up() const {
     ExitCode code = ExitCode::kDone;
     std::vector<std::string> failed, skipped;
@@ -152,7 +152,7 @@ class TaskRuns {
   std::vector<std::uint64_t> outcomes_;
 };
 
-// Rank 0's part of run_at_once(): what has been reported so far, and what begins next.
+// Rank 0's part of run_at_once(): it takes reports and decides what begins next.
 class TaskRuns::Decisions {
  public:
   Decisions(TaskRuns& runs, int num_groups)
@@ -187,7 +187,7 @@ class TaskRuns::Decisions {
 
   TaskRuns& runs_;
   TaskSchedule schedule_;
-  RunLog log_;  // a line is one write to the end of the file
+  RunLog log_;  // each line is a single write at the end of the file
   bool stopped_ = false;
 };
 
@@ -215,7 +215,7 @@ void TaskRuns::run_at_once() {
     world.wait_for_all();
   }
   world.broadcast(outcomes_.data(), outcomes_.size() * sizeof outcomes_[0], 0);
-  // What nobody began was in the way of a stop.
+  // Tasks that did not begin were prevented by a stop.
   std::replace(outcomes_.begin(), outcomes_.end(), std::uint64_t{kNotEnded}, outcome_of(ExitCode::kStopped));
 }
 

@@ -1,4 +1,4 @@
-// The tasks of an experiment run: one after the other, or several at once, each over a part of the world.
+// Runs the tasks of an experiment: one after the other, or several at the same time, each over a part of the world.
 #pragma once
 
 #include "app/commands.h"
@@ -8,9 +8,11 @@
 
 namespace magister {
 
-// Runs what is not there yet. kDone, or the code of the first task, in the experiment's order, that failed: a task that fails on all ranks that
-// work at it ends neither the others nor the job, and what needs it is left out, by name; one that fails on some ranks alone ends the job.
-// kStopped when the job was asked to stop. start: log's, which other ranks than 0 need for the events of theirs. locks: of these tasks, each released when its task has ended. Collective over the world.
+// Runs the tasks that are not done yet. Returns kDone, or the code of the first task, in the experiment's order, that
+// failed. A task that fails on all of its ranks ends neither the other tasks nor the job, and tasks that need it are
+// left out with a warning; one that fails on only some ranks ends the job. Returns kStopped if the job was asked to
+// stop. start: the id of this start in the log, which ranks other than 0 need for their events. locks: the locks of
+// these tasks, each released when its task has ended. Collective over the world.
 ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, const std::string& start,
                    bool fresh, RunLocks& locks);
 

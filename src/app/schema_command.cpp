@@ -1,6 +1,6 @@
-// schema: what an experiment file may hold, as a JSON Schema (draft 7, which editors' YAML servers know best). Keys, types,
-// defaults and ranges are those that the reads declare (config_rules.h); descriptions are those of key_pages.h.
-// What depends on several keys at once only the program checks.
+// schema: the form of experiment files as a JSON Schema (draft 7, which editors' YAML servers support best). Keys,
+// types, defaults and ranges are those that the reads declare (config_rules.h); descriptions are those of key_pages.h.
+// Rules that involve several keys are checked only by the program.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Key -> meaning.
+// Maps each key to its meaning.
 std::map<std::string, std::string> meanings() {
   std::map<std::string, std::string> meanings;
   for (KeyEntry& entry : key_entries()) meanings[entry.name] = std::move(entry.meaning);
@@ -54,7 +54,7 @@ Json schema_of(const ConfigRule& rule) {
   return {{"type", "array"}, {"minItems", 1}, {"items", schema}};
 }
 
-// A map must be there where one of its keys must.
+// A map is required if one of its keys is.
 bool is_required(const ConfigKey& key) {
   if (!key.required || key.maps.empty() || key.is_list) return key.required;
   const ConfigRules& inside = *key.maps.front();
@@ -93,7 +93,8 @@ class SchemaWriter {
   }
 
  private:
-  // Entries that are repeated; in them a value may be a variable's name in braces, so only the program checks them.
+  // A group of repeated entries. Values in them may be the name of a variable in braces, so only the program checks
+  // them.
   Json group() const {
     const Json entries = {{"type", "array"},
                           {"minItems", 1},
@@ -122,7 +123,7 @@ class SchemaWriter {
               {"tasks", entries}}}};
   }
 
-  // The row of the key itself, or of the key of the same name that tasks share.
+  // The meaning from the row of the key itself, or of the key with the same name that tasks share.
   std::string meaning(const std::string& path) const {
     std::vector<std::string> names = {path};
     if (const std::size_t point = path.find('.'); point != std::string::npos) {
@@ -135,7 +136,7 @@ class SchemaWriter {
     return {};
   }
 
-  // prefix: the path of the map's keys in the tables.
+  // prefix: path of the map's keys in the tables.
   Json map(const ConfigRules& rules, const std::string& prefix) {
     Json schema = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
     Json required = Json::array();
@@ -161,7 +162,7 @@ class SchemaWriter {
       if (key.is_list) {
         schema.update({{"type", "array"}, {"minItems", 1}, {"items", inside}});
       } else if (inside.contains("$ref") && !schema.empty()) {
-        schema["allOf"] = {inside};  // draft 7 reads nothing beside a $ref
+        schema["allOf"] = {inside};  // draft 7 ignores keys next to a $ref
       } else {
         schema.update(inside);
       }
@@ -176,7 +177,7 @@ class SchemaWriter {
     return schema;
   }
 
-  // A section that stands in several places is written once.
+  // Writes a section that occurs in several places only once.
   Json shared(const std::string& name, Json section) {
     if (!definitions_.contains(name)) definitions_[name] = section;
     if (definitions_[name] == section) return {{"$ref", "#/$defs/" + name}};

@@ -1,5 +1,5 @@
-// Standard output belongs to the result of the command. SIGPIPE is ignored, so `magister info X | head` ends in EPIPE
-// here: silence, as for any filter. Every other failure to write would be a result that nobody got.
+// Standard output is for the result of the command. SIGPIPE is ignored, so `magister info X | head` gives EPIPE here,
+// which is silent as in any filter. Every other failed write is an error, since the result would be lost.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -1,4 +1,5 @@
-// status: what the log, the locks and the results files say of a run's tasks, of this start and of those before. It reads and never locks.
+// status: the state of a run's tasks from the log, the locks and the results files, for this start and those before. It
+// only reads and never locks.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -23,31 +24,33 @@ namespace fs = std::filesystem;
 
 struct TaskState {
   std::string state;                  // "done", "running", "to go on", "waiting", "failed (65)", "left out"
-  std::uint64_t units = 0, done = 0;  // of training steps; 0 units: how many there are is not known
+  std::uint64_t units = 0, done = 0;  // steps of a training; 0 units: their number is unknown
   std::optional<double> loss;
-  bool of_the_start = false;  // the start ended before it began with the task: results there are an earlier start's
+  // The start ended before it began the task, so results there are from an earlier start.
+  bool of_the_start = false;
 };
 
-// What this start says of a task whose results do not say it: "" where it says nothing.
+// The state of a task by this start's events, if its results do not show it; "" if the events do not tell.
 std::string told_of(const Past& past, const TaskRecord& task, bool at_work) {
   constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
   if (task.exit_code && *task.exit_code != 0 && *task.exit_code != kStopped)
     return fmt::format("failed ({})", *task.exit_code);
   if (task.left_out) return "left out";
   if (task.exit_code || !task.begin.empty()) return "";
-  // Earlier results stand there until it begins, and where the start has failed before nobody knows whether they are what it asks for.
+  // Earlier results stay there until the task begins; if the start failed before, it is unknown whether they fit this
+  // experiment.
   const bool start_failed = past.start.exit_code && *past.start.exit_code != 0 && *past.start.exit_code != kStopped;
   return start_failed || (at_work && past.start.fresh) ? "waiting" : "";
 }
 
-// Of complete results of which no log tells: steps of a training, else units.
+// Units of complete results without a log: steps of a training, else units.
 std::uint64_t units_in(const std::string& path) {
   const ResultsReader file(path);
   const ColumnSpec* const steps = file.find("/train/step");
   return steps != nullptr ? steps->num_rows : ResultsFile::unit_counts(path).units;
 }
 
-// A training commits its steps as states.
+// A training commits its steps as saved states.
 void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState& out) {
   const std::optional<SavedStep> saved = newest_saved_step(fs::path(path).replace_extension(".checkpoints").string());
   if (!task.counts_steps) out.units = out.done = 0;  // a log of an earlier version
@@ -56,7 +59,7 @@ void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState&
   out.loss = saved->loss;
 }
 
-// From the files where there are some: committed units count before the log's numbers.
+// Uses the files if there are any: prefer committed units over the log's numbers.
 TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const TaskKind* const kind = find_kind(kinds, task.kind);
   const bool counts_steps = kind != nullptr && kind->counts_steps;
@@ -68,7 +71,7 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const std::string path = results_in(past.folder, task);
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
   if (on_disk == ResultsFile::State::kComplete && told.empty()) {
-    // The log's first, for packed files have units of their own, and a training's are no steps.
+    // Prefer the log's number, since packed files have units of their own, and the units of a training are not steps.
     if (out.units == 0 || (counts_steps && !task.counts_steps)) out.units = units_in(path);
     return {"done", out.units, out.units, out.loss, false};
   }
@@ -90,15 +93,15 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   return out;
 }
 
-// A task and what has become of it, by the start that told of it last.
+// A task and its state, from the latest start that logged it.
 struct Row {
   TaskRecord task;
   TaskState now;
   std::string path;
-  std::size_t start = 0;  // number of the start; 0: no log tells of these results
+  std::size_t start = 0;  // number of the start; 0: no log has these results
 };
 
-// What is left at the rate of this start; nothing before its first unit.
+// Time left at the rate of this start; no value before its first unit.
 std::optional<double> seconds_left(const Row& row) {
   const TaskState& now = row.now;
   if (now.state != "running" || now.done <= row.task.done_before || now.units == 0) return std::nullopt;
@@ -113,7 +116,7 @@ std::string rate_of(const TaskRecord& task) {
 }
 
 std::string units_of(const TaskState& now) {
-  if (now.state == "waiting") return "-";  // how many an earlier start had says nothing yet
+  if (now.state == "waiting") return "-";  // the number of an earlier start's units says nothing about this one
   if (now.units == 0) return now.done == 0 ? "-" : std::to_string(now.done);
   return fmt::format("{}/{} ({:.1f} %)", now.done, now.units,
                      100.0 * static_cast<double>(now.done) / static_cast<double>(now.units));
@@ -143,7 +146,7 @@ nlohmann::ordered_json row_json(const Row& row) {
   return out;
 }
 
-// A start that found results complete does not know their units: one that computed them does.
+// The last record with units of each task, since a start that found complete results does not know their units.
 using Computed = std::unordered_map<std::string, TaskRecord>;
 
 Computed computed_in(const std::vector<Past>& starts) {
@@ -156,12 +159,12 @@ Computed computed_in(const std::vector<Past>& starts) {
   return all;
 }
 
-// Tasks that later starts have told, and those of which they told their own end alone.
+// Tasks that later starts have shown, and tasks of which later starts showed only their own end.
 struct Told {
   std::set<std::string> tasks, ends;
 };
 
-// Of start i, but for tasks that others have told; they are told from then on.
+// The rows of start i without tasks that other starts have shown; the new rows count as shown from then on.
 std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed, TaskKinds kinds,
                          Told& told) {
   std::vector<Row> rows;
@@ -185,7 +188,7 @@ std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const C
   return rows;
 }
 
-// Complete results in the folder of which no start tells: of a log that was removed, or of merge.
+// Complete results in the folder that no start has logged: from a log that was removed, or from merge.
 std::vector<Row> rows_without_a_log(const std::string& folder, const Told& told) {
   std::vector<Row> rows;
   std::error_code error;
@@ -203,7 +206,7 @@ std::vector<Row> rows_without_a_log(const std::string& folder, const Told& told)
       row.task.kind = format.substr(std::string("magister.").size());
       const std::uint64_t units = units_in(path);
       row.now = {"done", units, units, std::nullopt, false};
-    } catch (const Error&) {  // another program's
+    } catch (const Error&) {  // a file of another program
       continue;
     }
     rows.push_back(std::move(row));
@@ -222,7 +225,8 @@ std::string head_of(const Past& past, std::size_t number, std::size_t of) {
   return text;
 }
 
-// The last start, after those before it that are still at work (starts of other tasks may be), and what else stands in the folder.
+// The last start, preceded by earlier starts that are still running (they may compute other tasks), and all other
+// results in the folder.
 struct RunStatus {
   struct Shown {
     std::size_t index = 0;
@@ -233,7 +237,7 @@ struct RunStatus {
   std::vector<Row> earlier;
 };
 
-// A run is its folder; a file of it stands for it.
+// A run is given by its folder or by a file in it.
 std::string run_folder(const std::string& path) {
   std::error_code error;
   const std::string around = fs::path(path).parent_path().string();

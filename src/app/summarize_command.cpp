@@ -1,4 +1,4 @@
-// summarize: summaries of tasks made again from their complete results files, on rank 0.
+// summarize: writes the summaries of tasks again from their complete results files, on rank 0.
 #include <fmt/ranges.h>
 
 #include "app/commands.h"
@@ -9,7 +9,7 @@
 namespace magister {
 namespace {
 
-// "judge", or "judge or exam": the kinds of tasks that have a summary.
+// The kinds of tasks that have a summary: "judge", or "judge or exam".
 std::string kinds_with_summary(TaskKinds kinds) {
   std::vector<std::string> names;
   for (const TaskKind& kind : kinds) {
@@ -18,7 +18,7 @@ std::string kinds_with_summary(TaskKinds kinds) {
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-// The tasks that are meant: the one of that name, else all that have a summary. At least one.
+// The task with this name, or without a name all tasks that have a summary. At least one.
 std::vector<std::size_t> chosen_tasks(const Experiment& experiment, TaskKinds kinds, const std::string& name) {
   std::vector<std::size_t> chosen;
   std::vector<std::string> names;

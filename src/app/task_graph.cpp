@@ -1,4 +1,4 @@
-// The graph by names; the schedule is event by event, log(tasks) each.
+// The graph is built by names; the schedule is computed event by event, in log(tasks) each.
 #include "app/task_graph.h"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ void TaskSchedule::leave_out(std::size_t task) {
   left_out_.insert(left_out_.end(), found.begin(), found.end());
 }
 
-// Of tasks that begin at one time: one group each, and of what is left always one more to the one that ends last.
+// Each task that begins at this time gets one group; each remaining group goes to the task that would end last.
 std::vector<int> TaskSchedule::widths(const std::vector<std::size_t>& tasks) const {
   std::vector<int> widths(tasks.size(), 1);
   std::priority_queue<std::pair<double, std::size_t>> longest;
@@ -118,9 +118,10 @@ std::vector<int> TaskSchedule::widths(const std::vector<std::size_t>& tasks) con
   return widths;
 }
 
-// Those that begin now. A task whose share of the work that is ready is more than the groups that are left waits, if those that begin can
-// use these: on one group it would end after all others. Two tasks of ten hours and of one over two groups are 5.5 hours in turn, 10 beside
-// each other. Less than a quarter of a group counts as none: costs are guesses, and a task divides with some loss.
+// Returns the tasks that begin now. A task whose share of the ready work is more than the remaining groups waits, if
+// the tasks that begin can use these groups: on one group it would end after all others. For example two tasks of ten
+// hours and of one hour over two groups take 5.5 hours in turn, but 10 hours at the same time. Less than a quarter of a
+// group counts as none, because costs are guesses and a task divides with some loss.
 std::vector<std::size_t> TaskSchedule::take_tasks() {
   std::vector<std::size_t> tasks;
   const double groups = static_cast<double>(free_.size()), cost = ready_cost_;

@@ -1,4 +1,5 @@
-// Which tasks of an experiment run when, and on how many GPU groups: decided as groups become free, with no clock and no MPI.
+// Decides which tasks of an experiment run when, and on how many GPU groups. It decides whenever groups become free,
+// without a clock and without MPI.
 #pragma once
 
 #include <cstddef>
@@ -10,44 +11,46 @@
 
 namespace magister {
 
-// Of each task the numbers of the tasks before it that it needs.
+// For each task the indices of the earlier tasks that it needs.
 using TaskNeeds = std::vector<std::vector<std::size_t>>;
 TaskNeeds needs_of(const Experiment& experiment);
-// Whether every task needs, through others, all tasks before it: none can run beside another.
+// True if every task needs, directly or through others, all tasks before it: no two can run at the same time.
 bool is_chain(const TaskNeeds& needs);
-// Whether some may run beside others; else they run in turn, each over all ranks. at_once: run.at_once.
+// True if tasks may run at the same time; otherwise they run in turn, each over all ranks. at_once: run.at_once.
 bool may_overlap(const TaskNeeds& needs, int num_groups, int at_once);
 
-// List scheduling of tasks of which some can use several groups. A group that is free takes the ready task with the longest chain behind it;
-// groups for which no task is left go to the tasks that begin at that moment, and a task that is more than its share of the ready work has more
-// than one, so that no group waits while a task is ready, and no task ends long after all others. Graham (1969): with one group a task at most
-// twice the best, of many short tasks nearly the best.
+// List scheduling of tasks of which some can use several groups. A free group takes the ready task with the longest
+// chain of tasks that need it. Groups for which no task is left go to the tasks that begin at that moment, and a task
+// that is more than its share of the ready work gets more than one group. So no group waits while a task is ready, and
+// no task ends long after all others. Graham (1969): with one group per task the time is at most twice the best; with
+// many short tasks it is nearly the best.
 class TaskSchedule {
  public:
   struct Task {
-    double cost = 0;      // in any unit; a wrong one costs time alone
-    int most_groups = 1;  // more would find nothing to do
+    double cost = 0;      // in any unit; a wrong one only costs time
+    int most_groups = 1;  // more groups would have no work
   };
-  // most_at_once: tasks that run at one time; 0: as many as there are groups. All groups are taken until they are said to be free.
+  // most_at_once: most tasks at a time; 0: as many as there are groups. All groups are busy until group_is_free().
   TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& tasks, int num_groups, int most_at_once);
 
-  // The groups of a team, or at first all, say so within milliseconds, and nothing begins in between: what is ready has all of them.
+  // The groups of a team, or at first all groups, report within milliseconds. Nothing begins in between, so that the
+  // ready tasks can use all of them.
   void group_is_free(int group);
-  // done false: what needs it is left out.
+  // done false: the tasks that need it are left out.
   void task_ended(std::size_t task, bool done);
 
   struct Start {
     std::size_t task = 0;
     std::vector<int> groups;  // ascending
   };
-  // Takes the groups.
+  // Returns the tasks to start now and takes their groups.
   std::vector<Start> begin();
   struct LeftOut {
-    std::size_t task = 0, because = 0;  // what it needs has failed or is left out itself
+    std::size_t task = 0, because = 0;  // because: the needed task that has failed or is left out itself
   };
-  // Since the last call, in order.
+  // The tasks left out since the last call, in order.
   std::vector<LeftOut> take_left_out() { return std::exchange(left_out_, {}); }
-  // No task waits any more.
+  // True if no task waits any more.
   bool all_begun() const { return num_waiting_ == 0; }
 
  private:
@@ -59,27 +62,28 @@ class TaskSchedule {
 
   const std::vector<Task> tasks_;
   const std::size_t most_at_once_;
-  std::vector<double> behind_;  // cost of a task and of the longest chain that needs it
+  std::vector<double> behind_;  // cost of a task plus that of the longest chain of tasks that need it
   std::vector<std::vector<std::size_t>> needed_by_;
-  std::vector<std::size_t> unmet_;  // tasks that it waits for
+  std::vector<std::size_t> unmet_;  // number of needed tasks that have not ended
   std::vector<bool> out_;
-  std::vector<std::size_t> team_of_;  // of each group the task that it worked at; at first the number of tasks
+  std::vector<std::size_t> team_of_;  // for each group its last task; at first the number of tasks
   std::vector<std::size_t> team_size_, team_free_;
-  int num_leaving_ = 0;                             // teams of which some are free
-  std::set<std::pair<double, std::size_t>> ready_;  // by -behind: first is first
+  int num_leaving_ = 0;                             // number of teams of which only some groups are free
+  std::set<std::pair<double, std::size_t>> ready_;  // sorted by -behind_: the first begins first
   double ready_cost_ = 0;
   std::set<int> free_;
   std::vector<LeftOut> left_out_;
   std::size_t num_waiting_, num_running_ = 0;
 };
 
-// A task in the order in which they begin.
+// A task in the order in which tasks begin.
 struct PlannedStart {
   std::size_t task = 0;
   int groups = 1;
   double begin = 0;  // in the unit of the costs
 };
-// What that schedule makes of tasks that take as long as their costs say and divide over groups without loss; in turn where none may overlap.
+// The result of that schedule if tasks take as long as their costs and divide over groups without loss; in turn if none
+// may overlap.
 std::vector<PlannedStart> planned_order(const TaskNeeds& needs, const std::vector<TaskSchedule::Task>& tasks,
                                         int num_groups, int at_once);
 

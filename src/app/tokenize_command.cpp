@@ -1,5 +1,5 @@
-// tokenize: lines of text <-> lines of JSON arrays of ids, one line at a time so that it can stand in a pipe.
-// And bench, which like it needs one rank and a function of tasks.
+// tokenize: lines of text <-> lines of JSON arrays of ids, one line at a time, so that it works in a pipe.
+// This file also has the command bench, which is for one rank, too.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxLineBytes = 256u << 20;  // as for records of a data set
 
-// The next line without its end; false at the end of the input.
+// Reads the next line without its end; false at the end of the input.
 bool read_line(std::string& line, std::uint64_t number) {
   line.clear();
   for (int c; (c = std::getc(stdin)) != EOF;) {
@@ -37,7 +37,8 @@ bool read_line(std::string& line, std::uint64_t number) {
   return !line.empty();
 }
 
-// Ids that no token has are ids all the same: a model has more rows than its vocabulary has tokens, and draws them now and then.
+// Ids without a token are accepted, because a model has more rows than its vocabulary has tokens, and generates their
+// ids now and then.
 std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_array()) {

@@ -1,5 +1,5 @@
-// Experiment: the YAML file as tasks. World rank 0 reads the file and every rank parses the same text, so all ranks report
-// the same errors without communicating.
+// Experiment: the YAML file as tasks. World rank 0 reads the file and every rank parses the same text, so all ranks
+// report the same errors without communicating.
 #pragma once
 
 #include <memory>
@@ -19,25 +19,26 @@ class Experiment {
   // Throws Error(kConfig) with every fault, the same on every rank. Collective over world.
   static Experiment load(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides,
                          TaskKinds kinds);
-  // From text, for tests. Local.
+  // Reads a text instead of a file, for tests. Local.
   Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides,
              TaskKinds kinds);
 
-  // What an experiment may hold; its list `tasks` has one entry of each kind, in their order. Local.
+  // The rules of experiment files; the list `tasks` has one entry of each kind, in their order. Local.
   static std::unique_ptr<ConfigDocument> rules(TaskKinds kinds);
 
   const ExperimentConfig& config() const { return config_; }
   const std::vector<std::unique_ptr<Task>>& tasks() const { return tasks_; }
 
-  // Everything, as --print-config shows it.
+  // The whole experiment, as --print-config shows it.
   std::string resolved_yaml() const { return document_->resolved_yaml(); }
-  // What decides the task's results and nothing else: this task alone, without the keys outside of its identity. For the results file.
+  // The part that decides the task's results: this task alone, without the keys outside of its identity. Stored in the
+  // results file.
   std::string resolved_yaml_of_task(std::size_t task_index) const;
   // <output.directory>/<name>/<task name>.h5
   std::string results_path(std::size_t task_index) const;
 
  private:
-  Experiment(std::unique_ptr<ConfigDocument> document, TaskKinds kinds);  // for its rules
+  Experiment(std::unique_ptr<ConfigDocument> document, TaskKinds kinds);  // for rules()
   void read(ConfigNode& root, TaskKinds kinds);
   std::unique_ptr<ConfigDocument> document_;
   ExperimentConfig config_;

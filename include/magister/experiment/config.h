@@ -43,7 +43,8 @@ struct ModelSection {
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string adapter_task;    // the earlier task that trains the adapter; empty: none
   std::string dtype = "auto";  // auto | f32 | bf16 | f16, on GPUs also fp8
-  // Of the layers' weights: none | int8 | int4. The codes are those of the file, or they are made while loading.
+  // Quantisation of the layers' weights: none | int8 | int4. The codes are those of the file, or are made while
+  // loading.
   std::string quantization = "none";
   // Inputs per scale: 32 | 64 | 128; 0: one scale per output. No value: as in the file, and 32 where codes are made
   // here.

@@ -1,4 +1,4 @@
-// Times the real code paths of a unit on this rank: matrix product, forward pass, forward pass with the fused head.
+// Times the program's own code for a unit on this rank: matrix product, forward pass, forward pass with the fused head.
 #include "app/bench/bench.h"
 
 #include <ATen/ATen.h>
@@ -43,7 +43,8 @@ nlohmann::ordered_json bench_sgemm(const BenchOptions& options) {
   return {{"bench", "sgemm"}, {"gflops", 2e-9 * n * n * n / seconds}, {"seconds", seconds}};
 }
 
-// `sequences` texts of `tokens` new tokens each at once, after prompts of 16: the passes that write, without the prefill.
+// Writes `sequences` texts of `tokens` new tokens each at the same time, after prompts of 16 tokens; measures the
+// decoding passes without the prefill.
 nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& model) {
   constexpr std::int64_t kPrompt = 16;
   const std::int64_t pages = options.sequences * ((kPrompt + options.tokens) / KvPages::kSlots + 1) + 1;
@@ -72,7 +73,8 @@ nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& mo
           {"weight_bytes", model.weight_bytes()}};
 }
 
-// `sequences` prompts of `tokens` tokens whose first 80 % are the same, each asked for its last row: with sharing and without.
+// Computes the last row of `sequences` prompts of `tokens` tokens whose first 80 % are the same, with and without
+// sharing of prefixes.
 nlohmann::ordered_json bench_prefix(const BenchOptions& options, Transformer& model) {
   const std::int64_t shared = options.tokens * 4 / 5, V = model.config().vocab_size;
   const auto seconds = [&](bool share) {

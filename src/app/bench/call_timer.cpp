@@ -1,4 +1,4 @@
-// Stamps are CUDA events; on the host, where a call is done when it returns, readings of the clock.
+// Stamps are CUDA events; on the host, where a call has finished when it returns, they are readings of the clock.
 #include "app/bench/call_timer.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 thread_local CallTimer* current_timer = nullptr;
 
-// Operations that start nothing on a device themselves: they make views and empty tensors, or ask. What they call is looked at.
+// Operations that start no work on a device: they make views or empty tensors, or query one. Calls inside them are
+// timed.
 bool starts_nothing(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
       "aten::view",
@@ -72,7 +73,7 @@ bool starts_nothing(std::string_view name) {
   return kNames.contains(name);
 }
 
-// [M, K] and [K, N] of a product; zeros for anything else.
+// Reads the shapes [M, K] and [K, N] of a product; other calls keep zeros.
 void read_product(const at::RecordFunction& function, TimedCall& call) {
   if (call.name.find("mm") == std::string::npos) return;
   const at::Tensor* left = nullptr;

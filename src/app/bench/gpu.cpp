@@ -1,5 +1,6 @@
-// Everything is timed from the host between two points at which the device has nothing left to do: medians of several runs.
-// `--device host` runs the same code on the CPU, so that it is tested where there is no GPU; its figures mean nothing.
+// All times are taken on the host between two moments at which the device is idle: medians of several runs.
+// `--device host` runs the same code on the CPU, so that it is tested on machines without a GPU; its figures have no
+// meaning.
 #include "app/bench/gpu.h"
 
 #include <ATen/ATen.h>
@@ -69,7 +70,7 @@ class GpuBench {
     });
   }
 
-  // Ten products a run: a launch's cost does not count.
+  // Ten products per run, so that the cost of a launch does not count.
   nlohmann::ordered_json gemm() const {
     const std::int64_t n = queue_.on_host() ? 64 : 8192;
     const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device_);
@@ -97,7 +98,7 @@ class GpuBench {
             {"seconds", seconds}};
   }
 
-  // Decoding only reads: sums of a tensor that no cache holds, which write next to nothing.
+  // Decoding only reads, so this sums a tensor that is larger than all caches and writes almost nothing.
   nlohmann::ordered_json read() const {
     const std::int64_t bytes = queue_.on_host() ? 1 << 20 : std::int64_t{4} << 30;
     const at::Tensor from = at::ones({bytes / 4}, at::TensorOptions().dtype(at::kFloat).device(device_));
@@ -134,7 +135,7 @@ class GpuBench {
     if (options_.throughput && !queue_.on_host()) model_->use_throughput_decoding();
   }
 
-  // Peak since the last call with `reset`, which gives what is allocated now.
+  // Returns the peak since the last call with `reset`. With `reset` returns the bytes that are allocated now.
   std::uint64_t peak_device_bytes(bool reset) const {
     if (queue_.on_host()) return 0;
     const GpuAllocated allocated = gpu_allocated(queue_.device);
@@ -142,7 +143,7 @@ class GpuBench {
     return reset ? allocated.bytes : allocated.peak_bytes;
   }
 
-  // Units one after the other as a teacher run has them: the next one is queued before the rows of the last are made.
+  // Runs units one after the other as a teacher run does: the next one is queued before the rows of the last are made.
   nlohmann::ordered_json unit(bool with_head) {
     MAGISTER_CHECK(!with_head || options_.past == 0, ExitCode::kUsage,
                    "bench teacher --past {} (a teacher's units have no cache); measure prefill with it", options_.past);
@@ -172,7 +173,7 @@ class GpuBench {
     hidden_TD.reset();
     const double seconds = seconds_of(one);
     double flops = model_->forward_flops(batch) + (with_head ? model_->head_flops(options_.tokens) : 0.0);
-    for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {  // attention's share of what the cache holds
+    for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {  // adds the attention over the cached keys
       const std::int64_t rows = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
       const double more =
           visible_keys(rows, options_.past, config.sliding_window) - visible_keys(rows, 0, config.sliding_window);
@@ -208,7 +209,7 @@ class GpuBench {
     return generator;
   }
 
-  // Steps after the prompts, while all texts are being written; a step reads all layers and the head once.
+  // Measures steps after the prompts, while all texts are generated; a step reads all layers and the head once.
   nlohmann::ordered_json decode() {
     constexpr std::int64_t kPass = 8192;
     const std::int64_t warm = queue_.on_host() ? 1 : 4;  // the first steps record the graph
@@ -217,7 +218,7 @@ class GpuBench {
     const std::unique_ptr<Generator> generator =
         make_generator(prompt, options_.tokens + warm + 2 * prefills + 2, std::min(all, std::max(kPass, prompt)));
     const auto written = [&] { return static_cast<std::int64_t>(generator->counts().written_tokens); };
-    // Until every text is being written: early ones write a token a pass while later prompts are computed.
+    // Steps until every text is being generated: early texts get a token per pass while later prompts are computed.
     const auto computed = [&] { return generator->counts().computed_tokens; };
     for (std::uint64_t before = computed(), rows = 0;
          rows != static_cast<std::uint64_t>(options_.sequences) && !generator->idle(); before = computed()) {
@@ -232,7 +233,7 @@ class GpuBench {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const auto tokens = static_cast<double>(generator->counts().written_tokens - before);
     const double a_step = seconds / std::max<double>(1, static_cast<double>(generator->counts().passes - passes));
-    // The embedding table is read by single rows; a tied one is the head.
+    // Single rows of the embedding table are read, so it does not count; a tied table is the head.
     const ModelConfig& config = model_->config();
     const std::uint64_t table = static_cast<std::uint64_t>(config.vocab_size * config.hidden_size) *
                                 c10::elementSize(activation_dtype(resolve_gpu_dtype(options_.dtype)));
@@ -249,7 +250,8 @@ class GpuBench {
   }
 
   nlohmann::ordered_json judge() {
-    constexpr std::int64_t kFew = 8;  // so few prompts: a model that leaves no memory for long passes
+    // With so few prompts the model may leave no memory for long passes.
+    constexpr std::int64_t kFew = 8;
     const std::int64_t written = queue_.on_host() ? 2 : 128;
     const std::unique_ptr<Generator> generator =
         make_generator(options_.tokens, written,
@@ -273,7 +275,7 @@ class GpuBench {
   at::Device device_;
   std::unique_ptr<TensorFile> file_;
   std::optional<Transformer> model_;
-  std::int64_t all_layers_ = 0;  // of the whole model, where only some are made
+  std::int64_t all_layers_ = 0;  // of the whole model, even if only some are made
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// bench on a GPU: the device's own limits, and the real code paths of a model over them.
+// bench on a GPU: the device's own limits, and a model's own code paths.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,7 +7,8 @@
 
 namespace magister {
 
-// gemm, copy, read, prefill, teacher, decode, judge, layer, with the fields that BenchOptions' file names. Throws Error(kUsage) on another `what`.
+// Runs gemm, copy, read, prefill, teacher, decode, judge or layer; bench.h lists the fields. Throws Error(kUsage) for
+// another `what`.
 nlohmann::ordered_json run_gpu_bench(const BenchOptions& options);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// The calls of a pass are queued faster than a device computes them only when it is busy before: a few large products go first, so that no
-// gap is the host's.
+// The host queues the calls of a pass faster than the device computes them only if the device is already busy. So a few
+// large products run first, and no gap is caused by the host.
 #include "app/bench/layer.h"
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ class LayerBench {
         reducer_(model.lm_head(), group, model.pool(), options.top_k),
         pass_(make_pass()),
         targets_(static_cast<std::size_t>(pass_.batch.num_tokens()), 0) {
-    model.use_cuda_graphs(false);  // a graph's kernels cannot be told apart
+    model.use_cuda_graphs(false);  // the kernels of a graph cannot be timed one by one
     sizes_.config = model.config();
     sizes_.all_layers = all_layers;
     sizes_.rows = pass_.batch.num_tokens();
@@ -127,7 +127,7 @@ class LayerBench {
     return GpuStamp::record().milliseconds_since(begin);
   }
 
-  // About six milliseconds of products.
+  // Queues products of about six milliseconds.
   void keep_busy() {
     if (queue_.on_host()) return;
     constexpr std::int64_t kSize = 8192;

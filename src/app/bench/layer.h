@@ -9,9 +9,10 @@
 
 namespace magister {
 
-// `all_layers`: of the model whose first layers `model` has. With options.rows a decoding pass of as many texts after options.past tokens
-// each, with the logits of its rows; else a unit of options.tokens, with the teacher's head, or, after options.past cached tokens
-// a text, with the logits of the last rows. parts: what layer_parts.h says; pass_ms: the same pass without stamps, as many layers.
+// all_layers: number of layers of the model whose first layers `model` has. With options.rows it measures a decoding
+// pass of that many texts after options.past tokens each, with the logits of its rows; otherwise a unit of
+// options.tokens, with the teacher's head, or, after options.past cached tokens per text, with the logits of the last
+// rows. parts: see layer_parts.h; pass_ms: the same pass with the layers that are made, without stamps.
 nlohmann::ordered_json bench_layer(const BenchOptions& options, Transformer& model, ProcessGroup& group,
                                    std::int64_t all_layers);
 

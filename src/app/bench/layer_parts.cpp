@@ -1,5 +1,5 @@
-// Names decide here, so a new kernel between two products is found by what stands around it, and one that takes a known part's work by a
-// word of its name (norm, rotate, gate or silu, attention, product, reduce).
+// The names of calls decide. A new kernel between two products gets its part from the calls around it; a kernel that
+// does the work of a known part needs a word in its name (norm, rotate, gate or silu, attention, product, reduce).
 #include "app/bench/layer_parts.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ bool has(const std::string& name, const char* word) { return name.find(word) != 
 bool is_kernel(const std::string& name) { return !name.starts_with("aten::"); }
 bool is_own_product(const std::string& name) { return is_kernel(name) && has(name, "product"); }
 
-// Where a pass stands in its layer.
+// The position of the current call in its layer.
 class Place {
  public:
   explicit Place(const PassSizes& sizes) : sizes_(sizes) {}
@@ -39,12 +39,13 @@ class Place {
     const std::string& name = call.name;
     if (call.of_head)
       return is_kernel(name) && call.M == 0 && !is_own_product(name) && !has(name, "quantize") ? "reduction" : "head";
-    if (has(name, "embed")) {  // also where a pass begins again with other rows
+    if (has(name, "embed")) {  // also if a pass starts again with other rows
       norms_ = 0;
       return "embedding";
     }
     if (is_kernel(name) && has(name, "norm")) {
-      if (has(name, "norm_rows")) return "norm";  // on what joins the residual stream: the norm of the stream follows
+      // A norm of rows that are added to the residual stream; the norm of the stream follows.
+      if (has(name, "norm_rows")) return "norm";
       ++norms_;
       half_ = kFirst;
       own_products_ = 0;
@@ -56,7 +57,7 @@ class Place {
   }
 
  private:
-  enum Half { kFirst, kMiddle, kLast };  // the product before rotation or activation, these, the product behind
+  enum Half { kFirst, kMiddle, kLast };  // the product before rotation or activation; these; the product after them
 
   std::string product(const TimedCall& call, const char* first, const char* last) {
     const std::pair shape{call.N, call.K};
@@ -77,7 +78,7 @@ class Place {
       half_ = kMiddle;
       return "rotary";
     }
-    // What a product needs first: its rows in another type or number, its weight made plain.
+    // Calls that prepare a product: its rows in another type or number, its weight dequantised.
     if (half_ == kMiddle && (has(call.name, "quantize") || has(call.name, "constant_pad"))) half_ = kLast;
     return half_ == kFirst ? "qkv_proj" : half_ == kMiddle ? "attention" : "o_proj";
   }
@@ -108,20 +109,20 @@ double weight_bytes(const PassSizes& sizes, std::int64_t N, std::int64_t K, bool
   return static_cast<double>(N * K * sizes.weight_bits) / 8 + static_cast<double>(N * groups * 2);
 }
 
-// Of the residual stream: two a layer and one behind the last, however the rows of the pass are divided.
+// A norm of the residual stream: two per layer and one after the last, however the rows of the pass are divided.
 bool is_stream_norm(const std::string& place, const std::string& name) {
   return place == "norm" && !has(name, "norm_rows");
 }
 
-// flops and bytes of the measured pass, in which all kernels of stream norms together are called stream_norms times.
+// Sets flops and bytes of the measured pass, in which all kernels of stream norms together have stream_norms calls.
 void add_work(LayerPart& part, const PassSizes& sizes, int stream_norms) {
   const ModelConfig& c = sizes.config;
   const auto e = static_cast<double>(sizes.number_bytes), T = static_cast<double>(sizes.rows);
   const auto D = static_cast<double>(c.hidden_size), E = static_cast<double>(c.head_dim);
   const auto H = static_cast<double>(c.num_attention_heads), K = static_cast<double>(c.num_key_value_heads);
   const auto layers = static_cast<double>(c.num_hidden_layers), calls = static_cast<double>(part.calls);
-  const double out_bytes =
-      has(part.name, "_quantize") ? 1 : e;  // of a norm or a gate that gives codes for an fp8 product
+  // A norm or an activation may write codes for an fp8 product.
+  const double out_bytes = has(part.name, "_quantize") ? 1 : e;
   const auto [n, k] = sizes.weight(part.place);
   if (part.M > 0) {
     const auto pm = static_cast<double>(part.M), pn = static_cast<double>(part.N), pk = static_cast<double>(part.K);

@@ -1,5 +1,5 @@
-// From timed calls of a pass to the parts of a layer: which part a call belongs to, what it computes and moves, and what it takes of a
-// model of all layers.
+// Turns the timed calls of a pass into parts of a layer: the part of each call, its FLOPs and bytes, and its time in a
+// model with all layers.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,29 @@
 
 namespace magister {
 
-// What the arithmetic of a pass needs to know. Legend: as in src/GLOSSARY.md, one shard.
+// The sizes from which FLOPs and bytes of a pass are computed. Legend: as in src/GLOSSARY.md, for one shard.
 struct PassSizes {
-  ModelConfig config;             // with the number of layers that the pass has
+  ModelConfig config;             // with the number of layers in the pass
   std::int64_t all_layers = 0;    // of the whole model
-  std::int64_t rows = 0;          // T of a whole pass, R of a decoding one
-  std::int64_t head_rows = 0;     // rows whose logits are made
-  double visible_keys = 0;        // over all rows
-  std::int64_t cached_keys = 0;   // that attention reads from the cache
-  std::int64_t number_bytes = 2;  // of activations and plain weights
+  std::int64_t rows = 0;          // T of a whole pass, R of a decoding pass
+  std::int64_t head_rows = 0;     // rows whose logits are computed
+  double visible_keys = 0;        // summed over all rows
+  std::int64_t cached_keys = 0;   // keys that attention reads from the cache
+  std::int64_t number_bytes = 2;  // bytes per activation and per plain weight
   std::int64_t weight_bits = 16;  // as stored
-  std::int64_t group = 0;         // inputs a scale; 0: one an output
+  std::int64_t group = 0;         // inputs per scale; 0: one scale per output
 
   // [N, K] of qkv_proj, o_proj, gate_up_proj, down_proj, head; {0, 0} for any other name.
   std::pair<std::int64_t, std::int64_t> weight(const std::string& place) const;
 };
 
-// The part of each call, in the order of the pass: inputs, embedding, norm, qkv_proj, rotary, attention, o_proj, gate_up_proj, activation,
-// down_proj, head, reduction, rest. By the kernels that part a layer (norm, rotation, activation), and by the shapes of products.
+// The part of each call, in the order of the pass: inputs, embedding, norm, qkv_proj, rotary, attention, o_proj,
+// gate_up_proj, activation, down_proj, head, reduction, rest. It follows from the kernels that separate the parts of a
+// layer (norm, rotation, activation) and from the shapes of products.
 std::vector<std::string> places_of(const std::vector<TimedCall>& calls, const PassSizes& sizes);
 
-// Calls of one part with one name and shape. ms, flops and bytes: of the whole model, computed from the layers that the pass has; flops and
-// bytes are 0 where they are not known, bytes count every input and output once.
+// Calls of one part with the same name and shape. ms, flops and bytes are for the whole model, scaled from the layers
+// in the pass; flops and bytes are 0 if unknown; bytes count every input and output once.
 struct LayerPart {
   std::string place, name;
   std::int64_t M = 0, N = 0, K = 0;
@@ -45,14 +46,14 @@ struct LayerPart {
 struct LayerTimes {
   std::vector<LayerPart> parts;  // longest first
   double ms = 0;                 // all parts and gaps, of the whole model
-  double gaps_ms = 0;            // between two calls, of the whole model
+  double gaps_ms = 0;            // between calls, of the whole model
 };
 
-// passes: the same pass several times; each part's median counts.
+// passes: the same pass several times; the result has the median of each part.
 LayerTimes layer_times(const std::vector<std::vector<TimedCall>>& passes, const PassSizes& sizes);
 
 nlohmann::ordered_json layer_json(const LayerTimes& times);
-// A table for people; parts below a 500th of the whole stand in one line.
+// A table for users; parts below a 500th of the whole are summed in one line.
 std::string layer_table(const nlohmann::ordered_json& result);
 
 }  // namespace magister

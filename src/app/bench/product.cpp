@@ -1,5 +1,6 @@
-// One thread, weights of 1 GiB in the chosen format, a depth of 4096: far beyond the caches, as a large model's are. The
-// reading limit is measured in turns with the product, over the same bytes, so that a busy machine disturbs both alike.
+// One thread and weights of 1 GiB in the chosen format with a depth of 4096: far larger than the caches, as in a large
+// model. The reading limit is measured alternately with the product, over the same bytes, so that a busy machine
+// disturbs both alike.
 #include "app/bench/product.h"
 
 #include <ATen/ATen.h>
@@ -25,8 +26,8 @@ double seconds_of(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Adds up a buffer in eight independent registers, 8 KiB fetched ahead: the most that one core reads here of the distances
-// from 1 to 64 KiB; without fetching it is 20 % less.
+// Sums a buffer in eight independent registers and prefetches 8 KiB ahead: of the distances from 1 to 64 KiB this one
+// reads fastest on one core here; without prefetching it is 20 % slower.
 std::uint64_t sum_of(const void* data, std::uint64_t bytes) {
   constexpr std::uint64_t kRegisters = 8, kAhead = 8192;
   const auto* begin = static_cast<const char*>(data);
@@ -45,7 +46,7 @@ std::uint64_t sum_of(const void* data, std::uint64_t bytes) {
          static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 3));
 }
 
-// Weights whose values do not matter, but are finite and spread over the memory; codes are any bits.
+// Weights whose values do not matter, but are finite and spread over the memory; codes may be any bits.
 Linear weights_of(const BenchOptions& options) {
   const auto fill = [](at::Tensor to, int byte) {
     std::fill_n(static_cast<std::uint8_t*>(to.data_ptr()), to.nbytes(), static_cast<std::uint8_t>(byte));
@@ -53,7 +54,7 @@ Linear weights_of(const BenchOptions& options) {
   };
   constexpr std::int64_t W = Linear::kPanel;
   const bool quantized = options.format.starts_with("int");
-  const bool kept = options.format.ends_with("-kept");  // a file's f16 scales and minima
+  const bool kept = options.format.ends_with("-kept");  // with f16 scales and minima, as in a file
   const QuantScheme scheme = quant_scheme(quantized ? options.format.substr(0, 4) : "none", options.group);
   const IndexRange columns{0, kDepth};
   if (quantized && (kept || options.format.size() == 4)) {

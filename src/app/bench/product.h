@@ -1,4 +1,5 @@
-// bench product: the weights' bytes that a product of few rows reads a second, over what the same thread can read.
+// bench product: the bytes of weights per second that a product of few rows reads, against what the same thread can
+// read.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,7 +8,7 @@
 
 namespace magister {
 
-// gbs, read_gbs and their ratio (medians of alternating runs), seconds a product, gflops. One thread.
+// Returns gbs, read_gbs and their ratio (medians of alternating runs), seconds per product, gflops. One thread.
 nlohmann::ordered_json bench_product(const BenchOptions& options);
 
 }  // namespace magister

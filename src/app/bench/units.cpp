@@ -1,4 +1,4 @@
-// Units of benches: ids that repeat nothing, lengths as they are asked for.
+// Units of benches: ids without repetition, with the requested lengths.
 #include "app/bench/units.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace magister {
 namespace {
 
-// Parts of the tokens that the sequences have: all alike, or 1, 6, 3, 8, 5, 2, 7, 4, 1, 6 ...
+// The length of each sequence in parts of the tokens: all 1, or 1, 6, 3, 8, 5, 2, 7, 4, 1, 6 ...
 std::vector<std::int64_t> parts_of(const BenchOptions& options) {
   std::vector<std::int64_t> parts;
   parts.reserve(static_cast<std::size_t>(options.sequences));
@@ -27,7 +27,7 @@ double median(std::vector<double> values) {
 }
 
 double median_seconds(int repeats, const std::function<void()>& body) {
-  body();  // warm caches and pages
+  body();  // warms caches and pages
   std::vector<double> seconds;
   for (int i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -47,7 +47,7 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
   std::int64_t before = 0;
   std::vector<std::vector<TokenId>> sequences;
   for (const std::int64_t part : parts) {
-    // The borders that i * sequences / tokens had: the first token of a sequence is the first at or behind its share.
+    // A sequence begins at the first token at or after its share.
     const std::int64_t begin = (before * options.tokens + all - 1) / all;
     before += part;
     const std::int64_t end = (before * options.tokens + all - 1) / all;

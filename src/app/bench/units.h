@@ -1,4 +1,4 @@
-// What benches on CPUs and GPUs share: the unit, with or without a cache before it, and the clock.
+// Shared by the benches on CPUs and GPUs: the unit, with or without a cache before it, and the clock.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace magister {
 
-// options.tokens ids without a pattern, divided into options.sequences: alike, or with options.uneven from one part to eight.
+// options.tokens ids without a pattern, divided into options.sequences: equal, or with options.uneven from one part to
+// eight.
 PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size);
 
-// A unit whose sequences go on after `past` tokens each that stand in a cache, as zeros; without a cache when past is 0.
+// A unit whose sequences continue after `past` tokens each that are in a cache, as zeros; no cache if past is 0.
 struct CachedUnit {
   PackedBatch batch;
   KvCache cache;
-  std::vector<std::vector<std::int32_t>> pages;  // of each sequence
+  std::vector<std::vector<std::int32_t>> pages;  // per sequence
   std::vector<BlockTable> slots;
 
   at::Tensor forward(Transformer& model) {
@@ -27,12 +28,12 @@ struct CachedUnit {
 };
 CachedUnit cached_unit(const Transformer& model, PackedBatch batch, std::int64_t past);
 
-// Keys that `rows` rows behind `past` tokens see, all together; window 0: none.
+// Number of keys that `rows` rows after `past` tokens see, summed over the rows; window 0: no window.
 double visible_keys(std::int64_t rows, std::int64_t past, std::int64_t window);
 
-// Of at least one value; the upper one of an even number.
+// Median of at least one value; of an even number of values the upper one.
 double median(std::vector<double> values);
-// Of `repeats` runs after a first one that warms up.
+// Median of `repeats` runs after a first one that warms up.
 double median_seconds(int repeats, const std::function<void()>& body);
 
 }  // namespace magister
