@@ -1,4 +1,5 @@
-"""Replaces the run path of programs, which names folders of the machine that built them, by $ORIGIN/../lib, in place.
+"""Replaces the run path of programs, which names folders of the machine that built them, by $ORIGIN/../lib, in
+place.
 
 usage: bundle_runpath.py FILE ...
 """

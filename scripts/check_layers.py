@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Reads the includes of include/ and src/ and refuses what breaks the repository's layers.
+"""Reads the includes of include/ and src/ and reports violations of the repository's layers.
 
-Rules: a module includes only modules below it (MODULES); a library's headers stand only in the module that owns it (OWNERS);
-torch/torch.h nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp mirror each other; a task includes the public
-headers of the tasks that TASKS names for it; app (but its bench) asks for no task by its name.
-usage: check_layers.py [ROOT] [--self-test]. One line a fault, file:line; exit status 1 when there is one.
+Rules: a module includes only modules below it (MODULES); only the module that owns a library includes its headers
+(OWNERS); torch/torch.h is included nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp
+mirror each other; a task includes the public headers of the tasks that TASKS names for it; app (except its bench)
+compares no task's name.
+usage: check_layers.py [ROOT] [--self-test]. Prints one line per fault, file:line; exit status 1 if there is one.
 """
 import argparse
 import pathlib
@@ -12,7 +13,8 @@ import re
 import sys
 import tempfile
 
-# Module -> the modules that it may include besides itself. The table of src/README.md and of CMakeLists.txt (magister_module).
+# Module -> the modules that it may include in addition to itself. The table of src/README.md and of CMakeLists.txt
+# (magister_module).
 MODULES = {
     "core": set(),
     "text": {"core"},
@@ -28,7 +30,7 @@ MODULES = {
     "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
     "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks"},
 }
-# Task -> the tasks whose public face (include/magister/tasks/<task>/) it may include: one direction, no circle.
+# Task -> the tasks whose public headers (include/magister/tasks/<task>/) it may include, without cycles.
 TASKS = {
     "teacher_logits": set(),
     "generate": set(),
@@ -38,7 +40,7 @@ TASKS = {
     "evaluate": {"score"},
     "train": {"score", "rollout"},
 }
-# Header -> the modules that own its library. First match wins.
+# Header -> the modules that own its library. The first match counts.
 OWNERS = [
     (re.compile(r"mpi(-ext|io)?\.h"), {"parallel"}),
     (re.compile(r"(nccl|nvml|cuda|cuda_runtime\w*|cuda_[a-z]\w*|driver_types)\.h"), {"device", "parallel", "model"}),
@@ -58,14 +60,14 @@ OWNERS = [
     (re.compile(r"(ATen|c10|torch)/.*"), {"device", "parallel", "io", "model", "engine", "train", "runtime", "run", "tasks", "app"}),
     (re.compile(r"(gtest|gmock|benchmark)/.*"), set()),
 ]
-# Owned by parallel alone although device and model know CUDA.
+# Owned by parallel alone, although device and model include CUDA.
 NARROWER = [(re.compile(r"(nccl|nvml)\.h"), {"parallel"})]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
 SOURCES = (".h", ".hpp", ".cuh", ".cpp", ".cu", ".cc")
 
 
 def strip_comments(text):
-    """Blanks block comments and keeps line numbers; line comments cannot hide an include at a line's start."""
+    """Blanks block comments and keeps line numbers; line comments cannot hide an include at the beginning of a line."""
     return re.sub(r"/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found.group()), text, flags=re.DOTALL)
 
 
@@ -78,7 +80,7 @@ def includes(path):
 
 
 def module_of(path, root):
-    """The module a file belongs to; src/main.cpp, the only file outside a folder of its own, counts to app."""
+    """The module of a file; src/main.cpp, the only file outside of a folder, counts as app."""
     parts = path.relative_to(root).parts
     if parts[:2] == ("include", "magister"):
         return parts[2] if len(parts) > 3 else "?"
@@ -88,14 +90,14 @@ def module_of(path, root):
 
 
 def task_of(path):
-    """The task of a file or a header below tasks/<task>/, or None."""
+    """The task of a file or header below tasks/<task>/, or None."""
     parts = pathlib.PurePath(path).parts
     at = parts.index("tasks") if "tasks" in parts else len(parts)
     return parts[at + 1] if len(parts) > at + 2 else None
 
 
 def fault_of_task(task, header):
-    """An include of a file of tasks/<task>/ -> what is wrong with it, or None."""
+    """The fault of an include of a file of tasks/<task>/, or None."""
     other = task_of(header)
     if not other or other == task or not re.match(r"(magister/)?tasks/", header):
         return None
@@ -107,7 +109,7 @@ def fault_of_task(task, header):
 
 
 def fault_of_include(module, quote, header, root):
-    """One include as seen from a module -> what is wrong with it, or None."""
+    """The fault of one include in a file of this module, or None."""
     if header.split("/")[0] in ("..", ".") or "/../" in header:
         return f'relative include "{header}"; write "magister/<module>/x.h", or "<module>/x.h" for a private header'
     if header == "torch/torch.h" or header == "torch/all.h":
@@ -141,14 +143,14 @@ def fault_of_include(module, quote, header, root):
 
 
 def is_header_only(header):
-    """True when a public header needs no src/R/x.cpp: it declares no function or method that is defined elsewhere."""
+    """True if a public header needs no src/R/x.cpp: it declares no function or method that is defined elsewhere."""
     text = re.sub(r"//[^\n]*", "", strip_comments(header.read_text(encoding="utf-8")))
     text = re.sub(r'"(\\.|[^"\\])*"', '""', text)
     text = re.sub(r"^\s*#(.*\\\n)*.*$", "", text, flags=re.MULTILINE)
     declared = re.compile(r"\)\s*(const\s*)?(noexcept\s*)?(override\s*)?;")
-    depth = 0  # of braces that are function bodies is unknown; a body's calls also end in ");", so bodies go first
+    depth = 0  # depth inside function bodies; they are removed first, since calls in them also end in ");"
     stripped, i = [], 0
-    while i < len(text):  # drop every {...} that follows a ')' (a function body) or '=' (an initialiser)
+    while i < len(text):  # removes every {...} after a ')' (a function body) or '=' (an initialiser)
         if text[i] == "{":
             before = "".join(stripped).rstrip()
             body = bool(re.search(r"(\)|const|noexcept|override|=|return)$", before)) or depth > 0
@@ -172,7 +174,7 @@ def is_header_only(header):
 
 
 def faults_of_mirror(root):
-    """Public header without implementation (unless header-only), and directories that are no module."""
+    """Yields public headers without an implementation (unless header-only), and directories that are no module."""
     for top in (root / "include" / "magister", root / "src"):
         for entry in sorted(top.iterdir()) if top.is_dir() else []:
             if entry.is_dir() and entry.name not in MODULES and any(path.suffix in SOURCES for path in entry.rglob("*")):
@@ -188,7 +190,8 @@ def faults_of_mirror(root):
 
 
 def faults_of_names(root):
-    """Comparisons with a task's name in app: what the program must know of a kind of tasks stands in its TaskKind."""
+    """Yields comparisons with a task's name in app; TaskKind must tell what the program needs to know of a kind of
+    tasks."""
     tasks = [path.name for path in sorted((root / "src/tasks").iterdir()) if path.is_dir()] if (root / "src/tasks").is_dir() else []
     compared = re.compile(r'[!=]=\s*"(' + "|".join(tasks or ["-"]) + r')"')
     for path in sorted((root / "src/app").rglob("*.cpp")):
@@ -219,7 +222,7 @@ def check(root):
     return faults + list(faults_of_mirror(root)) + list(faults_of_names(root))
 
 
-# Self-test: (file, text, a part of the fault that must be named; None = must be accepted).
+# Self-test: (file, text, a part of the expected message; None: the file must be accepted).
 CASES = [
     ("src/core/a.cpp", '#include "magister/io/dataset.h"\n', "core may not know io"),
     ("src/tasks/generate/a.cpp", '#include "magister/tasks/judge/rules.h"\n', "generate may not know the task judge"),
@@ -261,7 +264,7 @@ CASES = [
 
 
 def self_test():
-    """Each case alone in a small sound tree; a check that stays silent about an injected fault fails."""
+    """Checks each case alone in a small correct tree; fails if an injected fault is not reported."""
     failed = 0
     for path, text, expected in CASES:
         with tempfile.TemporaryDirectory() as folder:

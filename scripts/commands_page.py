@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes configs/guides/commands.md from what the program says of itself: commands_page.py PROGRAM [--check]
+"""Writes configs/guides/commands.md from the program's own help: commands_page.py PROGRAM [--check]
 
---check writes nothing and fails where the page is another (tests/app/commands_test.py calls it so).
+--check writes nothing and fails if the page differs (tests/app/commands_test.py calls it so).
 """
 import pathlib
 import re

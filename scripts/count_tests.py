@@ -1,23 +1,28 @@
-"""Counts the outcomes in a JUnit report of ctest and prints the closing line of scripts/test.sh, "N passed, N failed, N skipped".
+"""Counts the outcomes in a JUnit report of ctest and prints the last line of scripts/test.sh, "N passed, N failed, N
+skipped".
 
-usage: count_tests.py REPORT.xml CTEST_STATUS. Exit status 0 only when something passed, nothing failed and ctest itself
-returned 0. Tests that ctest could not start or that are disabled count as failed: a test that does not run shows nothing.
-Skipped is what says itself that it cannot run here, each with its reason on a line of its own: a whole test, by the exit code 77
-(SKIP_RETURN_CODE), and a case inside a test that passed otherwise, in the words of GoogleTest or of Python's unittest. Such a test
-counts as passed, its skipped cases as skipped.
+usage: count_tests.py REPORT.xml CTEST_STATUS. Exit status 0 only if something passed, nothing failed and ctest itself
+returned 0. Tests that ctest could not start or that are disabled count as failed, because a test that does not run
+proves nothing.
+Skipped are tests and cases that say themselves that they cannot run here; each is printed with its reason. A whole test
+is skipped by the exit code 77 (SKIP_RETURN_CODE), and a case inside a test that otherwise passed by the output of
+GoogleTest or of Python's unittest. Such a test counts as passed, and its skipped cases as skipped.
 """
 import re
 import sys
 import xml.etree.ElementTree
 
 GOOGLETEST = re.compile(r"^\[  SKIPPED \] (\S+) \(", re.MULTILINE)
-UNITTEST = re.compile(r"^(.*?)(?: \(__main__.*)? \.\.\. skipped ['\"](.*)['\"]$", re.MULTILINE)  # a test's name, or its description
-COLOUR = re.compile(r"(?:\x1b|\[NON-XML-CHAR-0x1B\])\[[0-9;]*m")  # mpirun gives a terminal; ctest writes it so
+# The name of a test, or its description.
+UNITTEST = re.compile(r"^(.*?)(?: \(__main__.*)? \.\.\. skipped ['\"](.*)['\"]$", re.MULTILINE)
+# mpirun emulates a terminal; ctest writes the escape character this way.
+COLOUR = re.compile(r"(?:\x1b|\[NON-XML-CHAR-0x1B\])\[[0-9;]*m")
 UNITTEST_TOTAL = re.compile(r"^OK \(.*\bskipped=(\d+)", re.MULTILINE)
 
 
 def skipped_itself(case):
-    """ctest's word for a test that ran and ended with its SKIP_RETURN_CODE; one that it could not start has another message."""
+    """True if a test ran and ended with its SKIP_RETURN_CODE, by ctest's message; a test that could not start has
+    another one."""
     reason = case.find("skipped")
     return case.get("status") == "notrun" and reason is not None and reason.get("message", "").startswith("SKIP_RETURN_CODE=")
 
@@ -29,14 +34,14 @@ def reason_of(output):
 
 
 def skipped_cases(output):
-    """-> a line for each case that a passed test skipped. Without -v unittest tells only how many."""
+    """-> a line for each case that a passed test skipped. Without -v unittest prints only their number."""
     told = GOOGLETEST.findall(output) + [f"{name}: {reason}" for name, reason in UNITTEST.findall(output)]
     total = sum(int(count) for count in UNITTEST_TOTAL.findall(output)) + len(GOOGLETEST.findall(output))
     return told + ["a case that is not named"] * (total - len(told))
 
 
 def count(path):
-    """-> passed, failed, skipped. A report that is missing or cut off counts as nothing."""
+    """-> passed, failed, skipped. A report that is missing or cut off counts as empty."""
     passed = failed = skipped = 0
     try:
         cases = xml.etree.ElementTree.parse(path).getroot().iter("testcase")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a training's loss by step, out of the results of a `train` task, as SVG.
+"""Draws a training's loss by step as SVG, from the results of `train` tasks.
 
 usage: .deps/venv/bin/python scripts/draw_curve.py STUDENT.h5 [MORE.h5 ...] CURVE.svg
 """

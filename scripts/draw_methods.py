@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Draws how often methods are right over what they cost, out of an `evaluate` task's JSON, as SVG, with Wilson's 95 % intervals: over what they have moved
-from their reference (KL in nats a text; a method without a guide stands at 0), or over the FLOPs of a text, where votes of k texts cost k times as much.
+"""Draws how often methods are right against their cost as SVG, from an `evaluate` task's JSON, with Wilson's 95 %
+intervals. The cost is the distance from the reference (KL in nats per text; a method without a guide has 0), or the
+FLOPs per text, where votes of k texts cost k times as much.
 
 usage: scripts/draw_methods.py [--over guide_kl|flops] EVALUATION.json PICTURE.svg
 """
@@ -38,12 +39,12 @@ def drawn(methods, label):
 
 
 def points(name, method, over):
-    """(name of the point, cost, share with its interval) of a method."""
+    """Yields (name of the point, cost, share with its interval) of a method."""
     cost = method.get(over)
     if cost is None and over == "flops":
         return
     cost = cost or 0.0
-    yield name, cost, method["pass_at"].get("1", method["accuracy"])  # of all texts, else of first ones
+    yield name, cost, method["pass_at"].get("1", method["accuracy"])  # of all texts, else of the first ones
     if over == "flops":
         for k, share in method.get("majority_at", {}).items():
             if k != "1":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the files of src/ and include/ by module, each with the first sentence of its head.
+"""Prints the files of src/ and include/ by module, each with the first sentence of its first comment.
 
 usage: scripts/list_files.py [MODULE ...]
 """
@@ -14,7 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def first_sentence(path):
-    """Of the comment at the file's head; a leading "Name: " stays, it is what the file is about."""
+    """The first sentence of the comment at the file's beginning; a leading "Name: " is kept, because it names the
+    subject."""
     words = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("//"):
@@ -26,7 +27,7 @@ def first_sentence(path):
 
 
 def rows_of(module):
-    """One row a stem: header and source share it, the header's head speaks."""
+    """One row per stem: header and source share it; the text is that of the header."""
     stems = {}
     for top in (ROOT / "include/magister", ROOT / "src"):
         for path in sorted((top / module).rglob("*")):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes scripts/requirements/<set>.txt from <set>.in: every pinned package with the SHA-256 of each of its wheels for Linux on x86-64.
+"""Writes scripts/requirements/<set>.txt from <set>.in: every pinned package with the SHA-256 of each of its wheels
+for Linux on x86-64.
 
-usage: lock_requirements.py [SET ...]      (default: all). Asks the package index that pip is configured with; the standard library suffices.
-Without --require-hashes a damaged or exchanged file would be linked into the program; with one hash a package, only one version of
-Python could install it.
+usage: lock_requirements.py [SET ...]    (default: all). Queries the package index that pip is configured with; needs
+only the standard library.
+Without --require-hashes a damaged or replaced file would be linked into the program; with one hash per package, only
+one version of Python could install it.
 """
 import json
 import os

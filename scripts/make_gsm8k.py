@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""GSM8K as configs/pita-gsm8k.yaml reads it: data/gsm8k/train.jsonl and test.jsonl, a line for each problem with id, messages (a user's turn with the
-question) and answer (the published solution, behind whose #### the number stands).
+"""Writes GSM8K as configs/pita-gsm8k.yaml reads it: data/gsm8k/train.jsonl and test.jsonl, one line per problem with
+id, messages (a user's turn with the question) and answer (the published solution, which ends with #### and the
+number).
 
 usage: make_gsm8k.py SOURCE [--out data/gsm8k]
-SOURCE is a folder with the set as it is published: JSON lines (train.jsonl and test.jsonl of github.com/openai/grade-school-math), or the Parquet files of
-the Hugging Face hub (`hf download openai/gsm8k --repo-type dataset --local-dir SOURCE`), for which pyarrow is needed (`scripts/setup.sh data`).
+SOURCE is a folder with the published set: JSON lines (train.jsonl and test.jsonl of
+github.com/openai/grade-school-math), or the Parquet files of the Hugging Face hub (`hf download openai/gsm8k
+--repo-type dataset --local-dir SOURCE`), which need pyarrow (`scripts/setup.sh data`).
 """
 import argparse
 import json
@@ -13,7 +15,7 @@ import sys
 
 
 def files_of(source, split):
-    """Of the configuration `main`: `socratic`, beside it, has the same problems with other solutions."""
+    """The files of the configuration `main`; `socratic` next to it has the same problems with other solutions."""
     found = [path for end in ("jsonl", "parquet") for path in sorted(source.rglob(f"{split}*.{end}")) if "socratic" not in str(path.relative_to(source))]
     kinds = {path.suffix for path in found}
     return [path for path in found if path.suffix == (".jsonl" if ".jsonl" in kinds else ".parquet")]
@@ -40,7 +42,7 @@ def main():
         files = files_of(arguments.source, split)
         if not files:
             sys.exit(f"make_gsm8k.py: {arguments.source} has no {split}*.jsonl and no {split}*.parquet (the problems stand in them); name the folder that was downloaded")
-        lines = []  # all of them before a file is there
+        lines = []  # all lines are read before a file is written
         for problem in (one for path in files for one in problems(path)):
             if "####" not in problem["answer"]:
                 sys.exit(f"make_gsm8k.py: problem {len(lines)} of {split} has no #### in its answer (nothing says which number is right); fetch the files again")

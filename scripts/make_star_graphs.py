@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Star graphs G(d, l) as records: a start, d arms of l - 1 further nodes, and the leaf of one arm as the goal. A prompt lists the edges in any order, then
-start and goal: "3>5 1>2 ... / n1 n5 ="; the answer is the path, "n1 n3 n5". Writes three files of JSON lines into a folder:
-  walks.jsonl   chats whose answer is a random arm: what the reference learns, which then is right once in d times
-  graphs.jsonl  chats without an answer, and the right one beside them: for rollouts
-  test.jsonl    likewise, held out
-usage: scripts/make_star_graphs.py [--folder FOLDER] [--arms D] [--length L] [--nodes N] [--walks W] [--graphs G] [--test T] [--seed S]
+"""Writes star graphs G(d, l) as records: a start, d arms of l - 1 further nodes, and the leaf of one arm as the
+goal. A prompt lists the edges in any order, then start and goal: "3>5 1>2 ... / n1 n5 ="; the answer is the path,
+"n1 n3 n5". Writes three files of JSON lines into a folder:
+  walks.jsonl   chats whose answer is a random arm, from which the reference learns; it is then right once in d times
+  graphs.jsonl  chats without an answer, with the right one in a field of its own: for rollouts
+  test.jsonl    the same, held out
+usage: scripts/make_star_graphs.py [--folder FOLDER] [--arms D] [--length L] [--nodes N] [--walks W] [--graphs G]
+[--test T]
+                                   [--seed S]
 """
 import argparse
 import json

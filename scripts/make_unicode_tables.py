@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.inc: the code points that the reference tokenizer calls letters, numbers and digits.
+"""Writes src/text/unicode_tables.inc: the code points that the reference tokenizer calls letters, numbers and
+digits.
 
 usage: make_unicode_tables.py [OUTPUT]
-The reference is the Python package `tokenizers` itself, asked about every code point, so that both sides use the same
-version of Unicode. Run again when scripts/requirements/test.in moves to another version.
+The reference is the Python package `tokenizers` itself, queried for every code point, so that both use the same version
+of Unicode. Run it again when scripts/requirements/test.in moves to another version.
 """
 import ctypes, os, sys, unicodedata
 import tokenizers
@@ -24,7 +25,7 @@ def digits():
     return {c for c in POINTS if len(split.pre_tokenize_str("a" + chr(c) + "a")) == 3}
 
 def word_characters():
-    """What keeps a single_word added token from matching: characters of \\w beside it."""
+    """The characters of \\w, which keep an adjacent single_word added token from matching."""
     tokenizer = Tokenizer(models.BPE(vocab={"x": 0}, merges=[]))
     tokenizer.add_tokens([AddedToken("@", single_word=True, normalized=False)])
     at = tokenizer.token_to_id("@")
@@ -32,14 +33,15 @@ def word_characters():
     return {c for c, encoding in zip(POINTS, found) if at not in encoding.ids and c != ord("@")}
 
 def unknown_to_nfc():
-    """Marks and compositions that utf8proc knows and the reference's older normaliser does not: it leaves them alone."""
+    """Marks and compositions that utf8proc knows but the reference's older normaliser leaves unchanged."""
     nfc = normalizers.NFC().normalize_str
     library = ctypes.CDLL("libutf8proc.so.2")
     library.utf8proc_get_property.restype = ctypes.POINTER(ctypes.c_int16 * 2)  # category, combining class, ...
     found = set()
     for c in POINTS:
         if library.utf8proc_get_property(c).contents[1] != 0:
-            low, high = "a" + chr(c) + "\u0334", "a\u0300" + chr(c)  # classes 1 and 230: a known mark changes places
+            # classes 1 and 230: a known mark changes its place
+            low, high = "a" + chr(c) + "\u0334", "a\u0300" + chr(c)
             mark = chr(c)
             if nfc(low) == low and nfc("b\u0345" + mark) == "b\u0345" + mark and unicodedata.combining(mark) != 1: found.add(c)
         parts = unicodedata.decomposition(chr(c))
@@ -49,7 +51,7 @@ def unknown_to_nfc():
     return found
 
 def removed_by(normalizer):
-    """Code points that the normalizer makes nothing of."""
+    """Code points that the normalizer removes."""
     return {c for c in POINTS if normalizer.normalize_str(chr(c)) == ""}
 
 def bert(**options):
@@ -60,7 +62,7 @@ def punctuation():
     return {c for c in POINTS if len(split.pre_tokenize_str("a" + chr(c) + "a")) == 3}
 
 def unknown_to_nfkd(unknown_to_nfc):
-    """Compatibility decompositions that utf8proc has and the reference's older normaliser has not."""
+    """Compatibility decompositions that utf8proc has but the reference's older normaliser lacks."""
     library = ctypes.CDLL("libutf8proc.so.2")
     library.utf8proc_NFKD.restype = ctypes.c_void_p
     free = ctypes.CDLL(None).free
@@ -73,7 +75,8 @@ def unknown_to_nfkd(unknown_to_nfc):
     return found - unknown_to_nfc
 
 def lower_cases():
-    """Code points whose lower case is not utf8proc's; the first one that is two code points is written in unicode.cpp."""
+    """Code points whose lower case differs from utf8proc's; the only one with two code points is handled in
+    unicode.cpp."""
     library, lower = ctypes.CDLL("libutf8proc.so.2"), normalizers.Lowercase().normalize_str
     pairs = [(c, lower(chr(c))) for c in POINTS if lower(chr(c)) != chr(library.utf8proc_tolower(c))]
     assert [c for c, text in pairs if len(text) != 1] == [0x130]
@@ -82,7 +85,7 @@ def lower_cases():
     return lines + ["    " + ", ".join(texts[i:i + 6]) + "," for i in range(0, len(texts), 6)] + ["};", ""]
 
 def newer(name):
-    """Code points of a category that Unicode 14 (PCRE2 10.42, Python 3.11) does not know to be in it, as a part of a PCRE2 class."""
+    """Code points of a category that Unicode 14 (PCRE2 10.42, Python 3.11) lacks, as a part of a PCRE2 class."""
     known = {c for c in POINTS if unicodedata.category(chr(c)).startswith(name)}
     return "".join(f"\\\\x{{{a:X}}}" if a == b else f"\\\\x{{{a:X}}}-\\\\x{{{b:X}}}" for a, b in ranges(matched_by(rf"\p{{{name}}}") - known))
 

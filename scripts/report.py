@@ -2,9 +2,10 @@
 """Draws one page about a results file or about all results of a run folder: distributions, verdicts, speed, stops.
 
 usage: scripts/report.py RUN [--out FILE.html|.pdf|.png] [--json]
-RUN is runs/<name> or one results file, also one that is still being written: committed units alone are counted. Without --out the page is
-report.html in the folder, or <file>.html beside a file. --json prints the numbers and draws only if --out is given.
-Needs h5py, numpy and, to draw, matplotlib. Parts: scripts/report/.
+RUN is runs/<name> or one results file, also one that is still being written: only committed units count. Without --out
+the page is report.html in the folder, or <file>.html next to a file. --json prints the numbers and draws only if --out
+is given.
+Needs h5py, numpy and, to draw, matplotlib. Its parts are in scripts/report/.
 """
 import argparse
 import json
@@ -44,14 +45,15 @@ def parse(arguments):
 
 
 def files_of(run):
-    """-> results files of a folder, one a task: the final one, or what a run has left or still works on; in the order of their names."""
+    """-> the results files of a folder, one per task in the order of their names: the final one, or the one that a
+    run has left or still writes."""
     if not os.path.isdir(run):
         return [run]
     try:
         names = sorted(os.listdir(run))
     except OSError as error:
         raise ReportError(INPUT_OUTPUT, f"{printable(run)}: {error.strerror} (its results cannot be found); make it readable") from error
-    # A packed file that is not final yet is made of the running one and holds less.
+    # A packed file that is not final yet is made from the running one and has fewer units.
     order = (".h5", ".running.h5", ".running.h5.partial", ".h5.partial")
     found = {}
     for name in names:
@@ -69,20 +71,21 @@ def files_of(run):
 
 
 def collect(run):
-    """-> all that the page shows."""
+    """-> all numbers of the page."""
     tasks = []
     for path in files_of(run):
         with ResultsFile(path) as results:
             tasks.append(numbers_of(results))
     folder = run if os.path.isdir(run) else os.path.dirname(run)
     log = run_log(os.path.join(folder, "run.jsonl"), [one["task"] for one in tasks])
-    if log is not None:  # as they were computed; what the log does not know goes last
+    if log is not None:  # in the order of computation; tasks that the log does not know go last
         tasks.sort(key=lambda one: (log["order"] + [one["task"]]).index(one["task"]))
     return {"name": tasks[0]["run"], "complete": all(one["complete"] for one in tasks), "tasks": tasks, "log": log}
 
 
 def write_whole(path, data):
-    """A new name beside it, then renamed: a reader never sees half a page, and a full disk leaves the page before."""
+    """Writes a temporary file next to it and renames it: a reader never sees half a page, and a full disk leaves the
+    old page."""
     made = None
     try:
         with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", prefix=".report-", delete=False) as file:
@@ -107,7 +110,7 @@ def main(arguments):
     run = given.run.rstrip("/") or given.run
     target = given.out or (None if given.json else os.path.join(run, "report.html") if os.path.isdir(run) else f"{run}.html")
     if target is not None:
-        matplotlib_parts()  # before the columns are read, which may take minutes
+        matplotlib_parts()  # fails before the columns are read, which may take minutes
     numbers = collect(run)
     if target is not None:
         write_whole(target, page(numbers, target.rpartition(".")[2].lower()))
@@ -121,5 +124,5 @@ if __name__ == "__main__":
     except ReportError as error:
         print(f"report.py: {error}", file=sys.stderr)
         sys.exit(error.code)
-    except BrokenPipeError:  # the reader, head for example, has had enough
+    except BrokenPipeError:  # the reader, for example head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Times of building two revisions, in turn, each in a fresh clone: cold (an empty cache of the compiler), and again in a clone elsewhere (the cache of the
-first). Prints a row a build: seconds, CPU seconds, and how many compilations the cache answered.
+"""Measures the build times of two revisions, in turn, each in a fresh clone.
+Each is built cold (with an empty compiler cache) and again in another clone (with the cache of the first). Prints one
+row per build: seconds, CPU seconds, and the number of compilations that the cache answered.
 
 usage: build_times.py BEFORE AFTER [--target magister|all] [--cuda] [--rounds N] [--elsewhere] [--deps .deps]
-BEFORE and AFTER are revisions of this repository, for example HEAD~10 HEAD. The Python environment and xgrammar are those of --deps. Wants a quiet machine.
+BEFORE and AFTER are revisions of this repository, for example HEAD~10 HEAD. The Python environment and xgrammar are
+those of --deps. Needs a quiet machine.
 """
 import argparse
 import os
@@ -32,7 +34,8 @@ def build(revision, folder, cache, options):
     log = folder.with_suffix(".log")
     run(["git", "clone", "--quiet", ROOT, folder], log)
     run(["git", "checkout", "--quiet", revision], log, cwd=folder)
-    (folder / ".deps").symlink_to(options.deps.resolve())  # as each clone has its own: paths below it
+    # every clone has its own .deps, so paths are inside the clone
+    (folder / ".deps").symlink_to(options.deps.resolve())
     run(["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DMAGISTER_TESTS={'ON' if options.target == 'all' else 'OFF'}",
          f"-DMAGISTER_CUDA={'ON' if options.cuda else 'OFF'}"], log, cwd=folder)
     environment = {**os.environ, "CCACHE_DIR": str(cache)}
@@ -44,7 +47,7 @@ def build(revision, folder, cache, options):
 
 
 def answered(cache):
-    """-> "hits of all" of what the compiler was asked since the statistics began."""
+    """-> "hits of all": the compilations that the cache answered since its statistics were reset."""
     text = subprocess.run(["ccache", "--print-stats"], env={**os.environ, "CCACHE_DIR": str(cache)}, capture_output=True, text=True, check=True).stdout
     number = {name: int(value) for name, value in re.findall(r"^(\w+)\t(\d+)$", text, re.M)}
     hits = number.get("direct_cache_hit", 0) + number.get("preprocessed_cache_hit", 0)

@@ -1,7 +1,8 @@
-"""Figures that the docs give beside the big tables, each measured again here: what quantisation costs SmolLM2 (configs/keys/model.md,
-src/README.md), bf16 beside fp32 products of oneDNN and MKL, and the speed of SHA-256 on this CPU.
+"""Measures figures again that the docs give outside the big tables: the cost of quantising SmolLM2
+(configs/keys/model.md, src/README.md), bf16 against fp32 products of oneDNN and MKL, and the speed of SHA-256 on
+this CPU.
 
-usage: tests/bench/claims.py [perplexity] [products] [sha256]    (all three; ten minutes on a quiet core)
+usage: tests/bench/claims.py [perplexity] [products] [sha256]    (default: all three; ten minutes on a quiet core)
 """
 import hashlib
 import json
@@ -27,7 +28,8 @@ tasks:
 
 
 def perplexity():
-    """Relative change of the perplexity of the quickstart's first 4096 tokens: made codes against the file's own."""
+    """Prints the relative change of perplexity on the quickstart's first 4096 tokens, for codes made here and the
+    file's."""
     for kind, group in (("int4", "auto"), ("int8", 32), ("int8", 64), ("int8", 128), ("int4", 32)):
         keys = f"quantization: {kind}" if group == "auto" else f"quantization: {kind}, quantization_group: {group}"
         with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +42,7 @@ def perplexity():
 
 
 def products():
-    """2048 x 2048 x 2048 on one thread, the best of five."""
+    """Multiplies 2048 x 2048 x 2048 on one thread; the best of five runs."""
     import torch
     torch.set_num_threads(1)
     for dtype in (torch.float32, torch.bfloat16):
@@ -51,7 +53,7 @@ def products():
 
 
 def sha256():
-    """OpenSSL's, as magister calls it, on 256 MiB."""
+    """Times OpenSSL's SHA-256, which magister calls, on 256 MiB."""
     data = os.urandom(1 << 28)
     best = min(_seconds(lambda: hashlib.sha256(data).digest()) for _ in range(4))
     print(f"sha256: {len(data) / best / 1e9:.2f} GB/s", flush=True)

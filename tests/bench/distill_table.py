@@ -1,8 +1,9 @@
-"""A tiny distillation over several seeds (configs/distill-tiny.yaml): held-out loss and calibration of students that learn from texts alone, or
-from a teacher's kept entries with the rest as a bucket, sampled, or left out. Exit status 1 when the order is not what theory says.
+"""A tiny distillation over several seeds (configs/distill-tiny.yaml): held-out loss and calibration of students that
+learn from texts alone, or from a teacher's kept entries with the rest as a bucket, sampled, or left out. Exit status
+1 if the order is not the one that theory predicts.
 
 usage: .deps/venv/bin/python tests/bench/distill_table.py [--seeds 5] [--folder FOLDER]
-Needs torch, transformers and h5py; about half a minute a seed on one core.
+Needs torch, transformers and h5py; takes about half a minute per seed on one core.
 """
 import argparse
 import json
@@ -24,7 +25,8 @@ STUDENTS = ("lm", "bucket", "sampled", "renormalised")
 
 
 def model(seed, hidden, layers, sharpness):
-    """Random weights; sharpness multiplies the head, so that rows have about 3 nats with a third of their mass outside eight entries."""
+    """A model with random weights; sharpness multiplies the head, so that rows have about 3 nats with a third of
+    their mass outside eight entries."""
     torch.manual_seed(seed)
     made = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers, num_attention_heads=4,
                                         num_key_value_heads=4, max_position_embeddings=2048, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)).eval()
@@ -38,7 +40,7 @@ def model(seed, hidden, layers, sharpness):
 
 
 def written(teacher, count, seed):
-    """Texts of the teacher's own, token by token at temperature 1."""
+    """Texts that the teacher generates token by token at temperature 1."""
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(VOCABULARY, (count, 1), generator=draw)
     cache = None
@@ -60,7 +62,8 @@ def prepare(folder, seed):
 
 
 def measured(path):
-    """-> mean loss a token; expected calibration error of the first choice in 15 bins (Guo et al., arXiv 1706.04599)."""
+    """-> mean loss per token; expected calibration error of the first choice in 15 bins (Guo et al., arXiv
+    1706.04599)."""
     with h5py.File(path) as file:
         offset, ids = file["samples/offset"][:].astype("i8"), file["tokens/id"][:]
         loss, first, p = file["teacher/target_logprob"][:], file["teacher/top_id"][:, 0], numpy.exp(file["teacher/top_logprob"][:, 0])

@@ -1,5 +1,6 @@
-"""The share of time in which some kernel ran in a whole teacher run: from the run's own report where it has a line for it, else
-sampled by nvidia-smi (the share of its last sample period in which a kernel ran) between the first and the last busy sample.
+"""The share of time in which a kernel ran in a whole teacher run: from the run's own report if it has a line for it,
+else sampled by nvidia-smi (which gives the share of its last sample period) between the first and the last busy
+sample.
 """
 import json
 import pathlib
@@ -13,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from gpu_clocks import Sampler
 
 WORDS = "a teacher tells its student what else could have followed, and how likely each of these tokens was before the next one"
-RECORDS, LENGTH = 1600, 2000  # about 1.5 million tokens: ten seconds or more of a 1B model
+RECORDS, LENGTH = 1600, 2000  # about 1.5 million tokens: a 1B model takes ten seconds or more
 
 EXPERIMENT = """name: busy
 output: {{directory: {folder}}}
@@ -30,7 +31,8 @@ tasks:
 
 
 def write_data(path, records=RECORDS, length=LENGTH, **fields):
-    """Texts of about `length` letters, each of its own: equal beginnings would be computed once, and no rate would be that of its tokens."""
+    """Writes different texts of about `length` letters: equal beginnings would be computed once and falsify the
+    rate."""
     words = WORDS.split()
     with open(path, "w", encoding="utf-8") as file:
         for record in range(records):
@@ -39,20 +41,21 @@ def write_data(path, records=RECORDS, length=LENGTH, **fields):
 
 
 def share_in(text):
-    """-> the share that a report line names ("GPU busy 97.1 %"), or None."""
+    """-> the share that a line of the report names ("GPU busy 97.1 %"), or None."""
     found = re.search(r"\bbusy\b[^\n%]*?(\d+(?:\.\d+)?) ?%", text)
     return float(found.group(1)) / 100 if found else None
 
 
 def share_of(samples):
-    """samples: per cent in order -> the mean between the first and the last busy one, these two (half-filled periods) left out."""
+    """samples: per cent, in order -> the mean between the first and the last busy one without these two half-filled
+    periods."""
     busy = [i for i, sample in enumerate(samples) if sample > 0]
     inner = samples[busy[0] + 1:busy[-1]] if busy else []
     return sum(inner) / len(inner) / 100 if len(inner) >= 10 else None
 
 
 def tokenizer_in(root):
-    """A small tokenizer: of the bundle's tiny model, or made as the tests make it."""
+    """A small tokenizer: that of the bundle's tiny model, or one made as the tests make it."""
     if not (root / "tiny/model/tokenizer.json").exists():
         sys.path.insert(0, str(root / "tests/end_to_end"))
         import tiny_world
@@ -62,7 +65,7 @@ def tokenizer_in(root):
 
 
 def model_in(folder, shape, root, limit, device="cuda"):
-    """A model of random weights in `folder`, made unless it is there. -> None, or why there is none."""
+    """Makes a model of random weights in `folder` if there is none. -> None, or the reason why none was made."""
     if (folder / "tokenizer.json").exists():
         return None
     peer = pathlib.Path(__file__).with_name("hf_gpu.py")
@@ -72,7 +75,7 @@ def model_in(folder, shape, root, limit, device="cuda"):
 
 
 def measure(program, model, limit, devices="auto", records=RECORDS, length=LENGTH):
-    """-> numbers, or a text that says why there are none."""
+    """-> numbers, or a text with the reason why there are none."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         write_data(folder / "data.jsonl", records, length)

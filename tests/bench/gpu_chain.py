@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Two tasks in one job at a realistic size: a 1B of random weights writes texts, then judges them. The second task finds the device as the
-first one left it, so this fails where memory is not given back. Prints rates; exit code 0 when both files are whole.
+"""Two tasks in one job at a realistic size: a 1B model of random weights writes texts, then judges them. The second
+task finds the device as the first one left it, so this fails if memory is not given back. Prints rates; exit code 0
+if both files are complete.
 
 usage: gpu_chain.py --program build/magister --root . --work DIR [--shape configs/shapes/llama-3.2-1b] [--tiny]
-DIR/model-1b is made unless it is there. --tiny: few short texts, and the GPU's code on the host.
+DIR/model-1b is made if it does not exist. --tiny: few short texts, with the GPU's code on the host.
 """
 import argparse
 import pathlib

@@ -1,4 +1,4 @@
-"""The GPU's clocks while something is measured, by one nvidia-smi that samples all the time: a rate means little without them."""
+"""The GPU's clocks during a measurement, sampled by one nvidia-smi: without them a rate has little meaning."""
 import statistics
 import subprocess
 import threading
@@ -14,7 +14,7 @@ def sample_command(fields, period_ms=PERIOD_MS):
 
 
 class Sampler:
-    """Within `with`, one nvidia-smi; samples: (moment, {field: number}), none where there is no nvidia-smi."""
+    """Runs one nvidia-smi inside `with`; samples: (moment, {field: number}), none if there is no nvidia-smi."""
 
     def __init__(self, fields, period_ms=PERIOD_MS):
         self.fields, self.period_ms = list(fields), period_ms
@@ -35,7 +35,7 @@ class Sampler:
             try:
                 values = [float(word) for word in line.split(",")]
             except ValueError:
-                continue  # "[N/A]" and the like
+                continue  # "[N/A]" and similar texts
             if len(values) == len(self.fields):
                 self.samples.append((time.time(), dict(zip(self.fields, values))))
 
@@ -47,7 +47,8 @@ class Sampler:
 
 
 class Clocks(Sampler):
-    """with Clocks() as clocks: ...; clocks.between(begin, end) -> {field: median over the busy samples}, {} where there are none."""
+    """with Clocks() as clocks: ...; clocks.between(begin, end) -> {field: median of the busy samples}, {} without
+    samples."""
 
     def __init__(self):
         super().__init__(FIELDS)

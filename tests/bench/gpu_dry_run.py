@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What scripts/gpu_check.sh --dry-run needs instead of a GPU: tiny shapes, and stand-ins for NVIDIA's programs where there are none. They
-take the options that the check uses and refuse any other, as the real ones do.
+"""The replacements with which scripts/gpu_check.sh --dry-run works without a GPU: tiny shapes, and substitutes for
+NVIDIA's programs if they are missing. They accept the options that the check uses and refuse others, as the real
+ones do.
 
 usage: gpu_dry_run.py DIR    writes DIR/shapes/*/config.json, DIR/bin/nvidia-smi, DIR/bin/compute-sanitizer
 """
@@ -12,7 +13,7 @@ import sys
 SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
          "vocab_size": 384, "bos_token_id": 0, "eos_token_id": 0}
 
-# Fields of nvidia-smi --help-query-gpu that have a number or a name.
+# The fields of nvidia-smi --help-query-gpu whose values are a number or a name.
 NVIDIA_SMI = r'''#!{python}
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

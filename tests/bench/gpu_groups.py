@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Groups of several GPUs: what the sums between them cost. `model` computes it from bytes and is labelled so; `measure` runs the same
-teacher job on groups of one and of two GPUs where a host has two.
+"""The cost of sums between the GPUs of a group. `model` computes it from bytes and labels it so; `measure` runs the
+same teacher job on groups of one and of two GPUs if a host has two.
 
 usage: gpu_groups.py model [--ring GB/s] [--link GB/s] [--rate TFLOP/s]
        gpu_groups.py measure --program build/magister [--shape configs/shapes/llama-3.2-1b]
@@ -21,7 +21,7 @@ SIZES = (2, 4, 8)
 
 
 def products_a_token(config):
-    """FLOPs of a token in the layers' products; attention's own, a few per cent, not counted."""
+    """FLOPs of a token in the layers' products; those of attention, a few per cent, are not counted."""
     width, layers = config["hidden_size"], config["num_hidden_layers"]
     head = config.get("head_dim", width // config["num_attention_heads"])
     projections = width * (config["num_attention_heads"] * 2 + config["num_key_value_heads"] * 2) * head
@@ -29,7 +29,8 @@ def products_a_token(config):
 
 
 def exposed_share(config, size, link, rate, number_bytes):
-    """Seconds of sums over seconds of sums and products. Two sums a layer; a ring moves 2 (n - 1) / n of each through every GPU."""
+    """Seconds of sums over seconds of sums and products. A layer has two sums; a ring moves 2 (n - 1) / n of each
+    through every GPU."""
     ring = 2 * (size - 1) / size * number_bytes * config["hidden_size"] * 2 * config["num_hidden_layers"]
     sums, products = ring / (link * 1e9), products_a_token(config) / size / (rate * 1e12)
     return sums / (sums + products)

@@ -1,8 +1,9 @@
-"""Whole jobs on a GPU beside transformers + torch, for gpu_report.py --part jobs: the same model folder and data, in turn, a process each.
+"""Whole jobs on a GPU against transformers + torch, for gpu_report.py --part jobs: the same model folder and data,
+in turn, one process each.
 
-"whole" is from the start of the command to its end (the peer's: its imports, loading, computing and writing); "computing" leaves out what comes
-before the first token: of ours the phases "load" and "measure the memory" and what precedes them. Weights are in the page cache: they were
-written just before.
+"whole" is the time from the start of the command to its end (for the peer: imports, loading, computing and writing).
+"computing" leaves out the time before the first token: for magister the phases "load" and "measure the memory" and
+everything before them. The weights are in the page cache, since they were written just before.
 """
 import dataclasses
 import json
@@ -18,13 +19,13 @@ from gpu_watch import Run, Samples
 class JobSizes:
     teacher_texts: int = 1000
     length: int = 1024
-    big_texts: int = 192       # of 2,048, by 8B
+    big_texts: int = 192  # of 2,048 tokens, by 8B
     big_length: int = 2048
     unit: int = 16384
     prompts: int = 512
     prompt: int = 128
     new: int = 256
-    at_once: int = 256         # of the peer
+    at_once: int = 256  # texts of the peer's batch
     judged: int = 1500
     words: int = 230
 
@@ -48,21 +49,21 @@ class JobsRunner:
         return path
 
     def prepare(self, size):
-        """-> (model folder, its vocabulary); it is written when it is first asked for."""
+        """-> (model folder, size of its vocabulary); writes the folder on first use."""
         if self.peer is None:
             self.work.mkdir(parents=True, exist_ok=True)
-            first = Peer()  # reads the libraries from the disk; the second's imports count
+            first = Peer()  # reads the libraries from the disk; the imports of the second peer count
             first.ready()
             first.close()
             self.peer = Peer()
             self.peer.ready()
-        import gpu_weights  # numpy, which a report needs not
+        import gpu_weights  # imports numpy, which a report does not need
         folder = self.work / f"model-{size}"
         gpu_weights.write(folder, self.shapes[f"{{{size}}}"], self.root)
         return folder, json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
     def job(self, what, size):
-        """-> (task of ours, what the peer is asked, data)."""
+        """-> (magister's task, the peer's request, data)."""
         sizes = self.sizes
         folder, vocabulary = self.prepare(size)
         if what == "teacher":
@@ -85,7 +86,7 @@ class JobsRunner:
     def ours(self, what, size, limit):
         task, _, folder = self.job(what, size)
         model = {"path": str(folder), "dtype": "bf16"}
-        if what == "generate" and not self.tiny:  # cuBLASLt's products have no counterpart on the host
+        if what == "generate" and not self.tiny:  # the host has no counterpart of cuBLASLt's products
             model["decoding"] = "throughput"
         with Samples() as samples:
             run = Run(self.program, self.work, {"name": f"{what}-{size}", "seed": 5, "model": model, "layout": {"devices": "cpu" if self.tiny else "auto"},
@@ -121,7 +122,7 @@ class JobsRunner:
     def measure(self, name, limit):
         *side, what, size = name.removeprefix("job_").split("_")
         begin = time.time()
-        self.job(what, size)  # what is made for it once takes its own time
+        self.job(what, size)  # prepares data and model outside of the limit
         limit -= time.time() - begin
         return self.peers(what, size, limit) if side else self.ours(what, size, limit)
 
@@ -147,7 +148,7 @@ def over_prefill(get):
 
 
 def rows(row):
-    """Issue: what whole jobs on a GPU must reach. `row` is gpu_table's."""
+    """The rows with the floors and aims of whole jobs on a GPU. `row` is gpu_table's."""
     words = {"teacher_1b": "teacher, 1B, top 64, 1.02 M tokens", "generate_8b": "generate, 8B, 512 texts of 256 new tokens", "judge_1b": "judge, 1B, 1,500 distinct prompts"}
     computing, whole = "tokens_per_second", "whole_tokens_per_second"
     teacher, generate, judge = words.values()

@@ -1,5 +1,6 @@
-"""Whole jobs of transformers + torch on a GPU, for gpu_peer.py: bf16, sdpa, greedy, sorted by length, no padding mask (longer texts of a batch are
-filled up behind their end, which no token before it sees), results in one HDF5 file at the end. "computing" leaves imports and loading out.
+"""Whole jobs of transformers + torch on a GPU, for gpu_peer.py: bf16, sdpa, greedy, sorted by length, without a
+padding mask (shorter texts of a batch are padded after their end, where no token before can see it), results in one
+HDF5 file at the end. "computing" leaves out imports and loading.
 """
 import json
 import pathlib
@@ -9,14 +10,15 @@ import time
 import h5py
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401  the second so that children find it imported
+# LlamaForCausalLM is imported here so that children have it.
+from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401
 
-UNIT = 16384  # tokens at once, as magister's unit
-CHUNK = 1024  # rows of the head at once, the faster of its two ways
+UNIT = 16384  # tokens at once, as in magister's unit
+CHUNK = 1024  # rows of the head at once, in the faster of its two ways
 
 
 class Job:
-    """with Job(request) as job: the model, the texts' ids, and the clock."""
+    """with Job(request) as job: holds the model, the texts' ids, and the clock."""
 
     def __init__(self, request):
         self.request, self.device = request, request["device"]
@@ -39,7 +41,8 @@ class Job:
         return [encoded.ids for encoded in tokenizer.encode_batch([f"{record['text']} {record['answer']}" for record in records])]
 
     def batches(self, ids):
-        """-> [(numbers of the texts, [texts, longest] on the device, lengths)], of neighbours by length."""
+        """-> [(indices of the texts, [texts, longest] on the device, lengths)]; each batch has texts of similar
+        length."""
         order = sorted(range(len(ids)), key=lambda text: -len(ids[text]))
         while order:
             some = max(1, min(len(order), UNIT // len(ids[order[0]])))
@@ -76,7 +79,8 @@ def teacher(request):
 
 @torch.inference_mode()
 def generate(request):
-    """Prompts of one length; batches of `at_once`. after_first: without the first batch, in which kernels are chosen and memory is taken."""
+    """Prompts of one length, in batches of `at_once`. after_first: without the first batch, in which kernels are
+    chosen and memory is allocated."""
     job, new = Job(request), request["new"]
     prompts, written, moments = torch.tensor(job.ids(), device=job.device), [], [time.perf_counter()]
     for batch in prompts.split(request["at_once"]):
@@ -92,7 +96,7 @@ def generate(request):
 
 @torch.inference_mode()
 def judge(request):
-    """Log-probabilities of a few verdicts behind every prompt."""
+    """Log-probabilities of a few verdicts after every prompt."""
     job = Job(request)
     verdicts, odds = torch.tensor([5, 6, 7], device=job.device), []
     ids = job.ids()

@@ -1,14 +1,15 @@
-"""What `magister bench layer` says, for the report: a table for each pass, and for a floor that was missed the parts that explain it.
+"""The output of `magister bench layer` for the report: a table for each pass, and for a missed floor the parts that
+explain it.
 
-A part's loss is what it takes beyond the time that its arithmetic needs at the rate of the large GEMM, or its bytes at the copy
-bandwidth, whichever is longer. Rows that a tile is filled up with are lost, too; a part without numbers is lost whole.
+A part's loss is its time beyond the time that its arithmetic needs at the rate of the large GEMM, or its bytes at the
+copy bandwidth, whichever is longer. Padding rows of a tile count as lost, too; a part without numbers is lost entirely.
 """
 
 SHOWN = 14  # parts of a pass in the report; the JSON has all
 
 
 def bounds_in(measured):
-    """-> (TFLOP/s, GB/s) of the checks's own GEMM and copy, 0 where there is none."""
+    """-> (TFLOP/s, GB/s) of the check's own GEMM and copy, 0 if there is none."""
     def value(names, key):
         return next((measured[name]["values"][key] for name in names if key in measured.get(name, {}).get("values", {})), 0)
     return value(("gemm_of_layers", "gemm"), "tflops"), value(("copy_of_layers", "copy"), "gbs")
@@ -20,7 +21,7 @@ def label(part):
 
 
 def useful_rows(values, place):
-    """The share of a product's rows that are not filled up."""
+    """The share of a product's rows that are no padding."""
     computed = sum(part["calls"] * part["rows"] for part in values["parts"] if part["part"] == place and "rows" in part)
     wanted = values.get("rows", 0) * (1 if place == "head" else values["layers_measured"])
     return min(1.0, wanted / computed) if computed and wanted and values.get("pass") != "decode" and (place != "head" or values["pass"] == "teacher") \
@@ -28,14 +29,14 @@ def useful_rows(values, place):
 
 
 def lost_ms(part, values, tflops, gbs):
-    """The tensor cores multiply 8-bit floats twice as fast."""
+    """The part's loss. The tensor cores multiply 8-bit floats twice as fast."""
     rate = tflops * (2 if "_scaled_mm" in part["call"] else 1)
     needed = max(part.get("tflops", 0) / rate, part.get("gbs", 0) / gbs)
     return part["ms"] * max(0.0, 1 - needed * (useful_rows(values, part["part"]) if "rows" in part else 1))
 
 
 def explanation(measured, name, most=4):
-    """-> sentences about the parts that lose most, or why there are none."""
+    """-> sentences about the parts that lose most, or the reason why there are none."""
     found = measured.get(name)
     if found is None or "values" not in found:
         return [f"{name}: {'not run' if found is None else found['reason']}"]
@@ -59,7 +60,7 @@ def explanation(measured, name, most=4):
 
 
 def markdown(measured):
-    """-> lines: a table for each pass that was measured."""
+    """-> lines: a table for each measured pass."""
     lines = []
     for name, result in measured.items():
         if not name.startswith("layer_"):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""transformers + torch on the GPU as a peer that imports once: a process that knows the libraries and starts a child of itself for every
-request, so that each has a CUDA context, a model and a memory peak of its own, and the imports are paid and counted once.
+"""transformers + torch on the GPU as a peer that imports once: a process with the libraries loaded starts a child of
+itself for every request, so that each request has its own CUDA context, model and memory peak, and the imports are
+paid and counted once.
 
-As a command it reads a request a line, {"what": NAME, "limit": SECONDS, ...}, and answers with a JSON object a line: the numbers, or
-{"reason": why there are none}.
+As a command it reads one request per line, {"what": NAME, "limit": SECONDS, ...}, and answers with one JSON object per
+line: the numbers, or {"reason": why there are none}.
 """
 import json
 import os
@@ -20,12 +21,12 @@ import traceback
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 
-# The libraries must not touch the driver before a child does: what has begun to use it cannot be forked.
+# The libraries must not use the driver before a child does, since a process that has used it cannot be forked.
 SETTINGS = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 class Peer:
-    """The asking side. Starts at once, so that it imports while something else is prepared."""
+    """The client. Starts the process at once, so that it imports while other things are prepared."""
 
     def __init__(self):
         self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
@@ -33,14 +34,15 @@ class Peer:
         self.import_seconds = None
 
     def line(self, limit):
-        """-> an object; a text where none comes in time or at all."""
+        """-> an object, or a text if none arrives in time or the peer has ended."""
         if not select.select([self.process.stdout], [], [], max(limit, 0.1))[0]:
             return f"the peer says nothing for {limit:.0f} s"
         text = self.process.stdout.readline()
         return json.loads(text) if text else f"the peer ended with {self.process.wait()}"
 
     def ready(self, limit=120):
-        """-> None, or why it does not answer. Before anything is measured: imports would take part of the machine."""
+        """-> None, or the reason why it does not answer. Call it before a measurement, since imports use the
+        machine."""
         if self.import_seconds is None:
             said = self.line(limit)
             if isinstance(said, str):
@@ -49,7 +51,7 @@ class Peer:
         return None
 
     def ask(self, what, limit, **request):
-        """-> numbers, or a text that says why there are none."""
+        """-> numbers, or a text with the reason why there are none."""
         begin = time.time()
         if problem := self.ready(limit):
             return problem
@@ -70,11 +72,11 @@ class Peer:
 
 
 def child(handlers, request, path):
-    """Never returns. A new group, so that a limit ends whatever it has started."""
+    """Never returns. It has a process group of its own, so that a limit ends everything that it started."""
     os.setpgid(0, 0)
     try:
         answer = handlers[request["what"]](request)
-    except Exception as problem:  # whatever it is, the check goes on
+    except Exception as problem:  # the check continues after any error
         traceback.print_exc()
         answer = {"reason": f"{type(problem).__name__}: {str(problem)[:250]}"}
     path.write_text(json.dumps(answer))
@@ -98,7 +100,7 @@ def answered(handlers, request):
 
 
 def answered_apart(request):
-    """In a process that imports for itself, where the driver was in use before the fork after all."""
+    """Answers in a separate process that imports for itself, for the case that the driver was used before the fork."""
     try:
         done = subprocess.run([sys.executable, __file__, "one"], input=json.dumps(request), capture_output=True, text=True, check=False, timeout=request["limit"])
     except subprocess.TimeoutExpired:
@@ -112,7 +114,7 @@ def main():
     import gpu_train_peer
     handlers = {**gpu_train_peer.HANDLERS, **gpu_jobs_peer.HANDLERS}
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of the libraries is no answer
     if sys.argv[1:] == ["one"]:
         request = json.load(sys.stdin)
         answers.write(json.dumps(handlers[request["what"]](request)))

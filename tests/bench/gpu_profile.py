@@ -1,5 +1,6 @@
-"""What a GPU did between two moments of a program: seconds by kernel and by kind of copy, and how long nothing ran. The recorder, gpu_profile.cpp,
-is built where it is used, for it needs CUPTI's headers, which stand beside torch's libraries or in CUDA's toolkit.
+"""The work of a GPU between two moments of a program: seconds by kernel and by kind of copy, and the time in which
+nothing ran. The recorder, gpu_profile.cpp, is built on the machine where it is used, because it needs CUPTI's
+headers, which come with torch's libraries or with CUDA's toolkit.
 """
 import os
 import pathlib
@@ -8,8 +9,8 @@ import subprocess
 import sys
 import sysconfig
 
-SHOWN = 40   # parts that are kept
-NAME = 150   # letters of a kernel's name
+SHOWN = 40  # parts that are kept
+NAME = 150  # letters of a kernel's name that are kept
 
 
 def places():
@@ -23,13 +24,14 @@ def places():
 
 
 def build(folder):
-    """-> the recorder, or why there is none."""
+    """-> the recorder, or the reason why there is none."""
     found, compiler = places(), shutil.which("g++") or shutil.which("c++")
     if found is None or compiler is None:
         return "no recorder: no cupti.h with its library beside torch or in a toolkit" if found is None else "no recorder: no C++ compiler"
     include, library = found
     target = folder / "gpu_profile.so"
-    toolkits = [f"-I{path}" for path in sorted(pathlib.Path("/usr/local").glob("cuda*/include"))]  # cuda.h, where the wheel has none
+    # for cuda.h if the wheel has none
+    toolkits = [f"-I{path}" for path in sorted(pathlib.Path("/usr/local").glob("cuda*/include"))]
     command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", pathlib.Path(__file__).with_suffix(".cpp"), f"-I{include}", *toolkits, "-o", target,
                library, f"-Wl,-rpath,{library.parent}"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=120)
@@ -41,12 +43,13 @@ def environment(recorder, path):
 
 
 def records_in(path, begin, end):
-    """-> [(kind, begin, end, bytes, name)] in seconds, those that began between the moments; a text where the recorder was refused."""
+    """-> [(kind, begin, end, bytes, name)] in seconds of the records that began between the moments; a text if CUPTI
+    refused."""
     found, refused = [], []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         words = line.split("\t", 4)
         if len(words) < 5:
-            continue  # half a line
+            continue  # a line that is cut off
         if words[0] == "refused":
             refused.append(words[4])
             continue
@@ -54,12 +57,13 @@ def records_in(path, begin, end):
     if not found:
         return f"the recorder wrote no kernel; CUPTI refused {len(refused)} of its calls{': ' + refused[0] if refused else ''}"
     last = max(record[2] for record in found)
-    shift = end - last if abs(end - last) > 60 else 0.0  # another clock: the last kernel was the last step's
+    # another clock: align the last kernel with the last step's end
+    shift = end - last if abs(end - last) > 60 else 0.0
     return [record for record in found if begin <= record[1] + shift <= end]
 
 
 def readable(names):
-    """Demangled, where c++filt is there."""
+    """The names demangled, if c++filt exists."""
     program = shutil.which("c++filt")
     if program is None:
         return {name: name for name in names}
@@ -68,7 +72,7 @@ def readable(names):
 
 
 def busy_seconds(records):
-    """The time in which something ran, kernels that overlap once."""
+    """The time in which something ran; overlapping kernels count once."""
     total, until = 0.0, 0.0
     for _, begin, end, _, _ in sorted(records, key=lambda record: record[1]):
         total += max(0.0, end - max(begin, until))
@@ -77,7 +81,7 @@ def busy_seconds(records):
 
 
 def numbers(path, begin, end, steps):
-    """-> what the report shows of these steps, or why there is nothing."""
+    """-> the numbers of these steps for the report, or the reason why there are none."""
     records = records_in(path, begin, end)
     if isinstance(records, str) or not records:
         return records or "no kernel began within the steps"
@@ -98,6 +102,6 @@ def numbers(path, begin, end, steps):
 
 
 def try_it(recorder, settings, begin, end):
-    """A dry run's: the recorder loads, and writes a line."""
+    """For a dry run: checks that the recorder loads and writes a line."""
     write = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).magister_profile_try(ctypes.c_uint64(int(sys.argv[2])), ctypes.c_uint64(int(sys.argv[3])))"
     subprocess.run([sys.executable, "-c", write, str(recorder), str(int(begin * 1e9)), str(int(end * 1e9))], check=True, env={**os.environ, **settings})

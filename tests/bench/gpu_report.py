@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The report of scripts/gpu_check.sh: machine, steps, the table of ratios, the passes part by part. What was not run or failed says so.
+"""Writes the report of scripts/gpu_check.sh: machine, steps, the table of ratios, the passes part by part. It names
+what was not run or failed.
 
 usage: gpu_report.py machine --work DIR --program P
-       gpu_report.py measure --part table|layer|train|jobs --work DIR --program P --root DIR --deadline SECONDS [--only NAME,...] [--small SHAPE]
+       gpu_report.py measure --part table|layer|train|jobs --work DIR --program P --root DIR --deadline SECONDS
+                             [--only NAME,...] [--small SHAPE]
        gpu_report.py write --work DIR --report gpu_report.md
-       gpu_report.py join --report whole.md PART.json ...    one report of those of several parts (--only), the later one wins
-DIR is where the check keeps steps.tsv (name, exit code, seconds, limit, command) and a log a step; every measurement is written
-there when it ends, so a check that is cut off loses only what had not ended. --small takes another shape for the 8B one. --shapes DIR,
---device host and --tiny are the dry run's: tiny shapes, the GPU's code on the CPU; `measure` then ends with 1 when a number is missing.
+       gpu_report.py join --report whole.md PART.json ...    joins reports of several parts (--only); the later one wins
+DIR is where the check keeps steps.tsv (name, exit code, seconds, limit, command) and one log per step. Every
+measurement is written there when it ends, so a check that is cut off loses only the unfinished ones. --small uses
+another shape instead of the 8B one. --shapes DIR, --device host and --tiny are for the dry run: tiny shapes, and the
+GPU's code on the CPU; `measure` then ends with 1 if a number is missing.
 """
 import argparse
 import functools
@@ -28,7 +31,7 @@ import gpu_whole
 from gpu_clocks import Clocks
 from gpu_table import PARTS, TINY, measurements, rows_of, sizes_for
 
-# "test_x (module.Class.test_x)", perhaps a line of its docstring, " ... ", what it printed, "ok"
+# "test_x (module.Class.test_x)", maybe a line of its docstring, " ... ", the test's own output, "ok"
 UNITTEST = r"^(test_\w+) \([\w.]+\)(?:\n[^\n]*)? \.\.\.(.*?)(?=^test_\w+ \(|^=====|^-----|\Z)"
 OUTCOMES = {0: "passed", 77: "skipped", 124: "timed out", 137: "timed out", 200: "not run"}
 
@@ -125,7 +128,8 @@ class Measurer:
         command = self.command(measurement)
         left = self.arguments.deadline - time.time()
         begin = time.time()
-        limit = measurement.limit * (10 if self.arguments.tiny else 1)  # a budget is a GPU's; the host may have other things to do
+        # Limits are for a GPU; the host may be busy with other work.
+        limit = measurement.limit * (10 if self.arguments.tiny else 1)
         if left < min(self.arguments.least, limit):
             values = f"no time left ({max(left, 0):.0f} s of the budget)"
         elif measurement.runner in ("busy", *gpu_whole.RUNNERS):
@@ -168,8 +172,8 @@ def measure(arguments):
 
 
 def tests_in(log):
-    """-> {test: outcome} of a log of GoogleTest or unittest, and the lines for the report: a test's own (three spaces first), and
-    a sanitizer's summary.
+    """-> {test: outcome} from a log of GoogleTest or unittest, and the lines for the report: a test's own lines
+    (which begin with three spaces), and a sanitizer's summary.
     """
     outcomes = {}
     for outcome, name in re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] ([\w./]+)", log, re.MULTILINE):
@@ -198,7 +202,7 @@ def steps_of(work):
 
 
 def explained(machine, steps, measured, sizes):
-    """A report's contents: the rows are made anew of the measurements, and a missed floor is explained."""
+    """A report's contents: computes the rows from the measurements and explains missed floors."""
     rows = list(rows_of(measured, sizes))
     for row in rows:
         if row.get("verdict", "").startswith("below the floor"):
@@ -216,7 +220,7 @@ def gathered(arguments):
 
 
 def join(arguments):
-    """A measurement without numbers does not hide an earlier one that has them."""
+    """Joins reports. A measurement without numbers does not replace an earlier one that has them."""
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.parts]
     measured, steps, machine_is = {}, {}, {}
     for part in parts:
@@ -278,7 +282,7 @@ def write(arguments):
 def put(arguments, report):
     text = markdown(report)
     for path, content in ((arguments.report, text), (arguments.report.with_suffix(".json"), json.dumps(report, indent=1))):
-        new = path.with_name(path.name + ".new")  # whole or not at all
+        new = path.with_name(path.name + ".new")  # complete or not at all
         new.write_text(content, encoding="utf-8")
         new.replace(path)
     if arguments.tiny and arguments.complete:

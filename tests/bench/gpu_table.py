@@ -1,6 +1,6 @@
-"""What gpu_report.py measures and the ratios that it makes of it: commands by name, rows with floor and aim.
+"""The measurements of gpu_report.py and the ratios computed from them: commands by name, rows with floor and aim.
 
-A row that lacks one of its measurements has no value and says why; nothing is estimated.
+A row that lacks one of its measurements has no value and gives the reason; nothing is estimated.
 """
 import dataclasses
 import typing
@@ -9,55 +9,57 @@ import gpu_jobs
 import gpu_train
 
 VOCABULARY = 128256    # of the Llama-3 shapes
-JUDGE_AIM = 7500  # tokens/s, 70B, 2,048 in and 128 out on one H200, input and output counted: a round figure to compare with
-# Written tokens/s of an 8B in bf16 at 256 texts on one GPU. A round figure for vLLM's class, not one that its authors print: third parties
-# give 12,500 for one H100 (morphllm.com/vllm-benchmarks, April 2026, Llama 3.1 8B, bf16), and an H200 reads 1.4 times as fast.
+# Tokens/s of 70B with 2,048 in and 128 out on one H200, input and output counted: a round figure to compare with.
+JUDGE_AIM = 7500
+# Generated tokens/s of an 8B model in bf16 with 256 texts on one GPU. A round figure for vLLM's class, not one of its
+# authors: third parties report 12,500 for one H100 (morphllm.com/vllm-benchmarks, April 2026, Llama 3.1 8B, bf16), and
+# an H200 reads 1.4 times as fast.
 DECODE_AIM = 20000
 
 
 class NotMeasured(LookupError):
-    """Why there is no number."""
+    """The reason why there is no number."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Tokens and texts of the measurements. The unit is what a teacher of 16,384 tokens computes at once, in texts of 2,048."""
+    """Tokens and texts of the measurements. The unit is that of a teacher: 16,384 tokens in texts of 2,048."""
     unit: int = 16384
     text: int = 2048
-    uneven: int = 15100      # tokens in texts of one to eight parts, no multiple of anything
+    uneven: int = 15100  # tokens in texts of one to eight parts; not a multiple of tile sizes
     uneven_texts: int = 12
     long: int = 8192         # one text
     four: int = 4096
-    cached: int = 1024       # tokens a text before the pass, and in it
+    cached: int = 1024  # tokens of each text before the pass, and in it
     written: int = 128
     few_written: int = 64
-    prompt: int = 512        # before decoding of many
+    prompt: int = 512  # before decoding of many texts
     many: tuple = (32, 64, 256)
     judge_prompt: int = 2048
     judges: int = 32
     top_k: int = 64
-    layers: int = 4          # that `bench layer` makes; the whole model is computed from them
+    layers: int = 4  # layers that `bench layer` makes; the whole model is computed from them
     repeats: int = 5
 
 
-# What tells whether every command line works, in seconds: MAGISTER_GPU_CODE_ON_HOST=1 emulates every thread.
+# Tests in seconds whether every command line works; with MAGISTER_GPU_CODE_ON_HOST=1 every thread is emulated.
 TINY = Sizes(unit=16, text=8, uneven=24, uneven_texts=3, long=9, four=8, cached=4, written=1, few_written=1, prompt=3, many=(2, 3, 4),
              judge_prompt=4, judges=2, top_k=4, layers=1, repeats=1)
 
 
 def sizes_for(memory_gib):
-    """70B in 8 bits is 74 GB: an H100 of 80 GB has memory for four prompts beside it, not for 32."""
+    """A 70B model in 8 bits has 74 GB: next to it an H100 of 80 GB has memory for four prompts, not for 32."""
     return Sizes() if memory_gib is None or memory_gib > 100 else dataclasses.replace(Sizes(), judges=4)
 
 
 @dataclasses.dataclass
 class Measurement:
     name: str
-    arguments: list       # of `magister bench`; {8b} and {70b} become folders. Other programs: see `runner`
-    limit: int            # seconds that it may take
+    arguments: list  # of `magister bench`; {8b} and {70b} become folders. Other programs: see `runner`
+    limit: int  # most seconds that it may take
     runner: str = "bench"  # bench | hf | busy | chain | train | jobs
     part: str = "table"    # table | layer | train | jobs
-    random: bool = True    # of bench: whether a model is made
+    random: bool = True  # for bench: a model is made
 
 
 INT8, INT4 = ["--format", "int8", "--group", 128], ["--format", "int4", "--group", 128]
@@ -66,7 +68,8 @@ BF16, FP8 = ["--dtype", "bf16"], ["--dtype", "fp8"]
 
 
 def table_of(sizes):
-    """In the order of running: what most rows need first, what takes long last, and the bounds again at the end."""
+    """The measurements in the order of running: first those that most rows need, long ones last, and the bounds
+    again at the end."""
     def bench(name, what, model, limit, *options):
         return Measurement(name, [what, model, *options, "--repeats", sizes.repeats], limit)
 
@@ -121,7 +124,7 @@ def layers_of(sizes):
     whole = ["--tokens", sizes.unit, "--sequences", texts, "--top-k", sizes.top_k]
     four = ["--tokens", sizes.four, "--sequences", 2]
     few = ["--past", sizes.prompt]
-    # The bounds that parts are held against. The first start on a machine reads gigabytes of libraries from its disk.
+    # The bounds to compare parts with. The first start on a machine reads gigabytes of libraries from its disk.
     for name in ("gemm", "copy"):
         yield Measurement(f"{name}_of_layers", [name, "--dtype", "bf16", "--repeats", sizes.repeats], 100, part="layer", random=False)
     yield layer("layer_bf16", "{8b}", *BF16, *whole)
@@ -167,10 +170,10 @@ class Row:
     what: str
     floor: float | None
     aim: float | None
-    value: typing.Callable  # of get(name) -> the measurement's numbers
+    value: typing.Callable  # get(name) -> the measurement's numbers
     uses: tuple
     less_is_better: bool = False
-    layer: str = ""         # the part-by-part measurement that explains it
+    layer: str = ""  # the part-by-part measurement that explains it
 
     def verdict(self, value):
         if self.floor is None:
@@ -186,7 +189,7 @@ def ratio(upper, lower, key="tokens_per_second"):
 
 
 def gemm_rate(get):
-    """The mean of before and after: the clock may fall under load. Where one has no number, the other alone."""
+    """The mean of the rates before and after, since the clock may fall under load; if one is missing, the other."""
     try:
         before = get("gemm")["tflops"]
     except NotMeasured:
@@ -214,7 +217,7 @@ def row(what, floor, aim, value_and_uses, layer="", **options):
 
 
 def over_transformers(get):
-    """The faster of its two ways: all logits at once, or in chunks of rows."""
+    """The ratio to the faster of the peer's two ways: all logits at once, or in chunks of rows."""
     hf = get("hf_teacher")
     return get("teacher_bf16")["tokens_per_second"] / max(hf["tokens_per_second"], hf["chunked_tokens_per_second"])
 
@@ -268,7 +271,7 @@ def rows(sizes):
 
 
 def rows_of_parts(measured, sizes):
-    """The rows of the parts that were measured: trainings and whole jobs are looked at alone, without the table."""
+    """The rows of the measured parts: trainings and whole jobs may be reported alone, without the table."""
     of_jobs = {"train": [name for name in measured if name.startswith("train_")], "jobs": [name for name in measured if name.startswith("job_")]}
     found = [] if measured and sum(map(len, of_jobs.values())) == len(measured) else rows(sizes)
     for part, make in (("train", gpu_train.rows), ("jobs", gpu_jobs.rows)):
@@ -277,7 +280,7 @@ def rows_of_parts(measured, sizes):
 
 
 def rows_of(measured, sizes=Sizes()):
-    """measured: {name: {"command", "values" or "reason"}} -> one dictionary a row."""
+    """measured: {name: {"command", "values" or "reason"}} -> one dictionary per row."""
     def get(name):
         found = measured.get(name)
         if found is None:

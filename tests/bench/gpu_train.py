@@ -1,7 +1,9 @@
-"""Training on a GPU beside transformers + torch, for gpu_report.py --part train: the same model folder, texts and batches, in turn, a process each.
+"""Training on a GPU against transformers + torch, for gpu_report.py --part train: the same model folder, texts and
+batches, in turn, one process each.
 
-Ours is `magister run` of a train task, whose speed is the median of the steps behind the first ones; it is ended when they are there. "memory" is
-what nvidia-smi says of the whole device at its largest while it runs, and of the peer torch's own max_memory_allocated, the smaller of its figures.
+Magister's side is `magister run` of a train task; its speed is the median of the steps after the first ones, and it is
+ended when it has taken them. "memory" is the largest use of the whole device by nvidia-smi during the run, and for the
+peer torch's own max_memory_allocated, which is the smaller of its figures.
 """
 import dataclasses
 import json
@@ -23,13 +25,13 @@ class TrainSizes:
     texts: int = 128
     warm_up: int = 3
     steps: int = 10
-    few: int = 3     # of what is slow
-    seconds: float = 30  # that the steps of one run may take
+    few: int = 3  # steps of slow ways
+    seconds: float = 30  # most seconds for the steps of one run
 
 
 TINY = TrainSizes(batch=2, big=4, length=8, texts=8, warm_up=1, steps=2, few=1)
 
-# What is trained: keys of the task, and the peer's of the same.
+# The ways of training: keys of the task, and the peer's keys for the same.
 WAYS = {"bf16": ({}, {}), "big": ({}, {}), "f32": ({"precision": "f32"}, {"precision": "f32"}),
         "lora": ({"adapter": {"rank": 8, "alpha": 16}}, {"lora_rank": 8}), "distill": ({}, {"distill": True}),
         "checkpointing": ({"gradient_checkpointing": True}, {"checkpointing": True})}
@@ -39,7 +41,8 @@ BOUNDS = {"bf16": (0.8, 1.15), "big": (0.9, 1.2), "f32": (0.9, 1.1), "lora": (0.
 
 
 class TrainRunner:
-    """Measures by name: OURS or peer_OURS, with _again behind it in the second round. Makes model, texts and teacher's rows when first asked."""
+    """Measures by name: train_WAY or train_peer_WAY, with _again appended in the second round. Makes model, texts
+    and teacher's rows on first use."""
 
     def __init__(self, program, root, work, shape, tiny):
         self.program, self.root, self.shape, self.tiny = program, root, shape, tiny
@@ -49,7 +52,7 @@ class TrainRunner:
     def prepare(self):
         if self.peer is not None:
             return
-        import gpu_weights  # numpy, which a report needs not
+        import gpu_weights  # imports numpy, which a report does not need
         self.peer = Peer()
         self.work.mkdir(parents=True, exist_ok=True)
         gpu_weights.write(self.work / "model", self.shape, self.root)
@@ -65,7 +68,7 @@ class TrainRunner:
         return {"name": name, "model": {"path": str(self.work / "model")}, "layout": layout, "tasks": [{"name": "student", **task}]}
 
     def teacher(self, limit):
-        """-> the file of the teacher's rows, or why there is none."""
+        """-> the file of the teacher's rows, or the reason why there is none."""
         if self.rows is None:
             task = {"task": "teacher_logits", "dataset": self.dataset(), "max_length": self.sizes.length, "top_k": 64, "logprob_dtype": "f16"}
             run = Run(self.program, self.work, self.experiment("teacher", task))
@@ -83,7 +86,7 @@ class TrainRunner:
         return (1 if few == self.sizes.few else self.sizes.warm_up), few
 
     def ours(self, way, limit, environment=None, steps=None):
-        """-> (the run when it has taken its steps, samples), or a text."""
+        """-> (the run after its steps, samples), or a text."""
         task = {"task": "train", "dataset": self.dataset()}
         if way == "distill":
             rows = self.teacher(limit / 2)
@@ -130,7 +133,7 @@ class TrainRunner:
         return found
 
     def measure(self, name, limit):
-        """-> numbers, or a text that says why there are none."""
+        """-> numbers, or a text with the reason why there are none."""
         begin = time.time()
         self.prepare()
         limit -= time.time() - begin
@@ -144,7 +147,7 @@ class TrainRunner:
         return found if isinstance(found, str) else self.numbers(way, *found)
 
     def profile(self, limit):
-        """A run with the recorder; slower by what the recorder takes, so its rate stands beside that of the run without."""
+        """A run with the recorder, which slows it down; so its rate is shown in addition to that of the run without."""
         recorder, path = gpu_profile.build(self.work), self.work / "profile.tsv"
         if isinstance(recorder, str):
             return recorder
@@ -164,7 +167,7 @@ class TrainRunner:
             self.peer.close()
 
 
-# Name, seconds that it may take on a GPU; a round of each pair, then pairs again.
+# Name, most seconds on a GPU; one round of each pair, then some pairs again.
 ORDER = (("bf16", 60), ("big", 50), ("lora", 40), ("distill", 60), ("f32", 45), ("checkpointing", 40))
 
 
@@ -179,7 +182,7 @@ def measurements():
 
 
 def rates_over(way):
-    """Of every round that has both figures; the mean of the ratios."""
+    """The ratios of every round that has both figures; the value is their mean."""
     def value(get):
         ratios = [get(f"train_{way}")["tokens_per_second"] / get(f"train_peer_{way}")["tokens_per_second"]]
         try:
@@ -200,7 +203,7 @@ def loss_apart(get):
 
 
 def rows(row):
-    """Issue: what training on a GPU must reach. `row` is gpu_table's."""
+    """The rows with the floors and aims of training on a GPU. `row` is gpu_table's."""
     found = [row(f"train, {NAMES[way]}: tokens/s of a step over torch's", *BOUNDS[way], rates_over(way), "train_profile") for way in BOUNDS]
     for way, words, floor, aim in (("bf16", "without", 0.6, 0.45), ("checkpointing", "with", 0.7, 0.6)):
         found.append(row(f"train, 1B, bf16, 8 x 1,024, {words} checkpointing: memory of the whole device by nvidia-smi over torch's max_memory_allocated", floor, aim,

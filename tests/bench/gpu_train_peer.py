@@ -1,5 +1,6 @@
-"""A training step of transformers + torch on a GPU, for gpu_peer.py: f32 master weights, autocast to bf16 unless f32 is asked for, sdpa, AdamW
-(fused=True), the gradient clipped to 1, the same batches that magister's run reads. A step ends when its loss is known on the host.
+"""A training step of transformers + torch on a GPU, for gpu_peer.py: f32 master weights, autocast to bf16 unless f32
+is requested, sdpa, AdamW (fused=True), the gradient clipped to 1, the same batches that magister's run reads. A step
+ends when its loss is known on the host.
 """
 import json
 import resource
@@ -7,13 +8,14 @@ import statistics
 import time
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401  the second so that children find it imported
+# LlamaForCausalLM is imported here so that children have it.
+from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401
 
 KEPT = 64  # entries of a teacher's row
 
 
 class Lora(torch.nn.Module):
-    """A linear layer beside which two small f32 matrices learn, as PEFT computes it."""
+    """A linear layer with two small trained f32 matrices added, as PEFT computes it."""
 
     def __init__(self, base, rank, alpha):
         super().__init__()
@@ -27,7 +29,7 @@ class Lora(torch.nn.Module):
 
 
 def model_for(request):
-    """LoRA's frozen weights are bf16, which is faster than casting them at every use."""
+    """The model to train. LoRA's frozen weights are bf16, which is faster than casting them at every use."""
     lora = request.get("lora_rank", 0)
     dtype = torch.bfloat16 if lora and request["precision"] == "bf16" else torch.float32
     model = AutoModelForCausalLM.from_pretrained(request["model"], dtype=dtype, attn_implementation="sdpa").to(request["device"]).train()
@@ -43,7 +45,7 @@ def model_for(request):
 
 
 def teacher_rows(texts, vocabulary):
-    """A teacher's rows in memory: entries and their log-probabilities, nine tenths of the mass."""
+    """A teacher's rows in memory: entries and their log-probabilities, with nine tenths of the mass."""
     kept = min(KEPT, vocabulary // 2)
     draw = torch.Generator(device=texts.device).manual_seed(1)
     begin = torch.randint(vocabulary, (*texts.shape, 1), generator=draw, device=texts.device)
@@ -94,7 +96,8 @@ class Training:
 
 
 def train(request):
-    """-> tokens a second of a step, loss and norm of the first, torch's memory. With less at once where the memory does not suffice."""
+    """-> tokens per second of a step, loss and norm of the first step, torch's memory. Halves the micro-batch if
+    memory does not suffice."""
     micro, on_gpu = request["micro"], request["device"].startswith("cuda")
     while True:
         try:
@@ -125,7 +128,7 @@ def steps_of(request, micro):
               "first_step_seconds": seconds[0], "load_seconds": loaded - begin, "first_loss": curve[0][0], "first_norm": curve[0][1]}
     if request["device"].startswith("cuda"):
         return {**answer, "peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}
-    return {**answer, "peak_allocated": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}  # a dry run's
+    return {**answer, "peak_allocated": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}  # in a dry run
 
 
 HANDLERS = {"train": train}

@@ -1,5 +1,5 @@
-"""A whole run of magister while it is watched: its events, the moment of its first unit, and what nvidia-smi says of the GPU's memory and of how
-busy it is. A run can be ended when it has said enough, so that no state of gigabytes is written.
+"""Watches a whole run of magister: its events, the moment of its first unit, and the GPU's memory and load from
+nvidia-smi. A run can be ended once it has logged enough, so that no state of gigabytes is written.
 """
 import json
 import os
@@ -17,7 +17,7 @@ from gpu_clocks import Sampler
 
 
 class Samples(Sampler):
-    """with Samples() as samples: ...; ten times a second how much memory is in use, and how busy the GPU is."""
+    """with Samples() as samples: ...; ten times per second the memory in use and the load of the GPU."""
 
     def __init__(self):
         super().__init__(("memory.used", "utilization.gpu"), 100)
@@ -36,7 +36,8 @@ def moment_of(event):
 
 
 class Run:
-    """One `magister run`: began, seconds, code, events, said (of standard error), first_unit (seconds from the command, or None)."""
+    """One `magister run`: began, seconds, code, events, said (its standard error), first_unit (seconds since the
+    command's start, or None)."""
 
     def __init__(self, program, folder, experiment, environment=None):
         self.folder, self.first_unit, self.said = folder / "runs" / experiment["name"], None, []
@@ -66,11 +67,12 @@ class Run:
             try:
                 found.append(json.loads(line))
             except ValueError:
-                continue  # half a line
+                continue  # a line that is cut off
         return [event for event in found if name in (None, event["event"])]
 
     def wait(self, limit, enough=lambda run: False):
-        """Until it ends, has said enough, or the limit is over; -> whether it did one of the first two. Nothing of it runs afterwards."""
+        """Waits until the run ends, has logged enough, or the limit is over; -> True for the first two. Afterwards
+        no process of it runs."""
         end = self.began + limit
         while self.process.poll() is None and time.time() < end and not enough(self):
             time.sleep(0.02)
@@ -83,11 +85,12 @@ class Run:
         return in_time
 
     def why(self):
-        """The end of what it has said, for a report."""
+        """The last lines of its output, for a report."""
         return f"`magister run` ended with {self.process.returncode}: {' / '.join(self.said[-3:])[-400:]}"
 
     def phases(self):
-        """-> [{"part": phase, "seconds", "share" of the wall seconds}], the longest first; [] of a run that was ended."""
+        """-> [{"part": phase, "seconds", "share" of the wall seconds}], the longest first; [] for a run that was
+        ended."""
         events = self.events("phases")
         return [] if not events else sorted(({"part": phase["phase"], "seconds": phase["max"], "share": phase["max"] / events[-1]["wall_seconds"]}
                                              for phase in events[-1]["phases"]), key=lambda part: -part["seconds"])

@@ -1,5 +1,6 @@
-"""A model folder of a Llama shape with random weights in bf16, written in seconds, a thread a file, without any library of models: what whole
-runs of magister and of transformers read on a machine that is there for minutes. Files are as large as those of published models.
+"""Writes a model folder of a Llama shape with random bf16 weights in seconds, one thread per file, without a library
+of models, for whole runs of magister and of transformers on a machine that is available for minutes. The files are
+as large as those of published models.
 """
 import concurrent.futures
 import json
@@ -11,12 +12,13 @@ import numpy
 import gpu_busy
 import hf_gpu
 
-POOL = 33_554_467  # random numbers; a tensor is a walk through them. No multiple of a row, so that rows differ
+# Number of random numbers; tensors take them in order. It is not a multiple of a row, so that rows differ.
+POOL = 33_554_467
 SHARD_BYTES = 5 << 30
 
 
 def tensors_of(config):
-    """-> [(name, shape)] as transformers names them."""
+    """-> [(name, shape)] with the names of transformers."""
     width, heads = config["hidden_size"], config["num_attention_heads"]
     head, mlp = config.get("head_dim", width // heads), config["intermediate_size"]
     queries, keys = heads * head, config["num_key_value_heads"] * head
@@ -39,7 +41,7 @@ def bf16(values):
 
 
 def shards_of(tensors):
-    """-> lists of (name, shape), each as large as a file may be."""
+    """-> lists of (name, shape), one list per file; a file has at most SHARD_BYTES unless one tensor is larger."""
     shards, size = [[]], 0
     for name, shape in tensors:
         bytes_here = 2 * count(shape)
@@ -52,7 +54,7 @@ def shards_of(tensors):
 
 
 def write_shard(path, tensors, pool, first):
-    """One file, in its order; first: where in the pool its first number stands."""
+    """Writes one file, in its order; first: position in the pool of its first number."""
     header, place = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in tensors:
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [place, place + 2 * count(shape)]}
@@ -74,7 +76,8 @@ def write_shard(path, tensors, pool, first):
 
 
 def write(folder, shape, root):
-    """-> bytes. The tokenizer is a small one with as many entries as the model has logits. Nothing is written where a whole folder is."""
+    """-> bytes. The tokenizer is small, with as many entries as the model has logits. Does nothing if the folder is
+    complete."""
     folder = pathlib.Path(folder)
     if (folder / "tokenizer.json").exists():
         return sum(path.stat().st_size for path in folder.iterdir())
@@ -82,7 +85,7 @@ def write(folder, shape, root):
     config = json.loads((pathlib.Path(shape) / "config.json").read_text(encoding="utf-8"))
     pool = bf16(numpy.random.default_rng(0).standard_normal(POOL, dtype=numpy.float32) * 0.02)
     shards, first, waiting, names = shards_of(tensors_of(config)), 0, [], {}
-    with concurrent.futures.ThreadPoolExecutor(len(shards)) as workers:  # a file's writes wait for each other anyhow
+    with concurrent.futures.ThreadPoolExecutor(len(shards)) as workers:  # the writes of one file are sequential
         for index, tensors in enumerate(shards):
             path = folder / (f"model-{index + 1:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else "model.safetensors")
             waiting.append(workers.submit(write_shard, path, tensors, pool, first))

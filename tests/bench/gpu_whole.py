@@ -1,4 +1,4 @@
-"""Trainings and whole jobs in the report: who measures them, and what explains a floor that they miss."""
+"""Trainings and whole jobs in the report: the runners that measure them, and the explanation of a missed floor."""
 import gpu_jobs
 import gpu_train
 
@@ -6,7 +6,7 @@ RUNNERS = ("train", "jobs")
 
 
 class Whole:
-    """The runners, each made when it is first asked: a peer takes its time to start."""
+    """The runners, each made on first use, since a peer takes time to start."""
 
     def __init__(self, arguments, shapes):
         self.arguments, self.shapes, self.runners = arguments, shapes, {}
@@ -27,7 +27,7 @@ class Whole:
 
 
 def explanation(measured, name, most=6):
-    """-> sentences: of a run's phases or a profile's kernels those that take longest."""
+    """-> sentences about the longest phases of a run or kernels of a profile."""
     found = measured.get(name)
     if found is None or "values" not in found:
         return [f"{name}: {'not run' if found is None else found['reason']}"]

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Speed of guided texts, of scores and of rollouts, alternating on one pinned core. A ratio is taken inside a round; the table has the median over the rounds
-with the smallest and the largest.
+"""Speed of guided texts, of scores and of rollouts, in turn on one pinned core. Each ratio is of one round; the
+table has the median over the rounds with the smallest and the largest.
 
-- guided step: SmolLM2-135M writes 32 texts of 32 tokens at once with and without a value model of 10 million parameters (random weights), which asks for 20
-  candidates a token; the bound is the run without a guide and the value model's own passes, by the guided run's clock.
-- scores by a reward model of SmolLM2's shape (random head), in batches of a token budget, against transformers: two texts a call, padded, as the seed's scorer has
-  them (a prompt with two answers, or with eight in four calls: 32 or 8 prompts of 64 to 256 tokens, answers of 16 to 64), and its text-classification pipeline with
-  a batch of 32 (64 texts of 16 to 300 tokens that have nothing in common).
-- rollouts: 4 prompts of 256 tokens, eight cuts, four continuations each of at most 32 tokens; with and without shared prefixes.
+- guided step: SmolLM2-135M writes 32 texts of 32 tokens at once with and without a value model of 10 million parameters
+(random weights) and 20 candidates per token; the bound is the run without a guide plus the value model's own passes, by
+the guided run's clock.
+- scores by a reward model of SmolLM2's shape (random head), in batches of a token budget, against transformers: two
+texts per call, padded, as the seed's scorer has them (a prompt with two answers, or with eight in four calls: 32 or 8
+prompts of 64 to 256 tokens, answers of 16 to 64), and its text-classification pipeline with a batch of 32 (64 texts of
+16 to 300 tokens that have nothing in common).
+- rollouts: 4 prompts of 256 tokens, eight cuts, four continuations each of at most 32 tokens; with and without shared
+prefixes.
 
 usage: .deps/venv/bin/python tests/bench/guide_table.py [--rounds 3] [--core 0] [--only guided|score|rollout]
 """
@@ -30,7 +33,8 @@ LIMITS = {"guided step over (reference step + value step)": (0.74, 0.9), "scores
 
 
 def make_models(folder):
-    """-> tokenizer. A value model of 10 million parameters beside its embeddings, and a reward model of SmolLM2's weights with a random head."""
+    """-> tokenizer. Makes a value model of 10 million parameters (without its embeddings), and a reward model with
+    SmolLM2's weights and a random head."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
     torch.manual_seed(1)
@@ -104,7 +108,7 @@ class Magister:
 
 
 def peer(folder, core, texts, batch, pipeline):
-    """Seconds of transformers over the texts, in a process of its own on the same core."""
+    """Seconds of transformers for the texts, in a separate process on the same core."""
     return float(subprocess.run(["taskset", "-c", str(core), sys.executable, __file__, "peer", str(folder), texts, str(batch), str(int(pipeline))], check=True, capture_output=True, text=True,
                                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}).stdout.splitlines()[-1])
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Hugging Face transformers on a GPU as a peer: a model of a config.json's shape with random weights, made on the device.
+"""Hugging Face transformers on a GPU as a peer: a model with a config.json's shape and random weights, made on the
+device.
 
 usage: hf_gpu.py teacher FOLDER [--tokens 16384] [--sequences 8] [--top-k 64] [--repeats 3] [--chunk 1024]
-       hf_gpu.py save FOLDER OUT --root ROOT     a model folder that magister reads, for whole runs
-`teacher`: bf16, sdpa attention, log_softmax in fp32 over the whole vocabulary, top k, the kept numbers on the host: what
-`magister bench teacher` does with the same batch. Twice: with all logits at once, and with the head and what follows in chunks of rows
-(chunked_tokens_per_second), as who knows the library would do it. Prints one JSON object.
+       hf_gpu.py save FOLDER OUT --root ROOT     writes a model folder that magister reads, for whole runs
+`teacher`: bf16, sdpa attention, log_softmax in fp32 over the whole vocabulary, top k, the kept numbers copied to the
+host, as `magister bench teacher` does with the same batch. It is measured twice: with all logits at once, and with the
+head and what follows in chunks of rows (chunked_tokens_per_second), as an expert would do it. Prints one JSON object.
 """
 import argparse
 import json
@@ -46,7 +47,7 @@ def teacher(arguments):
 
     def tokens_per_second(run):
         seconds = []
-        for repeat in range(arguments.repeats + 1):  # the first warms up
+        for repeat in range(arguments.repeats + 1):  # the first run warms up
             begin = time.perf_counter()
             run()
             if repeat > 0:
@@ -64,13 +65,14 @@ def teacher(arguments):
             result["tokens_per_second"] = tokens_per_second(whole)
             result["peak_bytes"] = peak()
         except torch.OutOfMemoryError as problem:
-            result["tokens_per_second"] = 0  # the chunked way is what there is
+            result["tokens_per_second"] = 0  # only the chunked way works
             result["whole"] = str(problem)[:200]
     print(json.dumps(result))
 
 
 def padded(tokenizer, size):
-    """The tokenizer with as many entries as the model has logits; random weights choose any of them, and each must have a text."""
+    """The tokenizer with as many entries as the model has logits, since random weights choose any of them, and each
+    must have a text."""
     known = json.loads(pathlib.Path(tokenizer).read_text(encoding="utf-8"))
     vocabulary = known["model"]["vocab"]
     taken = set(vocabulary.values()) | {token["id"] for token in known.get("added_tokens", ())}

@@ -1,6 +1,8 @@
-"""Hugging Face transformers as a peer: one process on the pinned core that loads the model once and then answers lines.
+"""Hugging Face transformers as a peer: one process on the pinned core that loads the model once and then answers
+requests.
 
-Asked on standard input "what tokens", answers one JSON object a line. fp32, sdpa attention, one thread.
+Reads "WHAT TOKENS" per line from standard input and answers with one JSON object per line. fp32, sdpa attention, one
+thread.
 """
 import json
 import os
@@ -11,7 +13,7 @@ import time
 
 
 class Worker:
-    """The asking side."""
+    """The client."""
 
     def __init__(self, model, core):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -1,5 +1,6 @@
-"""llama.cpp as a peer: built once for this machine from the sources inside the llama-cpp-python package, then run through
-llama-bench (prompt processing) and llama-perplexity --kl-divergence-base (it stores the log-probabilities of a text).
+"""llama.cpp as a peer: built once for this machine from the sources in the llama-cpp-python package, then run
+through llama-bench (prompt processing) and llama-perplexity --kl-divergence-base (it stores the log-probabilities of
+a text).
 """
 import json
 import os
@@ -17,7 +18,7 @@ ROWS_KEPT = WINDOW - 1 - WINDOW // 2  # llama-perplexity scores the second half 
 
 
 def build(folder, jobs=None):
-    """Brings the tools to folder/build/bin. About 15 minutes on two cores; nothing when they are there."""
+    """Builds the tools into folder/build/bin. About 15 minutes on two cores; does nothing if they exist."""
     binaries = folder / "build/bin"
     if all((binaries / tool).exists() for tool in TOOLS):
         return binaries
@@ -51,19 +52,19 @@ class LlamaCpp:
         self.text.write_text("\n\n".join(json.loads(line)["text"] for line in records.splitlines()), encoding="utf-8")
 
     def bench(self, kind, tokens):
-        """Tokens a second of prompt processing."""
+        """Tokens per second of prompt processing."""
         output, _ = self.pinned(self.core, [self.binaries / "llama-bench", "-m", self.models[kind], "-p", tokens, "-n", 0, "-t", 1,
                                             "-r", 3, "-o", "json"])
         return json.loads(output)[0]["avg_ts"]
 
     def decode(self, kind, tokens):
-        """Tokens a second of one text; "Q4_1" is the model's own file."""
+        """Tokens per second of one text; "Q4_1" is the model's own file."""
         output, _ = self.pinned(self.core, [self.binaries / "llama-bench", "-m", self.models.get(kind, self.model), "-p", 0, "-n", tokens, "-t", 1,
                                             "-r", 3, "-o", "json"])
         return json.loads(output)[0]["avg_ts"]
 
     def scored_rows(self):
-        """Rows of log-probabilities stored a second, F32, from the time of one window."""
+        """Rows of log-probabilities stored per second, F32, from the time of one window."""
         kept = self.text.with_name("kept.kld")
         output, messages = self.pinned(self.core, [self.binaries / "llama-perplexity", "-m", self.models["F32"], "-f", self.text, "-c", WINDOW,
                                                    "-b", WINDOW, "-t", 1, "--chunks", 4, "--kl-divergence-base", kept])

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Ten million tiny records: what planning and the start of a run cost each rank, in memory and seconds.
+"""Ten million tiny records: the memory and seconds per rank for planning and for the start of a run.
 
-    MAGISTER=build/magister MAGISTER_SOURCE_DIR=. .deps/venv/bin/python tests/bench/many_records.py [--records 1000000 10000000]
+    MAGISTER=build/magister MAGISTER_SOURCE_DIR=. .deps/venv/bin/python tests/bench/many_records.py [--records N ...]
 
-A unit of `generate` is a record, so these are the most units that a data set can have. The data and the runs take 100 bytes a
-record in --folder. Prints a Markdown table; tests/bench/README.md holds one.
+A unit of `generate` is a record, so a data set cannot have more units than this. The data and the runs take 100 bytes
+per record in --folder; --records is for example 1000000 10000000. Prints a Markdown table; tests/bench/README.md has
+one.
 """
 import argparse
 import os

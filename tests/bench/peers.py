@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Magister's speed beside the machine's limit and beside other programs: prints the table of tests/bench/README.md.
+"""Compares magister's speed with the machine's limit and with other programs: prints the table of
+tests/bench/README.md.
 
-usage: .deps/venv/bin/python tests/bench/peers.py [--program build/magister] [--core 0] [--rounds 5] [--tokens 512] [--no-llama]
-Everything runs in turn, A B C A B C ..., on one pinned core; a ratio is taken inside a round and the median over rounds
-is printed with its spread, because rounds share what the machine does at that time and runs of one program do not.
+usage: .deps/venv/bin/python tests/bench/peers.py [--program build/magister] [--core 0] [--rounds 5] [--tokens 512]
+                                                  [--no-llama]
+Everything runs in turn, A B C A B C ..., on one pinned core. Each ratio is of one round, and the median over rounds is
+printed with its spread: runs of one round have the same load of the machine, runs of different rounds do not.
 """
 import argparse
 import json
@@ -23,7 +25,7 @@ MODEL = ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def cpu_words():
-    """The CPU by what it can do, which is what decides a figure; its name is no one's business."""
+    """The CPU's features, which decide the figures; its name is not reported."""
     flags = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE).group(1).split()
     wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16")
     return [flag for flag in wanted if flag in flags]
@@ -38,7 +40,7 @@ def pinned(core, command, **options):
     return result.stdout, result.stderr
 
 
-# Weights of a decoding text: the keys of our own figures, and what llama.cpp has with the same bits.
+# Weights for decoding: the keys of magister's figures, and the format of the same number of bits in llama.cpp.
 DECODE = {"f32": ("f32",), "bf16": ("bf16",), "f16": ("f16",), "int8": ("f16", ("--format", "int8", "--group", 32)),
           "int4": ("f16", ("--format", "int4", "--group", 32))}
 LLAMA_DECODE = {"f16": "F16", "int8": "Q8_0", "int4": "Q4_1"}
@@ -54,13 +56,14 @@ class Magister:
         return json.loads(output.splitlines()[-1])
 
     def product(self, kind):
-        """Weights read a second by a product of one row, over plain reading of as much memory."""
+        """Weights read per second by a product of one row, over plain reading of as much memory."""
         output, _ = pinned(self.core, [self.program, "bench", "product", "--format", kind, "--rows", 1, "--threads", 1, "--json"])
         return json.loads(output.splitlines()[-1])["ratio"]
 
 
 def measure_round(ours, hf, llama, tokens, bf16):
-    """One figure of each, one after the other. Keys ending in _gflops are 1e9 FLOP/s, the others tokens or rows per second."""
+    """One figure of each, one after the other. Keys ending in _gflops are 1e9 FLOP/s, the others tokens or rows per
+    second."""
     row = {}
     row["sgemm_gflops"] = max(ours.bench("sgemm")["gflops"], hf.ask("sgemm")["gflops"])
     for count in (tokens, 2048):
@@ -93,14 +96,15 @@ def measure_round(ours, hf, llama, tokens, bf16):
 
 
 def ratio(rows, above, below):
-    """Median over rounds of above / below, with the smallest and the largest; below may be several: the best counts."""
+    """Median over rounds of above / below, with the smallest and the largest; if below is several, the best one
+    counts."""
     below = [below] if isinstance(below, str) else below
     values = [row[above] / max(row[name] for name in below) for row in rows]
     return statistics.median(values), min(values), max(values)
 
 
 def table(rows, runs, tokens, bf16, llama):
-    """-> lines of (what, floor, aim, (median, least, most) or None)."""
+    """-> lines of (name, floor, aim, (median, least, most) or None)."""
     peers = ["hf_prefill"] + ([f"llama_{kind}" for kind in llama_cpp.KINDS] if llama else [])
     lines = [(f"prefill, {tokens} tokens, f32: FLOP/s over the best sgemm", 0.85, 0.95, ratio(rows, f"prefill_{tokens}_gflops", "sgemm_gflops")),
              ("prefill, 2048 tokens, f32: FLOP/s over the best sgemm", 0.85, 0.95, ratio(rows, "prefill_2048_gflops", "sgemm_gflops"))]

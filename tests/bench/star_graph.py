@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""configs/qsharp-star-graph.yaml and configs/pita-star-graph.yaml from random weights to guided texts, for several seeds, each killed twice on the way
-(SIGKILL, in the training of the reference and in that of the value model) and started again: how often every method finds the goal.
+"""Runs configs/qsharp-star-graph.yaml and configs/pita-star-graph.yaml from random weights to guided texts, for
+several seeds. Each run is killed twice (SIGKILL, in the training of the reference and in that of the value model)
+and started again. Prints how often each method finds the goal.
 usage: tests/bench/star_graph.py [--seeds 5] [--ranks 2] [--folder FOLDER] [--methods qsharp,pita]
 """
 import argparse
@@ -14,13 +15,13 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Steps of training that a job begins before it kills itself: in the middle of the reference's 1,000; then of what is left of those (a state is saved every 100)
-# and in the middle of the value model's.
+# The number of training steps that a job begins before it kills itself: first in the middle of the reference's 1,000;
+# then after the rest of those (a state is saved every 100) in the middle of the value model's.
 KILLS = (550, 1000)
 
 
 def run(command, kill):
-    """-> seconds. kill: at the beginning of which step, or None."""
+    """-> seconds. kill: the step at whose beginning the job kills itself, or None."""
     begin = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False,
                           env={**os.environ, **({"MAGISTER_FAIL_POINT": f"train.step.begin@{kill}:kill"} if kill else {})})

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""How well tasks that run beside each other fill the ranks: 40 generate tasks of unlike length, some of which need others, over 8 ranks with `run.at_once: 0`.
-Every pass of the generator sleeps a tenth of a second (a fail point), so that two cores carry 8 ranks. The bound is max(longest chain, sum / ranks) of the
-seconds that the same tasks take one after the other on one rank; the makespan is from the first task's beginning to the last one's end, by run.jsonl, and the whole
-command beside it, with the start of the job. usage: tests/bench/task_graph.py [--tasks 40] [--ranks 8] [--rounds 1]
+"""How well tasks that run at the same time fill the ranks: 40 generate tasks of different lengths, some of which
+need others, over 8 ranks with `run.at_once: 0`. Every pass of the generator sleeps a tenth of a second (a fail
+point), so that two cores suffice for 8 ranks. The bound is max(longest chain, sum / ranks) of the seconds that the
+same tasks take one after the other on one rank. The makespan is the time from the first task's beginning to the last
+one's end in run.jsonl; the time of the whole command, with the start of the job, is printed, too.
+usage: tests/bench/task_graph.py [--tasks 40] [--ranks 8] [--rounds 1]
 """
 import argparse
 import datetime
@@ -25,7 +27,7 @@ HEAD = tiny_world.EXPERIMENT.split("tasks:")[0]
 
 
 def experiment(num_tasks, source):
-    """-> (text, needs): lengths over a decade; every third task needs one or two of those before it."""
+    """-> (text, needs): lengths over a decade; every third task needs one or two earlier tasks."""
     text, needs = HEAD + "run: {{at_once: %d}}\ntasks:\n", {}
     for i in range(num_tasks):
         name = f"t{i}"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Speed of encoding beside the Python package `tokenizers`, one thread each, in turn in one run: prose and code in lines of a few hundred
-bytes. Megabytes per second of processor time, the best of what three turns measure; the ratio is of these.
+"""Speed of encoding against the Python package `tokenizers`, one thread each, in turn in one run: prose and code in
+lines of a few hundred bytes. Megabytes per second of processor time, the best of three turns; the ratio is of these.
 
-usage: tokenizer_speed.py [--megabytes N | --wide LINES]      with MAGISTER_BUILD_DIR and MAGISTER_SOURCE_DIR set, as for tests
---wide: lines of every language and script that installed packages have (tests/text/corpus.py), hardly a word twice.
-Needs build/tests/text/text_probe. Prints a table in Markdown; nothing in CI depends on it.
+usage: tokenizer_speed.py [--megabytes N | --wide LINES]    with MAGISTER_BUILD_DIR and MAGISTER_SOURCE_DIR, as for
+tests
+--wide: lines of every language and script in installed packages (tests/text/corpus.py), with hardly a repeated word.
+Needs build/tests/text/text_probe. Prints a table in Markdown; CI does not use it.
 """
 import argparse
 import os
@@ -25,7 +26,7 @@ import oracle_test  # noqa: E402
 
 
 def text_lines(megabytes):
-    """Python's own library: prose in its comments, code, one line of about 600 bytes from several."""
+    """Lines of about 600 bytes from Python's own library: prose in its comments, and code."""
     lines, size = [], 0
     for path in sorted(pathlib.Path(os.__file__).parent.glob("*.py")):
         text = " ".join(path.read_text(encoding="utf-8", errors="ignore").split("\n"))
@@ -68,7 +69,7 @@ def main():
             tokenizer.save(path)
             a, b = (max(speeds) for speeds in zip(*((ours(path, lines), theirs(tokenizer, lines)) for _ in range(3))))
             print(f"| {name} | {a:.1f} | {b:.1f} | {a / b:.1f} |", flush=True)
-        # One word: the time of a text twice as long.
+        # The speed for a single word: texts without spaces, of several lengths.
         tokenizer = families_test.llama_2()
         tokenizer.save(path)
         for size in (10**5, 10**6, 4 * 10**6):

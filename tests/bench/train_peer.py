@@ -1,7 +1,8 @@
 """transformers + torch as a peer in training: the same weights, texts and batches on the pinned core.
 
-As a command: `prepare GGUF FOLDER TEXTS` writes FOLDER/model (f32, Hugging Face) and FOLDER/texts.jsonl; `run FOLDER STEPS [teacher]` trains,
-some steps more before those that count, and prints one JSON object. With a teacher: the same weights, which run in the process without gradient; the loss is the whole forward KL.
+As a command: `prepare GGUF FOLDER TEXTS` writes FOLDER/model (f32, Hugging Face) and FOLDER/texts.jsonl; `run FOLDER
+STEPS [teacher]` trains, with some steps before the measured ones, and prints one JSON object. The teacher has the same
+weights and runs in the same process without gradient; the loss is then the whole forward KL.
 """
 import json
 import os
@@ -13,7 +14,8 @@ import sys
 import time
 
 BATCH, LENGTH = 4, 256
-WARM_UP = 3  # steps, in which memory is taken for the first time: not measured
+# Steps that are not measured, since memory is allocated for the first time.
+WARM_UP = 3
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -34,7 +36,7 @@ def prepare(gguf, folder, texts):
     gguf = pathlib.Path(gguf)
     tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
-    # save_pretrained takes a model that was read from GGUF for a quantised one.
+    # save_pretrained would treat a model that was read from GGUF as quantised.
     tokenizer.save_pretrained(folder / "model")
     config = {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
     (folder / "model/config.json").write_text(json.dumps({**config, "architectures": ["LlamaForCausalLM"]}, default=str))
@@ -72,7 +74,7 @@ def run(folder, steps, with_teacher):
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - begin)
-    # Every text's last token is a label of none.
+    # The last token of each text has no label.
     print(json.dumps({"tokens_per_second": BATCH * (LENGTH - 1) / statistics.median(seconds[WARM_UP:]),
                       "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""What a training step costs: magister's beside transformers + torch, and its own ways beside each other. Prints the table of README.md.
+"""The cost of a training step: magister against transformers + torch, and its own variants against each other.
+Prints the table of README.md.
 
-usage: .deps/venv/bin/python tests/bench/train_table.py [--program build/magister] [--rounds 3] [--steps 8] [--only NAME ...]
-SmolLM2-135M in f32 on the first core; the two ranks of one row have a core each. Everything runs in turn, a ratio is taken inside a round,
-and the median over the rounds stands beside the smallest and the largest. A step is 4 texts of 256 tokens; the first three of every run, in which
-memory is taken for the first time, come before the --steps that are measured. The peer's optimizer is torch's fused AdamW, the default of transformers' Trainer.
+usage: .deps/venv/bin/python tests/bench/train_table.py [--program build/magister] [--rounds 3] [--steps 8] [--only NAME
+...]
+SmolLM2-135M in f32 on the first core; the two ranks of one row have a core each. Everything runs in turn, each ratio is
+of one round, and the median over the rounds is shown with the smallest and the largest. A step is 4 texts of 256
+tokens; the first three steps of every run, in which memory is allocated for the first time, precede the --steps that
+are measured. The peer's optimizer is torch's fused AdamW, the default of transformers' Trainer.
 """
 import argparse
 import concurrent.futures
@@ -53,14 +56,15 @@ class World:
         return events, usage.ru_maxrss * 1024
 
     def two_programs(self):
-        """-> tokens a second of two trainings of one rank that run at the same time, a core each: what the machine has for two ranks."""
+        """-> tokens per second of two trainings of one rank that run at the same time on a core each: the machine's
+        limit for two ranks."""
         with concurrent.futures.ThreadPoolExecutor(2) as both:
             started = [both.submit(self.train, f"beside-{core}", first_core=core, micro_batch=2) for core in range(2)]
             found = [one.result() for one in started]
         return sum(speed for speed, _ in found), max(peak for _, peak in found)
 
     def train(self, name, ranks=1, objective="lm", collectives="reproducible", first_core=0, **train):
-        """-> (tokens a second, largest resident set in bytes)."""
+        """-> (tokens per second, largest resident set in bytes)."""
         task = {"task": "train", "objective": objective}
         if objective == "distill":
             task |= {"teacher": {"results": str(self.folder / "runs/teacher/teacher.h5")}}
@@ -72,7 +76,7 @@ class World:
 
 
 def measure(world, rounds, wanted):
-    whole = {"micro_batch": BATCH}  # at once, as the peer computes it
+    whole = {"micro_batch": BATCH}  # all texts at once, as the peer computes them
     ways = {
         "lm": lambda: world.train("lm", **whole),
         "peer": lambda: Peer.run(world.folder, world.cores[0], world.steps),
@@ -93,7 +97,7 @@ def measure(world, rounds, wanted):
     return found
 
 
-# name, its two ways, floor, aim
+# name, the two compared ways, floor, aim
 ROWS = (("LM step over transformers + torch AdamW, tokens/s", "lm", "peer", 1.1, 1.35),
         ("distill step from a file (k = 64) over the LM step", "distill", "lm", 0.9, 0.97),
         ("distill from a file over transformers with the teacher in the process", "distill", "peer with teacher", 1.7, 2.2),

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Two builds of magister beside each other, for a change that should cost no speed: prints a table of new over old.
+"""Compares two builds of magister, for a change that should cost no speed: prints a table of new over old.
 
 usage: .deps/venv/bin/python tests/bench/two_builds.py OLD NEW [--core 0] [--rounds 6] [--instructions]
        OLD, NEW: two programs, for example of two commits built by the same compiler
-The programs run in turn on one pinned core, and the one that begins changes from round to round. A ratio is taken
-inside a round; the table shows the median over the rounds with the smallest and the largest. On a shared machine whose minutes differ
-by 30 % that is not fine enough: --instructions counts them under valgrind instead, once, with few tokens, on the AVX2 paths, which it
-knows (three minutes a figure and program). The whole command is counted, loading and self-test included; a ratio is that of old over new, so that more is better there, too.
+The programs run in turn on one pinned core, and the first one changes from round to round. Each ratio is of one round;
+the table shows the median over the rounds with the smallest and the largest. On a shared machine whose minutes differ
+by 30 % this is not precise enough: --instructions counts instructions under valgrind instead, once, with few tokens, on
+the AVX2 paths, which valgrind supports (three minutes per figure and program). It counts the whole command with loading
+and self-test; the ratio is old over new, so that more is better there, too.
 """
 import argparse
 import os
@@ -18,7 +19,7 @@ import sys
 
 import peers
 
-# What is measured, and the arguments of `magister bench` for it: the fast paths of all three tasks.
+# The figures and their arguments of `magister bench`: the fast paths of all three tasks.
 FIGURES = {
     "prefill, 512 tokens, f32": ("prefill", 512, "f32"),
     "teacher logits, 512 tokens, f32": ("teacher", 512, "f32"),
@@ -35,7 +36,7 @@ def measure(program, what, tokens, dtype, extra=()):
 
 
 def instructions(program, what, tokens, dtype, extra=()):
-    """That a command executes. Few tokens are enough to see a loop that has become longer."""
+    """The number of instructions of a command. Few tokens suffice to see a loop that has become longer."""
     fewer = [str(min(word, 8)) if extra[i - 1] == "--sequences" else str(word) for i, word in enumerate(extra)]
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", str(program), "bench", what, peers.MODEL,
                "--tokens", str(min(tokens, 16)), "--dtype", dtype, "--threads", "1", "--repeats", "1", *fewer]

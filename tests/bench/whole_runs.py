@@ -1,5 +1,5 @@
-"""Figures of whole runs, from their run.jsonl: two ranks over one, the price of writing, start-up, and resuming a million
-samples. Ranks are pinned: one rank to the first core, two ranks to the first two.
+"""Figures of whole runs, from their run.jsonl: two ranks over one, the cost of writing, start-up, and resuming a
+million samples. Ranks are pinned: one rank to the first core, two ranks to the first two.
 """
 import json
 import os
@@ -10,7 +10,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COPIES = 2  # of the quickstart's texts: 22,000 tokens, a minute or two on one core
+# Copies of the quickstart's texts: 22,000 tokens, a minute or two on one core.
+COPIES = 2
 
 
 class Runs:
@@ -46,7 +47,8 @@ class Runs:
 
 
     def judged_pairs(self):
-        """Every question with its own reference as answer, and with another's: 24 records with labels, four times."""
+        """Every question with its own reference as answer, and with that of another question: 24 records with
+        labels, four times."""
         records = [json.loads(line) for line in (ROOT / "configs/data/questions.jsonl").read_text(encoding="utf-8").splitlines()]
         path = self.folder / "judged.jsonl"
         with open(path, "w", encoding="utf-8") as file:
@@ -58,7 +60,7 @@ class Runs:
         return path
 
     def judge(self, name, data, **keys):
-        """-> (records per second of computing, share of labels met)."""
+        """-> (records per second of computing, share of agreeing labels)."""
         task = {"task": "judge", "dataset": {"path": str(data)}, "mode": "reference", "label": "label", "low_mass": 0, **keys}
         experiment = self.folder / f"{name}.yaml"
         experiment.write_text(json.dumps({"name": name, "output": {"directory": str(self.folder)}, "layout": {"devices": "cpu"}, "tasks": [task],
@@ -91,7 +93,7 @@ def spread(values):
 
 
 def measure(program, rounds):
-    """-> lines of (what, floor, aim, (median, least, most))."""
+    """-> lines of (name, floor, aim, (median, least, most))."""
     two_over_one, writing, start = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(program, folder)
@@ -123,7 +125,8 @@ def measure(program, rounds):
 
 
 def resume_seconds(runs, experiment, settings, wall):
-    """The first call plans, which has to end before its wall time, later ones resume and stop at once: their time before the first unit counts."""
+    """The first call plans and must end before its wall time; later calls resume and stop at once, and the time
+    before their first unit counts."""
     command = ["taskset", "-c", str(runs.cores[0]), str(runs.program), "run", str(experiment), "name=million",
                f"output.directory={runs.folder}", *settings, "--max-wall", wall]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=runs.environment)
