@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes a folder that runs on a machine with nothing but a C library, the NVIDIA driver and a Python with the torch wheel: the
+# Makes a folder that runs on a machine with only a C library, the NVIDIA driver and a Python with the torch wheel: the
 # program, the GPU tests, their libraries, Open MPI, a tiny model with its data, and scripts/gpu_check.sh. usage:
-#   scripts/bundle.sh [DIR]      DIR: dist/gpu-bundle unless given; BUILD=folder names another build than build/
-# What is left is DIR.tar.gz alone, the one file to carry; the folder itself is removed. There, unpacked: DIR/scripts/gpu_check.sh,
-# DIR/bin/mpirun -np 2 DIR/bin/magister run ...; MAGISTER_PYTHON names another interpreter than python3.
+#   scripts/bundle.sh [DIR]      DIR: default dist/gpu-bundle; BUILD=folder names another build than build/
+# The result is the single file DIR.tar.gz; the folder itself is removed. On the other machine, unpacked:
+# DIR/scripts/gpu_check.sh, DIR/bin/mpirun -np 2 DIR/bin/magister run ...; MAGISTER_PYTHON names another interpreter
+# than python3.
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 target=${1:-dist/gpu-bundle}
 build=${BUILD:-build}
@@ -11,9 +12,9 @@ most_bytes=$((64 << 20))
 system_libraries=/usr/lib/x86_64-linux-gnu
 python=.deps/venv/bin/python
 
-# Of Open MPI what a single host or a few over TCP need: no InfiniBand, no UCX, no OpenSHMEM, which would double the bundle.
+# A single host, or a few over TCP, need neither InfiniBand nor UCX nor OpenSHMEM, which would double the bundle.
 left_out='atomic|ofi|openib|ucx|psm|monitoring|memheap|spml|scoll|sshmem|vprotocol|flux|gridengine|simulator|romio|jsm|treematch|msgq|cm\.so'
-# What every machine with a C library has, and what must be that machine's own.
+# The C library's parts, which every machine has and which must be that machine's own.
 of_the_c_library='^(ld-linux-x86-64|libc|libm|libpthread|libdl|librt|libresolv|libutil|libnsl|libanl)\.so'
 
 place_programs() {
@@ -25,11 +26,11 @@ place_programs() {
     cp "$program" "$target/libexec/"
   done
   cp scripts/bundle/* "$target/bin/"
-  # Copies: a link may stay behind when a folder is carried elsewhere.
+  # Copies, since a link may be lost when a folder is copied elsewhere.
   for program in test_gpu test_gpu_nccl; do cp "$target/bin/magister" "$target/bin/$program"; done
 }
 
-# Where OPAL_PREFIX replaces /usr everything keeps its place below it.
+# OPAL_PREFIX replaces /usr, so all files keep their place below it.
 place_open_mpi() {
   step "Open MPI"
   local plugins=lib/x86_64-linux-gnu/openmpi/lib/openmpi3 pmix=lib/x86_64-linux-gnu/pmix2 plugin
@@ -45,7 +46,8 @@ place_open_mpi() {
   cp -rL "/usr/$pmix/share/"* "$target/openmpi/$pmix/share/"
 }
 
-# Closed under "needs": ldd lists what libraries of libraries need. The compiler's own go apart, for a machine with newer ones.
+# ldd also lists the libraries that libraries need. The compiler's own go to a separate folder, for machines with newer
+# ones.
 place_libraries() {
   step "libraries"
   local wheels name path
@@ -82,7 +84,7 @@ sys.path.insert(0, "tests/end_to_end")
 import tiny_world
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
-# Shapes that flash attention and the decode kernels take: whole multiples of what they read at once.
+# Shapes that flash attention and the decode kernels support: multiples of their block sizes.
 tiny_world.make_model(folder / "model", hidden_size=128, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=32)
 tiny_world.make_records(folder / "data.jsonl", 60)
 PYTHON

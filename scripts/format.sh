@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Formats the C++ sources by .clang-format, with the version of scripts/requirements/test.in. usage: scripts/format.sh [--check]
-# --check changes nothing and names the lines that differ; exit status 1 when there are any.
+# Formats the C++ sources by .clang-format, with the version of scripts/requirements/test.in. usage: scripts/format.sh
+# [--check]
+# --check changes nothing and prints the lines that differ; exit status 1 if there are any.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 options=(-i)

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Measures and tests the GPU path on this machine, in a bundle (scripts/bundle.sh) or beside a build folder, and writes ONE report,
-# gpu_report.md with gpu_report.json beside it, anew after every step: what is cut off loses nothing that had ended.
-# usage: scripts/gpu_check.sh [--only table|layer|tests|quick|sanitizer|train|jobs] [--seconds 470] [--build build] [--report gpu_report.md]
-#                             [--small SHAPE] [--dry-run]
-# table: ratios with floors and aims. layer: a pass part by part (bench layer). tests: every suite in a process of its own, NCCL, whole
-# runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each alone fits into 8 minutes; together they
-# share --seconds, the table first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set.
-# Alone only, each within 4 minutes: train (trainings beside torch), jobs (whole jobs beside transformers), and quick, which comes before
-# them: the kernels and whole trainings against the CPU's, within 2.
-# --small llama-3.2-1b: a quick look with 1B instead of 8B.
-# --dry-run: every step with tiny shapes and the GPU's code on the host; it fails where a step fails, is cut off or has no number.
-# MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU, 64 for
-# a wrong option and 74 where no report can be written, both before anything is measured.
+# Measures and tests the GPU path on this machine, in a bundle (scripts/bundle.sh) or with a build folder, and writes
+# ONE report, gpu_report.md with gpu_report.json next to it. It is rewritten after every step, so if the check is cut
+# off, the finished steps are kept.
+# usage: scripts/gpu_check.sh [--only table|layer|tests|quick|sanitizer|train|jobs] [--seconds 470] [--build build]
+#                             [--report gpu_report.md] [--small SHAPE] [--dry-run]
+# table: ratios with floors and aims. layer: a pass part by part (bench layer). tests: every suite in a separate
+# process, NCCL, whole runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each
+# alone fits into 8 minutes; together they share --seconds, the table first; tests/bench/gpu_report.py join combines
+# several reports. The report goes to $OUT if that is set.
+# Only on request, each within 4 minutes: train (trainings against torch) and jobs (whole jobs against transformers);
+# and quick, within 2 minutes and to be run before them: kernels and whole trainings against those of the CPU.
+# --small llama-3.2-1b: a quick measurement with 1B instead of 8B.
+# --dry-run: every step with tiny shapes and the GPU's code on the host; fails if a step fails, is cut off or has no
+# number.
+# MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 if nothing failed, 1 if something did, 77
+# without a GPU, 64 for a wrong option and 74 if no report can be written, both before anything is measured.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 only=all seconds=470 build=$root/build report=${OUT:-.}/gpu_report.md small='' dry=''
@@ -85,7 +88,7 @@ record() {  # record NAME CODE SECONDS LIMIT COMMAND
   printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$work/steps.tsv"
 }
 
-count() {  # count CODE [LOG]: into the script's own; a dry run must do everything
+count() {  # count CODE [LOG]: adds to the script's exit code; in a dry run every step must run
   case $1 in
     0) ;;
     77)
@@ -105,7 +108,8 @@ step() {  # step NAME LIMIT COMMAND...: at most LIMIT seconds, and never past th
   shift 2
   begin=$(date +%s)
   left=$((deadline - begin - 5))
-  [ -z "$dry" ] || limit=$((limit * 10)) # a budget is a GPU's; the host may have other things to do
+  # Limits are for a GPU; the host may be busy with other work.
+  [ -z "$dry" ] || limit=$((limit * 10))
   [ "$limit" -le "$left" ] || limit=$left
   if [ "$limit" -lt 3 ]; then
     printf 'no time left\n' >"$work/$name.log"
@@ -113,7 +117,7 @@ step() {  # step NAME LIMIT COMMAND...: at most LIMIT seconds, and never past th
     record "$name" 200 0 "$limit" "$*"
   else
     timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 || code=$?
-    ! grep -q '^\[=*\] Running 0 tests' "$work/$name.log" || code=1  # a filter that fits nothing
+    ! grep -q '^\[=*\] Running 0 tests' "$work/$name.log" || code=1  # a filter without matches
     record "$name" "$code" "$(($(date +%s) - begin))" "$limit" "$*"
     printf '== %s: exit code %s, %s s\n' "$name" "$code" "$(($(date +%s) - begin))"
     if [ "$code" -eq 0 ]; then tail -n 3 "$work/$name.log"; else tail -n 30 "$work/$name.log"; fi | sed 's/^/   /'
@@ -123,15 +127,16 @@ step() {  # step NAME LIMIT COMMAND...: at most LIMIT seconds, and never past th
   write_report
 }
 
-has_gpu() { # by what doctor prints: its exit code may speak of something else, such as the network
+# Reads doctor's output, since its exit code may report something else, such as the network.
+has_gpu() {
   local said
   [ -z "$dry" ] || return 0
   said=$("$MAGISTER" doctor --json 2>/dev/null || true)
   [[ $said == *'"uuid"'* ]]
 }
 
-# Its rows say themselves what has no number; the report is written again after every one.
-measure() {  # measure PART SHARE: per cent of the time that is left, where other parts follow
+# The report's rows tell which numbers are missing; the report is rewritten after every row.
+measure() {  # measure PART SHARE: SHARE is in per cent of the remaining time, if other parts follow
   local begin left code=200
   begin=$(date +%s)
   left=$((deadline - begin))
@@ -149,8 +154,9 @@ measure() {  # measure PART SHARE: per cent of the time that is left, where othe
   write_report
 }
 
-# A suite is a process: after a fault CUDA answers every later call of the process with it. A dry run takes the first test of a suite, and
-# of those that emulate whole models for minutes only its name: gpu/model_on_host runs them.
+# Runs each suite in a separate process, since after a fault every later CUDA call of a process fails. A dry run takes
+# the first test of a suite; suites that emulate whole models for minutes are only listed, since gpu/model_on_host runs
+# them.
 suites() {  # suites NAME LIMIT FILTER
   local name=$1 limit=$2 listed=0 suite filter only_names
   "$gpu" --gtest_list_tests --gtest_filter="$3" >"$work/$name.list" 2>&1 || listed=$?
@@ -167,10 +173,11 @@ suites() {  # suites NAME LIMIT FILTER
   done
 }
 
-# What the tiny steps of a dry run are in full.
+# The part `tests`; a dry run replaces some of its steps by tiny ones.
 run_tests() {
   local few=()
-  [ -z "$dry" ] || few=(Teacher.test_two_ranks_on_one_gpu_are_refused)  # the CPU's run before it, and the imports
+  # includes the CPU's run before it, and the imports
+  [ -z "$dry" ] || few=(Teacher.test_two_ranks_on_one_gpu_are_refused)
   suites kernels 60 '-*Gpu*'
   suites model 90 '*Gpu*'
   step nccl_one_rank 40 mpirun --bind-to none -np 1 "$nccl"
@@ -182,7 +189,8 @@ run_tests() {
   step tasks 200 "$python" "$root/tests/gpu/tasks_test.py" ${few[@]+"${few[@]}"}
 }
 
-# What must be right before a training or a job is measured. Kernels in one process: after a fault it says which, and the rest is for `tests`.
+# The checks that must pass before a training or a job is measured. The kernels run in one process: after a fault its
+# log names the kernel, and the part `tests` examines the rest.
 run_quick() {
   local kernels='-*Gpu*' few=(Training Teacher.test_bf16_is_near_and_repeats)
   [ -z "$dry" ] || kernels='Elementwise/1.EmbedRows*' few=(Teacher.test_two_ranks_on_one_gpu_are_refused)
@@ -190,7 +198,7 @@ run_quick() {
   step quick_tasks 90 "$python" "$root/tests/gpu/tasks_test.py" "${few[@]}"
 }
 
-# In PATH, in a toolkit's folders, or in NVIDIA's wheel.
+# Searches PATH, the folders of toolkits and NVIDIA's wheel.
 find_sanitizer() {
   local folder place
   command -v compute-sanitizer && return
@@ -206,7 +214,7 @@ find_sanitizer() {
   return 1
 }
 
-# A dry run's: a pattern that fits no test would leave out what it was written for.
+# For a dry run: a pattern that matches no test would silently test nothing.
 every_pattern_fits() {  # every_pattern_fits FILTER
   local names patterns pattern name fits
   names=$("$gpu" --gtest_list_tests | awk '/^[^ ]/ { suite = $1; next } { print suite $1 }')
@@ -221,8 +229,9 @@ every_pattern_fits() {  # every_pattern_fits FILTER
   done
 }
 
-# Only our kernels are looked into (run_kernel<...> is what they all are): a sanitizer makes a kernel 10 to 100 times slower. Few and small
-# cases, and the decoder, its graph and the head through a small model. ATen's allocator would hide accesses beyond a tensor.
+# Checks only our kernels (all are named run_kernel<...>), with few and small cases, since a sanitizer makes a kernel 10
+# to 100 times slower; the decoder, its graph and the head run in a small model. ATen's caching allocator is off,
+# because it would hide accesses beyond a tensor.
 sanitize() {  # sanitize TOOL
   local sanitizer command part filter limit
   if ! sanitizer=$(find_sanitizer); then
@@ -252,7 +261,8 @@ sanitize() {  # sanitize TOOL
 }
 
 reporter machine --program "$MAGISTER" || count 1
-case $only in all | table) measure table 50 ;; esac # first: whatever is cut off or fails afterwards, its rows stand in the report
+# The table is first, so that its rows are in the report whatever is cut off or fails afterwards.
+case $only in all | table) measure table 50 ;; esac
 case $only in all | layer) measure layer 60 ;; esac
 case $only in train | jobs) measure "$only" 100 ;; esac
 case $only in all | tests) run_tests ;; esac

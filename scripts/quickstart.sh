@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a first results file: installs what is missing, builds build/magister, runs the teacher's
-# log-probabilities of a small data set on two MPI ranks, and shows the file. Safe to run again.
+# From a fresh clone to a first results file: installs what is missing, builds build/magister, computes the teacher's
+# log-probabilities of a small data set on two MPI ranks, and shows the file. It may be repeated.
 # usage: scripts/quickstart.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 scripts/setup.sh run

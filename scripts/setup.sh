@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Brings a machine (Debian 12 or 13, Ubuntu 24.04) to where magister builds and runs: packages, a Python environment in .deps/venv
-# whose files are pinned by hash (libtorch comes from its torch wheel), the library of constrained output in .deps/xgrammar, the small
-# model in .deps/models. `test` (the default) also brings what only tests need: their oracles and tools, a Slurm, a package of chat
-# templates in .deps/templates, and GGUF vocabularies in .deps/vocabularies. `data` is `run` and Arrow's library, for data sets in Parquet
-# and Arrow files (200 MB); `test` has it, too. `fuzz` is `test` and clang with libFuzzer, for scripts/fuzz.sh.
-# Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|data|test|fuzz]
-#   MAGISTER_SKIP_PACKAGES=1     packages are there by other means    MAGISTER_TORCH_DIR=DIR  a torch that is there already
-#   MAGISTER_CUDA=ON|OFF         what GPU code is built from and runs with (2.8 GB), or not; default: where a GPU is seen, and for tests
+# Installs what magister needs to be built and run on Debian 12 or 13 or Ubuntu 24.04: packages, a Python environment in
+# .deps/venv whose files are pinned by hash (libtorch comes from its torch wheel), the library of constrained output in
+# .deps/xgrammar, the small model in .deps/models. `test` (the default) also installs what only tests need: their
+# oracles and tools, a Slurm, a package of chat templates in .deps/templates, and GGUF vocabularies in
+# .deps/vocabularies. `data` is `run` plus Arrow's library, for data sets in Parquet and Arrow files (200 MB); `test`
+# includes it. `fuzz` is `test` plus clang with libFuzzer, for scripts/fuzz.sh.
+# It may be repeated: existing parts are skipped. usage: scripts/setup.sh [run|data|test|fuzz]
+#   MAGISTER_SKIP_PACKAGES=1     packages are installed by other means
+#   MAGISTER_TORCH_DIR=DIR       an existing torch
+#   MAGISTER_CUDA=ON|OFF         with or without what GPU code needs (2.8 GB); default: ON if a GPU is found, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 source scripts/setup/xgrammar.sh
 set_wanted=${1:-test}
@@ -15,7 +17,7 @@ case $set_wanted in
   *) die 64 "unknown set $set_wanted (known: run, data, test, fuzz); see the head of scripts/setup.sh" ;;
 esac
 
-# What the build links and what a run starts. Each line: why.
+# The packages that the build links and a run starts, each line with its purpose.
 packages=(
   g++ cmake ninja-build pkg-config ccache          # the build
   python3 python3-venv                             # .deps/venv
@@ -29,7 +31,7 @@ packages=(
   ca-certificates                                  # downloads
 )
 if [ "$set_wanted" = fuzz ]; then
-  packages+=(clang libclang-rt-dev)                # libFuzzer, and the sanitizers' runtime beside it
+  packages+=(clang libclang-rt-dev)  # libFuzzer, and the runtime of its sanitizers
   set_wanted=test
 fi
 [ "$set_wanted" != test ] || packages+=(
@@ -39,11 +41,11 @@ fi
 )
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-# Real chat templates, for the tests: read out of the wheel, never installed.
+# Real chat templates for the tests: read from the wheel, which is never installed.
 templates_package=axolotl==0.19.0
 templates_wheel=axolotl-0.19.0-py3-none-any.whl
 templates_sha256=f28eb3ad3709975eec4adfe13307dd980c7e7917cc43cb03f2c6f26c007135cc
-# Real GGUF vocabularies with llama.cpp's ids, for the tests: read out of the source, which is not compiled.
+# Real GGUF vocabularies with llama.cpp's ids for the tests: read from the source, which is not compiled.
 vocabularies_version=0.3.36
 vocabularies_archive=llama_cpp_python-0.3.36.tar.gz
 vocabularies_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
@@ -52,7 +54,7 @@ vocabularies=(llama-bpe gpt-2 qwen2 qwen35 starcoder refact command-r mpt falcon
 missing=()
 as_root=()
 
-# Decides before anything is touched: either every missing package can be installed, or one message names them all.
+# Decides before anything is changed: either every missing package can be installed, or one message names them all.
 find_missing_packages() {
   [ "${MAGISTER_SKIP_PACKAGES:-0}" != 1 ] || return 0
   command -v dpkg-query >/dev/null ||
@@ -96,7 +98,7 @@ find_python() {
 
 gpu_is_seen() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || { command -v nvidia-smi && nvidia-smi -L; } >/dev/null 2>&1; }
 
-# The sets of scripts/requirements that this call wants, one a line.
+# The sets of scripts/requirements that this call needs, one per line.
 wanted_sets() {
   if [ -z "${MAGISTER_TORCH_DIR:-}" ]; then
     printf 'run\n'
@@ -113,8 +115,8 @@ make_venv() {
   .deps/venv/bin/python -c 'import pip' 2>/dev/null || logged .deps/log/venv.log "$(find_python)" -m venv --clear .deps/venv
 }
 
-# uv fetches and unpacks several wheels at once, with a third of pip's CPU time; pip does it where uv cannot be had, has no words for how pip is
-# configured, or fails. What is installed is the same: the hashes say so.
+# uv fetches and unpacks several wheels at a time, with a third of pip's CPU time. pip replaces it if uv is not
+# available, cannot express pip's configuration, or fails. Both install the same files, as the hashes prove.
 install_sets() {  # install_sets SET...
   local arguments=(--no-deps --require-hashes --only-binary :all:) name sets=() pip=(.deps/venv/bin/python -m pip install --disable-pip-version-check --no-compile)
   for name; do sets+=(-r "scripts/requirements/$name.txt"); done
@@ -126,7 +128,7 @@ install_sets() {  # install_sets SET...
   logged .deps/log/pip.log "${pip[@]}" "${arguments[@]}" "${sets[@]}"
 }
 
-# A set's line in the stamp is written last: what was interrupted half-way has none and is finished by the next run.
+# A set's line in the stamp is written last: an interrupted set has none and is finished by the next run.
 make_environment() {
   local stamp=.deps/venv/.sets missing=() lines=() name line
   for name in $(wanted_sets); do
@@ -145,7 +147,7 @@ make_environment() {
   printf '   %s: %s\n' "${missing[*]}" "$(du -sh .deps/venv | cut -f1)"
 }
 
-# A source archive, whole and as expected, in an empty folder.
+# Fetches a source archive into an empty folder and verifies its hash.
 fetch_source() {  # fetch_source NAME VERSION SHA256 ARCHIVE FOLDER
   rm -rf "$5"
   logged ".deps/log/pip-$1.log" env PYTHONPATH="$PWD/scripts/setup/no_backend" .deps/venv/bin/python -m pip download --disable-pip-version-check \
@@ -200,7 +202,7 @@ place_vocabularies() {
   printf '   %s\n' "$target"
 }
 
-# Before anything is fetched: what could never run here.
+# Refuses unsupported machines before anything is fetched.
 refuse_other_machines() {
   [ "$(uname -s)" = Linux ] || die 78 "this is $(uname -s) (the program is built and tested on Linux only); use a Linux machine, on Windows WSL 2"
   [ "$(uname -m)" = x86_64 ] || die 78 "this machine is $(uname -m) (the CPU code is for x86-64 alone); use an x86-64 machine"
@@ -215,10 +217,11 @@ refuse_other_machines
 find_missing_packages
 mkdir -p .deps
 exec 9>.deps/setup.lock
-flock 9  # two scripts at once: the second waits and then finds everything there
+flock 9  # of two scripts at the same time the second waits and then finds everything installed
 step "packages"
 install_packages
-# The library is compiled while all else is fetched and unpacked: one wants cores, the other the network and the disk.
+# The library is compiled while everything else is fetched and unpacked: one needs cores, the other the network and the
+# disk.
 step "Python environment"
 make_venv
 place_xgrammar &

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# clang-tidy, by the checks of .clang-tidy and in the version of scripts/requirements/tidy.in. Ends with status 1 when there is a warning.
-# usage: scripts/tidy.sh [--since COMMIT | --all | FILE...]    (default: --since HEAD~1, the last commit and what is not committed yet)
-# A header is read through the first source of src/ that includes it; sources of tests/ are read where they are named. Not part of CI.
+# Runs clang-tidy with the checks of .clang-tidy, in the version of scripts/requirements/tidy.in. Exit status 1 if there
+# is a warning.
+# usage: scripts/tidy.sh [--since COMMIT | --all | FILE...]    (default: --since HEAD~1, the last commit and uncommitted
+# changes)
+# A header is checked through the first source of src/ that includes it; sources of tests/ are checked if they are
+# named. Not part of CI.
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 case "${1:---since}" in
   --all) mapfile -t changed < <(find src -name '*.cpp' | sort) ;;
@@ -15,7 +18,7 @@ case "${1:---since}" in
 esac
 scripts/setup.sh test
 step "clang-tidy"
-# An environment of its own: neither the program nor the tests need it.
+# A separate environment, since neither the program nor the tests need it.
 stamp=$(sha256sum <scripts/requirements/tidy.txt)
 if [ "$(cat .deps/tidy/stamp 2>/dev/null)" != "$stamp" ]; then
   logged .deps/log/tidy-venv.log .deps/venv/bin/python -m venv --clear .deps/tidy
@@ -24,7 +27,7 @@ if [ "$(cat .deps/tidy/stamp 2>/dev/null)" != "$stamp" ]; then
   printf '%s\n' "$stamp" >.deps/tidy/stamp
 fi
 step "configure build-tidy/"
-# One command a source, for GPU code, too. Nothing is built: a precompiled header that is not there is read as the text it is.
+# One command per source, also for GPU code. Nothing is built: a missing precompiled header is read as text.
 logged .deps/log/configure-build-tidy.log cmake -S . -B build-tidy -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=ON -DMAGISTER_UNITY=OFF
 
