@@ -1,4 +1,4 @@
-// Which tokens end a text, and whether a chat template ends a turn with one of them.
+// The tokens that end a text, and the turns of a chat template that none of them ends.
 #pragma once
 
 #include <optional>

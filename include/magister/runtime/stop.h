@@ -1,4 +1,4 @@
-// StopSign: why a run ends cleanly before its work is done, and how the ranks agree to leave.
+// StopSign: the reason to end a run cleanly before its work is done, and the agreement of the ranks to leave.
 #pragma once
 
 #include <atomic>
