@@ -84,7 +84,7 @@ std::string test_lock(const Communicator& world, const std::string& path) {
   }
   world.barrier();
   if (problem.empty() && ::flock(second.number(), LOCK_SH | LOCK_NB) == 0) {
-    problem = "a second lock was granted beside an exclusive one";
+    problem = "a second lock was granted in addition to an exclusive one";
   }
   world.barrier();
   if (problem.empty() && world.rank() == 0) ::flock(file.number(), LOCK_UN);

@@ -93,8 +93,7 @@ void write_stop_reason(const std::string& reason) {
   const char* const path = std::getenv("MAGISTER_STOP_FILE");
   if (path == nullptr || *path == '\0') return;
   if (std::ofstream file(path); !(file << reason << std::endl))
-    log_warning("{}: cannot be written (MAGISTER_STOP_FILE; what stopped the run stands in run.jsonl)",
-                printable(path));
+    log_warning("{}: cannot be written (MAGISTER_STOP_FILE; run.jsonl has the reason of the stop)", printable(path));
 }
 
 }  // namespace
@@ -159,10 +158,10 @@ ExitCode run_command(Invocation& call) {
                      {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()},
                      {"peak_memory", peaks}});
   const std::uint64_t lost = world.max(log->num_lost());
-  MAGISTER_CHECK(lost == 0 || code != ExitCode::kDone, ExitCode::kInputOutput,
-                 "{}/run.jsonl: {} events could not be written (the "
-                 "results are complete, what was told about the run is not); free space",
-                 printable(config.folder()), lost);
+  MAGISTER_CHECK(
+      lost == 0 || code != ExitCode::kDone, ExitCode::kInputOutput,
+      "{}/run.jsonl: {} events could not be written (the results are complete, the run's log is not); free space",
+      printable(config.folder()), lost);
   return code;
 }
 
@@ -284,7 +283,7 @@ ExitCode plan_command(Invocation& call) {
     // The file system of a planned cluster is unknown.
     if (planned_hosts().empty() && needed_bytes + kFreeSpaceMargin > report.free_bytes) {
       fail(ExitCode::kInputOutput,
-           "{}: {} bytes are free, but the results up to this task need {} (the run would stop in its middle); "
+           "{}: {} bytes are free, but the results up to this task need {} (the run would stop half-way); "
            "make room or choose another output.directory",
            printable(path), report.free_bytes, needed_bytes + kFreeSpaceMargin);
     }

@@ -213,7 +213,7 @@ std::string run_meant_by(const std::string& path) {
 std::vector<StartRecord> read_run_log(const std::string& path) {
   std::ifstream file(path);
   const std::string fault = std::strerror(errno);
-  MAGISTER_CHECK(file.is_open(), ExitCode::kInputOutput, "{}: cannot be read: {} (it tells of the run); {}",
+  MAGISTER_CHECK(file.is_open(), ExitCode::kInputOutput, "{}: cannot be read: {} (it is the log of the run); {}",
                  printable(path), fault, run_meant_by(path));
   std::vector<StartRecord> starts;
   for (std::string line; std::getline(file, line);) {

@@ -248,7 +248,7 @@ std::string prompt_text(const Record& record, const DatasetConfig& dataset) {
   if (!dataset.whole_record) return record.text;
   const ordered_json& value = record_field(record, dataset.text_field);
   MAGISTER_CHECK(value.is_string(), ExitCode::kData,
-                 "{}: \"{}\" is no text (the model writes on after one); fix this record", record.where,
+                 "{}: \"{}\" is no text (the model continues a text); fix this record", record.where,
                  printable(dataset.text_field));
   return value.get<std::string>();
 }

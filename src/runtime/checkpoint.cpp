@@ -158,7 +158,7 @@ const Tokenizer& Checkpoint::tokenizer() {
   // refused.
   if (tokenizer->vocab_size() > std::max(tokenizer->own_size(), config().vocab_size))
     log_warning(
-        "{}: the files beside the vocabulary name \"{}\", which is token {} of a model with {} rows; records with it "
+        "{}: the files next to the vocabulary name \"{}\", which is token {} of a model with {} rows; records with it "
         "are refused",
         printable(tokenizer_path()),
         printable(tokenizer->token_bytes(static_cast<TokenId>(tokenizer->vocab_size() - 1))),
@@ -249,8 +249,8 @@ std::string Checkpoint::sha256_of_tensors(const Communicator& world, const StopP
   const std::string trained_on = adapter.empty() ? "" : lora_base_sha256(section_.adapter);
   MAGISTER_CHECK(
       found.base.empty() || trained_on.empty() || found.base == trained_on, ExitCode::kData,
-      "{}: was trained on a model with sha256 {}, and {} has {} (what it adds is right for the numbers that it "
-      "was trained beside alone); name the model that it was trained on",
+      "{}: was trained on a model with sha256 {}, and {} has {} (its changes fit only the weights that it was "
+      "trained on); name the model that it was trained on",
       printable(section_.adapter), trained_on, printable(path()), found.base);
   if (!section_.task.empty() && !section_.path_is_base)
     check_trained_folder(world, path(), adapter.empty() ? found.whole : found.base, poll);

@@ -66,7 +66,7 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
   const auto [given, need] = format_bytes_apart(memory.free_bytes, needed);
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
   return fmt::format(
-      "{} has {} of memory free of {}{}, and its {} need {}, {} {}: {} (the system would end the job in its middle); "
+      "{} has {} of memory free of {}{}, and its {} need {}, {} {}: {} (the system would kill the job half-way); "
       "use fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
       host, given, format_bytes(memory.total_bytes), limit,
       shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), need,

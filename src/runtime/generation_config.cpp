@@ -193,7 +193,7 @@ std::string GenerationConfig::describe() const {
   std::string line;
   if (!obeyed.empty()) line = fmt::format("kept to: {}", fmt::join(obeyed, ", "));
   if (!not_taken.empty())
-    line += fmt::format("{}not taken, for how to sample is the task's to say: {}", line.empty() ? "" : "; ",
+    line += fmt::format("{}not taken, since the task's keys decide how to sample: {}", line.empty() ? "" : "; ",
                         fmt::join(not_taken, ", "));
   return line;
 }

@@ -16,7 +16,7 @@ struct GenerationConfig {
   // "temperature 0.6": keys about sampling, which the task's keys decide.
   std::vector<std::string> not_taken;
   std::vector<std::string> not_computed;  // keys that change texts in transformers but not here
-  // "kept to: ...; not taken, for how to sample is the task's to say: ..."; empty: there is nothing to say.
+  // "kept to: ...; not taken, since the task's keys decide how to sample: ..."; empty: there is nothing to say.
   std::string describe() const;
 };
 

@@ -85,7 +85,7 @@ class LayerBench {
     if (!decodes_) return cached_unit(model_, probe_unit(options_, V), options_.past);
     MAGISTER_CHECK(
         options_.past >= 1, ExitCode::kUsage,
-        "bench layer --rows {} without --past (a decoding pass reads a cache); say how many tokens stand in it",
+        "bench layer --rows {} without --past (a decoding pass reads a cache); give the number of its tokens",
         options_.rows);
     BenchOptions rows = options_;
     rows.tokens = rows.sequences = options_.rows;
