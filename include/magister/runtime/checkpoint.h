@@ -65,8 +65,8 @@ class Checkpoint {
   // Tokens that end a text (read_end_tokens() of end_tokens.h); empty: the model names none.
   const std::vector<TokenId>& end_tokens();
   // The other rules of generation_config.json for texts that the model writes (generation_config.h); null: none. Logs a
-  // warning about rules that are not computed. ends_count: end tokens end the text, so they are never barred by the
-  // rules.
+  // warning about rules that are not computed. ends_count: end tokens end the text, so bad words never bar them, and
+  // the minimum lengths of the rules bar them until they are reached.
   std::shared_ptr<const ModelRules> rules(bool ends_count = true);
   // A line for users about the file that rules() read, and the hash of the rules; empty: there is nothing to say, or no
   // rule.
