@@ -8,7 +8,7 @@
 # It may be repeated: existing parts are skipped. usage: scripts/setup.sh [run|data|test|fuzz]
 #   MAGISTER_SKIP_PACKAGES=1     packages are installed by other means
 #   MAGISTER_TORCH_DIR=DIR       an existing torch
-#   MAGISTER_CUDA=ON|OFF         with or without what GPU code needs (2.8 GB); default: ON if a GPU is found, and for tests
+#   MAGISTER_CUDA=ON|OFF         with or without the parts for GPU code (2.8 GB); default: with a GPU, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 source scripts/setup/xgrammar.sh
 set_wanted=${1:-test}

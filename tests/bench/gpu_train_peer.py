@@ -21,7 +21,8 @@ class Lora(torch.nn.Module):
         super().__init__()
         self.base, self.scale = base, alpha / rank
         make = dict(dtype=torch.float32, device=base.weight.device)
-        self.a = torch.nn.Parameter((2 * torch.rand(rank, base.in_features, **make) - 1) * base.in_features ** -0.5)  # kaiming_uniform(sqrt 5)
+        # kaiming_uniform(sqrt 5)
+        self.a = torch.nn.Parameter((2 * torch.rand(rank, base.in_features, **make) - 1) * base.in_features ** -0.5)
         self.b = torch.nn.Parameter(torch.zeros(base.out_features, rank, **make))
 
     def forward(self, x):

@@ -26,11 +26,11 @@ struct GroupDemand {
   std::vector<SecondModel> others{};
 };
 
-// For layout.gpus_per_group: auto on GPUs returns the smallest group whose devices hold weights and work memory of the
-// task's model and of its further models (collectives cost more than copies of the model save); otherwise returns
-// `layout` unchanged. num_ranks: the layout is for this number of ranks like these. weights: memory that this process
-// keeps from earlier tasks counts as free; null: none. For groups of several sizes it fills in the bytes that each size
-// needs. Collective over world.
+// The layout of a task. For layout.gpus_per_group: auto on GPUs it has the smallest group whose devices hold weights
+// and work memory of the task's model and of its further models (collectives cost more than copies of the model save).
+// For a task without a model every rank works alone without a GPU. Otherwise it is `layout` unchanged. num_ranks: the
+// layout is for this number of ranks like these. weights: memory that this process keeps from earlier tasks counts as
+// free; null: none. For groups of several sizes it also has the bytes that each size needs. Collective over world.
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const GroupDemand& demand, int num_ranks,
                           const WeightStore* weights);
 
