@@ -60,7 +60,7 @@ class JudgeReward {
   PassShape pass() const;
   std::int64_t num_pages() const;
   Generator& loaded(int num_threads, const std::function<void()>& heartbeat);
-  std::vector<std::vector<TokenId>> prompts_of(const Record\& record, const std::vector<std::string>\& texts) const;
+  std::vector<std::vector<TokenId>> prompts_of(const Record& record, const std::vector<std::string>& texts) const;
   std::vector<std::vector<TokenId>> prompts_of(const std::string& needed, const std::vector<std::string>& texts,
                                                const std::string& where) const;
 
