@@ -157,7 +157,7 @@ MUTATIONS = [
     Mutation("kl-of-the-first-text", "src/tasks/generate/generated_texts.cpp", 'return sum_of("/generate/guide_kl", i);', 'return sum_of("/generate/guide_kl", 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
     Mutation("plan-without-written-tokens", "src/run/time_estimate.cpp", "2 * (work.read + work.written)", "2 * work.read", "tests/end_to_end/groups_test.py Groups.test_plan_shows_every_task"),
     Mutation("left-out-by-one-alone", "src/app/run_tasks.cpp", "bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded", "bool has_failed(std::uint64_t outcome) { return outcome != kSkipped && outcome != kNotEnded", "tests/end_to_end/at_once_test.py AtOnce.test_a_failed_task_leaves_the_others"),
-    Mutation("reward-model-stands-in", "src/tasks/train/job.h", "(prompts_ && prompts_->reward().is_placeholder());", "false;",
+    Mutation("reward-model-stands-in", "src/tasks/train/job.h", "(prompts_ && prompts_->reward().is_placeholder())}", "false}",
              TEXTS + "test_a_reward_model_of_an_earlier_task"),
     Mutation("cuts-not-drawn", "src/tasks/rollout/worker.cpp", "const double u = keyed_uniform({stream(config.seed, kCuts), source, c, 0});", "const double u = 0;", "tests/end_to_end/rollout_test.py"),
     Mutation("cuts-as-they-come", "src/tasks/rollout/worker.cpp", "keyed_uniform({stream(config.seed, kCuts), source, c, 0})", "keyed_uniform({stream(config.seed, kCuts), records_.size(), c, 0})",

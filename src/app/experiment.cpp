@@ -179,7 +179,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     if (task == nullptr) continue;
     if (trains(*task, kinds)) {
       config_.trained.emplace_back(task->name(), task->model_section());
-      if (task->head_labels() > 0) config_.trained.back().second.head_labels = task->head_labels();
+      config_.trained.back().second.head_labels = task->traits().head_labels;
     }
     const auto [first, is_new] = paths.emplace(task->name(), node.path());
     if (!is_new) {

@@ -239,7 +239,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
         say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
         continue;
       }
-      if (!task->uses_gpus() || !task->runs_model()) {
+      if (!task->traits().runs_model) {
         say(
             fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data. Run "
                         "`magister plan` where model and data are: it obeys plan.devices and plan.device_memory.\n",

@@ -76,7 +76,7 @@ std::string results_name(const std::string& named) {
 }
 
 std::string announced_text(const Task& task, const std::string& name) {
-  for (const auto& [announced, value] : task.announced())
+  for (const auto& [announced, value] : task.traits().announced)
     if (const auto* const text = std::get_if<std::string>(&value); announced == name && text != nullptr) return *text;
   return "";
 }

@@ -88,9 +88,9 @@ void require_beside(const std::string& results_path, const std::string& path, co
                  printable(results_path, 4096), called, what_to_do);
 }
 
-void put_aside(const Communicator& world, const std::string& results_path) {
+void put_aside(const Communicator& world, const std::vector<std::string>& paths) {
   if (world.rank() == 0) {
-    for (const std::string& path : {results_path, results_path + ".partial"}) put_path_aside(path);
+    for (const std::string& path : paths) put_path_aside(path);
   }
   world.barrier();
 }

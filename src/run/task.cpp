@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
+#include "magister/core/error.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/shard_threads.h"
 
@@ -22,9 +24,7 @@ std::unique_ptr<ShardWorker> TaskJob::worker(ShardContext) {
 
 std::vector<std::string> Task::needs() const {
   std::vector<std::string> names = {model_.task}, unique;
-  const std::vector<std::string> others = other_needs();
-  names.insert(names.end(), others.begin(), others.end());
-  names.insert(names.end(), also_needed_.begin(), also_needed_.end());
+  names.insert(names.end(), traits_.needs.begin(), traits_.needs.end());
   for (std::string& name : names) {
     if (!name.empty() && std::find(unique.begin(), unique.end(), name) == unique.end())
       unique.push_back(std::move(name));
@@ -33,7 +33,8 @@ std::vector<std::string> Task::needs() const {
 }
 
 void Task::also_needs(std::vector<std::string> names) {
-  also_needed_.insert(also_needed_.end(), std::make_move_iterator(names.begin()), std::make_move_iterator(names.end()));
+  traits_.needs.insert(traits_.needs.end(), std::make_move_iterator(names.begin()),
+                       std::make_move_iterator(names.end()));
 }
 
 void Task::summarize(const RunContext&) const {

@@ -84,7 +84,7 @@ StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
 }  // namespace
 
 std::string TaskRunner::working_path() const {
-  return job_->packs() ? packed_later_path(context_.results_path) : context_.results_path;
+  return packs() ? packed_later_path(context_.results_path) : context_.results_path;
 }
 
 // What must be equal for two runs to belong to one results file; of the experiment what counts (identity.h). Collective over the world.
@@ -108,7 +108,7 @@ Attributes TaskRunner::identity() {
 
 // The final file of a job that packs is made again when the packing was cut short: only if what stands there is this task's.
 void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
-  if (!job_->packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
+  if (!packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
   Attributes ours = {{"format", "magister." + task_.kind()}};
   ours.insert(ours.end(), expected.begin(), expected.end());
   check_attributes_everywhere(context_.world, context_.results_path + ".partial", ours, task_key());
@@ -117,7 +117,10 @@ void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
 bool TaskRunner::is_complete(const Attributes& expected) {
   if (state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kComplete) return false;
   check_attributes_everywhere(context_.world, context_.results_path, on_any_cpu(expected), task_key());
-  job_->check_complete();
+  const Beside beside = job_->beside();
+  for (const Beside::File& file : beside.needed)
+    require_beside(context_.results_path, file.path, file.holds, file.remedy);
+  if (beside.check) beside.check();
   return true;
 }
 
@@ -127,15 +130,15 @@ ExitCode TaskRunner::run() {
   make_folder(world, fs::path(context_.results_path).parent_path().string());
   const ResultsLock lock(world, context_.results_path, context_.held);
   if (context_.fresh) {
-    job_->put_aside();
-    put_aside(world, context_.results_path);
-    if (job_->packs()) put_aside(world, working);
+    put_aside(world, job_->beside().put_aside);
+    put_aside(world, {context_.results_path, context_.results_path + ".partial"});
+    if (packs()) put_aside(world, {working, working + ".partial"});
   }
   job_->open_results();
   const Attributes expected = identity();
   if (is_complete(expected)) {
     // Of a run that was killed between the last two steps.
-    if (job_->packs() && world.rank() == 0) remove_if_ours(working + ".partial", expected);
+    if (packs() && world.rank() == 0) remove_if_ours(working + ".partial", expected);
     log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", task_.name(),
              context_.results_path);
     return ExitCode::kDone;
@@ -187,8 +190,8 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   const PhaseTimes::Span span(times_, "create the file");
   log_samples(task_.name(), plan, rules);
   // What cannot be done leaves no file behind, which another experiment would find in its way.
-  job_->check_samples(plan);
-  check_memory(numbers_of(plan));
+  if (rules.check) rules.check(plan);
+  checked_demand(numbers_of(plan));
   TaskResults results = job_->results(numbers_of(plan));
   ResultsSpec spec;
   spec.columns = std::move(results.columns);
@@ -200,7 +203,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   spec.attributes.insert(spec.attributes.end(), rules_of_tokenizer.begin(), rules_of_tokenizer.end());
   spec.attributes.emplace_back("num_samples", plan.num_samples);
   spec.attributes.emplace_back("num_tokens", plan.num_tokens);
-  if (job_->keeps_widths()) {
+  if (task_.traits().keeps_widths) {
     spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
     spec.attributes.emplace_back("longest_sample", plan.longest_sample);
   }
@@ -221,7 +224,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
 PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t num_units) const {
   const auto number = [&](const char* of) { return ResultsFile::read_number(context_.world, path, of); };
   PlanNumbers numbers{number("num_samples"), number("num_tokens"), num_units};
-  if (!job_->keeps_widths()) return numbers;
+  if (!task_.traits().keeps_widths) return numbers;
   numbers.key_bytes = number("key_bytes");
   numbers.longest_sample = number("longest_sample");
   return numbers;
@@ -238,7 +241,8 @@ void TaskRunner::keep_weights(WeightStore& store, const Attributes& expected, nl
     for (const std::string& name : names) others.push_back(kept(name));
   }
   if (task_.model_section().quantization_loss > 0) store.keep_only(names);
-  if (task_.runs_model() && !checkpoint_.section().none) names.push_back(model_.keep_weights(store, expected, ""));
+  if (task_.traits().runs_model && !checkpoint_.section().none)
+    names.push_back(model_.keep_weights(store, expected, ""));
   log_fields["weights_kept"] = model_.kept.is_cached();
   store.keep_only(std::move(names));
 }
@@ -248,35 +252,36 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
                  ExitCode::kConfig,
                  "output.driver: mpio with ranks that hold several groups (each group writes by itself, and one thread "
                  "of a rank may use MPI-IO); use another driver, or start a rank for every group");
-  const auto num_pages = static_cast<std::int64_t>(context_.world.min(job_->cache_pages(numbers.longest_sample)));
-  const MemoryParts parts = check_memory(numbers);
+  const MemoryDemand demand = checked_demand(numbers);
   nlohmann::ordered_json log_fields = model_.log_fields();
   if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
-  return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields), task_.divides_records()},
-                       [&](const UnitWork& work) {
-                         const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
-                         const ModelRun run{.plan = numbers,
-                                            .group = *group_,
-                                            .file = file,
-                                            .work = work,
-                                            .model = model_,
-                                            .stop_wanted = stop_wanted,
-                                            .loss = loss,
-                                            .times = times_,
-                                            .pass = task_.pass_shape(model_.pass_limits()),
-                                            .memory = parts,
-                                            .cache_pages = num_pages};
-                         job_->work(run);
-                       });
+  return run_unit_loop(
+      {context_, *group_, file, task_.name(), times_, std::move(log_fields), task_.traits().divides_records},
+      [&](const UnitWork& work) {
+        const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
+        const ModelRun run{.plan = numbers,
+                           .group = *group_,
+                           .file = file,
+                           .work = work,
+                           .model = model_,
+                           .stop_wanted = stop_wanted,
+                           .loss = loss,
+                           .times = times_,
+                           .pass = task_.pass_shape(model_.pass_limits()),
+                           .memory = demand.device,
+                           .cache_pages = static_cast<std::int64_t>(demand.cache_pages)};
+        job_->work(run);
+      });
 }
 
 // False: the job was asked to stop; all of it is done again by the next run.
 bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
   if (!job_->report(file, numbers)) return false;
-  if (!job_->packs()) return true;
+  const Packing pack = job_->packing();
+  if (!pack) return true;
   const std::string running = working_path() + ".partial";
   fail_point("task.pack.begin");
   Attributes root = root_attributes(task_, job_->results(numbers).format_version, expected,
@@ -285,7 +290,7 @@ bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers&
     if (name == "experiment") value = ResultsFile::read_text(running, "experiment");
   }
   for (auto& attribute : checkpoint_.tokenizer_rules()) root.push_back(std::move(attribute));
-  if (!job_->pack(file, numbers, context_.results_path, root)) return false;
+  if (!pack(file, numbers, context_.results_path, root)) return false;
   fail_point("task.pack.done");
   ::unlink(running.c_str());
   return true;
@@ -301,7 +306,7 @@ ExitCode TaskRunner::finish(ResultsFile& file, const PlanNumbers& numbers, const
     log_info("{}: stopped cleanly, all units are there; run the same command again for the last step", task_.name());
     return ExitCode::kStopped;
   }
-  if (!job_->packs()) file.complete(world);
+  if (!packs()) file.complete(world);
   log_info("{}: {} is complete", task_.name(), context_.results_path);
   return ExitCode::kDone;
 }

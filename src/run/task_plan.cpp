@@ -123,7 +123,7 @@ std::string TaskRunner::first_prompt() {
     out = fmt::format("  first {} (record {}, {}{}{})\n", rules.shown_as, printable(record.key, 60),
                       format_count(ids.size(), "token"),
                       samples.size() > 1 ? fmt::format("; one of {} of the record", samples.size()) : "",
-                      job_->inputs_exist() ? "" : "; what an earlier task writes is not there yet");
+                      job_->awaited().results ? "; what an earlier task writes is not there yet" : "");
     out += block_of_lines(rules.tokenizer->decode(ids));
   });
   return out;
@@ -139,7 +139,7 @@ PlanReport TaskRunner::plan() {
   report.model = describe_planned_model({checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
-  if (data_.is_placeholder || !job_->inputs_exist()) {
+  if (data_.is_placeholder || job_->awaited().results) {
     report.num_samples = dataset_.records().size();
     report.notes = {{"lengths", "unknown until the tasks before this one have run; so are units and bytes"}};
   } else {
@@ -160,19 +160,18 @@ PlanReport TaskRunner::plan() {
                             .num_units = report.num_units,
                             .longest_sample = longest};
   plan_sizes(report, numbers);
-  const MemoryParts on_host = job_->host_memory(numbers);
-  if (!on_host.empty())
+  const MemoryDemand demand = job_->demand(numbers);
+  if (!demand.host.empty())
     report.notes.emplace_back("host memory",
-                              fmt::format("{} a rank: {}", format_bytes(sum_of(on_host)), describe(on_host)));
-  for (auto& note : job_->memory_notes(numbers)) report.notes.push_back(std::move(note));
+                              fmt::format("{} a rank: {}", format_bytes(sum_of(demand.host)), describe(demand.host)));
+  report.notes.insert(report.notes.end(), demand.notes.begin(), demand.notes.end());
   if (context_.world.rank() == 0) {
     if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
   }
-  job_->check_memory(numbers);
+  refuse_fault(demand);
   check_device_memory(devices_, [&](int group_size) -> const MemoryParts& { return parts_of(report, group_size); });
   check_cpu_memory(report);
-  check_host_memory(context_.world, model_, report.device_parts, on_host,
-                    host_bytes(numbers, job_->cache_pages(longest)));
+  check_host_memory(context_.world, model_, report.device_parts, demand.host, host_bytes(numbers, demand.cache_pages));
   return report;
 }
 
@@ -183,16 +182,18 @@ void TaskRunner::check_cpu_memory(const PlanReport& report) const {
   const auto [needed, there] = format_bytes_apart(report.device_bytes, given);
   fail(ExitCode::kConfig,
        "{}: a {} needs {}: {}, and plan.device_memory gives it {} (the system would end the job in its middle); {}",
-       task_.name(), task_.runs_model() ? "CPU shard" : "rank on CPUs", needed, describe(report.device_parts), there,
-       task_.runs_model() ? "plan for more shards, dtype: bf16, a quantization, or smaller passes"
-                          : "lower train.micro_batch or train.max_length, or set train.gradient_checkpointing");
+       task_.name(), task_.traits().runs_model ? "CPU shard" : "rank on CPUs", needed, describe(report.device_parts),
+       there,
+       task_.traits().runs_model ? "plan for more shards, dtype: bf16, a quantization, or smaller passes"
+                                 : "lower train.micro_batch or train.max_length, or set train.gradient_checkpointing");
 }
 
 void TaskRunner::plan_sizes(PlanReport& report, const PlanNumbers& numbers) const {
   const std::vector<std::uint64_t> units = shares_.units_by_part(report.num_units);
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     const int size = shares_.parts()[i].size;
-    MemoryParts parts = memory(*jobs_[i], size, numbers, jobs_[i]->cache_pages(numbers.longest_sample));
+    const MemoryDemand demand = jobs_[i]->demand(numbers);
+    MemoryParts parts = device_parts(demand, size, demand.cache_pages);
     if (shares_.mixed()) report.sizes.push_back({size, 0, units[i], parts});
     if (i > 0 && sum_of(parts) <= report.device_bytes) continue;
     report.device_bytes = sum_of(parts);
@@ -208,8 +209,8 @@ void TaskRunner::plan_samples(PlanReport& report) {
   const SampleRules rules = job_->rules();
   const SamplePlan samples = SamplePlan::measure(context_.world, dataset_, rules, context_.stop);
   const PlanNumbers numbers = numbers_of(samples);
-  job_->check_samples(samples);
-  const TaskResults results = job_->results(numbers);
+  if (rules.check) rules.check(samples);
+  TaskResults results = job_->results(numbers);
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;
@@ -226,7 +227,7 @@ void TaskRunner::plan_samples(PlanReport& report) {
     report.notes.emplace_back(
         "turns of the assistant left out",
         fmt::format("{} in {} records", samples.num_turns_left_out, samples.num_records_with_such));
-  for (auto& note : job_->notes(numbers)) report.notes.push_back(std::move(note));
+  for (auto& note : results.notes) report.notes.push_back(std::move(note));
 }
 
 // An earlier run's file says what is left to do, and is refused here as `run` would refuse it. False: there is none.

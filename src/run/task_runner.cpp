@@ -19,20 +19,18 @@ namespace {
 // Of the experiment, as far as the task can use it.
 LayoutConfig layout_of(const Task& task, const RunContext& context) {
   LayoutConfig layout = context.experiment.layout;
-  MAGISTER_CHECK(!layout.shares.mixed() || task.runs_model(), ExitCode::kConfig,
+  MAGISTER_CHECK(!layout.shares.mixed() || task.traits().runs_model, ExitCode::kConfig,
                  "{}: groups of {}, and {} is a task of kind {} (every rank trains with a whole copy of the model, so "
                  "there are no groups); leave layout.gpus_per_group out, in an experiment of its own if need be",
                  layout.sizes_place, layout.shares.sizes(), task.name(), task.kind());
-  layout.gpus_usable = task.uses_gpus();
+  layout.gpus_usable = true;
   if (context.part) {
     layout.place_in_job = context.part->place;
     layout.most_threads = context.part->most_threads;
   }
-  const bool has_gpus = !layout.cpu_only && !discover_gpus().empty(), left_idle = has_gpus && !layout.gpus_usable;
   // A training has a whole copy of the model on every rank, whatever a pass of the model would need.
-  if (has_gpus && layout.gpus_usable && !task.runs_model() && layout.gpus_per_group == 0) layout.gpus_per_group = 1;
-  if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
-    log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
+  const bool has_gpus = !layout.cpu_only && !discover_gpus().empty();
+  if (has_gpus && !task.traits().runs_model && layout.gpus_per_group == 0) layout.gpus_per_group = 1;
   return layout;
 }
 
@@ -51,8 +49,9 @@ GroupDemand demand_of(const Task& task, const RunContext& context, const Checkpo
 
 void check_head(const Task& task, const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
-  if (checkpoint.section().none || task.head() == Task::Head::kAny ||
-      (task.head() == Task::Head::kLabels) == config.is_classifier())
+  const TaskTraits::Head head = task.traits().head;
+  if (checkpoint.section().none || head == TaskTraits::Head::kAny ||
+      (head == TaskTraits::Head::kLabels) == config.is_classifier())
     return;
   MAGISTER_CHECK(config.is_classifier(), ExitCode::kConfig,
                  "{}: {} is a language model (a task of kind {} reads a head of labels, as a sequence classifier or "
@@ -76,8 +75,7 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       devices_(group_ ? group_->table() : plan_layout(context_.world, num_ranks_, layout_)),
-      model_(open_model(context_.world, checkpoint_,
-                        layout_.gpus_usable ? queue_of(devices_, context_.world.rank()) : std::nullopt,
+      model_(open_model(context_.world, checkpoint_, queue_of(devices_, context_.world.rank()),
                         gpus_of(devices_, context_.world.rank()))),
       data_(task.data(context_)),
       dataset_(Dataset::open(context_.world, data_.config, context_.stop_poll())) {
@@ -141,7 +139,7 @@ double TaskRunner::cost() const {
 int TaskRunner::most_groups() const {
   constexpr std::uint64_t kMost = 1'000'000;
   return static_cast<int>(
-      std::clamp<std::uint64_t>(task_.divides_records() ? dataset_.records().size() : kMost, 1, kMost));
+      std::clamp<std::uint64_t>(task_.traits().divides_records ? dataset_.records().size() : kMost, 1, kMost));
 }
 
 int TaskRunner::ranks_a_group() const {
@@ -163,11 +161,10 @@ void TaskRunner::check_first_record() {
   dataset_.for_each({records.begin, records.begin + 1}, [&](Record&& record) { rules.encode(record); });
 }
 
-MemoryParts TaskRunner::memory(const TaskJob& job, int size, const PlanNumbers& numbers, std::uint64_t pages) const {
-  MemoryParts parts = job.memory(numbers);
-  return parts.empty() && !checkpoint_.section().none
+MemoryParts TaskRunner::device_parts(const MemoryDemand& demand, int size, std::uint64_t pages) const {
+  return demand.device.empty() && !checkpoint_.section().none
              ? model_.device_memory(size, task_.pass_shape(model_.pass_limits()), pages)
-             : parts;
+             : demand.device;
 }
 
 std::uint64_t TaskRunner::host_bytes(const std::function<std::uint64_t(std::size_t part)>& bytes_of) const {
@@ -182,15 +179,23 @@ std::uint64_t TaskRunner::host_bytes(const std::function<std::uint64_t(std::size
 }
 
 std::uint64_t TaskRunner::host_bytes(const PlanNumbers& numbers, std::uint64_t pages) const {
-  return host_bytes([&](std::size_t i) { return sum_of(memory(*jobs_[i], shares_.parts()[i].size, numbers, pages)); });
+  return host_bytes(
+      [&](std::size_t i) { return sum_of(device_parts(jobs_[i]->demand(numbers), shares_.parts()[i].size, pages)); });
 }
 
-MemoryParts TaskRunner::check_memory(const PlanNumbers& numbers) const {
-  const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
-  MemoryParts parts = memory(*job_, tp_size_, numbers, pages);
-  job_->check_memory(numbers);
-  check_host_memory(context_.world, model_, parts, job_->host_memory(numbers), host_bytes(numbers, pages));
-  return parts;
+void TaskRunner::refuse_fault(const MemoryDemand& demand) const {
+  for (const std::string& fault : context_.world.all_gather(demand.fault)) {
+    if (!fault.empty()) fail(ExitCode::kConfig, "{}", fault);
+  }
+}
+
+MemoryDemand TaskRunner::checked_demand(const PlanNumbers& numbers) const {
+  MemoryDemand demand = job_->demand(numbers);
+  demand.cache_pages = context_.world.min(demand.cache_pages);
+  demand.device = device_parts(demand, tp_size_, demand.cache_pages);
+  refuse_fault(demand);
+  check_host_memory(context_.world, model_, demand.device, demand.host, host_bytes(numbers, demand.cache_pages));
+  return demand;
 }
 
 }  // namespace magister

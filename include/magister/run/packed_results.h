@@ -1,4 +1,4 @@
-// What jobs that pack (TaskJob::pack) do alike.
+// What jobs that pack (TaskJob::packing) do alike.
 #pragma once
 
 #include <cstdint>

@@ -21,10 +21,9 @@ void put_path_aside(const std::string& path);
 bool has_same_files(const std::string& folder, const std::string& other);
 // Error(kInputOutput) unless `path`, which belongs to the complete results and is called this, is there. Local.
 void require_beside(const std::string& results_path, const std::string& path, const char* called,
-                    const char* what_to_do = "put it back, or start over with --fresh");
-// --fresh: X.h5 and X.h5.partial become X.h5.previous-N, X.h5.partial.previous-N with the first free N >= 1.
-// Collective over world.
-void put_aside(const Communicator& world, const std::string& results_path);
+                    const char* what_to_do);
+// --fresh: rank 0 puts aside what stands at each of these paths. Collective over world.
+void put_aside(const Communicator& world, const std::vector<std::string>& paths);
 // Rank 0's look at the disk. Collective over world.
 ResultsFile::State state_everywhere(const Communicator& world, const std::string& results_path);
 constexpr std::uint64_t kFreeSpaceMargin = 1 << 20;

@@ -22,6 +22,8 @@
 
 namespace magister {
 
+class SamplePlan;
+
 struct SampleRules {
   std::uint64_t max_length = 2048;
   std::uint64_t stride = 0;  // windows start every `stride` tokens; 0, and at most: as many as they hold
@@ -52,6 +54,9 @@ struct SampleRules {
   const char* shown_as = nullptr;
   // At least so many units, even of a small data set, so that several groups have work.
   std::uint64_t least_units = 16;
+  // Throws Error(kData), the same on every rank, where no sample of the plan could be computed. Called before a file is
+  // made, and in `plan`.
+  std::function<void(const SamplePlan&)> check{};
 };
 
 // The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.

@@ -60,48 +60,68 @@ struct TaskResults {
   std::string default_plot_column;  // empty: none
   std::uint64_t packed_bytes = 0;   // of a job that packs: the final file's, upper bound
   std::string made_smaller_by;      // the keys that do it, in words behind "lower": "top_k"; empty: none
+  Notes notes{};                    // lines of `plan` about them
 };
+
+// What earlier tasks have not made yet.
+struct Awaited {
+  bool results = false;      // those that open_results() opens; lengths are not known before
+  bool placeholder = false;  // the job has opened a placeholder, and is made anew when that task has run
+};
+
+// The memory that a plan needs.
+struct MemoryDemand {
+  std::uint64_t cache_pages = 0;  // of keys and values, that each shard keeps during the work
+  MemoryParts device{};           // of a device; empty: that of forward passes with these pages
+  MemoryParts host{};             // more of the host of a rank whose model is on a GPU; empty: negligible
+  Notes notes{};                  // lines of `plan` about it
+  std::string fault{};            // why it is more than the task may take, and what to do; empty: it is not
+};
+
+// Files and folders that belong to the results and stand beside them.
+struct Beside {
+  struct File {
+    std::string path;
+    const char* holds;  // for the message that it is missing
+    const char* remedy = "put it back, or start over with --fresh";
+  };
+  std::vector<File> needed{};            // those of complete results
+  std::vector<std::string> put_aside{};  // with --fresh
+  std::function<void()> check{};         // of the needed ones: throws, the same on every rank, where they are wrong
+};
+
+// Makes the final file at `path` from that of the units, whole or not at all. root: its attributes in order, without
+// num_samples and num_tokens. Called on rank 0 alone. False: the job was asked to stop meanwhile.
+using Packing = std::function<bool(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                                   const Attributes& root)>;
 
 // What a task does in one run, once model and data are open. Every function is local unless its comment says otherwise.
 class TaskJob {
  public:
   virtual ~TaskJob() = default;
 
+  // What is not there yet of what earlier tasks make.
+  virtual Awaited awaited() const { return {}; }
   // Opens the results of earlier tasks that this one reads. Called when those tasks have run.
   virtual void open_results() {}
-  // Registers second models in the store of weights and returns their names there. Called before work(). identity: that of the results.
+  // Registers second models in the store of weights and returns their names there. Called before work().
+  // identity: that of the results.
   virtual std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) { return {}; }
   // What decides the content besides config, checkpoint, data set, dtype, device and sizes of groups. After open_results().
   // Collective over the world.
   virtual Attributes identity() { return {}; }
-  // How records become samples and units. Throws Error(kConfig) for what the model cannot do. What it refers to is the job's.
+  // How records become samples and units. Throws Error(kConfig) for what the model cannot do. They refer to the job.
   virtual SampleRules rules() = 0;
-  // Whether open_results() would find what it opens.
-  virtual bool inputs_exist() const { return true; }
-  // Whether the job has opened a placeholder; when the earlier task has run, the job is made anew.
-  virtual bool awaits_earlier() const { return false; }
+  // The file that holds the results of such a plan.
   virtual TaskResults results(const PlanNumbers& plan) const = 0;
-  // Pages of keys and values that each shard keeps during the work; 0: none.
-  virtual std::uint64_t cache_pages(std::uint64_t longest_sample) const { return 0; }
+  // The memory that the work needs with such a plan; by default that of forward passes.
+  virtual MemoryDemand demand(const PlanNumbers& plan) const { return {}; }
   // What is decided from the row after a prompt: `model.quantization_loss` counts how often quantisation changes it.
   virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
-  // Memory of a device, itemised. Empty: it is that of forward passes.
-  virtual MemoryParts memory(const PlanNumbers& plan) const { return {}; }
-  // Extra memory of the host of a rank whose model is on a GPU, itemised. Empty: negligible.
-  virtual MemoryParts host_memory(const PlanNumbers& plan) const { return {}; }
-  // With --fresh: puts aside what earlier runs left beside the results. Collective over the world.
-  virtual void put_aside() {}
-  // Throws where a file that belongs to complete results is missing. The answer is the same on every rank.
-  virtual void check_complete() const {}
-  // Throws Error(kData) where no sample of the plan could be computed. Called before a file is made, and in `plan`. The answer is the same
-  // on every rank.
-  virtual void check_samples(const SamplePlan& plan) const {}
-  // Throws Error(kConfig), the same on every rank, where the work needs more memory than the task may take. Collective over the world.
-  virtual void check_memory(const PlanNumbers& plan) const {}
-  // Lines of `plan` about memory.
-  virtual Notes memory_notes(const PlanNumbers& plan) const { return {}; }
-  // More lines of `plan`.
-  virtual Notes notes(const PlanNumbers& plan) const { return {}; }
+  // What stands beside the results; by default nothing.
+  virtual Beside beside() const { return {}; }
+  // Not empty: the units are computed into <name>.running.h5, from which this makes the final file.
+  virtual Packing packing() { return {}; }
 
   // Computes units until none is left or the job stops: each shard of this rank has a worker(). A training, whose steps
   // are no units, and a task without a model do it in another way. Collective over the group.
@@ -109,19 +129,22 @@ class TaskJob {
   // Makes the worker of a shard, which refers to this job. Called on the shard's thread while other shards call it.
   // Collective over the group.
   virtual std::unique_ptr<ShardWorker> worker(ShardContext shard);
-
-  // Writes the files that stand beside the results. Called on rank 0 alone when every unit is committed, before the results are marked
-  // complete; a killed run calls it again. False: the job was asked to stop meanwhile.
+  // Writes the files that stand beside the results. Called on rank 0 alone when every unit is committed, before the
+  // results are marked complete; a killed run calls it again. False: the job was asked to stop meanwhile.
   virtual bool report(const ResultsFile& file, const PlanNumbers& plan) { return true; }
-  // A job that packs works in <name>.running.h5; pack() makes the final file from it on rank 0 alone, whole or not at all. root: its
-  // attributes in order, without num_samples and num_tokens. False: the job was asked to stop meanwhile.
-  virtual bool packs() const { return false; }
-  // Whether a restart needs key_bytes and longest_sample of PlanNumbers, which the file then keeps as attributes.
-  virtual bool keeps_widths() const { return packs(); }
-  virtual bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
-                    const Attributes& root) {
-    return true;
-  }
+};
+
+// What holds of a task by its keys alone.
+struct TaskTraits {
+  // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
+  enum class Head { kVocabulary, kLabels, kAny } head = Head::kVocabulary;
+  std::int64_t head_labels = 0;  // of the head of a model that it trains; 0: one over the vocabulary, or it trains none
+  bool runs_model = true;        // of the file; a training has weights of its own
+  bool divides_records = true;   // among the ranks; a training divides its batches
+  // The results file keeps key_bytes and longest_sample of PlanNumbers for a restart.
+  bool keeps_widths = false;
+  std::vector<std::string> needs{};  // names of tasks, besides the one that trains its model; "" is none
+  Attributes announced{};            // the part of TaskJob::identity() that later tasks check before the results exist
 };
 
 class Task {
@@ -139,11 +162,9 @@ class Task {
   // another experiment, whose results are on disk.
   std::vector<std::string> needs() const;
   void also_needs(std::vector<std::string> names);
+  const TaskTraits& traits() const { return traits_; }
   // The records that it reads now. Throws Error(kConfig) for an earlier task that does not exist. Local.
   virtual TaskData data(const RunContext& context) const { return available_data(dataset_, context); }
-  // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
-  enum class Head { kVocabulary, kLabels, kAny };
-  virtual Head head() const { return Head::kVocabulary; }
   // For tasks that write or score texts: how many the results hold per record, and of what kind, as far as the config tells.
   struct RecordTexts {
     std::uint64_t texts = 0;   // 0: not known before another task has run
@@ -154,20 +175,10 @@ class Task {
     std::optional<std::pair<double, double>> rewards{};
   };
   virtual RecordTexts record_texts(const RunContext& context) const { return {}; }
-  // The part of TaskJob::identity() that is known from the config alone: later tasks check it before the results exist.
-  virtual Attributes announced() const { return {}; }
   // How much its model computes, as far as the config tells. tokens 0: the lengths are not known yet.
   virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
-  // Whether it runs the model of the file. A training has weights of its own.
-  virtual bool runs_model() const { return true; }
-  // Whether the ranks divide its records. Those of a training divide its batches.
-  virtual bool divides_records() const { return true; }
-  // False: `layout.devices: auto` means the ranks' CPUs.
-  virtual bool uses_gpus() const { return true; }
   // The second models on the same devices. device: as for pass_shape().
   virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
-  // For tasks that train a reward or a value model: the number of labels of its head. 0: it trains another model, or none.
-  virtual std::int64_t head_labels() const { return 0; }
   // Sets the lengths that the config leaves to the models to what these allow, and returns a note about each unusual one. Called whenever the
   // task is opened, before anything that depends on a length. own: the positions of its model. Local, the same on every rank.
   virtual Notes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
@@ -180,18 +191,19 @@ class Task {
   virtual void summarize(const RunContext& context) const;
 
  protected:
-  Task(std::string kind, std::string name, ModelSection model, DatasetConfig dataset)
-      : kind_(std::move(kind)), name_(std::move(name)), model_(std::move(model)), dataset_(std::move(dataset)) {}
+  Task(std::string kind, std::string name, ModelSection model, DatasetConfig dataset, TaskTraits traits = {})
+      : kind_(std::move(kind)),
+        name_(std::move(name)),
+        model_(std::move(model)),
+        dataset_(std::move(dataset)),
+        traits_(std::move(traits)) {}
 
  private:
-  // The tasks that it needs besides the one that trains its model; "" is none.
-  virtual std::vector<std::string> other_needs() const { return {}; }
-
   std::string kind_;
   std::string name_;
-  std::vector<std::string> also_needed_;
   ModelSection model_;
   DatasetConfig dataset_;
+  TaskTraits traits_;
 };
 
 }  // namespace magister

@@ -31,6 +31,12 @@ struct TaskKind {
 };
 using TaskKinds = std::span<const TaskKind>;
 
+// TaskKind::read of a task that is made of its config.
+template <typename TaskOfKind, auto read_config>
+std::unique_ptr<Task> read_as(ConfigNode& node, const ExperimentConfig& experiment) {
+  return std::make_unique<TaskOfKind>(read_config(node, experiment));
+}
+
 // Null where there is none of this name.
 const TaskKind* find_kind(TaskKinds kinds, std::string_view name);
 

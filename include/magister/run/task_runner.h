@@ -32,7 +32,7 @@ class TaskRunner {
   ~TaskRunner() = default;
 
   // A placeholder is open for what an earlier task makes: when that has run, make and run another TaskRunner.
-  bool awaits_earlier() const { return model_is_placeholder_ || data_.is_placeholder || job_->awaits_earlier(); }
+  bool awaits_earlier() const { return model_is_placeholder_ || data_.is_placeholder || job_->awaited().placeholder; }
   // The same on every rank; all of them where groups have unlike numbers.
   int ranks_a_group() const;
   int threads_per_shard() const { return group_ ? group_->threads_per_shard() : 0; }
@@ -64,13 +64,16 @@ class TaskRunner {
   bool finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   void check_first_record();
   // Memory of a device of a group of `size`, itemised.
-  MemoryParts memory(const TaskJob& job, int size, const PlanNumbers& numbers, std::uint64_t pages) const;
+  MemoryParts device_parts(const MemoryDemand& demand, int size, std::uint64_t pages) const;
   // Memory of the shards on the fullest host; 0: all shards need as much. bytes_of: of a device, by place in shares_.parts().
   std::uint64_t host_bytes(const std::function<std::uint64_t(std::size_t part)>& bytes_of) const;
   std::uint64_t host_bytes(const PlanNumbers& numbers, std::uint64_t pages) const;
   void plan_sizes(PlanReport& report, const PlanNumbers& numbers) const;
-  // Memory of a device, itemised; refuses what does not fit. Collective over the world.
-  MemoryParts check_memory(const PlanNumbers& numbers) const;
+  // Throws Error(kConfig) on every rank where the demand of one is at fault. Collective over the world.
+  void refuse_fault(const MemoryDemand& demand) const;
+  // With the pages that all ranks have, and all parts of a device. Refuses what does not fit. Collective over world.
+  MemoryDemand checked_demand(const PlanNumbers& numbers) const;
+  bool packs() const { return static_cast<bool>(job_->packing()); }
   void plan_samples(PlanReport& report);
   std::optional<std::string> time_note(const PlanReport& report) const;
   bool plan_from_file(PlanReport& report);

@@ -15,7 +15,6 @@
 #include "magister/io/results/reader.h"
 #include "magister/io/whole_file.h"
 #include "magister/run/earlier_tasks.h"
-#include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/summary_csv.h"
@@ -40,9 +39,9 @@ class EvaluateJob final : public TaskJob {
  public:
   EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs);
 
-  bool inputs_exist() const override {
-    return std::all_of(config_.named.begin(), config_.named.end(),
-                       [this](const std::string& named) { return fs::exists(path_of(named)); });
+  Awaited awaited() const override {
+    return {.results = std::any_of(config_.named.begin(), config_.named.end(),
+                                   [this](const std::string& named) { return !fs::exists(path_of(named)); })};
   }
   void open_results() override;
   Attributes identity() override;
@@ -59,10 +58,14 @@ class EvaluateJob final : public TaskJob {
                             [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
   }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
-  void check_complete() const override;
+  Beside beside() const override {
+    return {.needed = {{path_beside(".json"), kHolds}, {path_beside(".csv"), kHolds}},
+            .check = [this] { check_complete(); }};
+  }
 
  private:
-  std::string beside(const char* extension) const {
+  static constexpr const char* kHolds = "what it says of all records";
+  std::string path_beside(const char* extension) const {
     return fs::path(inputs_.context.results_path).replace_extension(extension).string();
   }
   std::string path_of(const std::string& named) const {
@@ -77,6 +80,7 @@ class EvaluateJob final : public TaskJob {
   std::optional<ordered_json> summary(std::uint64_t num_records, const ReadRows& read) const {
     return evaluation_summary(config_, methods_, num_records, read, inputs_.context.stop);
   }
+  void check_complete() const;
   void check_beside(const char* extension, const std::string& text) const;
 
   const EvaluateConfig& config_;
@@ -208,25 +212,23 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
       [&](const char* column, std::uint64_t first, std::span<std::byte> rows) { file.read(column, first, rows); });
   if (!found) return false;
   fail_point("evaluate.report");
-  write_whole_file(beside(".json"), found->dump(2) + "\n");
-  write_whole_file(beside(".csv"), summary_csv(*found));
+  write_whole_file(path_beside(".json"), found->dump(2) + "\n");
+  write_whole_file(path_beside(".csv"), summary_csv(*found));
   inputs_.context.log.event("evaluation", *found);
   log_info("{}: {}", config_.name, found->dump());
   return true;
 }
 
 void EvaluateJob::check_beside(const char* extension, const std::string& text) const {
-  MAGISTER_CHECK(read_whole_file(beside(extension), 1 << 30, "it tells what the results say") == text, ExitCode::kData,
+  MAGISTER_CHECK(read_whole_file(path_beside(extension), 1 << 30, "it tells what the results say") == text,
+                 ExitCode::kData,
                  "{}: is not what {} says of all records (it is damaged or was changed); put it back, or start over "
                  "with --fresh",
-                 printable(beside(extension), 4096), printable(inputs_.context.results_path, 4096));
+                 printable(path_beside(extension), 4096), printable(inputs_.context.results_path, 4096));
 }
 
 void EvaluateJob::check_complete() const {
-  const std::string& results = inputs_.context.results_path;
-  for (const char* const extension : {".json", ".csv"})
-    require_beside(results, beside(extension), "what it says of all records");
-  const ResultsReader file(results);
+  const ResultsReader file(inputs_.context.results_path);
   const std::optional<ordered_json> found = summary(
       file.num_samples(),
       [&](const char* column, std::uint64_t first, std::span<std::byte> rows) { file.read(column, first, rows); });
@@ -244,7 +246,8 @@ ModelSection no_model() {
 class Evaluate final : public Task {
  public:
   explicit Evaluate(EvaluateConfig config)
-      : Task("evaluate", config.name, no_model(), DatasetConfig{}), config_(std::move(config)) {}
+      : Task("evaluate", config.name, no_model(), DatasetConfig{}, {.needs = config.named}),
+        config_(std::move(config)) {}
 
   // The records of the first score task.
   TaskData data(const RunContext& context) const override {
@@ -266,19 +269,13 @@ class Evaluate final : public Task {
   }
 
  private:
-  std::vector<std::string> other_needs() const override { return config_.named; }
-
   EvaluateConfig config_;
 };
 
 }  // namespace
 
 TaskKind evaluate_task() {
-  return {.name = "evaluate",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<Evaluate>(read_evaluate_config(node, experiment));
-          },
-          .schema = &kEvaluateSchema};
+  return {.name = "evaluate", .read = read_as<Evaluate, read_evaluate_config>, .schema = &kEvaluateSchema};
 }
 
 }  // namespace magister

@@ -24,32 +24,20 @@ class GenerateJob final : public TaskJob {
     if (value_) value_->keep_weights(store, identity, names);
     return names;
   }
-  bool awaits_earlier() const override { return value_ && value_->is_placeholder(); }
+  Awaited awaited() const override { return {.placeholder = value_ && value_->is_placeholder()}; }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
-  std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
-    return static_cast<std::uint64_t>(pages_of_texts(
-        reference_, inputs_.tp_size, pass_, longest_sample + config_.max_new_tokens.tokens(), config_.max_sequences));
-  }
-  MemoryParts memory(const PlanNumbers& plan) const override;
-  Notes notes(const PlanNumbers& plan) const override {
-    Notes notes = {
-        {"completions", std::to_string(plan.num_samples * config_.n)},
-        {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
-                                    packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
-        {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens.tokens())}};
-    if (value_) notes.emplace_back("guide", value_->describe());
-    return notes;
-  }
+  MemoryDemand demand(const PlanNumbers& plan) const override;
   void work(const ModelRun& run) override;
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
     const GenerateShape size = shape(shard.run.plan);
     return make_generate_worker(std::move(shard), setup_, size);
   }
-  bool packs() const override { return true; }
-  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
-            const Attributes& root) override {
-    return pack_texts(running, shape(plan), path, root, tokenizer_, setup_.stops, inputs_.context.stop_poll());
+  Packing packing() override {
+    return
+        [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root) {
+          return pack_texts(running, shape(plan), path, root, tokenizer_, setup_.stops, inputs_.context.stop_poll());
+        };
   }
 
  private:
@@ -128,12 +116,15 @@ Attributes GenerateJob::identity() {
 }
 
 // Two models beside each other; of a multiplier of 0 the second one's weights are never read.
-MemoryParts GenerateJob::memory(const PlanNumbers& plan) const {
-  if (!value_ || value_->params().multiplier == 0) return {};
-  MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
-  for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens.tokens()))
-    parts.push_back(std::move(part));
-  return parts;
+MemoryDemand GenerateJob::demand(const PlanNumbers& plan) const {
+  const std::uint64_t longest = plan.longest_sample + config_.max_new_tokens.tokens();
+  MemoryDemand demand;
+  demand.cache_pages =
+      static_cast<std::uint64_t>(pages_of_texts(reference_, inputs_.tp_size, pass_, longest, config_.max_sequences));
+  if (!value_ || value_->params().multiplier == 0) return demand;
+  demand.device = inputs_.model.device_memory(inputs_.tp_size, pass_, demand.cache_pages);
+  for (auto& part : value_->memory(longest)) demand.device.push_back(std::move(part));
+  return demand;
 }
 
 void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
@@ -188,6 +179,12 @@ TaskResults GenerateJob::results(const PlanNumbers& plan) const {
   results.packed_bytes = packed_bytes(shape(plan), kTextBytesAToken);
   results.format_version = 2;
   results.made_smaller_by = "max_new_tokens or n";
+  results.notes = {
+      {"completions", std::to_string(plan.num_samples * config_.n)},
+      {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
+                                  packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
+      {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens.tokens())}};
+  if (value_) results.notes.emplace_back("guide", value_->describe());
   return results;
 }
 
@@ -211,7 +208,9 @@ void GenerateJob::work(const ModelRun& run) {
 class Generate final : public Task {
  public:
   explicit Generate(GenerateConfig config)
-      : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
+      : Task("generate", config.name, config.model, config.dataset,
+             {.keeps_widths = true, .needs = {config.guide ? config.guide->model.task : std::string()}}),
+        config_(std::move(config)) {}
 
   std::vector<SecondModel> second_models(const PassLimits& device) const override {
     const PassLimits chosen = config_.limits(device);
@@ -240,22 +239,14 @@ class Generate final : public Task {
   }
 
  private:
-  std::vector<std::string> other_needs() const override {
-    return {config_.guide ? config_.guide->model.task : std::string()};
-  }
-
   GenerateConfig config_;
 };
 
 }  // namespace
 
 TaskKind generate_task() {
-  return {.name = "generate",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<Generate>(read_generate_config(node, experiment));
-          },
-          .schema = &kGenerateSchema,
-          .draws = true};
+  return {
+      .name = "generate", .read = read_as<Generate, read_generate_config>, .schema = &kGenerateSchema, .draws = true};
 }
 
 }  // namespace magister

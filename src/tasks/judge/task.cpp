@@ -9,7 +9,6 @@
 #include "magister/core/error.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/results_on_disk.h"
 #include "magister/runtime/end_tokens.h"
 #include "magister/runtime/open_model.h"
 #include "magister/tasks/generate/record_answers.h"
@@ -38,24 +37,27 @@ class JudgeJob final : public TaskJob {
  public:
   JudgeJob(const JudgeConfig& config, const TaskInputs& inputs);
 
-  bool inputs_exist() const override;
+  Awaited awaited() const override;
   void open_results() override;
   Attributes identity() override;
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
-  std::uint64_t cache_pages(std::uint64_t longest_sample) const override;
+  MemoryDemand demand(const PlanNumbers&) const override { return {.cache_pages = cache_pages()}; }
   std::function<RowDecision(std::span<const float>)> decision() const override;
   void work(const ModelRun& run) override;
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
     return make_judge_worker(std::move(shard), setup_);
   }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
-  bool packs() const override { return true; }
-  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
-            const Attributes& root) override;
-  void check_complete() const override;
+  Packing packing() override {
+    return [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                  const Attributes& root) { return pack(running, shape(plan), path, root); };
+  }
+  Beside beside() const override;
 
  private:
+  std::uint64_t cache_pages() const;
+  bool pack(const ResultsFile& running, const JudgeShape& size, const std::string& path, const Attributes& root) const;
   std::string answers_path() const {
     if (config_.answers.empty()) return "";
     return results_path_of(inputs_.context, config_.answers, "generate", config_.answers_place);
@@ -119,10 +121,11 @@ std::vector<std::string> JudgeJob::panel_paths() const {
   return paths;
 }
 
-bool JudgeJob::inputs_exist() const {
+Awaited JudgeJob::awaited() const {
   const std::vector<std::string> paths = panel_paths();
-  return (config_.answers.empty() || fs::exists(answers_path())) &&
-         std::all_of(paths.begin(), paths.end(), [](const std::string& path) { return fs::exists(path); });
+  return {.results =
+              (!config_.answers.empty() && !fs::exists(answers_path())) ||
+              std::any_of(paths.begin(), paths.end(), [](const std::string& path) { return !fs::exists(path); })};
 }
 
 void JudgeJob::open_results() {
@@ -180,7 +183,7 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
 }
 
 // Pages for two passes' prompts and the replies in flight, or what the cache's budget holds; one prompt always fits.
-std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
+std::uint64_t JudgeJob::cache_pages() const {
   const std::uint64_t affordable =
       inputs_.model.cache_budget_bytes(inputs_.tp_size, pass_) / inputs_.model.page_bytes(inputs_.tp_size);
   const std::uint64_t a_prompt = config_.longest_text() / KvPages::kSlots + 2;
@@ -220,9 +223,8 @@ bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
                               .poll = inputs_.context.stop_poll()});
 }
 
-bool JudgeJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
-                    const Attributes& root) {
-  const JudgeShape size = shape(plan);
+bool JudgeJob::pack(const ResultsFile& running, const JudgeShape& size, const std::string& path,
+                    const Attributes& root) const {
   return pack_verdicts({.running = running,
                         .shape = size,
                         .prompts = setup_.prompts,
@@ -233,17 +235,29 @@ bool JudgeJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
                        path, root);
 }
 
-void JudgeJob::check_complete() const {
+Beside JudgeJob::beside() const {
+  Beside beside;
   for (const char* const extension : {".summary.json", ".summary.csv"})
-    require_beside(inputs_.context.results_path,
-                   fs::path(inputs_.context.results_path).replace_extension(extension).string(),
-                   "what it says of all verdicts", "put it back, or make it again with `magister summarize`");
+    beside.needed.push_back({fs::path(inputs_.context.results_path).replace_extension(extension).string(),
+                             "what it says of all verdicts",
+                             "put it back, or make it again with `magister summarize`"});
+  return beside;
+}
+
+std::vector<std::string> needs_of(const JudgeConfig& config) {
+  std::vector<std::string> needs = config.panel;
+  needs.push_back(config.answers);
+  return needs;
 }
 
 class Judge final : public Task {
  public:
   explicit Judge(JudgeConfig config)
-      : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
+      : Task("judge", config.name, config.model, config.dataset,
+             {.keeps_widths = true,
+              .needs = needs_of(config),
+              .announced = {{"verdicts", verdict_names(verdict_classes(config))}}}),
+        config_(std::move(config)) {}
 
   Notes fit_lengths(const Positions& own, const PositionsOf&) override {
     Notes notes;
@@ -251,7 +265,6 @@ class Judge final : public Task {
     return notes;
   }
   PassShape pass_shape(const PassLimits& device) const override { return text_pass(config_, config_.limits(device)); }
-  Attributes announced() const override { return {{"verdicts", verdict_names(verdict_classes(config_))}}; }
   ModelWork model_work(double samples, double tokens) const override {
     return {tokens, samples * static_cast<double>(config_.max_new_tokens.tokens()), 0,
             std::min(samples, static_cast<double>(config_.limits({}).sequences))};
@@ -262,24 +275,13 @@ class Judge final : public Task {
   void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
-  std::vector<std::string> other_needs() const override {
-    std::vector<std::string> needs = config_.panel;
-    needs.push_back(config_.answers);
-    return needs;
-  }
-
   JudgeConfig config_;
 };
 
 }  // namespace
 
 TaskKind judge_task() {
-  return {.name = "judge",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<Judge>(read_judge_config(node, experiment));
-          },
-          .schema = &kJudgeSchema,
-          .has_summary = true};
+  return {.name = "judge", .read = read_as<Judge, read_judge_config>, .schema = &kJudgeSchema, .has_summary = true};
 }
 
 }  // namespace magister

@@ -20,8 +20,8 @@ class RolloutJob final : public TaskJob {
 
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
-  bool awaits_earlier() const override {
-    return (value_ && value_->is_placeholder()) || setup_.reward->is_placeholder();
+  Awaited awaited() const override {
+    return {.placeholder = (value_ && value_->is_placeholder()) || setup_.reward->is_placeholder()};
   }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override {
@@ -29,19 +29,11 @@ class RolloutJob final : public TaskJob {
     results.columns = rollout_columns(shape(plan));
     results.default_plot_column = "/rollout/mean_reward";
     results.made_smaller_by = "max_new_tokens, cuts or n";
+    results.notes = {{"continuations", std::to_string(plan.num_samples * config_.texts())}};
+    if (value_) results.notes.emplace_back("guide", value_->describe());
     return results;
   }
-  std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
-    return static_cast<std::uint64_t>(pages_of_texts(
-        reference_, inputs_.tp_size, pass_, longest_sample + config_.max_new_tokens.tokens(), config_.max_sequences));
-  }
-  MemoryParts memory(const PlanNumbers& plan) const override;
-  Notes notes(const PlanNumbers& plan) const override {
-    Notes notes = {{"continuations", std::to_string(plan.num_samples * config_.texts())}};
-    if (value_) notes.emplace_back("guide", value_->describe());
-    return notes;
-  }
-  bool keeps_widths() const override { return true; }
+  MemoryDemand demand(const PlanNumbers& plan) const override;
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
     return !setup_.reward->tells_unread() || tell_unread(inputs_.context, config_.name, file, "/rollout/unread",
                                                          plan.num_samples, config_.cuts * config_.n);
@@ -130,18 +122,21 @@ std::vector<std::string> RolloutJob::keep_weights(WeightStore& store, const Attr
 }
 
 // Two or three models beside each other. On GPUs a judge is not there.
-MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
+MemoryDemand RolloutJob::demand(const PlanNumbers& plan) const {
+  const std::uint64_t longest = plan.longest_sample + config_.max_new_tokens.tokens();
+  MemoryDemand demand;
+  demand.cache_pages =
+      static_cast<std::uint64_t>(pages_of_texts(reference_, inputs_.tp_size, pass_, longest, config_.max_sequences));
   const bool guided = value_ && value_->params().multiplier > 0;
-  if (!guided && config_.reward.is_verified()) return {};
-  MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
+  if (!guided && config_.reward.is_verified()) return demand;
+  demand.device = inputs_.model.device_memory(inputs_.tp_size, pass_, demand.cache_pages);
   if (guided) {
-    for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens.tokens()))
-      parts.push_back(std::move(part));
+    for (auto& part : value_->memory(longest)) demand.device.push_back(std::move(part));
   }
   if (rewards_on_gpus() || !inputs_.model.gpu) {
-    for (auto& part : setup_.reward->memory(inputs_.tp_size)) parts.push_back(std::move(part));
+    for (auto& part : setup_.reward->memory(inputs_.tp_size)) demand.device.push_back(std::move(part));
   }
-  return parts;
+  return demand;
 }
 
 std::vector<TokenId> RolloutJob::encode(const Record& record) const {
@@ -167,7 +162,11 @@ void RolloutJob::work(const ModelRun& run) {
 class Rollout final : public Task {
  public:
   explicit Rollout(RolloutConfig config)
-      : Task("rollout", config.name, config.model, config.dataset), config_(std::move(config)) {}
+      : Task("rollout", config.name, config.model, config.dataset,
+             {.keeps_widths = true,
+              .needs = {config.guide ? config.guide->model.task : std::string(),
+                        config.reward.model ? config.reward.model->task : std::string()}}),
+        config_(std::move(config)) {}
 
   std::vector<SecondModel> second_models(const PassLimits& device) const override {
     const PassLimits chosen = config_.limits(device);
@@ -206,23 +205,13 @@ class Rollout final : public Task {
   }
 
  private:
-  std::vector<std::string> other_needs() const override {
-    return {config_.guide ? config_.guide->model.task : std::string(),
-            config_.reward.model ? config_.reward.model->task : std::string()};
-  }
-
   RolloutConfig config_;
 };
 
 }  // namespace
 
 TaskKind rollout_task() {
-  return {.name = "rollout",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<Rollout>(read_rollout_config(node, experiment));
-          },
-          .schema = &kRolloutSchema,
-          .draws = true};
+  return {.name = "rollout", .read = read_as<Rollout, read_rollout_config>, .schema = &kRolloutSchema, .draws = true};
 }
 
 }  // namespace magister

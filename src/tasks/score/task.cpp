@@ -20,16 +20,13 @@ class ScoreJob final : public TaskJob {
  public:
   ScoreJob(const ScoreConfig& config, const TaskInputs& inputs);
 
-  bool inputs_exist() const override { return !answers_ || answers_->exist(); }
+  Awaited awaited() const override { return {.results = answers_ && !answers_->exist()}; }
   void open_results() override {
     if (answers_) answers_->open();
   }
   Attributes identity() override;
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
-  Notes notes(const PlanNumbers&) const override {
-    return {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
-  }
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
     return make_score_worker(std::move(shard), config_, [this](const Unit& unit) { return of_answers(unit); });
   }
@@ -94,6 +91,7 @@ TaskResults ScoreJob::results(const PlanNumbers& plan) const {
     for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
   }
   results.default_plot_column = "/score/value";
+  results.notes = {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
   return results;
 }
 
@@ -167,9 +165,10 @@ std::vector<ColumnBytes> ScoreJob::of_answers(const Unit& unit) const {
 class Score final : public Task {
  public:
   explicit Score(ScoreConfig config)
-      : Task("score", config.name, config.model, config.dataset), config_(std::move(config)) {}
+      : Task("score", config.name, config.model, config.dataset,
+             {.head = TaskTraits::Head::kLabels, .needs = {config.answers}}),
+        config_(std::move(config)) {}
 
-  Head head() const override { return Head::kLabels; }
   Notes fit_lengths(const Positions& own, const PositionsOf&) override {
     Notes notes;
     fit_length(config_.max_length, own.whole, notes);
@@ -193,19 +192,11 @@ class Score final : public Task {
   }
 
  private:
-  std::vector<std::string> other_needs() const override { return {config_.answers}; }
-
   ScoreConfig config_;
 };
 
 }  // namespace
 
-TaskKind score_task() {
-  return {.name = "score",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<Score>(read_score_config(node, experiment));
-          },
-          .schema = &kScoreSchema};
-}
+TaskKind score_task() { return {.name = "score", .read = read_as<Score, read_score_config>, .schema = &kScoreSchema}; }
 
 }  // namespace magister

@@ -35,7 +35,7 @@ class VerifierJob final : public TaskJob {
     if (!config.answers.empty()) answers_.emplace(config, inputs);
   }
 
-  bool inputs_exist() const override { return !answers_ || answers_->exist(); }
+  Awaited awaited() const override { return {.results = answers_ && !answers_->exist()}; }
   void open_results() override {
     if (answers_) answers_->open();
   }

@@ -34,19 +34,13 @@ class TeacherJob final : public TaskJob {
       all.emplace_back("window_tokens", fmt::format("{} text {}", fmt::join(before, " "), fmt::join(behind, " ")));
     return all;
   }
-  void check_samples(const SamplePlan& plan) const override {
-    MAGISTER_CHECK(plan.num_turns_left_out == 0 || plan.num_items > 0, ExitCode::kData,
-                   "{}: the chat template writes none of the {} turns of the assistant as the model would write them "
-                   "(`score: assistant` would score nothing); use `score: all`, or name a template with generation "
-                   "blocks with model.chat_template",
-                   config_.name, plan.num_turns_left_out);
-  }
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
     return make_teacher_worker(std::move(shard), config_, encoding());
   }
 
  private:
   std::vector<SampleTokens> encode_chat(const Record& record) const;
+  void check_turns(const SamplePlan& plan) const;
   TeacherEncoding encoding() const {
     return {
         config_.encoding, config_.top_k, config_.tail_draws,
@@ -98,6 +92,14 @@ std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
   return {chat_->encode_marked(chat, record.where, true)};
 }
 
+void TeacherJob::check_turns(const SamplePlan& plan) const {
+  MAGISTER_CHECK(plan.num_turns_left_out == 0 || plan.num_items > 0, ExitCode::kData,
+                 "{}: the chat template writes none of the {} turns of the assistant as the model would write them "
+                 "(`score: assistant` would score nothing); use `score: all`, or name a template with generation "
+                 "blocks with model.chat_template",
+                 config_.name, plan.num_turns_left_out);
+}
+
 SampleRules TeacherJob::rules() {
   SampleRules rules;
   rules.max_length = config_.max_length.tokens();
@@ -107,6 +109,7 @@ SampleRules TeacherJob::rules() {
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = tokenizer_;
   rules.window_ends = window_ends_;
+  rules.check = [this](const SamplePlan& plan) { check_turns(plan); };
   if (chat_) {
     rules.shown_as = "chat";
     rules.marks_assistant = config_.assistant_only;
@@ -131,7 +134,9 @@ TaskResults TeacherJob::results(const PlanNumbers& plan) const {
 class TeacherLogits final : public Task {
  public:
   explicit TeacherLogits(TeacherLogitsConfig config)
-      : Task("teacher_logits", config.name, config.model, config.dataset), config_(std::move(config)) {}
+      : Task("teacher_logits", config.name, config.model, config.dataset,
+             {.announced = {{"encoding", std::string(encoding_name(config.encoding))}}}),
+        config_(std::move(config)) {}
 
   Notes fit_lengths(const Positions& own, const PositionsOf&) override {
     Notes notes;
@@ -141,7 +146,6 @@ class TeacherLogits final : public Task {
   PassShape pass_shape(const PassLimits&) const override {
     return {.tokens = config_.unit_tokens, .row_bytes = config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
   }
-  Attributes announced() const override { return {{"encoding", std::string(encoding_name(config_.encoding))}}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<TeacherJob>(config_, inputs);
   }
@@ -154,9 +158,7 @@ class TeacherLogits final : public Task {
 
 TaskKind teacher_logits_task() {
   return {.name = "teacher_logits",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<TeacherLogits>(read_teacher_logits_config(node, experiment));
-          },
+          .read = read_as<TeacherLogits, read_teacher_logits_config>,
           .schema = &kTeacherLogitsSchema,
           .draws = true};
 }

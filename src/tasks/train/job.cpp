@@ -10,7 +10,6 @@
 #include "magister/core/log.h"
 #include "magister/io/checkpoint/lora_adapter.h"
 #include "magister/io/checkpoint/tensor_file.h"
-#include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
 #include "magister/runtime/device_group.h"
 #include "magister/runtime/model_hash.h"
@@ -87,6 +86,7 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
       config_.evaluate ? num_evaluations(steps(plan), config_.evaluate->every, steps(plan)) : 0;
   results.packed_bytes = train_results_bytes(steps(plan), evaluations) + weights + 3 * weights * (config_.keep + 1);
   if (config_.keep > 1) results.made_smaller_by = "train.keep";
+  results.notes = notes(plan);
   return results;
 }
 
@@ -105,8 +105,6 @@ Notes TrainJob::notes(const PlanNumbers& plan) const {
                  : std::to_string(layout_.num_parameters())}};
 }
 
-void TrainJob::check_complete() const { require_beside(context_.results_path, folder(), "the trained model"); }
-
 // Who uses the student must write its chats as they were learnt.
 ModelOrigin TrainJob::origin() const {
   const std::string& hub_name = checkpoint_.section().hub_name;
@@ -123,15 +121,6 @@ ModelOrigin TrainJob::origin() const {
   for (const auto& [name, text] : source->tokens) tokens[name] = text;
   origin.tokenizer_config = tokens.dump(2) + "\n";
   return origin;
-}
-
-void TrainJob::put_aside() {
-  if (context_.world.rank() == 0) {
-    put_path_aside(states());
-    put_path_aside(log_folder());
-    put_path_aside(folder());
-  }
-  context_.world.barrier();
 }
 
 // As the tasks that open it will find it. Ends early where the run is stopped. Local.

@@ -32,28 +32,35 @@ class TrainJob final : public TaskJob {
  public:
   TrainJob(const TrainConfig& config, const TaskInputs& inputs);
 
-  bool inputs_exist() const override {
-    return (!config_.reads_results() || teacher_ != nullptr || values_ != nullptr) && !awaits_held_out_;
+  Awaited awaited() const override {
+    return {.results = (config_.reads_results() && teacher_ == nullptr && values_ == nullptr) || awaits_held_out_,
+            .placeholder = awaits_held_out_ || (prompts_ && prompts_->reward().is_placeholder())};
   }
   Attributes identity() override;
   std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
-  bool awaits_earlier() const override { return awaits_held_out_ || (prompts_ && prompts_->reward().is_placeholder()); }
   SampleRules rules() override;
-  void check_samples(const SamplePlan& plan) const override;
   TaskResults results(const PlanNumbers& plan) const override;
-  MemoryParts memory(const PlanNumbers& plan) const override;
-  MemoryParts host_memory(const PlanNumbers& plan) const override;
-  void check_memory(const PlanNumbers& plan) const override;
-  Notes memory_notes(const PlanNumbers& plan) const override;
-  Notes notes(const PlanNumbers& plan) const override;
-  void put_aside() override;
+  MemoryDemand demand(const PlanNumbers& plan) const override {
+    return {
+        .device = memory(plan), .host = host_memory(plan), .notes = memory_notes(plan), .fault = memory_fault(plan)};
+  }
+  Beside beside() const override {
+    return {.needed = {{folder(), "the trained model"}}, .put_aside = {states(), log_folder(), folder()}};
+  }
   void work(const ModelRun& run) override;
-  bool packs() const override { return true; }
-  void check_complete() const override;
-  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
-            const Attributes& root) override;
+  Packing packing() override {
+    return [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                  const Attributes& root) { return pack(running, plan, path, root); };
+  }
 
  private:
+  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root);
+  void check_samples(const SamplePlan& plan) const;
+  Notes notes(const PlanNumbers& plan) const;
+  MemoryParts memory(const PlanNumbers& plan) const;
+  MemoryParts host_memory(const PlanNumbers& plan) const;
+  Notes memory_notes(const PlanNumbers& plan) const;
+  std::string memory_fault(const PlanNumbers& plan) const;
   // That no reward is read from: the model's, else its end token, as TRL has it; -1: neither.
   TokenId pad_token();
   // runs/<name>/<task>

@@ -212,27 +212,22 @@ Notes TrainJob::memory_notes(const PlanNumbers& plan) const {
   return notes;
 }
 
-void TrainJob::check_memory(const PlanNumbers& plan) const {
+std::string TrainJob::memory_fault(const PlanNumbers& plan) const {
   const TrainingShape shape = shape_of(plan);
-  std::string fault;
-  if (!fits(shape, plan)) {
-    const MemoryParts on_device = device_bytes(shape, plan), on_host = host_memory(plan);
-    const auto [needed, allowed] =
-        format_bytes_apart(sum_of(on_device), model_.gpu ? allowed_gpu_bytes() : allowed_host_bytes());
-    const auto [of_host, host_allows] = format_bytes_apart(sum_of(on_host), allowed_host_bytes());
-    const bool host_counts = model_.gpu && !model_.planned_gpu;
-    fault = fmt::format(
-        "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would end "
-        "the job in its middle); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
-        "train.memory_fraction",
-        config_.name, model_.planned_gpu ? "a planned GPU" : host_name(), needed, describe(on_device),
-        model_.gpu ? fmt::format("; of its host {}: {}", of_host, describe(on_host)) : "", config_.memory_fraction,
-        allowed, host_counts ? fmt::format(", and of its host {}", host_allows) : "",
-        shape.recompute ? "" : "set train.gradient_checkpointing: auto, ");
-  }
-  for (const std::string& message : context_.world.all_gather(fault)) {
-    if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
-  }
+  if (fits(shape, plan)) return "";
+  const MemoryParts on_device = device_bytes(shape, plan), on_host = host_memory(plan);
+  const auto [needed, allowed] =
+      format_bytes_apart(sum_of(on_device), model_.gpu ? allowed_gpu_bytes() : allowed_host_bytes());
+  const auto [of_host, host_allows] = format_bytes_apart(sum_of(on_host), allowed_host_bytes());
+  const bool host_counts = model_.gpu && !model_.planned_gpu;
+  return fmt::format(
+      "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would end "
+      "the job in its middle); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
+      "train.memory_fraction",
+      config_.name, model_.planned_gpu ? "a planned GPU" : host_name(), needed, describe(on_device),
+      model_.gpu ? fmt::format("; of its host {}: {}", of_host, describe(on_host)) : "", config_.memory_fraction,
+      allowed, host_counts ? fmt::format(", and of its host {}", host_allows) : "",
+      shape.recompute ? "" : "set train.gradient_checkpointing: auto, ");
 }
 
 }  // namespace magister

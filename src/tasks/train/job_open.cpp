@@ -357,6 +357,7 @@ SampleRules TrainJob::rules() {
   rules.vocab_size = checkpoint_.config().vocab_size;
   rules.tokenizer = tokenizer_;
   rules.length_key = "train.max_length";
+  rules.check = [this](const SamplePlan& plan) { check_samples(plan); };
   rules.marks_assistant = config_.marks();
   rules.item_samples = samples_an_item(config_);
   rules.takes_part = [this](std::span<const TokenId> ids, std::span<const std::uint8_t> assistant) {

@@ -15,15 +15,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+TaskTraits traits_of(const TrainConfig& config) {
+  const std::optional<ModelSection>& rewards = config.grpo.reward.model;
+  return {.head = config.of_head() ? TaskTraits::Head::kAny : TaskTraits::Head::kVocabulary,
+          .head_labels = config.head_labels(),
+          .runs_model = false,
+          .divides_records = false,
+          .keeps_widths = true,
+          .needs = {config.teacher.task, config.value.task, rewards ? rewards->task : std::string(),
+                    config.evaluate ? config.evaluate->teacher.task : std::string()}};
+}
+
 class Train final : public Task {
  public:
   explicit Train(TrainConfig config)
-      : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
+      : Task("train", config.name, config.model, config.dataset, traits_of(config)), config_(std::move(config)) {}
 
-  Head head() const override { return config_.of_head() ? Head::kAny : Head::kVocabulary; }
-  bool runs_model() const override { return false; }
-  bool divides_records() const override { return false; }
-  std::int64_t head_labels() const override { return config_.head_labels(); }
   Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
     Notes notes;
     const RewardConfig& reward = config_.grpo.reward;
@@ -41,11 +48,6 @@ class Train final : public Task {
   }
 
  private:
-  std::vector<std::string> other_needs() const override {
-    const std::optional<ModelSection>& rewards = config_.grpo.reward.model;
-    return {config_.teacher.task, config_.value.task, rewards ? rewards->task : std::string(),
-            config_.evaluate ? config_.evaluate->teacher.task : std::string()};
-  }
   TrainConfig config_;
 };
 
@@ -92,9 +94,7 @@ TaskData Train::data(const RunContext& context) const {
 
 TaskKind train_task() {
   return {.name = "train",
-          .read = [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
-            return std::make_unique<Train>(read_train_config(node, experiment));
-          },
+          .read = read_as<Train, read_train_config>,
           .schema = &kTrainSchema,
           .trains = true,
           .draws = true,
