@@ -23,16 +23,17 @@ OpenTasks::OpenTasks(const Invocation& call, const Experiment& experiment, RunLo
   using Earlier = RunContext::Earlier;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     OpenTask task = opened(call.world, log, i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited, false);
-    ranks_a_group_ = std::max(ranks_a_group_, task.runner->ranks_a_group());
-    sizes_.push_back({task.runner->cost(), task.runner->most_groups()});
-    parts_.push_back({place_, task.runner->threads_per_shard(), task.runner->host_shards(), call.world.rank()});
+    const StepCost cost = task.step->cost();
+    ranks_a_group_ = std::max(ranks_a_group_, cost.ranks_a_group);
+    sizes_.push_back({cost.work, cost.most_groups});
+    parts_.push_back({place_, cost.threads_per_shard, cost.host_shards, call.world.rank()});
     open_.push_back(i < kMostOpen ? std::move(task) : OpenTask{});
   }
 }
 
 OpenTask OpenTasks::take(std::size_t i) {
   OpenTask task = std::move(open_[i]);
-  if (task.runner != nullptr && (plan_ranks_ || !task.runner->awaits_earlier())) return task;
+  if (task.step != nullptr && (plan_ranks_ || !task.step->awaits_earlier())) return task;
   task = {};
   return opened(call_.world, log_, i, plan_ranks_ ? RunContext::Earlier::kOnDisk : RunContext::Earlier::kMade, false);
 }
@@ -62,7 +63,7 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
       .resolve = [this, i](RunContext& later) { later.experiment_yaml = experiment_.resolved_yaml_of_task(i); }};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];
-  task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);
+  task.step = experiment_.tasks()[i]->step(std::move(context), plan_ranks_);
   return task;
 }
 

@@ -11,14 +11,14 @@
 #include "magister/app/experiment.h"
 #include "magister/model/weight_store.h"
 #include "magister/run/run_log.h"
-#include "magister/run/task_runner.h"
+#include "magister/run/step.h"
 
 namespace magister {
 
 // A task with its own communicator, so that messages which a fault leaves unfinished there disturb no other task.
 struct OpenTask {
   std::unique_ptr<Communicator> ranks;
-  std::unique_ptr<TaskRunner> runner;
+  std::unique_ptr<Step> step;
 };
 
 // Opens and checks every task before the first one computes. An open task holds its tokenizer and the index of its

@@ -178,6 +178,10 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   };
   if (const std::vector<std::string> needs = task.needs(); !needs.empty())
     line("needs", fmt::format("{}", fmt::join(needs, ", ")));
+  if (report.devices.empty()) {  // a step that computes no units
+    for (const auto& [name, value] : report.notes) line(name, value);
+    return out;
+  }
   line("model", report.model);
   if (report.sizes.empty()) {
     line("groups", fmt::format("{}, each of {}", report.num_groups, format_count(report.tp_size, "device")));
@@ -276,12 +280,12 @@ ExitCode plan_command(Invocation& call) {
   OpenTasks tasks(call, experiment, silent, false, nullptr, num_ranks);
   std::uint64_t needed_bytes = 0;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    const PlanReport report = tasks.take(i).runner->plan();
+    const PlanReport report = tasks.take(i).step->plan();
     const std::string path = experiment.results_path(i);
     if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
     needed_bytes += report.needed_bytes;
     // The file system of a planned cluster is unknown.
-    if (planned_hosts().empty() && needed_bytes + kFreeSpaceMargin > report.free_bytes) {
+    if (report.needed_bytes > 0 && planned_hosts().empty() && needed_bytes + kFreeSpaceMargin > report.free_bytes) {
       fail(ExitCode::kInputOutput,
            "{}: {} bytes are free, but the results up to this task need {} (the run would stop half-way); "
            "make room or choose another output.directory",

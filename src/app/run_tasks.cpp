@@ -90,7 +90,7 @@ class TaskRuns {
     ExitCode code = ExitCode::kDone;
     try {
       OpenTask opened = open();
-      code = opened.runner->run();
+      code = opened.step->run();
     } catch (const std::exception& error) {
       const Fault fault = fault_of(error);
       code = fault.code;

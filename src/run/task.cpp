@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/shard_threads.h"
+#include "magister/run/task_runner.h"
 
 namespace magister {
 
@@ -35,6 +36,21 @@ std::vector<std::string> Task::needs() const {
 void Task::also_needs(std::vector<std::string> names) {
   traits_.needs.insert(traits_.needs.end(), std::make_move_iterator(names.begin()),
                        std::make_move_iterator(names.end()));
+}
+
+std::unique_ptr<Step> Task::step(RunContext context, std::optional<int> plan_ranks) {
+  return std::make_unique<TaskRunner>(*this, std::move(context), plan_ranks);
+}
+
+// A task over units says both; one with a step of its own is asked for neither.
+PassShape Task::pass_shape(const PassLimits&) const {
+  MAGISTER_ASSERT(false);
+  return {};
+}
+
+std::unique_ptr<TaskJob> Task::open(const TaskInputs&) const {
+  MAGISTER_ASSERT(false);
+  return nullptr;
 }
 
 void Task::summarize(const RunContext&) const {

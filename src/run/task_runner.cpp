@@ -128,7 +128,15 @@ LayoutConfig TaskRunner::layout_beside_hashing(const std::optional<int>& plan_ra
                       plan_ranks.value_or(context_.world.size()), context_.weights);
 }
 
-double TaskRunner::cost() const {
+StepCost TaskRunner::cost() const {
+  return {.ranks_a_group = ranks_a_group(),
+          .threads_per_shard = group_ ? group_->threads_per_shard() : 0,
+          .host_shards = model_.shards_on_host,
+          .work = work(),
+          .most_groups = most_groups()};
+}
+
+double TaskRunner::work() const {
   constexpr double kTokens = 256;  // of a record: they are not counted before its task begins
   const auto records = static_cast<double>(dataset_.records().size());
   if (checkpoint_.section().none) return records;

@@ -9,7 +9,9 @@
 
 #include "magister/app/application.h"
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/run/shard_model.h"
+#include "magister/run/step.h"
 #include "magister/run/task_kinds.h"
 #include "magister/run/unit_samples.h"
 #include "magister/tasks/registry.h"
@@ -95,6 +97,36 @@ std::unique_ptr<Task> read_norms(ConfigNode& node, const ExperimentConfig& exper
   return std::make_unique<Norms>(std::move(name), std::move(model), read_dataset(node));
 }
 
+// A task without records, units and results: its step is all that runs.
+class CountRanks final : public Step {
+ public:
+  explicit CountRanks(RunContext context) : context_(std::move(context)) {}
+  ExitCode run() override {
+    if (context_.world.rank() == 0) log_info("counted {} ranks", context_.world.size());
+    return ExitCode::kDone;
+  }
+  PlanReport plan() override {
+    PlanReport report;
+    report.notes.emplace_back("counts", "ranks");
+    return report;
+  }
+
+ private:
+  RunContext context_;
+};
+
+class Count final : public Task {
+ public:
+  explicit Count(std::string name) : Task("count", std::move(name), {}, {}) {}
+  std::unique_ptr<Step> step(RunContext context, std::optional<int>) override {
+    return std::make_unique<CountRanks>(std::move(context));
+  }
+};
+
+std::unique_ptr<Task> read_count(ConfigNode& node, const ExperimentConfig&) {
+  return std::make_unique<Count>(read_task_name(node, "count"));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,5 +135,6 @@ int main(int argc, char** argv) {
   install_signal_handlers(stop);
   std::vector<TaskKind> kinds(built_in_tasks().begin(), built_in_tasks().end());
   kinds.push_back({.name = "norms", .read = read_norms, .schema = &kSchema});
+  kinds.push_back({.name = "count", .read = read_count});
   return run_application(Communicator::world(), {argv + 1, argv + argc}, stop, kinds);
 }

@@ -53,6 +53,16 @@ class OwnTask(unittest.TestCase):
         self.assertEqual(self.world.run("killed", 3).returncode, 0)
         self.same(self.world.results("killed"))
 
+    def test_a_step_without_units(self):
+        """A task may be a step of its own: it has no model, records or results, and stands beside tasks over units."""
+        world = tiny_world.World(self.scratch.name, records=60, model=self.world.model, text=EXPERIMENT + "  - task: count\n", results=("norms.h5",))
+        done = world.run("counted", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("counted 2 ranks", done.stderr)
+        said = self.tool("plan", world.experiment("counted"), "--ranks", "2")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stdout, r"task count \(count\) -> .*\n  counts +ranks\n(?!  memory)")
+
     def test_checked(self):
         self.assertIn("all is well", self.tool("check", self.reference).stdout)
         with h5py.File(self.reference) as file:

@@ -27,6 +27,7 @@
 
 namespace magister {
 
+class Step;
 struct ModelRun;
 struct OpenModel;
 struct ShardContext;
@@ -182,11 +183,14 @@ class Task {
   // Sets the lengths that the config leaves to the models to what these allow, and returns a note about each unusual one. Called whenever the
   // task is opened, before anything that depends on a length. own: the positions of its model. Local, the same on every rank.
   virtual Notes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
+  // What the experiment runs for it: by default its units (TaskRunner), for which pass_shape() and open() are given. plan_ranks: the ranks
+  // of a plan. Collective over context.world.
+  virtual std::unique_ptr<Step> step(RunContext context, std::optional<int> plan_ranks);
   // The size of its forward passes. device: the values of keys that are `auto`, where the device has a preference.
-  virtual PassShape pass_shape(const PassLimits& device) const = 0;
+  virtual PassShape pass_shape(const PassLimits& device) const;
   // Opens and checks everything that is the task's own, so that faults show before any task computes. Throws what opening throws.
   // Collective over the world.
-  virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const = 0;
+  virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const;
   // Makes the files beside complete results again (a judge's summary). On one rank: context.world is alone.
   virtual void summarize(const RunContext& context) const;
 

@@ -14,39 +14,32 @@
 #include "magister/run/phase_times.h"
 #include "magister/run/plan_report.h"
 #include "magister/run/run_context.h"
+#include "magister/run/step.h"
 #include "magister/run/task.h"
 #include "magister/runtime/checkpoint.h"
 #include "magister/runtime/open_model.h"
 
 namespace magister {
 
-class TaskRunner {
+class TaskRunner final : public Step {
  public:
   // Opens model, tokenizer, data set and all that is the task's own, and checks them against each other and the first record: after
   // this only records, disks and machines can be at fault. plan_ranks: the layout of so many ranks like these is planned and run() is
   // not called. Throws Error(kStopped) on every rank when the job is asked to stop meanwhile. task is kept by reference.
   // Collective over context.world.
   TaskRunner(Task& task, RunContext context, std::optional<int> plan_ranks = {});
-  TaskRunner(const TaskRunner&) = delete;
-  TaskRunner& operator=(const TaskRunner&) = delete;
-  ~TaskRunner() = default;
 
-  // A placeholder is open for what an earlier task makes: when that has run, make and run another TaskRunner.
-  bool awaits_earlier() const { return model_is_placeholder_ || data_.is_placeholder || job_->awaited().placeholder; }
-  // The same on every rank; all of them where groups have unlike numbers.
-  int ranks_a_group() const;
-  int threads_per_shard() const { return group_ ? group_->threads_per_shard() : 0; }
-  int host_shards() const { return model_.shards_on_host; }
-  // FLOPs, as far as they can be guessed before the lengths are known: what it computes beside others of the experiment. Without a model: records.
-  double cost() const;
-  // More than these would find nothing to do.
-  int most_groups() const;
-  // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
-  ExitCode run();
-  // Everything but compute. Writes nothing. Complete on rank 0. Collective over context.world.
-  PlanReport plan();
+  bool awaits_earlier() const override {
+    return model_is_placeholder_ || data_.is_placeholder || job_->awaited().placeholder;
+  }
+  StepCost cost() const override;
+  ExitCode run() override;
+  PlanReport plan() override;
 
  private:
+  int ranks_a_group() const;
+  double work() const;
+  int most_groups() const;
   Notes fit_lengths();
   LayoutConfig layout_beside_hashing(const std::optional<int>& plan_ranks);
   std::string working_path() const;
