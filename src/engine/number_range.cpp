@@ -82,7 +82,7 @@ class RangeWriter {
     return first == last ? fmt::format("\"{}\"", first) : fmt::format("[{}-{}]", first, last);
   }
 
-  // What may follow after the digits above this weight; the weight is that of the first decimal or below.
+  // Returns the expression that may follow the digits above this weight, which is that of the first decimal or below.
   std::string behind(int weight, bool low, bool high, bool must) {
     low = low && !low_.ends_above(weight);
     if (!low && !high) return must ? "[0-9] digits" : weight == -1 ? "more" : "digits";

@@ -49,15 +49,15 @@ class RowSampler {
   };
   Rows read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const;
 
-  // The same in two steps if the device draws all rows with one decoding, so that another pass is queued before the host
-  // has the tokens. later: number of tokens of each sequence that are drawn but not appended yet.
+  // The same in two steps if the device draws all rows with one decoding, so that another pass is queued before the
+  // host has the tokens. later: number of tokens of each sequence that are drawn but not appended yet.
   bool draws_all_on_device(const std::vector<Sequence*>& sequences, int later = 0) const;
   DrawnRows begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, int later) const;
   // Waits for the device.
   Rows finish_drawing(const DrawnRows& drawn) const;
 
-  // Draws the sequence's next token, appends it with the data that are kept of its row, and returns it. guided: empty, or
-  // the offsets of its candidates. Throws Error(kData) if no token continues its constraint.
+  // Draws the sequence's next token, appends it with the data that are kept of its row, and returns it. guided: empty,
+  // or the offsets of its candidates. Throws Error(kData) if no token continues its constraint.
   SampledToken sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
 
   // The row after bias, penalty and constraint, from which a guide takes its candidates and which is its reference.

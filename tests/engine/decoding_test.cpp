@@ -1,5 +1,6 @@
-// Requests that bring a decoding of their own: each text is the one that a generator with this decoding alone would write, its tokens are
-// reported as they come, and a text that is cancelled takes nothing from its neighbours. On the CPU and with the GPU's kernels on the host.
+// Requests that bring a decoding of their own: each text is the one that a generator with this decoding alone would
+// write, its tokens are reported as they come, and a cancelled text takes nothing from its neighbours. The tests run on
+// the CPU and with the GPU's kernels on the host.
 #include "magister/engine/decoding.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +35,8 @@ class Decodings : public Base {
     };
   }
 
-  // way < 3: all requests with this one, given to the generator. 3: request i brings way i % 3. cancelled: after two passes.
+  // way < 3: all requests use this one, which the generator gets. 3: each request brings its own. cancelled: texts that
+  // are cancelled after two passes.
   Texts write_in(std::size_t way, const std::vector<Key>& cancelled = {}, std::uint64_t texts_a_prompt = 1) {
     const auto group = make_single_process_group();
     ThreadPool pool(1);
@@ -93,7 +95,7 @@ class Decodings : public Base {
     this->expect_equal(got, want);
   }
 
-  // Of four texts of a prompt the first, which computes it, and the last, which may wait.
+  // Cancels the first of four texts of a prompt, which computes it, and the last, which may wait.
   void texts_of_its_prompt_go_on() {
     std::erase_if(this->requests_, [](const GenerationRequest& request) { return request.sample > 0; });
     Texts want = write_in(3, {}, 4);

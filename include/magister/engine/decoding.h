@@ -1,4 +1,5 @@
-// Decoding: how the texts of a request are drawn, where they end and who is told of their tokens. Requests that have it in common share one.
+// Decoding: how the texts of a request are drawn, where they end, and a callback for their tokens. Requests share one if
+// they have all of this in common.
 #pragma once
 
 #include <cstdint>

@@ -78,8 +78,8 @@ class Generator {
  public:
   using Stop = Decoding::Stop;
 
-  // usual: the decoding of requests that bring none. model is kept by reference. Throws Error(kConfig) for fewer than two
-  // pages, for no sequence or token per pass, and for a bias or top_logprobs outside the vocabulary.
+  // usual: the decoding of requests that bring none. model is kept by reference. Throws Error(kConfig) for fewer than
+  // two pages, for no sequence or token per pass, and for a bias or top_logprobs outside the vocabulary.
   Generator(Transformer& model, const GeneratorLimits& limits, std::shared_ptr<const Decoding> usual);
   Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
             Stop stop);

@@ -31,7 +31,7 @@ struct LayoutConfig {
   bool cpu_only = false;     // devices: cpu
   int shards_per_rank = 1;   // CPU only
   int devices_per_rank = 0;  // GPUs of a rank; 0 = auto: an equal part of those that it sees
-  // Set by the caller (TaskTraits), not by the experiment: true if the work can be done on GPUs. If not, `auto` means CPU.
+  // Set by the caller, not by the experiment: true if the work can be done on GPUs. If not, `auto` means CPU.
   bool gpus_usable = false;
   bool share_gpus = false;  // see shares_gpus()
   // Set if the ranks that resolve are a part of the job: this rank's position in the whole job, which decides its GPU.

@@ -1,5 +1,5 @@
-// ModelHost: a model that one rank loads for itself, on its CPU or its GPU, and the generator that writes with it. It knows no task and no
-// results file: who serves texts needs the same. (A model of several shards: ModelInstance.)
+// ModelHost: a model that one rank loads for itself, on its CPU or its GPU, and the generator that writes with it. It
+// knows no task and no results file, so that a service can use it, too. (A model of several shards: ModelInstance.)
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace magister {
 
-// What a generator is made with.
+// The arguments of a generator.
 struct GeneratorSetup {
   GeneratorLimits limits;
   SamplingParams sampling;
@@ -19,7 +19,8 @@ struct GeneratorSetup {
 
 class ModelHost {
  public:
-  // Loads the model. source is kept by reference; heartbeat: called before each tensor, may be empty; self_test: the fast paths are tested. Local.
+  // Loads the model. source is kept by reference. heartbeat is called before each tensor; it may be empty. self_test:
+  // the fast paths are tested. Local.
   ModelHost(const OpenModel& source, int num_threads, const LoadHook& heartbeat, const GeneratorSetup& setup,
             bool self_test = true);
 

@@ -15,11 +15,11 @@ struct TextLengths {
   LengthKey max_new_tokens;
   std::string length_place;  // of max_prompt_length: file:line:column and key
 
-  // Of prompt and text together.
+  // Tokens of prompt and text together.
   std::uint64_t longest_text() const { return max_prompt_length.tokens() + max_new_tokens.tokens(); }
 };
 
-// What the engine takes at once. It changes no text.
+// The sequences and tokens that the engine takes at once. They change no text.
 struct BatchKeys {
   std::uint64_t max_sequences = 0;   // written at the same time; 0: auto
   std::uint64_t token_budget = 0;    // tokens of a forward pass; 0: auto
