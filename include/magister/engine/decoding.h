@@ -1,4 +1,4 @@
-// Decoding: how the texts of a request are drawn, where they end, and a callback for their tokens. Requests share one if
+// Decoding: how the texts of a request are drawn, where they end, and a callback for their tokens. Requests share it if
 // they have all of this in common.
 #pragma once
 
