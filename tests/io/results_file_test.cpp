@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <fstream>
 
 #include "io/small_results_file.h"
+#include "magister/core/file_descriptor.h"
 #include "magister/core/sha256.h"
 #include "magister/io/crc32c.h"
 
@@ -138,6 +140,30 @@ TEST_F(ResultsFileTest, ModeIs0640AsFarAsTheUmaskAllows) {
   ::umask(second);
   ASSERT_EQ(::stat((path_ + ".partial").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+// The kernel tells how a file was opened, so this holds for root, too, whom no mode keeps from writing.
+TEST_F(ResultsFileTest, UnitsAreCountedWithoutTheRightToWrite) {
+  {
+    const ResultsFile file = create();
+  }
+  world_.barrier();  // all ranks have closed what they opened for writing
+  if (is_root()) {
+    const std::string path = path_ + ".partial";
+    const FileDescriptor watch(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    ASSERT_GE(::inotify_add_watch(watch.number(), path.c_str(), IN_CLOSE_WRITE | IN_CLOSE_NOWRITE), 0);
+    const UnitCounts counts = ResultsFile::unit_counts(path);
+    EXPECT_EQ(counts.units, 3u);
+    EXPECT_EQ(counts.done, 0u);
+    inotify_event event{};
+    bool is_read = false;
+    while (::read(watch.number(), &event, sizeof event) == static_cast<ssize_t>(sizeof event)) {
+      EXPECT_EQ(event.mask & IN_CLOSE_WRITE, 0u) << "it was opened for writing";
+      is_read = true;
+    }
+    EXPECT_TRUE(is_read);
+  }
+  world_.barrier();
 }
 
 TEST_F(ResultsFileTest, PreallocatedBlocksAreThereAtOnce) {

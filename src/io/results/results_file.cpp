@@ -19,6 +19,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/io/agreed_errors.h"
 #include "magister/io/results/identity.h"
+#include "magister/io/results/reader.h"
 
 namespace magister {
 
@@ -238,11 +239,9 @@ std::string ResultsFile::read_text(const std::string& path, const std::string& a
 }
 
 UnitCounts ResultsFile::unit_counts(const std::string& path) {
-  const ResultsColumns columns(PosixFile(path), read_layout(path));
-  std::string done(columns.num_units(), '\0');
-  columns.read(columns.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
-  return {done.size(),
-          static_cast<std::uint64_t>(std::count_if(done.begin(), done.end(), [](char flag) { return flag != 0; }))};
+  const ResultsReader file(path);  // opens it for reading alone: who may not write it may still count
+  const std::uint64_t units = file.columns().num_units();
+  return {units, units - file.columns().pending_units().size()};
 }
 
 void ResultsFile::check_attributes(const std::string& path, const Attributes& expected, const std::string& task_key) {
