@@ -15,7 +15,7 @@ import numpy
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
-from dataset_formats_test import Formats
+from dataset_formats_test import Formats, refused
 from dataset_oracle_test import PROBE, Spelling, records
 from probe_cases import run_case
 
@@ -126,6 +126,13 @@ class Parquet(Tables):
         self.assert_refused(self.parquet("doubled.parquet", doubled), 65, "two columns have the name text")
         self.assertEqual(self.texts(two(text=["a\0", "b", "c\0d"])), ["a\0", "b", "c\0d"])  # a character, as in JSONL
         self.assertEqual(self.texts(self.parquet("none.parquet", pyarrow.table({"text": pyarrow.array([], pyarrow.string())}))), [])
+
+    def test_a_stop_ends_the_index(self):
+        """poll is asked for the file's only block and then for every row group; the answer at any of these is a stop."""
+        path = self.parquet("stop.parquet", table(50), row_group_size=10)
+        for asked in range(1, 7):
+            self.assertEqual(refused(paths=[path], stop_at=asked)[0], 75, asked)
+        self.assertEqual(refused(paths=[path], stop_at=7)[0], 0)
 
     def test_several_files(self):
         a, b = self.parquet("a.parquet", table(10, 1)), self.parquet("b.parquet", table(20, 2))

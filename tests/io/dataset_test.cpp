@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <memory>
 #include <random>
 
 #include "io/dataset/dataset_files.h"
 #include "io/dataset/newlines.h"
+#include "io/dataset/record_format.h"
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
@@ -410,6 +412,31 @@ TEST_F(DatasetTest, StopsAreHonouredInOtherKinds) {
   dataset.for_each({0, 200'000}, [&](Record&&) { ++visited; }, [&] { return visited == 7; });
   EXPECT_EQ(visited, 7u);
   world_.barrier();
+}
+
+// A header longer than the first MiB, so that poll is asked before its end.
+TEST_F(DatasetTest, AStopWithinTheHeaderIsNoFaultOfTheData) {
+  const std::string path = write("header.csv", "\"" + std::string(3 << 20, 'x') + "\",text\na,b\n");
+  const Dataset dataset = open({path});
+  ASSERT_EQ(dataset.num_source_records(), 1u);
+  int asked = 0;
+  dataset.for_each({0, 1}, [](Record&&) { ADD_FAILURE() << "was visited"; }, [&] { return ++asked > 1; });
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(DatasetTest, AStopEndsAnIndexWithoutAPartOfIt) {
+  for (const std::string& path : {write("index.csv", "text\na\nb\n"), write("index.json", R"([{"text":"a"}])")}) {
+    config_.paths = {path};
+    const std::vector<DataFile> files = list_data_files(world_, config_);
+    const std::unique_ptr<RecordFormat> format = open_format(files[0], config_);
+    EXPECT_EQ(format->index([] { return false; }).back().record, path.ends_with("csv") ? 2u : 1u);
+    try {
+      format->index([] { return true; });
+      ADD_FAILURE() << "went on: " << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kStopped) << error.what();
+    }
+  }
 }
 
 TEST_F(DatasetTest, ChangesDuringTheRunAreSeen) {

@@ -147,7 +147,9 @@ int records(const std::string& settings_text) {
   }
   if (settings.contains("limit")) config.limit = settings["limit"].get<std::uint64_t>();
   const auto begin = std::chrono::steady_clock::now();
-  const auto dataset = magister::Dataset::open(magister::Communicator(), config);
+  const int stop_at = settings.value("stop_at", 0);  // the time of asking that is answered with a stop; 0: none
+  int asked = 0;
+  const auto dataset = magister::Dataset::open(magister::Communicator(), config, [&] { return ++asked == stop_at; });
   const std::chrono::duration<double> open_seconds = std::chrono::steady_clock::now() - begin;
   const bool quiet = settings.value("quiet", false);
   std::uint64_t count = 0;

@@ -75,9 +75,7 @@ class Scan {
 
   void make_index(const DataFile& file) {
     std::vector<IndexPoint> index;
-    if (!file.has_plain_lines()) {
-      index = open_format(file, config_)->index([this] { return stop_if_asked(), false; });
-    }
+    if (!file.has_plain_lines()) index = open_format(file, config_)->index([this] { return poll_ && poll_(); });
     const std::uint64_t count = index.size();
     append(indexes_, &count, sizeof count);
     append(indexes_, index.data(), index.size() * sizeof(IndexPoint));

@@ -28,8 +28,8 @@ class RecordFormat {
   virtual const char* unit() const { return "record"; }  // the word for a record in messages: "line", "row"
 
   // Points from which records can be read, in order, and a last one whose `record` is the number of records. Throws
-  // Error(kData) for a file that does not have the format of its name. To stop, poll throws Error(kStopped), which
-  // passes through; it must not return true, because the index would then be truncated.
+  // Error(kData) for a file that does not have the format of its name, and Error(kStopped) if poll returns true: half
+  // an index would be taken for the file's.
   virtual std::vector<IndexPoint> index(const Poll& poll) = 0;
   // Visits records [begin, end) of the file in order; returns early if poll returns true.
   virtual void read(std::uint64_t begin, std::uint64_t end, const Poll& poll, const Visit& visit) = 0;

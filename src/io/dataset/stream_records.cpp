@@ -4,6 +4,7 @@
 // shared among the ranks.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "io/dataset/byte_stream.h"
 #include "io/dataset/csv_row.h"
@@ -40,7 +41,8 @@ class RecordCutter {
     while (!find()) {
       consume(cut_.next);  // bytes that belong to no record
       cut_ = {};
-      if (last_ || poll()) return false;
+      if (!last_) stopped_ = poll();
+      if (last_ || stopped_) return false;
       fill();
     }
     consume(cut_.begin);
@@ -49,6 +51,7 @@ class RecordCutter {
     return true;
   }
 
+  bool stopped() const { return stopped_; }  // next() returned false because of poll
   IndexPoint point(std::uint64_t record) const { return {record, offset_, line_}; }  // for the last record of next()
   std::string where() const { return fmt::format("{}:{}", name_, line_ + 1); }
 
@@ -89,7 +92,7 @@ class RecordCutter {
   const std::unique_ptr<RecordRule> rule_;
   const std::uint64_t max_bytes_;
   std::uint64_t offset_, line_;
-  bool last_ = false;
+  bool last_ = false, stopped_ = false;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0;  // pending part of the buffer
   RecordRule::Cut cut_;
@@ -107,12 +110,16 @@ class StreamRecords final : public RecordFormat {
   const char* unit() const override { return has_header_ ? "row" : file_.kind == DataKind::kJson ? "record" : "line"; }
 
   std::vector<IndexPoint> index(const Poll& poll) override {
+    const Poll stop = [&poll] {
+      if (poll()) throw Error(ExitCode::kStopped, "stopped");
+      return false;
+    };
     RecordCutter cutter(file_, {}, config_.max_line_bytes);
-    if (has_header_) read_header(cutter, poll);
+    if (has_header_) read_header(cutter, stop);
     std::vector<IndexPoint> points{{}};
     std::string_view record;
     std::uint64_t count = 0;
-    for (; cutter.next(record, poll); ++count) {
+    for (; cutter.next(record, stop); ++count) {
       const IndexPoint point = cutter.point(count);
       const bool far = point.place >= points.back().place + kDataBlockBytes;
       if (far && file_.compression == Compression::kNone) points.push_back(point);
@@ -127,13 +134,15 @@ class StreamRecords final : public RecordFormat {
     std::optional<CsvColumns> columns;
     if (has_header_) {
       RecordCutter first(file_, {}, config_.max_line_bytes);
-      columns.emplace(read_header(from.place == 0 ? cutter : first, poll));
+      std::optional<CsvColumns> header = read_header(from.place == 0 ? cutter : first, poll);
+      if (!header) return;
+      columns.emplace(std::move(*header));
     }
     std::string_view record;
     for (std::uint64_t i = from.record; i < end; ++i) {
       if (i >= begin && poll()) return;
       if (!cutter.next(record, poll)) {
-        MAGISTER_CHECK(poll(), ExitCode::kInputOutput,
+        MAGISTER_CHECK(cutter.stopped(), ExitCode::kInputOutput,
                        "{}: record {} is gone (the file changed while it was read); leave the data alone during a run",
                        printable(file_.path), i);
         return;
@@ -145,10 +154,12 @@ class StreamRecords final : public RecordFormat {
   }
 
  private:
-  // A CSV file without a first row has no columns, so no field can be read from it.
-  CsvColumns read_header(RecordCutter& cutter, const Poll& poll) const {
+  // A CSV file without a first row has no columns, so no field can be read from it. nullopt: poll returned true.
+  std::optional<CsvColumns> read_header(RecordCutter& cutter, const Poll& poll) const {
     std::string_view header;
-    MAGISTER_CHECK(cutter.next(header, poll), ExitCode::kData, "{}: has no first row (it names the columns); write one",
+    const bool found = cutter.next(header, poll);
+    if (cutter.stopped()) return std::nullopt;
+    MAGISTER_CHECK(found, ExitCode::kData, "{}: has no first row (it names the columns); write one",
                    printable(file_.path));
     return CsvColumns(header, separator_, config_, cutter.where());
   }

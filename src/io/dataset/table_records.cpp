@@ -49,7 +49,7 @@ class TableRecords final : public RecordFormat {
     ArrowPart part;
     ArrowFault fault;
     while (table_->next_part(part, fault)) {
-      poll();
+      if (poll()) throw Error(ExitCode::kStopped, "stopped");
       points.push_back({rows, part.place, points.size()});
       // A negative number of rows in the file becomes a huge one here.
       MAGISTER_CHECK(part.rows <= INT64_MAX && !__builtin_add_overflow(rows, part.rows, &rows), ExitCode::kData,
