@@ -14,7 +14,9 @@
 #include "io/results/layout.h"
 #include "io/small_results_file.h"
 #include "magister/core/host_name.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/results/results_file.h"
+#include "magister/io/results/tools.h"
 
 namespace magister {
 namespace results_file_refused_test {
@@ -112,6 +114,29 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
   if (is_root()) std::ofstream(path_ + ".partial", std::ios::binary) << good;
   world_.barrier();
   EXPECT_EQ(ResultsFile::resume(world_, path_, kIdentity).pending_units().size(), 3u);
+}
+
+// The small file lacks /samples/source_index, as a file of another program may.
+TEST_F(ResultsFileTest, AColumnThatAForeignFileLacksIsAFaultOfTheFile) {
+  {
+    ResultsFile file = create();
+    fill_pending(file);
+    file.complete(world_);
+  }
+  const std::string out = path_ + ".out";
+  expect_refusal(ExitCode::kData, "/samples/source_index",
+                 [&](const Communicator&) { export_text(path_, TextExport::kJsonl, out); });
+  expect_refusal(ExitCode::kData, "/samples/source_index", [&](const Communicator&) { export_parquet(path_, out); });
+  if (is_root()) {
+    EXPECT_FALSE(fs::exists(out));
+  }
+  const ResultsReader file(path_);
+  expect_refusal(ExitCode::kData, "/none is missing",
+                 [&](const Communicator&) { file.for_each_piece("/none", {0, 1}, [](auto, auto) {}); });
+  expect_refusal(ExitCode::kData, "/none is missing",
+                 [&](const Communicator&) { file.for_each_text("/none", {0, 1}, [](auto, auto) {}); });
+  expect_refusal(ExitCode::kData, "/none is missing",
+                 [&](const Communicator&) { const ResultsTextColumn column(file, "/none"); });
 }
 
 TEST_F(ResultsFileTest, RowsOutsideAreRefused) {

@@ -30,6 +30,23 @@ const PlacedColumn& ResultsColumns::at(const std::string& path) const {
   return *column;
 }
 
+const PlacedColumn& ResultsColumns::required(const std::string& path) const {
+  const PlacedColumn* const column = find(path);
+  MAGISTER_CHECK(column != nullptr, ExitCode::kData,
+                 "{}: dataset {} is missing (the file is damaged or of another version); run check",
+                 printable(file_.path()), printable(path));
+  return *column;
+}
+
+const PlacedColumn& ResultsColumns::required(const std::string& path, ColumnType type) const {
+  const PlacedColumn* const column = find(path);
+  MAGISTER_CHECK(column != nullptr && column->spec.type == type, ExitCode::kData,
+                 "{}: dataset {} is missing or of another type (the file was changed or is of another task); use "
+                 "another file",
+                 printable(file_.path()), printable(path));
+  return *column;
+}
+
 namespace {
 
 // True if `num_bytes` are whole rows that lie inside the column from first_row on.

@@ -41,6 +41,10 @@ class ResultsColumns {
   const std::vector<PlacedColumn>& all() const { return columns_; }
   const PlacedColumn* find(const std::string& path) const;  // null: there is none
   const PlacedColumn& at(const std::string& path) const;    // absent: Error(kInternal)
+  // A column that the file of another program or task may lack. Throws Error(kData) when it is absent or of another
+  // type.
+  const PlacedColumn& required(const std::string& path) const;
+  const PlacedColumn& required(const std::string& path, ColumnType type) const;
   // True if the file has columns with token rows; the curves of a training have none.
   bool has_rows() const {
     return std::any_of(columns_.begin(), columns_.end(),

@@ -82,11 +82,12 @@ class SampleWriter {
  public:
   SampleWriter(const ResultsReader& file, TextExport format, Sink sink)
       : file_(file), packed_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
-    key_ = &placed("/samples/key", ColumnType::kUtf8);
+    const ResultsColumns& columns = file_.columns();
+    key_ = &columns.required("/samples/key", ColumnType::kUtf8);
     for (const char* const first : {"key", "source_index", "token_ids"}) names_.name_of("", first);
-    add("source_index", placed("/samples/source_index", ColumnType::kU64));
-    if (file_.columns().has_rows()) add("token_ids", placed("/tokens/id", ColumnType::kI32));
-    for (const PlacedColumn* column : file_.columns().unit_columns()) {
+    add("source_index", columns.required("/samples/source_index", ColumnType::kU64));
+    if (columns.has_rows()) add("token_ids", columns.required("/tokens/id", ColumnType::kI32));
+    for (const PlacedColumn* column : columns.unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
       const std::string shown = packed_.count(path) > 0 ? PackedColumns::plain_path(path) : path;
@@ -122,11 +123,6 @@ class SampleWriter {
     std::unique_ptr<TextHeap> text;    // for strings of any length
     std::optional<NamedColumn> named;  // write its names instead of the numbers
   };
-
-  const PlacedColumn& placed(const std::string& path, ColumnType type) const {
-    file_.column(path, type);
-    return file_.columns().at(path);
-  }
 
   void add(const std::string& name, const PlacedColumn& column) {
     members_.push_back({name, csv_ ? "," : "," + json_text(name) + ":", &column, nullptr, std::nullopt});

@@ -63,7 +63,9 @@ ArrowColumn described(ColumnSpec spec, const PackedColumns& packed) {
       break;
     case ColumnType::kUtf8:
     case ColumnType::kText:
-      MAGISTER_CHECK(!of_rows, ExitCode::kInternal, "{}: texts of rows are not exported; report this", spec.path);
+      MAGISTER_CHECK(!of_rows, ExitCode::kData,
+                     "dataset {} has a text for every token (no task writes such a column); use another file",
+                     printable(spec.path));
       return column;
   }
   if (of_rows) column.shape = spec.width > 0 ? ArrowColumn::Shape::kListOfLists : ArrowColumn::Shape::kList;
@@ -75,8 +77,9 @@ class ParquetExport {
  public:
   ParquetExport(const ResultsReader& file, const std::string& out)
       : file_(file), packed_(file), columns_(file.columns()), out_(out), target_(out, WholeFile::Existing::kRefused) {
-    for (const char* const first : {"/samples/key", "/samples/source_index"}) add(columns_.at(first));
-    if (columns_.has_rows()) add(columns_.at("/tokens/id"));
+    add(columns_.required("/samples/key", ColumnType::kUtf8));
+    add(columns_.required("/samples/source_index", ColumnType::kU64));
+    if (columns_.has_rows()) add(columns_.required("/tokens/id", ColumnType::kI32));
     for (const PlacedColumn* column : columns_.unit_columns()) {
       if (std::find(placed_.begin(), placed_.end(), column) == placed_.end()) add(*column);
     }

@@ -85,35 +85,26 @@ const ColumnSpec* ResultsReader::find(const std::string& column) const {
 }
 
 const ColumnSpec& ResultsReader::column(const std::string& path, ColumnType type) const {
-  const ColumnSpec* const column = find(path);
-  MAGISTER_CHECK(column != nullptr && column->type == type, ExitCode::kData,
-                 "{}: dataset {} is missing or of another "
-                 "type (the file was changed or is of another task); use another file",
-                 printable(this->path()), path);
-  return *column;
+  return parts_->columns.required(path, type).spec;
 }
 
 void ResultsReader::read(const std::string& column, std::uint64_t first_row, std::span<std::byte> data) const {
-  const PlacedColumn* const placed = parts_->columns.find(column);
-  MAGISTER_CHECK(placed != nullptr, ExitCode::kData,
-                 "{}: dataset {} is missing (the file is damaged or of another version); run check", printable(path()),
-                 printable(column));
-  parts_->columns.read(*placed, first_row, data);
+  parts_->columns.read(parts_->columns.required(column), first_row, data);
 }
 
 void ResultsReader::for_each_piece(
     const std::string& column, IndexRange rows,
     const std::function<void(std::uint64_t first, std::span<const std::byte> bytes)>& visit) const {
-  parts_->columns.for_each_piece(parts_->columns.at(column), rows, visit);
+  parts_->columns.for_each_piece(parts_->columns.required(column), rows, visit);
 }
 
 void ResultsReader::for_each_text(const std::string& column, IndexRange rows,
                                   const std::function<void(std::uint64_t row, std::string_view text)>& visit) const {
-  TextHeap(parts_->columns, parts_->columns.at(column)).for_each(rows, visit);
+  TextHeap(parts_->columns, parts_->columns.required(column)).for_each(rows, visit);
 }
 
 ResultsTextColumn::ResultsTextColumn(const ResultsReader& file, const std::string& column)
-    : heap_(std::make_unique<TextHeap>(file.columns(), file.columns().at(column))) {}
+    : heap_(std::make_unique<TextHeap>(file.columns(), file.columns().required(column))) {}
 ResultsTextColumn::~ResultsTextColumn() = default;
 std::string ResultsTextColumn::text(std::uint64_t row) { return heap_->text(row); }
 
