@@ -2,6 +2,7 @@
 #include "magister/io/shared_file_test.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -43,7 +44,7 @@ std::string test_adjacent_bytes(const Communicator& world, const std::string& pa
   const auto step = [&](const std::function<void()>& work) {
     try {
       if (problem.empty()) work();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       problem = error.what();
     }
     world.barrier();

@@ -14,6 +14,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/sha256.h"
+#include "magister/io/agreed_errors.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/results/identity.h"
@@ -357,11 +358,13 @@ LoadedState load_training_state(const std::string& folder, Trainer& trainer, con
   for (world.broadcast(&left, sizeof left, 0); left > 0; --left) {
     std::string path = left <= states.size() ? states[left - 1].string() : std::string(), problem;
     world.broadcast(path, 0);
-    try {
-      loaded.curves = load(path, trainer.trained(), trainer.weights(), &trainer, identity, rewards);
-    } catch (const Damaged& error) {
-      problem = error.problem();
-    }
+    run_agreed(world, [&] {
+      try {
+        loaded.curves = load(path, trainer.trained(), trainer.weights(), &trainer, identity, rewards);
+      } catch (const Damaged& error) {
+        problem = error.problem();
+      }
+    });
     // A state that one rank reads differently from the others is no state to resume from either.
     if (world.min(std::uint64_t{problem.empty() ? 1u : 0u}) == 1) {
       loaded.path = path;

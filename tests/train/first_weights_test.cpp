@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <new>
 
 #include "magister/core/error.h"
 #include "magister/train/fresh_zeros.h"
@@ -74,6 +75,33 @@ TEST_F(FirstWeights, BadNumbersAreEveryRanksError) {
       }
       values[values.size(0) - 1] = good;
     }
+  }
+}
+
+// An error of another type on one rank, as of an allocation, becomes every rank's, too.
+TEST_F(FirstWeights, AnErrorOfAnyTypeIsEveryRanksError) {
+  class NoMemory : public MemoryTensorFile {
+   public:
+    explicit NoMemory(const MemoryTensorFile& file) : MemoryTensorFile(file) {}
+    void read(const std::string&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, at::Tensor) const override {
+      throw std::bad_alloc();
+    }
+  };
+  const Communicator world = Communicator::world(), host = world.split_by_host();
+  const ParameterLayout layout(description_);
+  ThreadPool pool(2);
+  const NoMemory bad(file_);
+  const bool is_last = host.rank() + 1 == host.size();
+  for (const bool may_share : {false, true}) {
+    HostWeights weights(world, host, layout.flat_size(), may_share);
+    try {
+      read_first_weights(layout, is_last ? static_cast<const TensorFile&>(bad) : file_, weights, host, {}, pool);
+      ADD_FAILURE() << "was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInternal);
+      EXPECT_NE(std::string(error.what()).find("memory is used up"), std::string::npos) << error.what();
+    }
+    host.barrier();
   }
 }
 

@@ -12,4 +12,8 @@ namespace magister {
 // over world; work itself must not communicate.
 void run_agreed(const Communicator& world, const std::function<void()>& work);
 
+// Runs work() on rank 0, however long it takes: the others sleep. If it throws, all ranks throw its error. Collective
+// over world; work itself must not communicate.
+void run_on_rank_zero(const Communicator& world, const std::function<void()>& work);
+
 }  // namespace magister

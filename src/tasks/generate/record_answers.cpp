@@ -5,6 +5,7 @@
 
 #include "magister/core/config.h"
 #include "magister/core/error.h"
+#include "magister/io/agreed_errors.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/task.h"
 
@@ -194,28 +195,14 @@ std::string RecordAnswers::faults_by_key(const Dataset& dataset) const {
 }
 
 void RecordAnswers::check(const Communicator& world, const Dataset& dataset) const {
-  std::string problem;
-  std::uint64_t code = static_cast<std::uint64_t>(ExitCode::kData);
-  if (world.rank() == 0) {
-    try {
-      const std::string faults =
-          by_key_ ? faults_by_key(dataset) : faults_by_place(dataset, {first_, first_ + num_records_});
-      if (!faults.empty()) {
-        problem = fmt::format(
-            "{}: {} (texts would be taken for answers to something else, or records left out); give both tasks the "
-            "same "
-            "records: data, keys, limit and slice",
-            printable(path_), faults);
-      }
-    } catch (const Error& error) {  // a line that cannot be read
-      problem = error.what();
-      code = static_cast<std::uint64_t>(error.code());
-    }
-  }
-  world.wait_for_all();
-  world.broadcast(&code, sizeof code, 0);
-  world.broadcast(problem, 0);
-  if (!problem.empty()) throw Error(static_cast<ExitCode>(code), problem);
+  run_on_rank_zero(world, [&] {
+    const std::string faults =
+        by_key_ ? faults_by_key(dataset) : faults_by_place(dataset, {first_, first_ + num_records_});
+    MAGISTER_CHECK(faults.empty(), ExitCode::kData,
+                   "{}: {} (texts would be taken for answers to something else, or records left out); give both tasks "
+                   "the same records: data, keys, limit and slice",
+                   printable(path_), faults);
+  });
 }
 
 }  // namespace magister

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
+#include "magister/io/agreed_errors.h"
 #include "magister/io/dataset/record_json.h"
 #include "magister/runtime/chat_prompts.h"
 
@@ -67,19 +68,9 @@ void JudgeLabels::check(const Communicator& world, const Dataset& dataset) const
   const auto border = [&](int rank) {
     return all.begin + all.size() * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(world.size());
   };
-  std::string fault;
-  std::uint64_t code = 0;
-  try {
+  run_agreed(world, [&] {
     dataset.for_each({border(world.rank()), border(world.rank() + 1)}, [&](Record&& record) { of(record); });
-  } catch (const Error& error) {
-    fault = error.what();
-    code = static_cast<std::uint64_t>(error.code());
-  }
-  const std::vector<std::string> faults = world.all_gather(fault);
-  const std::vector<std::uint64_t> codes = world.all_gather(code);
-  for (std::size_t i = 0; i < faults.size(); ++i) {
-    if (!faults[i].empty()) throw Error(static_cast<ExitCode>(codes[i]), faults[i]);
-  }
+  });
 }
 
 }  // namespace magister
