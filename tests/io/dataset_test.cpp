@@ -349,6 +349,7 @@ TEST_F(DatasetTest, WhatIsNoDataSetIsRefused) {
   expect_refused("no path", {}, ExitCode::kConfig, "names no file");
   expect_refused("empty path", {""}, ExitCode::kConfig, "empty path");
   expect_refused("absent", {folder_ / "absent.jsonl"}, ExitCode::kInputOutput, "cannot be opened");
+  expect_refused("absent folder", {folder_ / "absent"}, ExitCode::kInputOutput, "(No such file or directory;");
   expect_refused("no match", {folder_ / "*.jsonl"}, ExitCode::kInputOutput, "no file matches");
   expect_refused("absent table", {folder_ / "x.parquet"}, ExitCode::kInputOutput, "cannot be opened");
   expect_refused("an unknown kind", {write("x.bin", "x")}, ExitCode::kConfig, "(.jsonl, .json, .csv");

@@ -13,6 +13,7 @@
 
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
+#include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/file_version.h"
 
 namespace magister {
@@ -356,6 +357,20 @@ TEST(TensorFile, RefusesWhatIsNoFile) {
   expect_refused(folder.path(), {"empty folder", "", "neither model.safetensors"}, ExitCode::kInputOutput);
   expect_refused(folder.write("model.bin", "x"), {"extension", "", ".bin"});
   expect_refused(std::string(5000, 'x') + ".gguf", {"long name", "", "cannot be opened"}, ExitCode::kInputOutput);
+}
+
+// As a file that was cut off since it was opened.
+TEST(TensorFile, MetadataOfACutFileAreRefusedWithWhatToDo) {
+  const ScratchFolder folder;
+  try {
+    safetensors_metadata(folder.write("cut.safetensors", "1234567"));
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    EXPECT_NE(std::string(error.what()).find("too short for a safetensors file (it was cut off"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("; make it again"), std::string::npos) << error.what();
+  }
 }
 
 TEST(TensorFile, SeesAFileThatShrank) {

@@ -59,8 +59,10 @@ TextPairs safetensors_metadata(const std::string& path) {
   const MappedFile file(path);
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
   std::uint64_t length = 0;
-  MAGISTER_CHECK(bytes.size() >= sizeof length, ExitCode::kData, "{}: is too short for a safetensors file",
-                 printable(path));
+  MAGISTER_CHECK(
+      bytes.size() >= sizeof length, ExitCode::kData,
+      "{}: is too short for a safetensors file (it was cut off, so nothing in it can be read); make it again",
+      printable(path));
   std::memcpy(&length, bytes.data(), sizeof length);
   TextPairs pairs;
   const auto header = nlohmann::json::parse(bytes.substr(8, length), nullptr, false);

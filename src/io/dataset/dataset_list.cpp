@@ -77,10 +77,11 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   file.path = path;
   struct stat status{};
   const bool is_there = ::stat(path.c_str(), &status) == 0, is_folder = is_there && S_ISDIR(status.st_mode);
+  const int error = errno;
   // A missing path without a file ending, such as a missing folder, is reported here: no ending could be the fault.
   MAGISTER_CHECK(is_there || std::filesystem::path(path).has_extension(), ExitCode::kInputOutput,
                  "{}: cannot be opened ({}; the data set cannot be read); check the path and its permissions",
-                 printable(path), std::strerror(errno));
+                 printable(path), std::strerror(error));
   const auto kind = kind_of(path);
   MAGISTER_CHECK(kind || is_folder, ExitCode::kConfig,
                  "{}: files that end in \"{}\" are not read as data sets ({} are); convert the file or name another",
