@@ -17,7 +17,7 @@ namespace magister {
 
 class ThreadPool;
 
-// head_gradient_VD: undefined: the head is frozen. Adds the losses to result, replaces hidden_gradient_TD (on the
+// head_gradient_VD: undefined: the head is frozen. Adds the losses to result, makes hidden_gradient_TD (on the
 // device of hidden_TD) and fills label_logprob_T (on the host). The sum over a row's exponentials is f32 here. pool:
 // threads of the host for the rows' losses, or null. Local.
 void gpu_head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadRows& rows,

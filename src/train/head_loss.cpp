@@ -202,9 +202,11 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
   [[maybe_unused]] const DistillRow checked(options.distill, head_VD.size(0), targets.sampled && rows.K > 0);
   HeadLossResult result;
   const auto f32 = at::TensorOptions().dtype(at::kFloat);
-  if (options.gradient) result.hidden_gradient_TD = at::zeros(hidden_TD.sizes(), f32.device(hidden_TD.device()));
   result.label_logprob_T = at::full({T}, std::numeric_limits<float>::quiet_NaN(), f32);
   result.num_rows = static_cast<std::int64_t>(rows.index.size());
+  // A GPU's code makes the gradient of rows with a label itself.
+  if (options.gradient && (!options.gpu_code || result.num_rows == 0))
+    result.hidden_gradient_TD = at::zeros(hidden_TD.sizes(), f32.device(hidden_TD.device()));
   if (result.num_rows == 0) return result;
   if (options.gpu_code) {
     at::Tensor none;
