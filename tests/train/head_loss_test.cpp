@@ -200,6 +200,25 @@ TEST(HeadLoss, RowsWithoutLabelCountNothing) {
   expect_no_count(true);
 }
 
+// One token beside larger ones, and all tokens that one thread of a GPU sees.
+TEST(HeadLoss, ALogitOfMinusInfinityGivesNoFiniteLoss) {
+  for (const std::int64_t count : {1, 8}) {
+    Problem problem(6, 16, 520, 4);
+    problem.targets = {.labels_T = at::zeros({6}, at::kLong)};
+    problem.hidden_TD.select(1, 0).fill_(1);
+    problem.head_VD.select(1, 0).narrow(0, 8, count).fill_(-std::numeric_limits<float>::infinity());
+    HeadLossOptions options = options_of(Loss::kForwardKl, Tail::kBucket, 1.0);
+    options.distill.weight = 0;
+    options.gradient = false;
+    at::Tensor none;
+    for (options.gpu_code = false;; options.gpu_code = true) {
+      const HeadLossResult found = head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 1, none);
+      EXPECT_FALSE(std::isfinite(found.loss)) << count << (options.gpu_code ? ", a GPU's code" : "");
+      if (options.gpu_code) break;
+    }
+  }
+}
+
 TEST(HeadLoss, PaddingOfTeacherRowsIsNothing) {
   const Problem problem(20, 16, 200, 4);
   Problem padded = problem;

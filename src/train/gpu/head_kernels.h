@@ -9,8 +9,9 @@
 namespace magister::gpu {
 
 // Computes for every row its largest logit, the sums of exp(z - largest) and of exp(factor (z - largest)), and the
-// logits of the J tokens, all after the soft cap, which is applied to the logits in place. Every thread has its own
-// part of a row, and the parts are added in one order.
+// logits of the J tokens, all after the soft cap, which is applied to the logits in place. The sums of a row with a
+// logit that is not finite are NaN, as on the CPU. Every thread has its own part of a row, and the parts are added in
+// one order.
 struct RowNumbers {
   static constexpr const char* kName = "row_numbers";
   static constexpr int kMaxThreads = 512;
@@ -38,6 +39,7 @@ struct RowNumbers {
   MAGISTER_DEVICE void run(Thread& t) const {
     float* const row_V = logits_RV + t.block_x() * V;
     float largest = -INFINITY, sum = 0, second = 0;
+    float bad = 0;  // NaN if a logit is not finite: -inf beside larger logits would add nothing to the sums
     for (std::int64_t v = t.thread() * kAtOnce; v < V; v += t.num_threads() * kAtOnce) {
       float z[kAtOnce];
       load<kAtOnce>(row_V + v, z);
@@ -55,7 +57,10 @@ struct RowNumbers {
         largest = top;
       }
       MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) sum += expf(z[i] - largest);
+      for (int i = 0; i < kAtOnce; ++i) {
+        sum += expf(z[i] - largest);
+        bad += z[i] * 0.0f;
+      }
       if (factor != 1.0f) {
         MAGISTER_UNROLL
         for (int i = 0; i < kAtOnce; ++i) second += expf(factor * (z[i] - largest));
@@ -65,8 +70,8 @@ struct RowNumbers {
     const float top = block_max(t, largest, scratch);
     // A thread without logits adds nothing, whatever the others have.
     const bool any = t.thread() * kAtOnce < V;
-    sum = block_sum(t, any ? sum * expf(largest - top) : 0.0f, scratch);
-    second = block_sum(t, any ? second * expf(factor * (largest - top)) : 0.0f, scratch);
+    sum = block_sum(t, any ? sum * expf(largest - top) + bad : 0.0f, scratch);
+    second = block_sum(t, any ? second * expf(factor * (largest - top)) + bad : 0.0f, scratch);
     float* const out_N = numbers_RN + t.block_x() * (kFirst + J);
     if (t.thread() == 0) {
       out_N[0] = top;
