@@ -31,6 +31,8 @@ u.split() ## s.split(',') ## s.split(', ', 1) ## 'a b  c'.split(' ') ## ' a b  c
 '{} and {}'.format(1, 'b') ## '{0}{1}{0}'.format('a', 'b') ## '{x:>5}|'.format(x='a') ## '{:.2f}'.format(3.14159) ## '{:05d}'.format(42) ## '{{}}'.format() ## '{:,}'.format(1234567)
 '%s is %d' % ('a', 3) ## '%05.1f' % 2.25 ## '%x' % 255 ## '%s' % [1] ## '%d' % 'x' ## '%s %s' % ('a',) ## '%(a)s' % {'a': 1} ## '%r' % 'a' ## '%5s|%-5s|' % ('a', 'b') ## '100%%' % () ## 'a%' % 1
 1 + 2 * 3 ## 7 / 2 ## 7 // 2 ## -7 // 2 ## -7 % 3 ## 7 % -3 ## 2 ** 10 ## 2 ** -1 ## 2 ** 3 ** 2 ## -2 ** 2 ## 7.5 // 2 ## -7.5 % 2 ## 1 / 0 ## 1 // 0 ## 1 % 0 ## 1.0 / 0
+2.0 ** 1023 ## 2.0 ** 1024 ## 10.0 ** 309 ## (-10.0) ** 309 ## 10.0 ** -400 ## x ** 5000 ## 2 ** 0.5 ## 2 ** -1074 ## 2 ** -1080 ## 1e308 * 10 ## (1e308 * 10) ** 2 ## (-1e308 * 10) ** 3 ## 2 ** -(1e308 * 10) ## 2.0 ** (big * 1.0)
+big / 3 ## big / 1 ## (big + 2) / big ## 9223372036854775807 / 9223372036854775806 ## 9223372036854775807 / 3 ## (-9223372036854775807 - 1) / -1 ## (-9223372036854775807 - 1) / 7 ## 1 / 9223372036854775807 ## 0 / -9223372036854775807 ## 0 / -7 ## big / 0 ## big // 3 ## big / 2.0
 'a' * 3 ## [1] * 2 ## [1] + [2] ## (1, 2) + (3,) ## 'a' + 'b' ## 'a' + 1 ## 1 + 'a' ## 'a' ~ 1 ~ none ~ true ## true + 1 ## not 1 ## -x ## +n ## - 'a'
 f ## 1e3 ## 1.0 ## 1e100 ## 0.1 + 0.2 ## 1_000 ## 0x1F ## 0b11 ## 0o17 ## big ## x|int ## '3.7'|int ## 'abc'|int ## 'abc'|int(-1) ## '0x1f'|int(base=16) ## none|int ## ' 12 '|int ## '1_0'|int ## undefd|int
 '1.5'|float ## 'x'|float ## 3|float ## 2.5|round ## 3.5|round ## 2.675|round(2) ## 2.4|round(0, 'ceil') ## 2.6|round(method='floor') ## 7|round ## -3|abs ## 1.25|round(1)
@@ -110,6 +112,14 @@ def laid_out():
         yield "{{ x|pprint }}", {"x": value(0)}
 
 
+def divided():
+    """Whole numbers, also beyond 2^53: Python rounds their quotient once, not the numbers before it."""
+    draw = random.Random(11)
+    for _ in range(300):
+        a, b = (draw.choice((-1, 1)) * draw.getrandbits(draw.randrange(1, 64)) for _ in range(2))
+        yield "{{ a / b }}", {"a": a, "b": b}
+
+
 def cases():
     for line in EXPRESSIONS.strip().split("\n"):
         for expression in line.split(" ## "):
@@ -117,3 +127,4 @@ def cases():
     for template in STATEMENTS:
         yield template, V
     yield from laid_out()
+    yield from divided()

@@ -1,5 +1,7 @@
 // + - * / // % ** on numbers, texts, lists and tuples.
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "text/jinja/format.h"
 #include "text/jinja/operations.h"
@@ -20,6 +22,20 @@ std::int64_t power(Runtime& runtime, std::int64_t base, std::int64_t exponent) {
   return result;
 }
 
+// a / b, rounded once as Python rounds it: beyond 2^53 the two numbers as doubles would be rounded first.
+double true_quotient(std::int64_t a, std::int64_t b) {
+  constexpr std::uint64_t kExact = std::uint64_t{1} << 53;
+  const std::uint64_t above = a < 0 ? 0 - static_cast<std::uint64_t>(a) : static_cast<std::uint64_t>(a),
+                      below = b < 0 ? 0 - static_cast<std::uint64_t>(b) : static_cast<std::uint64_t>(b);
+  if (above == 0 || (above <= kExact && below <= kExact)) return static_cast<double>(a) / static_cast<double>(b);
+  // At least 64 bits of the quotient, the last of which is set if anything is left, so that a tie is none.
+  const int shift = 64 + std::countl_zero(above);
+  const unsigned __int128 shifted = static_cast<unsigned __int128>(above) << shift;
+  const unsigned __int128 quotient = (shifted / below) | static_cast<unsigned>(shifted % below != 0);
+  const double result = std::ldexp(static_cast<double>(quotient), -shift);
+  return (a < 0) != (b < 0) ? -result : result;
+}
+
 Value integers(Runtime& runtime, std::string_view operation, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   bool over = false;
@@ -37,7 +53,7 @@ Value integers(Runtime& runtime, std::string_view operation, std::int64_t a, std
     result = power(runtime, a, b);
   } else {
     if (b == 0) runtime.refuse("division by zero");
-    if (operation == "/") return Value::real(static_cast<double>(a) / static_cast<double>(b));
+    if (operation == "/") return Value::real(true_quotient(a, b));
     if (b == -1) {  // the only division that can leave 64 bits
       if (operation == "%") return Value::integer(0);
       over = __builtin_sub_overflow(std::int64_t{0}, a, &result);
@@ -56,7 +72,9 @@ Value reals(Runtime& runtime, std::string_view operation, double a, double b) {
   if (operation == "*") return Value::real(a * b);
   if (operation == "**") {
     if ((a == 0 && b < 0) || (a < 0 && b != std::floor(b))) runtime.refuse("a power that is not a real number");
-    return Value::real(std::pow(a, b));
+    const double result = std::pow(a, b);
+    if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) runtime.refuse("a power beyond the largest float");
+    return Value::real(result);
   }
   if (b == 0) runtime.refuse("division by zero");
   if (operation == "/") return Value::real(a / b);
