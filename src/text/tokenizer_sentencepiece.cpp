@@ -230,9 +230,9 @@ void refuse_other_pieces(const TokensBeside& beside, const Tokenizer::Model& mod
     const auto piece = piece_of.find(id);
     MAGISTER_CHECK(
         piece == piece_of.end() || piece->second == text || model.vocab.contains(text), ExitCode::kData,
-        "{}: token {} is \"{}\", and \"{}\" by added_tokens_decoder of tokenizer_config.json (transformers' classes do "
-        "not agree on what it is then); save the tokenizer as tokenizer.json with the class that it is of",
-        model.source, id, printable(piece->second), printable(text));
+        "{}: token {} is \"{}\", and \"{}\" by {} (transformers' classes do not agree on what it is then); save the "
+        "tokenizer as tokenizer.json with the class that it is of",
+        model.source, id, printable(piece->second), printable(text), beside.ids_are_of);
   }
 }
 

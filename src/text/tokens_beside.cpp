@@ -35,8 +35,8 @@ Json object_of(const std::string& text, const std::string& source) {
 
 bool is_token(const Json& value) { return value.is_string() || (value.is_object() && value.contains("content")); }
 
-// A plain text is a special token; an object has flags. force_special: the key allows only special tokens.
-AddedToken token_of(const Json& value, const std::string& source, const std::string& key, bool force_special = false) {
+// A plain text is a special token; an object has flags.
+AddedToken token_of(const Json& value, const std::string& source, const std::string& key) {
   AddedToken token;
   if (value.is_string()) {
     token.content = value.get<std::string>();
@@ -55,7 +55,7 @@ AddedToken token_of(const Json& value, const std::string& source, const std::str
     if (!value.at(name).is_boolean()) refuse("a flag is neither true nor false");
     return value.at(name).get<bool>();
   };
-  token.special = force_special || flag("special", false);
+  token.special = flag("special", false);
   token.single_word = flag("single_word", false);
   token.lstrip = flag("lstrip", false);
   token.rstrip = flag("rstrip", false);
@@ -76,6 +76,7 @@ class Reader {
     take_model_specific();
     if (config_.contains("added_tokens_decoder")) {
       read_decoder();
+      ids_are_of_ = "added_tokens_decoder of tokenizer_config.json";
       return;
     }
     merge_map(object_of(files.special_tokens_map, map_name_));
@@ -85,6 +86,7 @@ class Reader {
 
   TokensBeside result(const nlohmann::json* tokenizer_json) {
     TokensBeside found;
+    found.ids_are_of = ids_are_of_;
     name_special(tokenizer_json);
     for (const auto& [id, token] : decoder_) found.by_id.emplace_back(id, token.content), found.added.push_back(token);
     std::unordered_set<std::string> listed = own_;
@@ -286,7 +288,7 @@ class Reader {
       found.add_prefix_space = flag("add_prefix_space");
   }
 
-  std::string config_name_, map_name_, added_name_;
+  std::string config_name_, map_name_, added_name_, ids_are_of_ = "added_tokens.json";
   Json config_;
   NamedTexts explicit_;                    // named tokens specific to this model
   std::map<TokenId, AddedToken> decoder_;  // by id

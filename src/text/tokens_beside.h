@@ -17,6 +17,7 @@ struct TokensBeside {
   std::vector<std::pair<std::string, std::string>> special;  // bos_token, pad_token, ... and their texts
   std::optional<bool> add_prefix_space;  // set if the tokenizer's class takes it from tokenizer_config.json
   std::vector<std::pair<TokenId, std::string>> by_id;  // tokens with the ids that the files give them
+  std::string ids_are_of;                              // what gives these ids, for messages
   std::string tokenizer_class;                         // without "Fast"; empty: not given
   bool legacy = false;  // Llama's class: text after a token is read like the start of a text
 };

@@ -178,8 +178,9 @@ class NamedTokens(unittest.TestCase):
                     self.assertEqual([found[1:] for found in ours(directory, "encode", texts)], ids)
                     known = [i for i in ids if 0 not in i]  # SentencePiece writes the unknown piece as U+2047
                     self.assertEqual([back[0] for back in ours(directory, "back", known)], [expected.decode(i) for i in known])
-        for config, words in ((config | {"added_tokens_decoder": {"270": token("<|extra|>")}}, "token 270"), ({"pad_token": "<|extra|>"}, "LlamaTokenizer")):
-            write(directory, {"tokenizer_config": config, "added_tokens": {}, "special_tokens_map": {}})
+        for config, added, words in ((config | {"added_tokens_decoder": {"270": token("<|extra|>")}}, {}, "token 270 .* by added_tokens_decoder of tokenizer_config.json"),
+                                     (config, {"<|extra|>": 270}, "token 270 .* by added_tokens.json"), ({"pad_token": "<|extra|>"}, {}, "LlamaTokenizer")):
+            write(directory, {"tokenizer_config": config, "added_tokens": added, "special_tokens_map": {}})
             with self.subTest(words), self.assertRaisesRegex(ValueError, words): ours(directory, "encode", ["a"])
 
     def test_refused(self):
