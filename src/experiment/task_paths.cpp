@@ -4,8 +4,10 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <filesystem>
+#include <string_view>
 
 namespace magister {
 namespace {
@@ -54,8 +56,9 @@ bool TaskPath::is_output_of(const std::string& task) const {
     return ::fnmatch(one.path.c_str(), (one.folder + task + ".h5").c_str(), FNM_PATHNAME) == 0;
   };
   if (is_pattern_ && std::any_of(places_.begin(), places_.end(), fits)) return true;
+  constexpr std::array<std::string_view, 6> kEndings = {"", ".h5", ".json", ".csv", ".summary.json", ".summary.csv"};
   return name_ == task &&
-         (ending_.empty() || ending_[0] == '/' || ending_ == ".h5" || ending_ == ".json" || ending_ == ".csv");
+         (ending_.starts_with('/') || std::find(kEndings.begin(), kEndings.end(), ending_) != kEndings.end());
 }
 
 }  // namespace magister

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"

@@ -138,7 +138,7 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
     for (const std::int64_t type : *types) {
       MAGISTER_CHECK(
           type >= 0 && type <= 6, ExitCode::kData,
-          "{}: token type {} in tokenizer.ggml.token_type (types are 1 to 6); convert the model to GGUF again",
+          "{}: token type {} in tokenizer.ggml.token_type (types are 0 to 6); convert the model to GGUF again",
           printable(source), type);
       vocabulary.token_types.push_back(static_cast<std::int32_t>(type));
     }
