@@ -1,53 +1,12 @@
-// The trainer's part in GRPO; see trainer.h and policy_loss.h.
+// What GRPO asks the trainer beside its steps: log-probabilities, also of the reference, and the weights that texts are
+// written with; see trainer.h.
 #include <ATen/ATen.h>
-
-#include <cmath>
 
 #include "magister/core/error.h"
 #include "magister/train/trainer.h"
 #include "magister/train/weights_file.h"
 
 namespace magister {
-
-// The gradient of a row is that of its cross entropy times minus the derivative of its loss by its log-probability. Where the texts
-// are this policy's own and nothing is compared with a reference, no log-probability has to be known: the head is read once.
-Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
-                                        HeadGradients* gradients) const {
-  const at::Tensor &old_T = batch.old_logprob_T, &reference_T = batch.reference_logprob_T;
-  MAGISTER_ASSERT(batch.texts.size() + 1 == batch.tokens.cu_seqlens.size());
-  const auto* labels = batch.targets.labels_T.const_data_ptr<std::int64_t>();
-  const auto row = [](const at::Tensor& column_T, std::int64_t t) {
-    return static_cast<double>(column_T.const_data_ptr<float>()[t]);
-  };
-  HeadLossOptions options = head_options();
-  at::Tensor now_T, none;
-  if (old_T.defined() || reference_T.defined()) {
-    options.gradient = false;
-    now_T = head_loss(pass.hidden_TD(), head(), batch.targets, options, scale, none).label_logprob_T;
-    options.gradient = true;
-  }
-  Outcome outcome;
-  HeadLossTargets targets = batch.targets;
-  targets.row_weight_T = at::zeros({targets.labels_T.size(0)}, at::kFloat);
-  auto* weights = targets.row_weight_T.data_ptr<float>();
-  for (std::size_t s = 0; s < batch.texts.size(); ++s) {
-    for (std::int64_t t = batch.tokens.cu_seqlens[s]; t < batch.tokens.cu_seqlens[s + 1]; ++t) {
-      if (labels[t] < 0) continue;
-      const double log_ratio = old_T.defined() ? row(now_T, t) - row(old_T, t) : 0;
-      const PolicyToken token =
-          policy_token(options_.policy, batch.texts[s].advantage, log_ratio,
-                       reference_T.defined() ? std::optional(row(reference_T, t) - row(now_T, t)) : std::nullopt);
-      outcome.loss += scale * batch.texts[s].token_weight * token.loss;
-      outcome.policy.kl += token.kl;
-      outcome.policy.clipped += token.clipped ? 1 : 0;
-      weights[t] = static_cast<float>(-batch.texts[s].token_weight * token.gradient);
-    }
-  }
-  if (!std::isfinite(outcome.loss) || gradients == nullptr) return outcome;
-  gradients->hidden_TD =
-      head_loss(pass.hidden_TD(), head(), targets, options, scale, gradients->head).hidden_gradient_TD;
-  return outcome;
-}
 
 std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                                 const std::function<void()>& heartbeat) {
@@ -77,7 +36,7 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
 }
 
 std::unique_ptr<TensorFile> Trainer::weights_file() {
-  MAGISTER_ASSERT(options_.preference.objective == Objective::kGrpo);
+  MAGISTER_ASSERT(options_.objective == ObjectiveKind::kGrpo);
   if (gpu_optimizer_) copies_.to_host(weights_there(), weights_here());
   return weights_as_file(layout_, model_.tensor(),
                          lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);

@@ -10,14 +10,6 @@
 
 namespace magister {
 
-enum class Objective {
-  kTokens,  // language models and distillation: a loss per token
-  kDpo,
-  kReward,
-  kGrpo,  // texts written by the policy, each with an advantage (policy_loss.h)
-  kValue  // texts of a policy, each with a label that every row predicts (value_loss.h)
-};
-
 struct PreferenceOptions {
   // With D = (policy - reference of the chosen answer) - (the same of the rejected one), log-probabilities summed over
   // an answer's tokens:
@@ -25,7 +17,6 @@ struct PreferenceOptions {
   //   kIpo      (D' - 1 / (2 beta))^2, D' of means over the answers' tokens
   //   kRobust   (-(1 - e) ln s(beta D) + e ln s(-beta D)) / (1 - 2 e), e = label_smoothing: the part of wrong labels
   enum class Loss { kSigmoid, kHinge, kIpo, kRobust };
-  Objective objective = Objective::kTokens;
   Loss loss = Loss::kSigmoid;
   double beta = 0.1;
   double label_smoothing = 0;             // kRobust, below 0.5

@@ -23,6 +23,7 @@
 #include "magister/train/lora.h"
 #include "magister/train/memory_ladder.h"
 #include "magister/train/micro_gradient.h"
+#include "magister/train/objective.h"
 #include "magister/train/optimizer.h"
 #include "magister/train/parameters.h"
 #include "magister/train/policy_loss.h"
@@ -61,9 +62,10 @@ struct MicroBatch {
 };
 
 struct TrainerOptions {
+  ObjectiveKind objective = ObjectiveKind::kLm;
   OptimizerOptions optimizer;
   DistillOptions distill;        // of `lm` and DPO: weight 0, lm_weight 1
-  PreferenceOptions preference;  // of pairs; its objective is that of the training
+  PreferenceOptions preference;  // of pairs
   PolicyOptions policy;          // of GRPO
   ValueOptions value;            // of value models
   NewHead new_head;              // of a reward or value model that begins as a language model
@@ -114,6 +116,10 @@ struct HeldOutSums {
   double loss = 0;  // nats
   PairRewards rewards;
 };
+
+struct ObjectiveLoss;  // src/train/objective_loss.h
+struct HeadPass;
+struct LossSums;
 
 class Trainer {
  public:
@@ -168,29 +174,9 @@ class Trainer {
   const Communicator& world() const { return world_; }
 
  private:
-  struct Outcome {
-    double loss = 0;      // sum over the tokens, times scale
-    double finite = 1.0;  // 0: the loss or a gradient is not
-    PairRewards rewards;  // sums over the pairs
-    PolicyMeans policy;   // sums over the tokens
-    ValueMeans value;     // sums over the texts
-  };
-  Outcome run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const;
+  LossSums run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const;
   // The same bits with as much memory as there is.
-  Outcome run_within_memory(const MicroBatch& batch, double scale, MicroGradient& gradient);
-  // What the head makes of a pass: loss and rewards, the gradient of the hidden states, and the head's own, which is added.
-  struct HeadGradients {
-    at::Tensor hidden_TD;  // made
-    at::Tensor head;       // added to; undefined: the head is frozen
-  };
-  using Losses = Outcome (Trainer::*)(const MicroBatch&, const TrunkPass&, double scale, HeadGradients*) const;
-  Losses losses_of_objective() const;
-  // gradients: nullptr: the losses alone.
-  Outcome token_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
-  Outcome dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
-  Outcome reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
-  Outcome value_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
-  Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
+  LossSums run_within_memory(const MicroBatch& batch, double scale, MicroGradient& gradient);
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
   // Brings the current weights to where passes read them. Local.
   void send_weights();
@@ -209,6 +195,7 @@ class Trainer {
   at::Tensor zeros(at::IntArrayRef shape) const;
   at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
   HeadLossOptions head_options() const;
+  HeadPass head_pass(const TrunkPass& pass) const;  // refers to it
 
   // Weights as passes read them.
   const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_there_ : model_.tensor(); }
@@ -217,6 +204,7 @@ class Trainer {
   ParameterLayout layout_;
   std::optional<LoraLayout> lora_;
   TrainerOptions options_;
+  const ObjectiveLoss& loss_;
   const Communicator& world_;
   Communicator alone_;
   Communicator sums_;  // world's ranks, for messages that are under way at the same time as others

@@ -13,9 +13,10 @@
 namespace magister {
 
 struct ValueOptions {
-  //   kBce        softplus(z) - y z          y in [0, 1]: the expected reward, or the probability to be preferred
-  //   kHistogram  ln sum_j exp(z_j) - z_i    i = round(y (L - 1)): the reward's atom
-  enum class Loss { kBce, kHistogram };
+  //   kBce         softplus(z) - y z          y in [0, 1]: the expected reward, or the probability to be preferred
+  //   kHistogram   ln sum_j exp(z_j) - z_i    i = round(y (L - 1)): the reward's atom
+  //   kPreference  compares two texts after their common beginning, as a reward model does (preference_loss.h)
+  enum class Loss { kBce, kPreference, kHistogram };
   Loss loss = Loss::kBce;
 };
 

@@ -1,105 +1,31 @@
-// The keys of `task: train`, in the order in which the resolved experiment shows them; names and defaults of Hugging Face's Trainer and TRL.
+// The keys of `task: train`, in the order in which the resolved experiment shows them; names and defaults of Hugging
+// Face's Trainer and TRL.
 #include "tasks/train/config.h"
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "magister/core/error.h"
+#include "magister/run/earlier_tasks.h"
+#include "tasks/train/objective.h"
 
 namespace magister {
 namespace {
 
-TeacherSource read_teacher(ConfigNode& node, bool is_needed, const ExperimentConfig& experiment) {
-  TeacherSource teacher = {node.optional_text("results").value_or(""), node.optional_text("task").value_or(""), ""};
-  node.one_of({"results", "task"});
-  if (is_needed && teacher.results.empty() == teacher.task.empty()) {
-    node.reject("", "{} (the student learns from one file of teacher logits); give one of them",
-                teacher.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there");
-  }
-  teacher.place = node.place(teacher.task.empty() ? "results" : "task");
-  if (teacher.task.empty()) teacher.task = experiment.maker_of(teacher.results);
-  return teacher;
-}
-
-// The teacher's file, and what is made of its rows. Names of the losses as in the literature; TRL's GKD calls js generalised JS.
-void read_distillation(ConfigNode& node, const ExperimentConfig& experiment, TrainConfig& config) {
-  ConfigNode of_distill = node.only_if(
-      config.distills,
-      "is given with another objective (only a distillation has a teacher); set objective: distill, or remove it");
-  ConfigNode teacher = of_distill.section("teacher");
-  config.teacher = read_teacher(teacher, config.distills, experiment);
-  using Loss = DistillOptions::Loss;
-  using Tail = DistillOptions::Tail;
-  DistillOptions& options = config.trainer.distill;
-  ConfigNode section = of_distill.section("distill");
-  const std::string loss = section.choice("loss", {"forward_kl", "reverse_kl", "js", "total_variation"}, "forward_kl");
-  options.loss = loss == "reverse_kl"        ? Loss::kReverseKl
-                 : loss == "js"              ? Loss::kJs
-                 : loss == "total_variation" ? Loss::kTotalVariation
-                                             : Loss::kForwardKl;
-  const std::string tail =
-      section.choice("tail", {"bucket", "none", "renormalised", "renormalised_both", "gold"}, "bucket");
-  options.tail = tail == "none"                ? Tail::kNone
-                 : tail == "renormalised"      ? Tail::kRenormalised
-                 : tail == "renormalised_both" ? Tail::kRenormalisedBoth
-                 : tail == "gold"              ? Tail::kGold
-                                               : Tail::kBucket;
-  ConfigNode of_js = section.only_if(
-      loss == "js", "is given without `loss: js` (only that mixes two distributions); set the loss or remove it");
-  options.beta = of_js.number("beta", 0.5, 0, 1);
-  options.temperature = section.number("temperature", 1.0, 0.01, 100);
-  options.weight = section.number("weight", 1.0, 0, 1e6);
-  options.lm_weight = section.number("lm_weight", 0.0, 0, 1e6);
-  if (config.distills && options.weight == 0 && options.lm_weight == 0)
-    section.reject("weight", "0, and so is lm_weight (nothing would be learnt); raise one of them");
-  section.also_called("lm_weight", {"ce_weight", "cross_entropy_weight"});
-  section.also_called("tail", {"missing_probability_handling"});
-  if (!config.distills) {
-    options = {};
-    options.weight = 0;
-    options.lm_weight = 1;
-  }
-}
-
-// Names and defaults of TRL's DPOConfig.
-void read_dpo(ConfigNode& node, TrainConfig& config) {
-  const bool applies = config.objective() == Objective::kDpo;
-  ConfigNode of_dpo = node.only_if(applies, "is given with another objective; set objective: dpo, or remove it");
-  ConfigNode section = of_dpo.section("dpo");
-  PreferenceOptions& options = config.trainer.preference;
-  using Loss = PreferenceOptions::Loss;
-  const std::string loss = section.choice("loss_type", {"sigmoid", "hinge", "ipo", "robust"}, "sigmoid");
-  options.loss = loss == "hinge"    ? Loss::kHinge
-                 : loss == "ipo"    ? Loss::kIpo
-                 : loss == "robust" ? Loss::kRobust
-                                    : Loss::kSigmoid;
-  options.beta = section.number("beta", 0.1, 0, 1e6);
-  if (options.beta == 0) section.reject("beta", "0 (nothing would be learnt); choose for example 0.1");
-  ConfigNode of_robust = section.only_if(
-      loss == "robust",
-      "is given without `loss_type: robust` (no other loss knows of wrong labels); set it, or remove label_smoothing");
-  options.label_smoothing = of_robust.number("label_smoothing", 0.0, 0, 0.499999);
-  config.truncation = section.choice("truncation_mode", {"keep_start", "keep_end"}, "keep_start") == "keep_end"
-                          ? TruncationMode::kKeepEnd
-                          : TruncationMode::kKeepStart;
-  section.also_called("loss_type", {"loss"});
-}
-
-// Of TRL's RewardConfig.
-void read_reward(ConfigNode& node, TrainConfig& config) {
-  ConfigNode of_reward = node.only_if(config.objective() == Objective::kReward && !config.values,
-                                      "is given with another objective; set objective: reward, or remove it");
-  ConfigNode section = of_reward.section("reward");
-  config.trainer.preference.center_rewards_coefficient = section.number("center_rewards_coefficient", 0.0, 0, 1e6);
+// refusal: empty: the objective has a use for the keys.
+ConfigNode only_where_used(ConfigNode& node, std::string_view refusal) {
+  return node.only_if(refusal.empty(), std::string(refusal));
 }
 
 void read_batches(ConfigNode& node, TrainConfig& config) {
+  const RefusedKeys& refused = config.objective().refused;
   BatchOptions& batches = config.batches;
   batches.epochs = node.number("epochs", 3.0, 1e-6, 1e6);
   if (const auto steps = node.optional_integer("steps", 1, 1 << 28)) batches.steps = static_cast<std::uint64_t>(*steps);
-  ConfigNode of_known = node.only_if(!config.of_prompts(),
-                                     "is given with objective: grpo (a step takes whole groups of texts whose lengths "
-                                     "nobody knows before); name global_batch");
+  ConfigNode of_known = only_where_used(node, refused.batch_tokens);
   const auto tokens = of_known.optional_integer("batch_tokens", 1, std::int64_t{1} << 40);
   if (tokens) batches.batch_tokens = static_cast<std::uint64_t>(*tokens);
   ConfigNode of_sequences = node.only_if(
@@ -118,18 +44,12 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   config.length = LengthKey(node, "max_length", 1024, 2, 1 << 24);
   batches.max_length = config.length.tokens();
   config.length_place = node.place("max_length");
-  ConfigNode of_single = node.only_if(
-      !config.of_pairs() && !config.of_prompts(),
-      config.of_pairs() ? "is given with pairs of answers (a pair is not divided or joined); remove it"
-                        : "is given with objective: grpo (every text stands behind its own prompt); remove it");
+  ConfigNode of_single = only_where_used(
+      node, config.of_pairs() ? "is given with pairs of answers (a pair is not divided or joined); remove it"
+                              : refused.packing);
   batches.packing = of_single.boolean("packing", false);
   batches.shuffle = node.boolean("shuffle", true);
-  ConfigNode of_texts = node.only_if(
-      !config.reads_results() && !config.of_prompts(),
-      config.values ? "is given with objective: value (the rollouts hold the tokens as they are); remove it"
-      : config.distills
-          ? "is given with objective: distill (the teacher's file holds the tokens as they are); remove it"
-          : "is given with objective: grpo (the model writes on after a prompt); remove it");
+  ConfigNode of_texts = only_where_used(node, refused.append_eos);
   config.append_eos = of_texts.boolean("append_eos", true);
   node.also_called("epochs", {"num_train_epochs", "num_epochs", "max_epochs"});
   node.also_called("steps", {"max_steps"});
@@ -139,51 +59,9 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   node.also_called("max_length", {"max_seq_length", "block_size"});
 }
 
-// A step of the plan takes prompts; global_batch and steps count texts and updates, as TRL's do.
-void count_in_prompts(ConfigNode& task, ConfigNode& section, TrainConfig& config) {
-  const GrpoConfig& grpo = config.grpo;
-  BatchOptions& batches = config.batches;
-  if (batches.global_batch % grpo.num_generations != 0) {
-    section.reject(
-        "global_batch",
-        "{} texts are not whole groups of {} (a text is compared with the others of its prompt); choose a multiple of "
-        "grpo.num_generations",
-        batches.global_batch, grpo.num_generations);
-  }
-  if (grpo.text_length.is_written() && grpo.max_new_tokens >= batches.max_length) {
-    section.reject(
-        "max_length",
-        "{} tokens of prompt and text, of which grpo.max_new_tokens takes {} (no token is left for a prompt); raise "
-        "max_length, or lower grpo.max_new_tokens",
-        batches.max_length, grpo.max_new_tokens);
-  }
-  if (grpo.reduction == PolicyReduction::kBnpo && batches.micro_batch == 0) {
-    section.reject(
-        "micro_batch",
-        "auto with loss_type: bnpo (its loss is the mean over micro-batches of each one's mean, so their size decides "
-        "it); set micro_batch");
-  }
-  if (!config.dataset.tokens_field.empty())
-    task.reject("dataset",
-                "tokens with objective: grpo (rewards are read from texts); name a field with text or messages");
-  config.steps = batches.steps;
-  batches.steps = (batches.steps + grpo.num_iterations - 1) / grpo.num_iterations;
-  batches.global_batch = std::max<std::uint64_t>(1, batches.global_batch / grpo.num_generations);
-  if (grpo.reward.reads_fields()) config.dataset.whole_record = true;
-}
-
-// Hugging Face's Trainer; DPOConfig and GRPOConfig of TRL; its RewardConfig; PITA's value models.
-double default_lr(const TrainConfig& config) {
-  const Objective objective = config.objective();
-  return config.values                                                   ? 2e-5
-         : objective == Objective::kDpo || objective == Objective::kGrpo ? 1e-6
-         : objective == Objective::kReward                               ? 1e-4
-                                                                         : 5e-5;
-}
-
 void read_optimizer(ConfigNode node, TrainConfig& config) {
   OptimizerOptions& optimizer = config.trainer.optimizer;
-  optimizer.lr = node.number("lr", default_lr(config), 0, 10);
+  optimizer.lr = node.number("lr", config.objective().default_lr, 0, 10);
   if (optimizer.lr <= 0) node.reject("lr", "0 (nothing would be learnt); choose for example 5.0e-5");
   const std::string schedule = node.choice("schedule", {"linear", "cosine", "constant"}, "linear");
   config.schedule = schedule == "linear"   ? LrSchedule::kLinear
@@ -227,22 +105,21 @@ void read_adapter(ConfigNode& train, TrainConfig& config) {
 
 // Names of Hugging Face's Trainer are eval_dataset and eval_steps.
 void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, TrainConfig& config) {
-  ConfigNode of_records = train.only_if(!config.of_prompts() && !config.values,
-                                        "is given with objective: grpo or value (what they learn from is written on "
-                                        "the way, so no loss can be held out); remove it");
+  ConfigNode of_records = only_where_used(train, config.objective().refused.evaluate);
   std::optional<ConfigNode> node = of_records.optional_section("evaluate");
   train.also_called("evaluate", {"eval", "evaluation", "eval_dataset", "eval_strategy"});
   if (!node) return;
   HeldOutConfig evaluate;
+  const bool distills = config.trainer.objective == ObjectiveKind::kDistill;
   ConfigNode of_data =
-      node->only_if(!config.distills,
+      node->only_if(!distills,
                     "is given with objective: distill (a teacher's file holds the held-out tokens, too); name "
                     "evaluate.teacher");
-  evaluate.dataset = read_dataset_or_pairs(of_data, config.of_pairs(), config.objective() == Objective::kReward);
+  evaluate.dataset = read_dataset_or_pairs(of_data, config.of_pairs(), config.objective().has_margins);
   ConfigNode of_teacher = node->only_if(
-      config.distills, "is given with another objective (only a distillation has a teacher); name evaluate.dataset");
+      distills, "is given with another objective (only a distillation has a teacher); name evaluate.dataset");
   ConfigNode teacher = of_teacher.section("teacher");
-  evaluate.teacher = read_teacher(teacher, config.distills, experiment);
+  evaluate.teacher = read_results_source(teacher, distills, experiment, kOneTeacher);
   node->one_of({"dataset", "teacher"});
   evaluate.every = node->count("every", 500, 1, 1 << 28);
   node->also_called("every", {"eval_steps", "steps", "interval"});
@@ -280,67 +157,92 @@ void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
 
 }  // namespace
 
-// A text that is `auto` is as long as usual where it leaves a prompt half of max_length, or max_length is written and longer; else it takes half.
-void TrainConfig::fit_lengths(std::uint64_t positions, Notes& notes) {
-  fit_length(length, positions, notes);
-  batches.max_length = length.tokens();
-  LengthKey& text = grpo.text_length;
-  if (!of_prompts() || text.is_written()) return;
-  const std::uint64_t half = std::max<std::uint64_t>(1, length.tokens() / 2);
-  const bool as_usual = text.usual() <= half || (length.is_written() && text.usual() < length.tokens());
-  text.become(as_usual ? text.usual() : half);
-  grpo.max_new_tokens = text.tokens();
-  if (as_usual) return;
-  notes.emplace_back("grpo.max_new_tokens",
-                     fmt::format("{}, half of max_length (auto; {} where that is longer)", half, text.usual()));
+const Objective& TrainConfig::objective() const {
+  return **std::ranges::find_if(kObjectives, [this](const Objective* one) { return one->kind == trainer.objective; });
+}
+bool TrainConfig::of_pairs() const { return objective().of_pairs(*this); }
+std::int64_t TrainConfig::head_labels() const { return objective().head_labels(*this); }
+
+ResultsSource read_results_source(ConfigNode& node, bool is_needed, const ExperimentConfig& experiment,
+                                  const char* why) {
+  ResultsSource source = {node.optional_text("results").value_or(""), node.optional_text("task").value_or(""), ""};
+  node.one_of({"results", "task"});
+  if (is_needed && source.results.empty() == source.task.empty()) {
+    node.reject("", "{} ({}); give one of them",
+                source.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there", why);
+  }
+  source.place = node.place(source.task.empty() ? "results" : "task");
+  if (source.task.empty()) source.task = experiment.maker_of(source.results);
+  return source;
+}
+
+std::string ResultsSource::path(const char* kind, const RunContext& context) const {
+  return task.empty() ? results_at(results, kind, place) : results_path_of(context, task, kind, place);
 }
 
 std::uint64_t TrainConfig::warmup_steps(std::uint64_t total_steps) const {
   return static_cast<std::uint64_t>(warmup >= 1 ? warmup : std::ceil(warmup * static_cast<double>(total_steps)));
 }
 
-std::uint64_t TrainConfig::updates(std::uint64_t plan_steps) const {
-  return !of_prompts() ? plan_steps : steps > 0 ? steps : plan_steps * grpo.num_iterations;
+namespace {
+
+// The objective, what it learns from and the keys that are its own, in the order in which the resolved experiment shows
+// them. Those of the other objectives are read, too.
+void read_objective(ConfigNode& node, const ExperimentConfig& experiment, TrainConfig& config) {
+  std::vector<std::string> names;
+  for (const Objective* one : kObjectives) names.emplace_back(one->name);
+  const std::string name = node.choice("objective", names, "lm");
+  node.also_called("objective", {"loss", "method", "training_objective"});
+  for (const Objective* one : kObjectives) {
+    if (name == one->name) config.trainer.objective = one->kind;
+  }
+  kValueObjective.read(node, experiment, config);
+  const Objective& objective = config.objective();
+  ConfigNode of_records = only_where_used(node, objective.refused.dataset);
+  config.dataset =
+      read_dataset_or_pairs(of_records, config.of_pairs() && objective.learns_from == nullptr, objective.has_margins);
+  for (const Objective* one : {&kDistillObjective, &kDpoObjective, &kRewardObjective, &kGrpoObjective})
+    one->read(node, experiment, config);
+  node.one_of({"dataset", "teacher", "rollouts"});
+  const std::string_view refusal = objective.refused.assistant_only;
+  ConfigNode of_chats =
+      of_records.only_if(!config.dataset.messages_field.empty() && refusal.empty(),
+                         !refusal.empty() ? std::string(refusal)
+                                          : "is given without chats (only in a chat something is the assistant's); "
+                                            "name the chats with dataset.messages");
+  config.assistant_only = of_chats.boolean("assistant_only_loss", false);
 }
+
+// What can be trained.
+void check_trained_model(ConfigNode& node, const ModelSection& model) {
+  if (model.dtype != "f32")
+    node.reject(
+        "model",
+        "dtype {} (weights are trained in f32); choose f32 or auto, and train.precision: bf16 for products in bf16",
+        model.dtype);
+  if (model.quantization != "none")
+    node.reject("model", "quantization {} (codes cannot be trained); remove it", model.quantization);
+  if (model.cudnn_attention)
+    node.reject("model",
+                "attention: cudnn (it computes in bf16, and weights are trained in f32); remove the key, or give the "
+                "task a `model` of its own");
+  if (model.throughput_decoding)
+    node.reject("model",
+                "decoding: throughput (it is for bf16, and weights are trained in f32); remove the key, or give the "
+                "task a `model` of its own");
+}
+
+}  // namespace
 
 TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experiment) {
   TrainConfig config;
   config.name = read_task_name(node, "student");
   config.model = read_task_model(node, experiment, true);
   config.batches.seed = experiment.seed;
-  const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward", "grpo", "value"}, "lm");
-  node.also_called("objective", {"loss", "method", "training_objective"});
-  config.distills = objective == "distill";
-  config.values = objective == "value";
-  config.value = read_value(node, config.values, experiment);
-  config.trainer.preference.objective = objective == "dpo"        ? Objective::kDpo
-                                        : objective == "reward"   ? Objective::kReward
-                                        : objective == "grpo"     ? Objective::kGrpo
-                                        : !config.values          ? Objective::kTokens
-                                        : config.value.of_pairs() ? Objective::kReward
-                                                                  : Objective::kValue;
-  if (config.value.loss == ValueConfig::Loss::kHistogram) config.trainer.value.loss = ValueOptions::Loss::kHistogram;
-  ConfigNode of_lm = node.only_if(
-      !config.reads_results(),
-      config.values
-          ? "is given with objective: value (the rollouts hold the tokens); remove it"
-          : "is given with objective: distill (the teacher's file holds the tokens that it has read); remove it");
-  config.dataset = read_dataset_or_pairs(of_lm, config.of_pairs() && !config.values, objective == "reward");
-  read_distillation(node, experiment, config);
-  read_dpo(node, config);
-  read_reward(node, config);
-  config.grpo = read_grpo(node, config.of_prompts(), experiment, config.trainer.policy);
-  node.one_of({"dataset", "teacher", "rollouts"});
-  ConfigNode of_chats =
-      of_lm.only_if(!config.dataset.messages_field.empty() && !config.of_prompts(),
-                    config.of_prompts()
-                        ? "is given with objective: grpo (all that the model writes is learnt, and no more); remove it"
-                        : "is given without chats (only in a chat something is the assistant's); name the chats with "
-                          "dataset.messages");
-  config.assistant_only = of_chats.boolean("assistant_only_loss", false);
+  read_objective(node, experiment, config);
   ConfigNode section = node.section("train");
   read_batches(section, config);
-  if (config.of_prompts()) count_in_prompts(node, section, config);
+  config.objective().read_batches(node, section, config);
   read_optimizer(section.section("optimizer"), config);
   read_adapter(section, config);
   read_what_is_divided(section, config);
@@ -364,21 +266,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
                    "or name a model with path");
   }
   if (config.model.dtype == "auto") config.model.dtype = "f32";
-  if (config.model.dtype != "f32")
-    node.reject(
-        "model",
-        "dtype {} (weights are trained in f32); choose f32 or auto, and train.precision: bf16 for products in bf16",
-        config.model.dtype);
-  if (config.model.quantization != "none")
-    node.reject("model", "quantization {} (codes cannot be trained); remove it", config.model.quantization);
-  if (config.model.cudnn_attention)
-    node.reject("model",
-                "attention: cudnn (it computes in bf16, and weights are trained in f32); remove the key, or give the "
-                "task a `model` of its own");
-  if (config.model.throughput_decoding)
-    node.reject("model",
-                "decoding: throughput (it is for bf16, and weights are trained in f32); remove the key, or give the "
-                "task a `model` of its own");
+  check_trained_model(node, config.model);
   return config;
 }
 

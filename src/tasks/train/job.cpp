@@ -17,10 +17,10 @@
 #include "magister/runtime/tokenizer_files.h"
 #include "magister/train/checkpoint.h"
 #include "tasks/train/columns.h"
-#include "tasks/train/data.h"
-#include "tasks/train/evaluation.h"
-#include "tasks/train/reference.h"
+#include "tasks/train/held_out.h"
+#include "tasks/train/objective.h"
 #include "tasks/train/run.h"
+#include "tasks/train/samples.h"
 
 namespace magister {
 namespace fs = std::filesystem;
@@ -31,24 +31,14 @@ void TrainJob::work(const ModelRun& run) {
   if (model_.gpu && run.group.groups_here() > 1 && context_.world.rank() == 0)
     log_warning("{}: a training computes on one GPU a rank, and a rank has {} here; start a rank a GPU", config_.name,
                 run.group.groups_here());
-  TrainingWork work{context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()};
-  work.pad_token_id = pad_token();
+  TrainingWork work{context_, config_, layout_, checkpoint_.file(), *open_, states(), state_identity()};
   work.shape = shape_of(plan);
   if (work.shape.num_threads < whole_shape(plan).num_threads) work.passes_at_once = work.shape.num_threads;
   if (context_.world.rank() == 0) {
     for (const auto& [name, value] : memory_notes(plan)) log_info("{}: {}: {}", config_.name, name, value);
   }
   if (config_.of_head()) work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
-  if (prompts_) work.texts = prompts_->text_rules(context_.world, dataset_, log_folder());
   if (held_out_records_) work.held_out = &*held_out_records_;
-  if (!config_.dataset.margin_field.empty()) {
-    work.read_margins = [this] {
-      return of_records([this](const Record& record) { return std::vector<double>{pairs_->margin(record)}; });
-    };
-  }
-  if (config_.objective() == Objective::kValue) {
-    work.read_labels = [this] { return of_records([this](const Record& record) { return values_->labels(record); }); };
-  }
   run_training(run, work, plan);
 }
 
@@ -57,7 +47,7 @@ std::uint64_t TrainJob::steps(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   if (batches.steps > 0) return config_.updates(batches.steps);
   const std::uint64_t sequences =
-      batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples / (config_.of_pairs() ? 2 : 1);
+      batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples / config_.samples_an_item();
   const std::uint64_t an_epoch = batches.batch_tokens > 0
                                      ? plan.num_tokens / batches.batch_tokens + 1
                                      : (sequences + batches.global_batch - 1) / batches.global_batch;
@@ -69,17 +59,11 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   results.columns =
       sample_columns(plan.num_samples, plan.num_tokens, plan.key_bytes,
                      "tokens of sample i are offset[i] .. offset[i+1] of /tokens", "the tokens that are learnt from");
-  if (config_.marks()) {
-    results.columns.push_back({"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0,
-                               config_.distills ? "1: the teacher has scored the row before it, which is learnt"
-                               : config_.values ? "1: the value of the text up to it is learnt"
-                               : pairs_         ? "1: of the answer, and learnt"
-                                                : "1: written by the assistant of the chat, and learnt",
-                               "", ColumnSpec::Extent::kRows});
+  if (const char* const mark = config_.objective().marks(config_)) {
+    results.columns.push_back(
+        {"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0, mark, "", ColumnSpec::Extent::kRows});
   }
-  if (config_.objective() == Objective::kDpo) {
-    for (ColumnSpec& column : reference_columns(plan.num_samples)) results.columns.push_back(std::move(column));
-  }
+  for (ColumnSpec& column : open_->working_columns(plan.num_samples)) results.columns.push_back(std::move(column));
   // Of this the states take most: weights and two moments each.
   const std::uint64_t weights = 4 * static_cast<std::uint64_t>(trained().num_parameters());
   const std::uint64_t evaluations =
@@ -93,13 +77,10 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
 Notes TrainJob::notes(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   const bool is_bound = batches.packing || batches.batch_tokens > 0;
+  const char* const items = config_.of_pairs() ? "pairs" : config_.objective().items;
   return {{"steps", fmt::format("{}{} of {}", is_bound && batches.steps == 0 ? "at least " : "", steps(plan),
                                 batches.batch_tokens > 0 ? fmt::format("at most {} tokens", batches.batch_tokens)
-                                                         : fmt::format("{} {}", batches.global_batch,
-                                                                       config_.of_pairs()     ? "pairs"
-                                                                       : config_.values       ? "texts"
-                                                                       : config_.of_prompts() ? "prompts"
-                                                                                              : "sequences"))},
+                                                         : fmt::format("{} {}", batches.global_batch, items))},
           {"parameters",
            lora_ ? fmt::format("{} of an adapter, beside {}", lora_->num_parameters(), layout_.num_parameters())
                  : std::to_string(layout_.num_parameters())}};
@@ -110,8 +91,9 @@ ModelOrigin TrainJob::origin() const {
   const std::string& hub_name = checkpoint_.section().hub_name;
   ModelOrigin origin{checkpoint_.path(), hub_name.empty() ? checkpoint_.path() : hub_name, checkpoint_.tokenizer_path(),
                      "", "{}\n"};
-  origin.end_tokens = student_ends();
-  const bool own_template = has_chats() && !checkpoint_.section().chat_template.empty();
+  const LearntEnds ends = open_->ends();
+  origin.end_tokens = student_ends(checkpoint_, config_, ends);
+  const bool own_template = ends.chats && !checkpoint_.section().chat_template.empty();
   const bool from_gguf = !fs::is_directory(origin.tokenizer);
   const ChatSource* const source = own_template || from_gguf ? checkpoint_.chat_source() : nullptr;
   if (source == nullptr) return origin;
@@ -130,36 +112,51 @@ std::string TrainJob::folder_sha256() const {
   return model_sha256(alone, folder(), *TensorFile::open(folder()), {}, context_.stop_poll()).whole;
 }
 
-bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
-                    const Attributes& root) {
-  const TrainingData data(running, plan.num_samples, config_, nullptr, -1);
-  BatchPlan batches(data.lengths(), config_.batches);
-  const std::optional<std::string> state = newest_training_state(states());
-  at::Tensor weights;
-  const std::int64_t width = rewards_width(config_.objective());
-  const TrainingCurves curves =
-      state ? load_trained_weights(*state, trained(), weights, state_identity(), width) : TrainingCurves();
-  const std::uint64_t num_steps = config_.updates(batches.num_steps());
-  MAGISTER_CHECK(curves.step == num_steps, ExitCode::kData,
-                 "{}: the newest state is of step {} of {} (the last was removed); run the same command again",
-                 printable(states(), 4096), curves.step, num_steps);
+// numbers of the rows are those of the curves.
+std::vector<StepRow> TrainJob::step_rows(const TrainingCurves& curves, const TrainingSamples& samples,
+                                         BatchPlan& batches) const {
+  const CurveSet& set = config_.objective().curves(config_);
   std::vector<StepRow> rows;
   for (std::uint64_t step = 0; step < curves.step; ++step) {
     StepRow& row = rows.emplace_back();
     row.loss = curves.loss[step];
     row.grad_norm = curves.grad_norm[step];
-    if (config_.of_pairs())
-      row.rewards = {curves.rewards[3 * step], curves.rewards[3 * step + 1], curves.rewards[3 * step + 2]};
-    if (config_.objective() == Objective::kValue) row.value = {curves.rewards[2 * step], curves.rewards[2 * step + 1]};
+    row.numbers = curves.rewards.data() + step * static_cast<std::uint64_t>(set.width);
     row.lr = static_cast<float>(config_.trainer.optimizer.lr *
-                                lr_factor(config_.schedule, step, config_.warmup_steps(num_steps), num_steps));
-    if (config_.of_prompts()) {
-      row.policy = PolicyCurve::of(curves.rewards.data() + step * static_cast<std::uint64_t>(width));
-      row.tokens = row.policy.tokens;
+                                lr_factor(config_.schedule, step, config_.warmup_steps(curves.step), curves.step));
+    if (set.tokens != nullptr) {
+      row.tokens = set.tokens(row.numbers);
       continue;
     }
-    for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
+    for (const Samples& items : batches.micro_batches(step)) row.tokens += samples.num_labels(items);
   }
+  return rows;
+}
+
+std::vector<EvaluationRow> TrainJob::evaluation_rows(const TrainingCurves& curves) const {
+  const auto width = static_cast<std::uint64_t>(config_.objective().held_out_curves->width);
+  std::vector<EvaluationRow> rows;
+  for (std::uint64_t i = 0; i < curves.evaluations.size() / width; ++i)
+    rows.push_back(
+        {step_of_evaluation(i, config_.evaluate->every, curves.step), curves.evaluations.data() + i * width});
+  return rows;
+}
+
+bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                    const Attributes& root) {
+  const TrainingSamples samples(running, plan.num_samples, config_);
+  BatchPlan batches(samples.lengths(), config_.batches);
+  const std::optional<std::string> state = newest_training_state(states());
+  at::Tensor weights;
+  const Objective& objective = config_.objective();
+  const TrainingCurves curves =
+      state ? load_trained_weights(*state, trained(), weights, state_identity(), objective.curves(config_).width)
+            : TrainingCurves();
+  const std::uint64_t num_steps = config_.updates(batches.num_steps());
+  MAGISTER_CHECK(curves.step == num_steps, ExitCode::kData,
+                 "{}: the newest state is of step {} of {} (the last was removed); run the same command again",
+                 printable(states(), 4096), curves.step, num_steps);
+  const std::vector<StepRow> rows = step_rows(curves, samples, batches);
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
   checkpoint_.check_unchanged();  // config and tokenizer are read once more
   if (lora_) {
@@ -167,19 +164,15 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
         std::find_if(root.begin(), root.end(), [](const auto& one) { return one.first == "model_sha256"; });
     write_adapter_folder(folder(), origin(), *lora_, weights, std::get<std::string>(base->second));
   } else {
-    write_model_folder(folder(), origin(), layout_, weights, pad_token());
+    write_model_folder(folder(), origin(), layout_, weights, reward_pad_token(checkpoint_, config_));
   }
-  std::vector<EvaluationRow> evaluations;
-  const auto numbers = static_cast<std::uint64_t>(evaluation_width(config_.objective()));
-  for (std::uint64_t i = 0; i < curves.evaluations.size() / numbers; ++i)
-    evaluations.push_back(EvaluationRow::of(step_of_evaluation(i, config_.evaluate->every, curves.step),
-                                            curves.evaluations.data() + i * numbers, config_.objective()));
   Attributes attributes = root;
   attributes.emplace_back(kModelFolderKey, folder_sha256());
   attributes.emplace_back(kModelFolderFilesKey,
                           files_sha256(Communicator(), files_beside_weights(folder(), folder()), context_.stop_poll()));
   if (context_.stop.raised()) return false;
-  write_train_results(path, attributes, rows, config_.objective(), config_.distills, evaluations);
+  write_train_results(path, attributes, rows, objective.curves(config_), evaluation_rows(curves),
+                      *objective.held_out_curves);
   return true;
 }
 

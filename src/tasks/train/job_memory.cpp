@@ -1,5 +1,6 @@
-// A training's memory: what it needs, what train.memory_fraction allows, and what is given up where that is less - first the activations, which
-// are computed again in the backward pass, then micro-batches that are computed at once. The bits are the same each time; see job.h.
+// A training's memory: what it needs, what train.memory_fraction allows, and what is given up where that is less -
+// first the activations, which are computed again in the backward pass, then micro-batches that are computed at once.
+// The bits are the same each time; see job.h.
 #include <algorithm>
 
 #include "magister/core/error.h"
@@ -13,8 +14,8 @@
 #include "magister/runtime/device_group.h"
 #include "magister/runtime/open_model.h"
 #include "magister/train/gradient_tree.h"
+#include "tasks/train/grpo_texts.h"
 #include "tasks/train/job.h"
-#include "tasks/train/rollouts.h"
 
 namespace magister {
 namespace {
@@ -40,7 +41,8 @@ std::uint64_t TrainJob::micro_batches_at_most(const PlanNumbers& plan, std::uint
   return most_micro_batches(config_.batches, epoch);
 }
 
-// Of this rank's host, whose memory its ranks share evenly. What earlier tasks left in the store is taken over or given back.
+// Of this rank's host, whose memory its ranks share evenly. What earlier tasks left in the store is taken over or given
+// back.
 std::uint64_t TrainJob::allowed_host_bytes() const {
   if (model_.planned_gpu) return ~std::uint64_t{0};  // of hosts that are not there nobody knows how much they have
   const HostMemory memory = magister::host_memory();
@@ -92,7 +94,8 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   return shape;
 }
 
-// With the optimizer on the GPU a step crosses no bus: layers that are computed again cost less than weights and gradients that come and go.
+// With the optimizer on the GPU a step crosses no bus: layers that are computed again cost less than weights and
+// gradients that come and go.
 std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) const {
   TrainingShape shape = whole_shape(plan);
   shape.sums_on_gpu = shape.optimizer_on_gpu = true;
@@ -133,7 +136,7 @@ MemoryParts TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbers
   auto parts = training_bytes(checkpoint_.config(), shape);
   add_host_parts(shape, parts);
   if (!config_.of_prompts()) return parts;
-  const RolloutModel rollouts = rollout_model(model_, config_, plan.longest_sample, 0);
+  const GrpoModel rollouts = grpo_model(model_, config_, plan.longest_sample, 0);
   parts.emplace_back("generator, freed before the gradients",
                      weight_bytes() + static_cast<std::uint64_t>(rollouts.num_pages) * model_.page_bytes(1));
   return parts;
@@ -149,11 +152,11 @@ MemoryParts TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers& p
     return bytes;
   };
   const std::uint64_t activations = bytes_of("activations"), of_step = bytes_of("gradients") + activations;
-  const RolloutModel rollouts =
-      rollout_model(model_, config_, plan.longest_sample, bytes_of("weights") + bytes_of("optimizer"));
+  const GrpoModel rollouts =
+      grpo_model(model_, config_, plan.longest_sample, bytes_of("weights") + bytes_of("optimizer"));
   std::uint64_t before =
       sum_of(rollouts.model.device_memory(1, rollouts.pass, static_cast<std::uint64_t>(rollouts.num_pages)));
-  if (has_reference_weights()) before = std::max(before, weight_bytes() + activations);
+  if (config_.has_reference_weights()) before = std::max(before, weight_bytes() + activations);
   if (before > of_step)
     parts.emplace_back("generator or reference, beyond gradients and activations", before - of_step);
   return parts;
@@ -177,17 +180,7 @@ void TrainJob::add_host_parts(const TrainingShape& shape, MemoryParts& parts) co
     parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
   }
   if (held_out_records_) parts.emplace_back("held-out records", held_out_records_->num_bytes());
-  if (config_.of_prompts()) {
-    for (auto& part : prompts_->reward().memory(1)) parts.push_back(std::move(part));
-    if (has_reference_weights())
-      parts.emplace_back("reference", weight_bytes() / static_cast<std::uint64_t>(ranks_on_host()));
-  }
-  if (teacher_ == nullptr) return;
-  // An id and a number an entry, in the batch and in the sample that is being read.
-  const std::uint64_t at_once =
-      std::min<std::uint64_t>(shape.own_micro_batches, static_cast<std::uint64_t>(shape.num_threads));
-  parts.emplace_back("teacher's rows", at_once * static_cast<std::uint64_t>(shape.tokens + shape.longest) *
-                                           static_cast<std::uint64_t>(teacher_->width()) * 8);
+  open_->add_host_memory(shape, weight_bytes() / static_cast<std::uint64_t>(ranks_on_host()), parts);
 }
 
 Notes TrainJob::memory_notes(const PlanNumbers& plan) const {

@@ -74,7 +74,8 @@ std::string trained_config(const ModelOrigin& origin, const ParameterLayout& lay
   return config.dump(2) + "\n";
 }
 
-// The model's own with the student's end tokens. Where it has none, readers make one of the config, and would no longer once this stands there.
+// The model's own with the student's end tokens. Where it has none, readers make one of the config, and would no longer
+// once this stands there.
 std::string generation_config(const ModelOrigin& origin) {
   std::error_code error;
   const fs::path folder = origin.folder, own = folder / "generation_config.json";

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -17,10 +16,8 @@
 #include "magister/run/run_log.h"
 #include "magister/train/checkpoint.h"
 #include "magister/train/gradient_tree.h"
-#include "tasks/train/columns.h"
-#include "tasks/train/data.h"
-#include "tasks/train/policy_steps.h"
-#include "tasks/train/reference.h"
+#include "tasks/train/objective.h"
+#include "tasks/train/samples.h"
 
 namespace magister {
 namespace {
@@ -36,13 +33,14 @@ class Training {
       : run_(run),
         work_(work),
         world_(work.context.world),
-        data_(run.file, numbers.num_samples, work.config,
-              work.config.trainer.distill.weight > 0 ? work.teacher : nullptr, work.pad_token_id),
+        data_(run.file, numbers.num_samples, work.config),
         plan_(data_.lengths(), work.config.batches),
         steps_(work.config.updates(plan_.num_steps())),
-        trainer_(load()) {
-    check_learns(work.config, plan_.num_samples(), data_.num_items(), numbers.longest_sample,
-                 work.teacher != nullptr ? work.teacher->path() : "");
+        trainer_(load()),
+        inputs_{run, world_, data_, trainer_, work.held_out, [this] { return stop_agreed(); }},
+        curves_of_steps_(work.config.objective().curves(work.config)),
+        curves_of_held_out_(*work.config.objective().held_out_curves) {
+    work.open.check_learns(plan_.num_samples(), data_.num_items(), numbers.longest_sample);
     if (is_root() && plan_.num_samples() < data_.num_items()) {
       log_warning("{}: {} of {} records have {} and take no part", work.config.name,
                   data_.num_items() - plan_.num_samples(), data_.num_items(),
@@ -53,19 +51,20 @@ class Training {
       log_warning("{}: train.optimizer.warmup takes all {} steps, so the learning rate never reaches {}; lower it",
                   work.config.name, steps_, work.config.trainer.optimizer.lr);
     }
-    if (work.config.of_prompts()) policy_.emplace(run, world_, work.config, data_, trainer_, work.texts);
   }
+  ~Training() { work_.open.end_steps(); }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
 
   void run() {
-    if (!compare_with_reference()) return;
-    if (work_.read_margins) data_.set_margins(work_.read_margins());
-    if (work_.read_labels) data_.set_labels(work_.read_labels());
+    if (!work_.open.begin_steps(inputs_)) return;
     resume();
     run_.work.steps = {curves_.step, steps_, 0};
     log_steps("steps");
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
-      // Texts are not kept in states: those that several updates learn from are written by the weights before the first of them.
+      // Texts are not kept in states: those that several updates learn from are written by the weights before the first
+      // of them.
       const bool at_border = curves_.step % iterations() == 0;
       if (at_border && curves_.step / every != saved_ / every) save();  // a held-out loss may take long
       if (!evaluate()) return;
@@ -102,26 +101,15 @@ class Training {
 
   bool stop_agreed() const { return world_.max(std::uint64_t{run_.stop_wanted() ? 1u : 0u}) != 0; }
 
-  // Of DPO, before the weights change. False: the job was asked to stop.
-  bool compare_with_reference() {
-    if (work_.config.objective() != Objective::kDpo) return true;
-    const PhaseTimes::Span span(run_.times, "reference");
-    const auto heartbeat = [this] { run_.work.live_together("compute the reference's log-probabilities"); };
-    auto logprobs = reference_logprobs({world_, run_.file, data_, trainer_, [this] { return stop_agreed(); }, heartbeat});
-    if (!logprobs) return false;
-    data_.set_references(std::move(*logprobs));
-    return work_.held_out == nullptr || work_.held_out->compare(trainer_, [this] { return stop_agreed(); }, heartbeat);
-  }
-
-  std::uint64_t iterations() const { return policy_ ? work_.config.grpo.num_iterations : 1; }
+  // Updates from the same texts; of other objectives than GRPO 1.
+  std::uint64_t iterations() const { return work_.config.grpo.num_iterations; }
   double factor(std::uint64_t step) const {
     return lr_factor(work_.config.schedule, step, work_.config.warmup_steps(steps_), steps_);
   }
 
   void resume() {
     run_.work.live_together("read the newest state");
-    LoadedState state =
-        load_training_state(work_.states, trainer_, work_.identity, rewards_width(work_.config.objective()));
+    LoadedState state = load_training_state(work_.states, trainer_, work_.identity, curves_of_steps_.width);
     const std::string path = state.path;
     if (path.empty()) return;
     curves_ = std::move(state.curves);
@@ -130,7 +118,7 @@ class Training {
                    ExitCode::kData, "{}: is of step {}, and there are {} steps; remove this file", printable(path),
                    curves_.step, steps_);
     const std::uint64_t due = evaluations_due();
-    const auto width = static_cast<std::uint64_t>(evaluation_width(work_.config.objective()));
+    const auto width = static_cast<std::uint64_t>(curves_of_held_out_.width);
     MAGISTER_CHECK(
         curves_.evaluations.size() % width == 0 && (num_evaluated() == due || (is_due() && num_evaluated() + 1 == due)),
         ExitCode::kData, "{}: holds {} held-out losses, and {} are due after step {}; remove this file",
@@ -150,19 +138,11 @@ class Training {
     }
   }
 
-  // Of GRPO the texts are written first. False: the job was asked to stop meanwhile.
-  bool write_texts(const std::vector<Samples>& batches) {
-    const PhaseTimes::Span span(run_.times, "rollouts");
-    Samples prompts;
-    for (const Samples& batch : batches) prompts.insert(prompts.end(), batch.begin(), batch.end());
-    return policy_->prepare(curves_.step, prompts);
-  }
-
   std::uint64_t evaluations_due() const {
     return work_.held_out != nullptr ? num_evaluations(curves_.step, work_.config.evaluate->every, steps_) : 0;
   }
   std::uint64_t num_evaluated() const {
-    return curves_.evaluations.size() / static_cast<std::uint64_t>(evaluation_width(work_.config.objective()));
+    return curves_.evaluations.size() / static_cast<std::uint64_t>(curves_of_held_out_.width);
   }
   // Of the step that was done last.
   bool is_due() const {
@@ -176,31 +156,22 @@ class Training {
     const auto number = static_cast<std::int64_t>(curves_.step);
     const auto heartbeat = [&] { run_.work.live_together("evaluate", number); };  // in the pool's threads, too
     heartbeat();
-    const std::optional<Evaluation> found = work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, heartbeat);
+    const std::optional<Evaluation> found =
+        work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, heartbeat);
     if (!found) {
       save();
       return false;
     }
-    const std::vector<float> numbers = EvaluationRow{curves_.step, *found}.numbers(work_.config.objective());
+    const std::vector<float> numbers = found->numbers(curves_of_held_out_.width);
     curves_.evaluations.insert(curves_.evaluations.end(), numbers.begin(), numbers.end());
     if (is_root()) log_evaluation(*found);
     return true;
   }
 
-  // TRL's names are eval_rewards/accuracies and eval_rewards/margins, of a reward model eval_accuracy and eval_margin.
   void log_evaluation(const Evaluation& found) {
-    std::string more;
     nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", found.loss}};
-    if (work_.config.of_pairs()) {
-      const double margin = found.rewards.chosen - found.rewards.rejected;
-      more = fmt::format(", accuracy {:.3f}, margin {:.4f}", found.rewards.accuracy, margin);
-      event["eval_accuracy"] = found.rewards.accuracy;
-      event["eval_margin"] = margin;
-    } else {
-      more = fmt::format(" of {} tokens", work_.held_out->num_labels());
-      if (!work_.config.distills) more += fmt::format(", perplexity {:.2f}", std::exp(found.loss));
-    }
-    log_info("{}: step {}/{}, eval_loss {:.4f}{}", work_.config.name, curves_.step, steps_, found.loss, more);
+    log_info("{}: step {}/{}, eval_loss {:.4f}{}", work_.config.name, curves_.step, steps_, found.loss,
+             curves_of_held_out_.describe_held_out(found, work_.held_out->num_labels(), event));
     work_.context.log.event("evaluation", event);
   }
 
@@ -209,38 +180,22 @@ class Training {
     const auto number = static_cast<std::int64_t>(curves_.step);
     run_.work.live_together("train", number);
     fail_point("train.step.begin");
-    std::vector<Samples> batches = plan_.micro_batches(curves_.step / iterations());
-    std::vector<MicroBatch> planned;
-    if (policy_) {
-      if (!write_texts(batches)) return false;
-      batches = policy_->batches();
-    } else {
-      const IndexRange own = micro_batches_of(batches.size(), world_.rank(), world_.size());
-      for (std::uint64_t i = own.begin; i < own.end; ++i) planned.push_back(data_.micro_batch(batches[i]));
-    }
+    const std::optional<StepBatches> batches =
+        work_.open.batches(inputs_, curves_.step, plan_.micro_batches(curves_.step / iterations()));
+    if (!batches) return false;
     const PhaseTimes::Span span(run_.times, "compute");
     const double lr = work_.config.trainer.optimizer.lr * factor(curves_.step);
-    const StepResult result = trainer_.step(batches.size(), policy_ ? policy_->own() : planned, lr,
-                                            [&] { run_.work.live_together("train", number); });
+    const StepResult result =
+        trainer_.step(batches->items.size(), batches->own, lr, [&] { run_.work.live_together("train", number); });
     ++curves_.step;
     curves_.loss.push_back(static_cast<float>(result.loss));
     curves_.grad_norm.push_back(static_cast<float>(result.grad_norm));
-    if (work_.config.of_pairs()) {
-      for (const double value : {result.rewards.chosen, result.rewards.rejected, result.rewards.accuracy})
-        curves_.rewards.push_back(static_cast<float>(value));
-    }
-    if (work_.config.objective() == Objective::kValue) {
-      for (const double value : {result.value.label, result.value.value})
-        curves_.rewards.push_back(static_cast<float>(value));
-    }
-    if (policy_) {
-      const std::vector<float> numbers = policy_->curve(result).numbers();
-      curves_.rewards.insert(curves_.rewards.end(), numbers.begin(), numbers.end());
-    }
+    const std::vector<float> numbers = work_.open.curve(result);
+    curves_.rewards.insert(curves_.rewards.end(), numbers.begin(), numbers.end());
     tokens_ += result.tokens;
     all_tokens_ += result.tokens;
     run_.work.steps = {curves_.step, steps_, all_tokens_};
-    if (result.skipped) skipped(batches, result);
+    if (result.skipped) skipped(batches->items, result);
     log_step(result, lr);
     return true;
   }
@@ -278,23 +233,10 @@ class Training {
     const double rate = static_cast<double>(tokens_) / seconds;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
              steps_, result.loss, result.grad_norm, lr, rate);
-    if (work_.config.of_pairs()) {
-      log_info("{}: rewards {:.4f} chosen, {:.4f} rejected, accuracy {:.2f}", work_.config.name, result.rewards.chosen,
-               result.rewards.rejected, result.rewards.accuracy);
-    }
-    if (policy_) {
-      const PolicyCurve curve = policy_->curve(result);
-      log_info("{}: reward {:.4f}, deviation {:.4f}, kl {:.3g}, {:.1f} tokens a text, {:.0f}% truncated",
-               work_.config.name, curve.reward, curve.reward_std, curve.kl,
-               static_cast<double>(curve.tokens) / static_cast<double>(curve.texts), 100 * curve.truncated);
-    }
     nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step},          {"steps", steps_},
                                     {"loss", result.loss},       {"grad_norm", result.grad_norm}, {"lr", lr},
                                     {"tokens_per_second", rate}, {"skipped", curves_.skipped()}};
-    if (const auto unread = policy_ ? policy_->unread() : std::nullopt) {
-      log_info("{}: {}", work_.config.name, unread_words(*unread));
-      event["unread"] = unread_json(*unread);
-    }
+    for (const std::string& line : work_.open.describe(result, event)) log_info("{}: {}", work_.config.name, line);
     work_.context.log.event("step", event);
     last_line_ = Clock::now();
     tokens_ = 0;
@@ -324,12 +266,13 @@ class Training {
   const ModelRun& run_;
   const TrainingWork& work_;
   const Communicator& world_;
-  TrainingData data_;
+  TrainingSamples data_;
   BatchPlan plan_;
   std::uint64_t steps_;  // updates
   Trainer trainer_;
   TrainingCurves curves_;
-  std::optional<PolicySteps> policy_;                             // of GRPO
+  const StepInputs inputs_;
+  const CurveSet &curves_of_steps_, &curves_of_held_out_;
   std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens: since the last line
   std::uint64_t all_tokens_ = 0;                                  // since first_line_
   Clock::time_point last_line_ = Clock::now(), first_line_ = last_line_;

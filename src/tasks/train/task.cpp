@@ -1,5 +1,6 @@
-// Task train: data set, or a teacher's file -> tokens -> steps over micro-batches -> a model folder and its curves. The tokens stand in the
-// working file <name>.running.h5, states of the training in <name>.checkpoints/; a teacher's rows are read where they are.
+// Task train: data set, or a teacher's file -> tokens -> steps over micro-batches -> a model folder and its curves. The
+// tokens stand in the working file <name>.running.h5, states of the training in <name>.checkpoints/; a teacher's rows
+// are read where they are.
 #include "magister/run/task.h"
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "tasks/train/columns.h"
 #include "tasks/train/config.h"
 #include "tasks/train/job.h"
+#include "tasks/train/objective.h"
 
 namespace magister {
 namespace {
@@ -22,7 +24,7 @@ TaskTraits traits_of(const TrainConfig& config) {
           .runs_model = false,
           .divides_records = false,
           .keeps_widths = true,
-          .needs = {config.teacher.task, config.value.task, rewards ? rewards->task : std::string(),
+          .needs = {config.source.task, rewards ? rewards->task : std::string(),
                     config.evaluate ? config.evaluate->teacher.task : std::string()}};
 }
 
@@ -33,15 +35,13 @@ class Train final : public Task {
 
   Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
     Notes notes;
-    const RewardConfig& reward = config_.grpo.reward;
-    const bool writes = config_.of_prompts();
-    const std::uint64_t rewarded = writes && !config_.length.is_written() ? positions_of_reward(reward, of) : 0;
-    config_.fit_lengths(writes ? fewer(own.cached, rewarded) : own.whole, notes);
-    if (writes) fit_judge(config_.grpo.reward, of, notes);
+    config_.objective().fit_lengths(config_, own, of, notes);
     return notes;
   }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
-  ModelWork model_work(double samples, double tokens) const override;
+  ModelWork model_work(double samples, double tokens) const override {
+    return config_.objective().model_work(config_, samples, tokens);
+  }
   TaskData data(const RunContext& context) const override;
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<TrainJob>(config_, inputs);
@@ -51,33 +51,13 @@ class Train final : public Task {
   TrainConfig config_;
 };
 
-// A sequence is as long as the average; a pair is two, and a prompt of GRPO several texts of full length.
-ModelWork Train::model_work(double samples, double tokens) const {
-  const BatchOptions& batches = config_.batches;
-  const double length = samples > 0 ? tokens / samples : 0;
-  if (config_.of_prompts()) {
-    const double prompts = config_.steps > 0 ? static_cast<double>(config_.steps * batches.global_batch)
-                                             : batches.epochs * samples,
-                 texts = prompts * static_cast<double>(config_.grpo.num_generations),
-                 written = texts * static_cast<double>(config_.grpo.max_new_tokens);
-    return {0, written, texts * length + written, static_cast<double>(batches.global_batch)};
-  }
-  if (batches.steps == 0) return {0, 0, batches.epochs * tokens};
-  const double sequences = static_cast<double>(batches.global_batch) * (config_.of_pairs() ? 2 : 1);
-  return {0, 0,
-          static_cast<double>(batches.steps) *
-              (batches.batch_tokens > 0 ? static_cast<double>(batches.batch_tokens) : sequences * length)};
-}
-
 // Of a distillation the teacher's file, of a value model the rollouts: their samples are records.
 TaskData Train::data(const RunContext& context) const {
-  if (!config_.reads_results()) return Task::data(context);
-  const std::string path = results_of(config_, context),
-                    task = config_.values ? config_.value.task : config_.teacher.task;
-  const Task* const maker =
-      task.empty() ? nullptr
-                   : require_results(context, config_.values ? config_.value.rollouts_place : config_.teacher.place,
-                                     task, config_.values ? "rollout" : "teacher_logits");
+  const char* const kind = config_.objective().learns_from;
+  if (kind == nullptr) return Task::data(context);
+  const ResultsSource& source = config_.source;
+  const std::string path = source.path(kind, context);
+  const Task* const maker = source.task.empty() ? nullptr : require_results(context, source.place, source.task, kind);
   if (maker != nullptr && !is_made(context, path)) return {maker->data(context).config, true};
   MAGISTER_CHECK(fs::exists(path) || !fs::exists(path + ".partial"), ExitCode::kData,
                  "{}: is not complete ({}.partial stands there, and rows would be missing); finish the run that writes "

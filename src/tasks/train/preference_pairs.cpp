@@ -1,6 +1,6 @@
-// As TRL's DPOTrainer and RewardTrainer prepare their data sets (1.16): without a prompt the common beginning of both answers is it, texts end
-// with the end token, and a chat's prompt is written so that an answer follows.
-#include "tasks/train/pairs.h"
+// As TRL's DPOTrainer and RewardTrainer prepare their data sets (1.16): without a prompt the common beginning of both
+// answers is it, texts end with the end token, and a chat's prompt is written so that an answer follows.
+#include "tasks/train/preference_pairs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +19,8 @@ bool begins_character(const std::string& text, std::size_t place) {
   return place >= text.size() || (static_cast<unsigned char>(text[place]) & 0xC0) != 0x80;
 }
 
-// Bytes that both texts begin with, in whole characters; a space before the first difference belongs to the answers. Where one text is the
-// other's beginning, its last character is the answer.
+// Bytes that both texts begin with, in whole characters; a space before the first difference belongs to the answers.
+// Where one text is the other's beginning, its last character is the answer.
 std::size_t common_text(const std::string& a, const std::string& b) {
   const auto common = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   std::size_t end = common;
@@ -111,7 +111,7 @@ void PairEncoder::require_one_kind(const Answers& answers, const std::string& wh
     chats_ = chats;
     if (chats) {
       chat_.emplace(checkpoint_, rules_.dataset);
-      if (rules_.objective != Objective::kReward) checkpoint_.end_tokens();  // the student's are made of them
+      if (rules_.objective != ObjectiveKind::kReward) checkpoint_.end_tokens();  // the student's are made of them
     } else if (rules_.append_eos) {
       eos_ = text_end_token(checkpoint_);
       MAGISTER_CHECK(eos_ >= 0, ExitCode::kConfig,
@@ -159,7 +159,7 @@ std::vector<SampleTokens> PairEncoder::encode(const Record& record) {
   Answers pair = answers(record);
   require_one_kind(pair, record.where);
   margin(record);
-  if (rules_.objective == Objective::kReward) {
+  if (rules_.objective == ObjectiveKind::kReward) {
     const ordered_json none = *chats_ ? ordered_json::array() : ordered_json("");
     const ordered_json& prompt = pair.prompt.is_null() ? none : pair.prompt;
     std::vector<TokenId> chosen = tokens(prompt, pair.chosen, record.where),

@@ -1,5 +1,5 @@
-// Records of which one answer was preferred - prompt, chosen, rejected as in TRL's preference data sets, texts or lists of messages - as the
-// tokens of two samples, first the chosen answer's, each behind its prompt.
+// Records of which one answer was preferred - prompt, chosen, rejected as in TRL's preference data sets, texts or lists
+// of messages - as the tokens of two samples, first the chosen answer's, each behind its prompt.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/sample_plan.h"
 #include "magister/runtime/chat_prompts.h"
-#include "magister/train/preference_loss.h"
+#include "magister/train/objective.h"
 
 namespace magister {
 
@@ -17,7 +17,7 @@ namespace magister {
 enum class TruncationMode { kKeepStart, kKeepEnd };
 
 struct PairRules {
-  Objective objective = Objective::kDpo;
+  ObjectiveKind objective = ObjectiveKind::kDpo;
   DatasetConfig dataset;
   std::uint64_t max_length = 1024;
   TruncationMode truncation = TruncationMode::kKeepStart;  // of kDpo; a reward is never read from a part of an answer
@@ -26,13 +26,15 @@ struct PairRules {
 
 class PairEncoder {
  public:
-  // The checkpoint is kept by reference: its chat template and end tokens are read, and become a part of its identity, when the first record
-  // shows which are needed: TaskRunner has every rank encode it before the identity is made. rules are copied.
+  // The checkpoint is kept by reference: its chat template and end tokens are read, and become a part of its identity,
+  // when the first record shows which are needed: TaskRunner has every rank encode it before the identity is made.
+  // rules are copied.
   PairEncoder(Checkpoint& checkpoint, const PairRules& rules);
 
-  // Two samples. With kDpo the answers' tokens are marked: those behind what both share with the prompt's tokens, as TRL has it. A pair of a
-  // reward model with an answer beyond max_length gives two empty samples, which take no part. Throws Error(kData) with the record's
-  // place for fields that are missing or of another kind, answers that are empty or equal, and a margin that is no number.
+  // Two samples. With kDpo the answers' tokens are marked: those behind what both share with the prompt's tokens, as
+  // TRL has it. A pair of a reward model with an answer beyond max_length gives two empty samples, which take no part.
+  // Throws Error(kData) with the record's place for fields that are missing or of another kind, answers that are empty
+  // or equal, and a margin that is no number.
   std::vector<SampleTokens> encode(const Record& record);
   // 0 where the data set names none.
   double margin(const Record& record) const;

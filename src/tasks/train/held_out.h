@@ -1,5 +1,6 @@
-// The loss of records that are held out, which Hugging Face's Trainer calls eval_loss: before the first step, every so many steps and after the
-// last; of pairs with the rewards that TRL reports. The same bits on any number of ranks and threads.
+// The loss of records that are held out, which Hugging Face's Trainer calls eval_loss: before the first step, every so
+// many steps and after the last; of pairs with the rewards that TRL reports. The same bits on any number of ranks and
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,6 @@
 #include "magister/parallel/communicator.h"
 #include "magister/run/sample_plan.h"
 #include "magister/train/batch_plan.h"
-#include "magister/train/teacher_rows.h"
 #include "magister/train/trainer.h"
 #include "tasks/train/config.h"
 
@@ -26,6 +26,9 @@ std::uint64_t step_of_evaluation(std::uint64_t index, std::uint64_t every, std::
 struct Evaluation {
   double loss = 0;  // nat
   PairRewards rewards;
+  // As TrainingCurves keeps them: the loss, of pairs the mean rewards of chosen and rejected answers and the accuracy,
+  // too.
+  std::vector<float> numbers(std::int64_t width) const;
 };
 
 // Where held-out records come from; all kept by reference.
@@ -34,20 +37,25 @@ struct HeldOutSource {
   // One sample a record, or of pairs two, first the chosen answer's. Throws Error(kData) with the record's place.
   std::function<std::vector<SampleTokens>(const Record&)> encode;
   std::function<double(const Record&)> margin{};  // of pairs
-  TeacherFile* teacher = nullptr;                 // of a distillation, whose samples the records are
+  // Of a distillation, whose samples the records are: the teacher's rows of the samples' first tokens, so many of each.
+  // Any thread.
+  std::function<void(const Samples& samples, const std::vector<std::uint32_t>& lengths, HeadLossTargets& targets)>
+      read_teacher{};
+  const char* key = "dataset";  // of train.evaluate, which names them
   std::int64_t vocab_size = 0;
   TokenId pad_token_id = -1;  // of a reward model, that no reward is read from
 };
 
 class HeldOut {
  public:
-  // Every rank encodes its part of the records, and all hold all tokens: 5 bytes a token. Longer records are cut at max_length, as those that
-  // are learnt. config, world and the source's teacher are kept by reference. Throws Error(kData) where no record has something to
-  // predict, and for ids beyond the vocabulary. Collective over world.
+  // Every rank encodes its part of the records, and all hold all tokens: 5 bytes a token. Longer records are cut at
+  // max_length, as those that are learnt. config and world are kept by reference, and what the source's read_teacher
+  // refers to. Throws Error(kData) where no record has something to predict, and for ids beyond the vocabulary.
+  // Collective over world.
   HeldOut(const Communicator& world, const TrainConfig& config, const HeldOutSource& source);
 
-  // Of DPO, once and with the weights that the training begins with: what those say of every answer. False: the job was asked to stop
-  // (agreed by all ranks). Collective over world.
+  // Of DPO, once and with the weights that the training begins with: what those say of every answer. False: the job was
+  // asked to stop (agreed by all ranks). Collective over world.
   bool compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& heartbeat);
   // nullopt: the job was asked to stop, likewise. heartbeat: any thread. Collective over world.
   std::optional<Evaluation> evaluate(Trainer& trainer, const std::function<bool()>& stop,
@@ -57,7 +65,7 @@ class HeldOut {
   std::uint64_t num_bytes() const { return 5 * ids_.size() + 8 * offset_.size(); }
 
  private:
-  std::uint64_t per_item() const { return config_.of_pairs() ? 2 : 1; }
+  std::uint64_t per_item() const { return config_.samples_an_item(); }
   std::uint64_t num_items() const { return (offset_.size() - 1) / per_item(); }
   bool has_label(std::uint64_t sample, std::uint64_t token) const {
     return token > offset_[sample] && learnt_[token] != 0;
@@ -69,7 +77,7 @@ class HeldOut {
 
   const Communicator& world_;
   const TrainConfig& config_;
-  TeacherFile* teacher_;
+  decltype(HeldOutSource::read_teacher) read_teacher_;
   TokenId pad_token_id_;
   std::vector<TokenId> ids_;
   std::vector<std::uint8_t> learnt_;   // by token

@@ -1,15 +1,17 @@
-// See evaluation.h. Micro-batches are consecutive records, so that what a record is computed beside does not depend on ranks.
-#include "tasks/train/evaluation.h"
+// See held_out.h. Micro-batches are consecutive records, so that what a record is computed beside does not depend on
+// ranks.
+#include "tasks/train/held_out.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/parallel/gathered.h"
 #include "magister/train/gradient_tree.h"
-#include "tasks/train/data.h"
+#include "tasks/train/samples.h"
 
 namespace magister {
 namespace {
@@ -27,6 +29,13 @@ std::uint64_t step_of_evaluation(std::uint64_t index, std::uint64_t every, std::
   return std::min(index * every, steps);
 }
 
+std::vector<float> Evaluation::numbers(std::int64_t width) const {
+  std::vector<float> all = {static_cast<float>(loss), static_cast<float>(rewards.chosen),
+                            static_cast<float>(rewards.rejected), static_cast<float>(rewards.accuracy)};
+  all.resize(static_cast<std::size_t>(width));
+  return all;
+}
+
 namespace {
 
 // Whether there is something to predict. Of a reward model that is every answer.
@@ -39,10 +48,10 @@ bool has_target(const SampleTokens& sample, bool of_rewards) {
 }  // namespace
 
 HeldOut::HeldOut(const Communicator& world, const TrainConfig& config, const HeldOutSource& source)
-    : world_(world), config_(config), teacher_(source.teacher), pad_token_id_(source.pad_token_id) {
+    : world_(world), config_(config), read_teacher_(source.read_teacher), pad_token_id_(source.pad_token_id) {
   const IndexRange all = source.dataset.records();
   const IndexRange own = micro_batches_of(all.size(), world.rank(), world.size());
-  const bool of_rewards = config.objective() == Objective::kReward;
+  const bool of_rewards = config.of_head();
   std::vector<TokenId> ids;
   std::vector<std::uint8_t> learnt;
   std::vector<std::uint64_t> lengths;
@@ -80,7 +89,7 @@ HeldOut::HeldOut(const Communicator& world, const TrainConfig& config, const Hel
   MAGISTER_CHECK(offset_.size() > 1, ExitCode::kData,
                  "{}: none of the {} records of train.evaluate.{} has {} (there is no held-out loss); check the data "
                  "set, or remove train.evaluate",
-                 config.name, all.size(), teacher_ != nullptr ? "teacher" : "dataset",
+                 config.name, all.size(), source.key,
                  config.of_pairs() ? "two answers that fit into train.max_length" : "a token to predict");
   make_batches();
 }
@@ -103,36 +112,27 @@ void HeldOut::make_batches() {
 }
 
 MicroBatch HeldOut::micro_batch(const IndexRange& items) const {
-  const std::uint64_t n = per_item(), first = offset_[items.begin * n];
-  const auto T = static_cast<std::int64_t>(offset_[items.end * n] - first);
-  const bool has_labels = config_.objective() != Objective::kReward;
-  MicroBatch batch;
-  batch.tokens.token_ids_T = at::empty({T}, at::kLong);
-  batch.targets.labels_T = at::full({T}, -100, at::kLong);
-  auto* ids = batch.tokens.token_ids_T.data_ptr<std::int64_t>();
-  auto* labels = batch.targets.labels_T.data_ptr<std::int64_t>();
-  batch.tokens.cu_seqlens.push_back(0);
+  const std::uint64_t n = per_item();
+  std::vector<SampleTokens> sequences;
   std::vector<std::uint32_t> lengths;
   for (std::uint64_t sample = items.begin * n; sample < items.end * n; ++sample) {
-    for (std::uint64_t t = offset_[sample]; t < offset_[sample + 1]; ++t) {
-      ids[t - first] = ids_[t];
-      if (has_labels && has_label(sample, t)) labels[t - first - 1] = ids_[t];
-    }
-    batch.tokens.cu_seqlens.push_back(static_cast<std::int64_t>(offset_[sample + 1] - first));
-    lengths.push_back(static_cast<std::uint32_t>(offset_[sample + 1] - offset_[sample]));
+    const auto begin = static_cast<std::ptrdiff_t>(offset_[sample]),
+               end = static_cast<std::ptrdiff_t>(offset_[sample + 1]);
+    sequences.emplace_back(std::vector(ids_.begin() + begin, ids_.begin() + end),
+                           std::vector(learnt_.begin() + begin, learnt_.begin() + end));
+    lengths.push_back(static_cast<std::uint32_t>(end - begin));
   }
-  for (std::uint64_t item = items.begin; config_.of_pairs() && item < items.end; ++item) {
-    Pair& pair = batch.pairs.emplace_back(pair_of(batch.tokens, item - items.begin, pad_token_id_));
-    if (!margins_.empty()) pair.margin = margins_[item];
-    if (references_.empty()) continue;
-    pair.chosen_reference = references_[2 * item];
-    pair.rejected_reference = references_[2 * item + 1];
+  MicroBatch batch = micro_batch_of(sequences, !config_.of_head());
+  if (config_.of_pairs()) {
+    Samples pairs(items.size());
+    std::iota(pairs.begin(), pairs.end(), items.begin);
+    add_pairs(batch, pairs, pad_token_id_, references_, margins_);
   }
-  if (teacher_ != nullptr && config_.trainer.distill.weight > 0) {
+  if (read_teacher_) {
     Samples samples(records_.begin() + static_cast<std::ptrdiff_t>(items.begin),
                     records_.begin() + static_cast<std::ptrdiff_t>(items.end));
     batch.read_teacher = [this, samples = std::move(samples), lengths = std::move(lengths)](HeadLossTargets& targets) {
-      read_teacher_rows(*teacher_, samples, lengths, targets);
+      read_teacher_(samples, lengths, targets);
     };
   }
   return batch;

@@ -1,5 +1,6 @@
-// The model is read from the trainer's memory on the host before the texts, where a GPU brings it first, and onto a GPU, and freed behind them: the gradients come when it is gone.
-#include "tasks/train/rollouts.h"
+// The model is read from the trainer's memory on the host before the texts, where a GPU brings it first, and onto a
+// GPU, and freed behind them: the gradients come when it is gone.
+#include "tasks/train/grpo_texts.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -30,9 +31,9 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
 
 }  // namespace
 
-RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
-                           std::uint64_t beside_bytes) {
-  RolloutModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // as `generate` has them
+GrpoModel grpo_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
+                     std::uint64_t beside_bytes) {
+  GrpoModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // as `generate` has them
   OpenModel& model = rollouts.model;
   model.kept.checkpoint.clear();  // new with each step
   model.quantization = {};
@@ -44,36 +45,37 @@ RolloutModel rollout_model(const OpenModel& trained, const TrainConfig& config, 
   return rollouts;
 }
 
-RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config,
-                             const TrainingData& data, Trainer& trainer, const TextRules& rules)
+GrpoWriter::GrpoWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config,
+                       const TrainingSamples& data, Trainer& trainer, const TextRules& rules)
     : run_(run),
       world_(world),
       config_(config),
       data_(data),
       trainer_(trainer),
       rules_(rules),
-      source_(rollout_model(
+      source_(grpo_model(
           run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()),
           run.model.gpu && !trainer.trains_on_gpu() ? 4 * run.model.description.config.num_parameters() : 0)) {}
 
-std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step, const Samples& prompts) {
+std::optional<std::vector<GrpoText>> GrpoWriter::write(std::uint64_t step, const Samples& prompts) {
   const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());
-  std::vector<RolloutText> texts = write_own(step, prompts, own);
+  std::vector<GrpoText> texts = write_own(step, prompts, own);
   const bool stopped = texts.size() < own.size() || !reward(step, texts);
   run_.work.live_together("wait for the other ranks' texts", static_cast<std::int64_t>(step));
   if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
-  std::vector<RolloutText> all = gathered_texts(texts, prompts);
+  std::vector<GrpoText> all = gathered_texts(texts, prompts);
   std::vector<double> of_all;
   of_all.reserve(all.size());
-  for (const RolloutText& text : all) of_all.push_back(text.reward);
+  for (const GrpoText& text : all) of_all.push_back(text.reward);
   const std::vector<double> advantages = group_advantages(of_all, config_.grpo.num_generations, config_.grpo.scale);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].advantage = advantages[i];
   if (!rules_.log_folder.empty() && world_.rank() == 0) log(step, all);
   return all;
 }
 
-// Texts are numbered prompt by prompt: [begin, end) may begin and end inside a group. Fewer than asked for: the job was asked to stop.
-std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samples& prompts, IndexRange texts) {
+// Texts are numbered prompt by prompt: [begin, end) may begin and end inside a group. Fewer than asked for: the job was
+// asked to stop.
+std::vector<GrpoText> GrpoWriter::write_own(std::uint64_t step, const Samples& prompts, IndexRange texts) {
   if (texts.size() == 0) return {};
   const c10::InferenceMode no_gradients;
   const auto heartbeat = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
@@ -105,7 +107,7 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
                   end - text);
     text = end;
   }
-  std::vector<RolloutText> written(texts.size());
+  std::vector<GrpoText> written(texts.size());
   while (!generator.idle()) {
     if (run_.stop_wanted()) return {};
     heartbeat();
@@ -120,12 +122,12 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
   return written;
 }
 
-std::string RolloutWriter::text_of(const RolloutText& text) const {
+std::string GrpoWriter::text_of(const GrpoText& text) const {
   return decode_behind(*rules_.tokenizer, data_.tokens(text.prompt), text.tokens, true);
 }
 
 // False: the job was asked to stop.
-bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
+bool GrpoWriter::reward(std::uint64_t step, std::vector<GrpoText>& texts) {
   const auto heartbeat = [&] {
     run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
     run_.work.tickets.beat();
@@ -144,8 +146,7 @@ bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) 
   return true;
 }
 
-std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<RolloutText>& own,
-                                                       const Samples& prompts) const {
+std::vector<GrpoText> GrpoWriter::gathered_texts(const std::vector<GrpoText>& own, const Samples& prompts) const {
   struct Head {
     double reward;
     std::uint64_t length, truncated;
@@ -153,14 +154,14 @@ std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<Rollout
   };
   std::vector<Head> heads;
   std::vector<TokenId> tokens;
-  for (const RolloutText& text : own) {
+  for (const GrpoText& text : own) {
     heads.push_back({text.reward, text.tokens.size(), text.truncated ? 1u : 0u,
                      text.unread ? static_cast<std::int64_t>(*text.unread) : -1});
     tokens.insert(tokens.end(), text.tokens.begin(), text.tokens.end());
   }
   const std::vector<Head> all_heads = gathered(world_, heads);
   const std::vector<TokenId> all_tokens = gathered(world_, tokens);
-  std::vector<RolloutText> all;
+  std::vector<GrpoText> all;
   auto at = all_tokens.begin();
   for (std::size_t i = 0; i < all_heads.size(); ++i) {
     const auto end = at + static_cast<std::ptrdiff_t>(all_heads[i].length);
@@ -172,9 +173,9 @@ std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<Rollout
   return all;
 }
 
-void RolloutWriter::log(std::uint64_t step, const std::vector<RolloutText>& texts) const {
+void GrpoWriter::log(std::uint64_t step, const std::vector<GrpoText>& texts) const {
   std::string lines;
-  for (const RolloutText& text : texts) {
+  for (const GrpoText& text : texts) {
     nlohmann::ordered_json line = {{"step", step + 1},      {"key", data_.key(text.prompt)},
                                    {"sample", text.sample}, {"text", text_of(text)},
                                    {"tokens", text.tokens}, {"finish_reason", text.truncated ? "length" : "stop"},

@@ -1,0 +1,123 @@
+// See pairs.h. Names of the curves as TRL's: rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins.
+#include "tasks/train/objectives/pairs.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "magister/core/error.h"
+#include "tasks/train/curves.h"
+
+namespace magister {
+
+namespace {
+
+PairRules rules_of(const TrainConfig& config, const DatasetConfig& dataset) {
+  return {config.trainer.objective, dataset, config.batches.max_length, config.truncation, config.append_eos};
+}
+
+}  // namespace
+
+// The pad token is read before the identity is made.
+OpenPairs::OpenPairs(const TrainConfig& config, const TaskInputs& inputs)
+    : OpenObjective(config, inputs),
+      pairs_(checkpoint_, rules_of(config, config.dataset)),
+      pad_token_id_(reward_pad_token(checkpoint_, config)) {}
+
+void OpenPairs::add_rules(SampleRules& rules) {
+  rules.tokenizer = &checkpoint_.tokenizer();
+  rules.group_samples = 2;
+  rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
+  rules.encode = [this](const Record& record) { return pairs_.encode(record); };
+}
+
+MicroBatch OpenPairs::micro_batch(const TrainingSamples& samples, const Samples& items) const {
+  MicroBatch batch = OpenObjective::micro_batch(samples, items);
+  add_pairs(batch, items, pad_token_id_, references_, margins_);
+  return batch;
+}
+
+HeldOutSource OpenPairs::held_out(const Dataset& records, const DatasetConfig& dataset) {
+  const auto pairs = std::make_shared<PairEncoder>(checkpoint_, rules_of(config_, dataset));
+  // On every rank, for the template and the end tokens become a part of the identity.
+  const std::uint64_t first = records.records().begin;
+  records.for_each({first, first + 1}, [&](Record&& record) { pairs->encode(record); });
+  HeldOutSource source{records, [pairs](const Record& record) { return pairs->encode(record); }};
+  if (!dataset.margin_field.empty()) source.margin = [pairs](const Record& record) { return pairs->margin(record); };
+  return source;
+}
+
+namespace {
+
+float chosen_of(const float* rewards) { return rewards[0]; }
+float rejected_of(const float* rewards) { return rewards[1]; }
+float accuracy_of(const float* rewards) { return rewards[2]; }
+float margin_of(const float* rewards) { return rewards[0] - rewards[1]; }
+
+constexpr CurveColumn kPairColumns[] = {
+    {"/train/rewards_chosen", "mean reward of the chosen answers; of DPO beta * (log-probability - the reference's)",
+     chosen_of},
+    {"/train/rewards_rejected", "mean reward of the rejected answers", rejected_of},
+    {"/train/rewards_accuracy", "part of the pairs whose chosen answer has the higher reward", accuracy_of},
+    {"/train/rewards_margin", "rewards_chosen - rewards_rejected", margin_of}};
+
+// Behind the loss.
+constexpr const char* kAsTraining = "of held-out pairs, as /train has it";
+constexpr CurveColumn kHeldOutPairColumns[] = {
+    kHeldOutLoss,
+    {"/evaluate/rewards_chosen", kAsTraining, [](const float* numbers) { return chosen_of(numbers + 1); }},
+    {"/evaluate/rewards_rejected", kAsTraining, [](const float* numbers) { return rejected_of(numbers + 1); }},
+    {"/evaluate/rewards_accuracy", kAsTraining, [](const float* numbers) { return accuracy_of(numbers + 1); }},
+    {"/evaluate/rewards_margin", kAsTraining, [](const float* numbers) { return margin_of(numbers + 1); }}};
+
+// A step that was skipped may have rewards that are not finite.
+void check_rewards(const ResultsReader& file, std::span<const CurveColumn> columns, std::uint64_t first,
+                   std::uint64_t count, const char* what, FaultList& faults) {
+  std::vector<std::vector<float>> of;
+  for (const CurveColumn& column : columns) of.push_back(file.rows<float>(column.path, first, count));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (of[2][i] < 0 || of[2][i] > 1.000001f) faults.add("the accuracy of {} {} is {}", what, first + i + 1, of[2][i]);
+    if (std::isfinite(of[3][i]) && of[3][i] != of[0][i] - of[1][i])
+      faults.add("the margin of {} {} is {}, and its rewards differ by {}", what, first + i + 1, of[3][i],
+                 of[0][i] - of[1][i]);
+  }
+}
+
+std::vector<float> rewards_of(const StepResult& result) {
+  return {static_cast<float>(result.rewards.chosen), static_cast<float>(result.rewards.rejected),
+          static_cast<float>(result.rewards.accuracy)};
+}
+
+std::string describe_rewards(const StepResult& result) {
+  return fmt::format("rewards {:.4f} chosen, {:.4f} rejected, accuracy {:.2f}", result.rewards.chosen,
+                     result.rewards.rejected, result.rewards.accuracy);
+}
+
+// TRL's names are eval_rewards/accuracies and eval_rewards/margins, of a reward model eval_accuracy and eval_margin.
+std::string describe_held_out_rewards(const Evaluation& found, std::uint64_t, nlohmann::ordered_json& event) {
+  const double margin = found.rewards.chosen - found.rewards.rejected;
+  event["eval_accuracy"] = found.rewards.accuracy;
+  event["eval_margin"] = margin;
+  return fmt::format(", accuracy {:.3f}, margin {:.4f}", found.rewards.accuracy, margin);
+}
+
+}  // namespace
+
+constinit const CurveSet kPairCurves = {
+    .width = 3,
+    .columns = kPairColumns,
+    .check = [](const ResultsReader& file, std::uint64_t first, std::uint64_t count,
+                FaultList& faults) { check_rewards(file, kPairColumns, first, count, "step", faults); },
+    .numbers = rewards_of,
+    .describe = describe_rewards};
+
+constinit const CurveSet kHeldOutPairCurves = {
+    .width = 4,
+    .columns = kHeldOutPairColumns,
+    .check =
+        [](const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
+          check_rewards(file, std::span(kHeldOutPairColumns).subspan(1), first, count, "evaluation", faults);
+        },
+    .describe_held_out = describe_held_out_rewards};
+
+}  // namespace magister
