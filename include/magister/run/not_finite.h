@@ -1,5 +1,5 @@
-// The refusal of rows whose logits are not finite: nothing of their unit is written, and the message says whose row it was and where in the
-// model the numbers went wrong.
+// Refuses rows whose logits are not finite. Nothing of their unit is written, and the message names the record and the
+// place in the model where the numbers went wrong.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace magister {
 
-// `record 5 (key "abc")` of a sample of the results: its place in the data set, and its key where it has one. Local.
+// Describes the record of a sample of the results: `record 5 (key "abc")`, its index in the data set, and its key if it
+// has one. Local.
 std::string describe_record(const ResultsFile& file, std::uint64_t sample);
 
-// tokens: of the sequence, up to the row at least. Runs them through the model once more to name the layer.
-// Throws Error(kData). Collective over the model's group.
+// tokens: the sequence, at least up to the row. Runs them through the model once more to name the layer. Throws
+// Error(kData). Collective over the model's group.
 [[noreturn]] void refuse_not_finite(Transformer& model, const std::string& record, std::uint64_t row,
                                     const std::vector<TokenId>& tokens);
 

@@ -1,4 +1,4 @@
-// What jobs that pack (TaskJob::packing) do alike.
+// Functions that all jobs that pack (TaskJob::packing) share.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace magister {
 
-// A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
+// Bytes that are planned for a token before the texts are known. A token is 3 to 5 bytes of text in most languages.
 constexpr std::uint64_t kTextBytesAToken = 8;
 
-// Rows [0, num_rows) of a column to the same place of another file. False: poll said that the job should stop. Local.
+// Copies rows [0, num_rows) of a column to the same rows of another file. False: poll() said that the job should stop.
+// Local.
 bool copy_column(const ResultsFile& from, ResultsFile& to, const std::string& column, std::uint64_t num_rows,
                  const StopPoll& poll);
 
-// Commits the units of a frozen file whose rows are all there. Local.
+// Commits all pending units of a frozen file whose rows are already written. Local.
 void commit_all(ResultsFile& file);
 
 }  // namespace magister

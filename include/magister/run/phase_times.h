@@ -1,5 +1,5 @@
-// Seconds of a run by phase, and the table over the ranks that closes it, as simulation codes print it: a line a phase; least, mean and
-// largest.
+// Measures the seconds of a run by phase, and makes the closing table over the ranks, as simulation codes print it: one
+// line for each phase, with minimum, mean and maximum.
 #pragma once
 
 #include <chrono>
@@ -15,12 +15,12 @@ namespace magister {
 
 class RunLog;
 
-// Seconds by phase of this rank, in the order of the first use. Thread-safe.
+// The seconds of this rank by phase, in the order of first use. Thread-safe.
 class PhaseTimes {
  public:
   void add(const std::string& phase, double seconds);
 
-  // From construction to destruction.
+  // Adds the time from its construction to its destruction.
   class Span {
    public:
     Span(PhaseTimes& times, std::string phase);
@@ -46,13 +46,14 @@ struct PhaseRow {
   double min = 0, mean = 0, max = 0;  // seconds over the ranks; a rank without the phase counts 0
 };
 
-// The rows of the closing table; equal on every rank. Collective over world.
+// Returns the rows of the closing table, equal on every rank. Collective over world.
 std::vector<PhaseRow> gather_phases(const Communicator& world, const PhaseTimes& times);
-// The closing table and the event "phases". `tokens` computed in this run over the whole world in wall_seconds; `written`: tokens of texts.
-// Imbalance: how much longer the slowest rank computed than the mean (max / mean - 1 of the phases named "compute...").
+// Returns the closing table. tokens: computed in this run by all ranks in wall_seconds; written: generated tokens. The
+// last line has the imbalance: max / mean - 1 of the phases named "compute...", the extra time of the slowest rank over
+// the mean.
 std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds,
                         std::uint64_t written = 0);
-// The sums of a whole loop in this run.
+// The totals of one unit loop in this run.
 struct Computed {
   std::uint64_t tokens = 0, written = 0;  // of all groups
   double wall_seconds = 0;
@@ -60,7 +61,7 @@ struct Computed {
       tokens_by_group;  // [groups]: world rank of each group's leader, tokens of its units; on rank 0
 };
 
-// gather_phases, then on rank 0 log_info the table and write the event. Collective over world.
+// Calls gather_phases; rank 0 then logs the table and writes the event "phases". Collective over world.
 void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task,
                    const Computed& computed, RunLog& log);
 

@@ -1,7 +1,9 @@
-// Progress of a run: one place measures it (Progress), and readers show it. The readers here are the line for people - on a terminal one
-// live line with a bar, else a line every 30 s, 5 s when verbose - and the event "progress" of run.jsonl. A further reader (a page, an
-// endpoint for Prometheus) is one more ProgressReader over the same named metrics.
-// The units of a task that writes texts hold the tokens of the prompts; generated tokens are reported separately, and first.
+// Progress of a run: Progress measures it, and readers show it. There are two readers here. One prints for people: on a
+// terminal one live line with a bar, otherwise a line every 30 s (5 s when verbose). The other writes the event
+// "progress" of run.jsonl. A further reader (a page, an endpoint for Prometheus) is one more ProgressReader over the
+// same named metrics.
+// For a task that writes texts, the tokens of units are those of the prompts; generated tokens are reported separately,
+// and first.
 #pragma once
 
 #include <chrono>
@@ -16,43 +18,46 @@ namespace magister {
 
 class RunLog;
 
-// The work of this rank on units that are not committed yet, where a unit may take long: a record of many texts.
+// The work of this rank on units that are not committed yet. It matters if a unit takes long, such as a record with
+// many texts.
 struct InFlight {
   std::uint64_t units_begun = 0, texts_begun = 0, texts_done = 0;  // in this run
-  std::uint64_t tokens = 0;                                        // computed in this run: of prompts and of texts
+  std::uint64_t tokens = 0;                                        // computed in this run, of prompts and of texts
   std::uint64_t groups = 1;                                        // that share the units
 };
 
-// The rank whose group has done the fewest tokens of this run.
+// The rank whose group has computed the fewest tokens per device in this run.
 struct SlowestRank {
   int rank = 0;
   std::uint64_t tokens = 0;
-  // Of groups of several sizes, whose units are their own: how much longer those that end last need than if all shared what is left.
+  // If groups have several sizes, each size has its own units. This is the time that the slowest size still needs,
+  // divided by the time that all groups would need if they shared the units that are left.
   double longer = 1;
 };
 
-// Progress at one moment. Rates are of this run alone: what an earlier run committed counts as done and took no time here.
+// Progress at one moment. Rates cover this run alone: what an earlier run committed counts as done, but took no time
+// here.
 struct ProgressMetrics {
   std::string task;
   std::uint64_t units = 0, units_done = 0, tokens = 0, tokens_done = 0;
-  std::uint64_t written_tokens = 0;  // of texts in this run, units that are not committed yet included
+  std::uint64_t written_tokens = 0;  // generated in this run, also in units that are not committed yet
   double elapsed_seconds = 0;        // of this run
   double tokens_per_second = 0, written_tokens_per_second = 0;
-  std::optional<double> seconds_left;  // none: nothing tells it yet
+  std::optional<double> seconds_left;  // none: not known yet
   std::optional<SlowestRank> slowest;
-  std::optional<InFlight> in_flight;  // until the first unit of this run is committed
+  std::optional<InFlight> in_flight;  // set until the first unit of this run is committed
 
   double percent() const {
     return units == 0 ? 100.0 : 100.0 * static_cast<double>(units_done) / static_cast<double>(units);
   }
 };
 
-// Name -> value, in the names of run.jsonl, in which every reader shows them.
+// Returns name -> value with the names of run.jsonl, which every reader uses.
 nlohmann::ordered_json named_metrics(const ProgressMetrics& now);
 
 // "teacher: 120/400 units (30.0 %), 1234 tokens/s, elapsed 0:00:52, ETA 0:02:05, slowest rank 3: 280 tokens/s".
-// live: "teacher [######--------------] 120/400 ...". A task that writes texts: "1234 tokens/s written, 56 tokens/s of prompts".
-// As long as no unit is committed in this run, the rate and the time left are those of the texts in flight.
+// live: "teacher [######--------------] 120/400 ...". For a task that writes texts: "1234 tokens/s written, 56 tokens/s
+// of prompts". Until a unit is committed in this run, the rate and the time left are those of the texts in flight.
 std::string progress_line(const ProgressMetrics& now, bool live);
 
 // Shows progress somewhere, at its own interval.
@@ -71,7 +76,8 @@ class ProgressReader {
   std::chrono::milliseconds interval_;
 };
 
-// The two readers of every run. live: replace one line on a terminal (stderr_is_terminal()). log is kept by reference.
+// Makes the two readers of every run. live: replace one line on a terminal (stderr_is_terminal()). Keeps a reference to
+// log.
 std::vector<std::unique_ptr<ProgressReader>> default_progress_readers(RunLog& log, bool live);
 
 class Progress {
@@ -79,16 +85,16 @@ class Progress {
   struct Total {
     std::uint64_t units = 0;
     std::uint64_t tokens = 0;
-    std::uint64_t written = 0;  // tokens of texts in this run, of units that are not committed yet, too
+    std::uint64_t written = 0;  // tokens generated in this run, also in units that are not committed yet
   };
-  // `before`: what an earlier run committed; it counts as done and not into tokens/s. No readers: this rank shows nothing, for world rank 0
-  // alone does.
+  // `before`: what an earlier run committed; it counts as done, but not in tokens/s. No readers: this rank shows
+  // nothing; only world rank 0 has readers.
   Progress(std::string task, Total total, Total before, std::vector<std::unique_ptr<ProgressReader>> readers);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
-  // Cheap: shows only what is due. done counts `before` too.
+  // Shows what is due; cheap otherwise. done includes `before`.
   void update(Total done, const InFlight& in_flight = {}, std::optional<SlowestRank> slowest = {});
   // True when update() would show something now, so that callers skip collecting what is expensive.
   bool is_due() const;

@@ -1,4 +1,4 @@
-// What a task may use of the run it is part of.
+// RunContext: what a task may use of the run that it belongs to.
 #pragma once
 
 #include <functional>
@@ -17,31 +17,33 @@ class RunLog;
 class Task;
 class WeightStore;
 
-// What a rank may take of its host while other parts of the job compute there, too.
+// The share of its host that a rank may use while other parts of the job compute on the same host.
 struct PartOfJob {
   HostPlace place;         // in the whole job
-  int most_threads = 0;    // of a shard
-  int shards_on_host = 0;  // of all parts, which share its memory
+  int most_threads = 0;    // upper limit for each shard
+  int shards_on_host = 0;  // of all parts, because they share its memory
   int rank = 0;            // in the whole job
 };
 
-// Equal on all ranks but for `world` and `part`.
+// Equal on all ranks, except `world` and `part`.
 struct RunContext {
   const Communicator& world;
   const ExperimentConfig& experiment;
   std::string results_path;     // runs/<name>/<task name>.h5
-  std::string experiment_yaml;  // for the results file: as resolved, this task alone, without `output` and `run`
+  std::string experiment_yaml;  // for the results file: resolved, only this task, without `output` and `run`
   bool fresh = false;           // --fresh: put an earlier result aside
   const StopSign& stop;
   RunLog& log;
-  std::vector<const Task*> earlier_tasks{};  // of this experiment, in order
-  // Whether their results can be opened: as they are on disk (`plan`); not yet, because a run opens every task before the first one computes
-  // and may make them anew (kAwaited); or they are made.
+  std::vector<const Task*> earlier_tasks{};  // in this experiment, in order
+  // The state of their results. kOnDisk (`plan`): those that exist on disk can be opened. kAwaited: none can be opened
+  // yet, because a run opens every task before the first one computes, and an earlier task may make its results anew.
+  // kMade: all can be opened.
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
-  std::optional<PartOfJob> part{};  // `world` is not the whole job
-  WeightStore* weights = nullptr;   // of this process; null: every task reads its model's file
-  bool held = false;                // rank 0 of the job holds the results' lock, as long as the task runs
-  // Writes experiment_yaml again when the lengths are known that the config leaves to the models; null: it stays.
+  std::optional<PartOfJob> part{};  // set if `world` is not the whole job
+  WeightStore* weights = nullptr;   // of this process; null: every task reads its model's file itself
+  bool held = false;                // rank 0 of the job holds the results' lock while the task runs
+  // Writes experiment_yaml again when the lengths are known that the config leaves to the models. Null: it does not
+  // change.
   std::function<void(RunContext&)> resolve{};
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };

@@ -1,6 +1,7 @@
-// SamplePlan: the data set tokenised once by all ranks, in bounded memory. Each rank takes a contiguous part of the
-// records and spools lengths, ids, keys and source positions into unlinked temporary files; when all lengths are known the
-// results file can be sized and the spools are copied to their place. Memory does not grow with the number of records.
+// SamplePlan: all ranks tokenise the data set once, in bounded memory. Each rank takes a contiguous part of the records
+// and writes lengths, ids, keys and source positions into unlinked temporary files (spools). When all lengths are
+// known, the size of the results file is known, and the spools are copied into it. Memory does not grow with the number
+// of records.
 #pragma once
 
 #include <cstdint>
@@ -26,40 +27,41 @@ class SamplePlan;
 
 struct SampleRules {
   std::uint64_t max_length = 2048;
-  std::uint64_t stride = 0;  // windows start every `stride` tokens; 0, and at most: as many as they hold
+  std::uint64_t stride = 0;  // windows start every `stride` tokens; 0, and at most: the length of a window
   Overflow overflow = Overflow::kTruncate;
   std::uint64_t unit_tokens = 2048;
-  std::int64_t vocab_size = 0;                           // of the model: ids outside are refused by record
-  const Tokenizer* tokenizer = nullptr;                  // null: the data set gives ids, not text
-  std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples per unit
+  std::int64_t vocab_size = 0;                           // of the model: a record with other ids is refused
+  const Tokenizer* tokenizer = nullptr;                  // null: the data set has ids, not text
+  std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most this number of samples per unit
   std::uint64_t group_samples =
-      1;  // samples that belong together, from the first on: a limit of samples is a multiple of it
+      1;  // consecutive samples that belong together; least_units limits units to multiples of it
   const char* length_key = "max_length";  // the key that holds max_length, for messages
   bool may_cut = true;                    // `overflow` is a key of this task
-  std::uint64_t min_length = 0;           // a shorter record is refused by its place
-  // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
-  // model wants one. Called on every rank for its own records.
+  std::uint64_t min_length = 0;           // a shorter record is refused
+  // Makes the tokens of one or more samples from a record. Empty: the sample is the record's ids, or the tokenizer's
+  // encoding of its text, with BOS if the model needs it. Called on every rank for its own records.
   std::function<std::vector<SampleTokens>(const Record&)> encode{};
-  // Tokens at the end of every text that stay when it is truncated: those that the tokenizer adds.
+  // Number of tokens at the end of every text that are kept when it is truncated: those that the tokenizer adds.
   std::uint64_t kept_tail = 0;
-  // What the tokenizer adds to every text, and so to every window; without it windows are the tokens as they follow each other.
+  // The tokens that the tokenizer adds to every text, and so to every window. Empty: windows are the tokens of the text
+  // as they follow each other.
   AddedEnds window_ends{};
-  bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
-  bool cuts_begins = false;      // a text that is truncated loses its begin instead of its end,
-  std::uint32_t kept_head = 0;   // behind so many tokens, which the tokenizer adds
+  bool marks_assistant = false;  // encode also gives the marks, which become /tokens/assistant
+  bool cuts_begins = false;      // a truncated text loses its beginning instead of its end,
+  std::uint32_t kept_head = 0;   // except this number of tokens that the tokenizer adds
   // Predicate: is the sample used? Empty: all are. item_samples consecutive ones are kept or dropped together.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
   std::uint64_t item_samples = 1;
-  // What `plan` calls the first sample when it prints its text: "prompt", "chat"; null: it prints none.
+  // The name of a sample when `plan` prints the text of the first one: "prompt", "chat". Null: it prints none.
   const char* shown_as = nullptr;
-  // At least so many units, even of a small data set, so that several groups have work.
+  // About the least number of units: a small data set is divided into small units, so that several groups have work.
   std::uint64_t least_units = 16;
-  // Throws Error(kData), the same on every rank, where no sample of the plan could be computed. Called before a file is
+  // Throws Error(kData), the same on every rank, if no sample of the plan can be computed. Called before a file is
   // made, and in `plan`.
   std::function<void(const SamplePlan&)> check{};
 };
 
-// The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
+// The totals of a plan: from SamplePlan, or on a restart from the attributes of the file that the plan made.
 struct PlanNumbers {
   std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0;
   std::uint64_t key_bytes = 1;       // width of /samples/key
@@ -68,11 +70,12 @@ struct PlanNumbers {
 
 class SamplePlan {
  public:
-  // Tokenises this rank's part of the data set. When a rank is asked to stop all throw Error(kStopped). Collective over world.
+  // Tokenises this rank's part of the data set. If any rank is asked to stop, all throw Error(kStopped). Collective
+  // over world.
   static SamplePlan make(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
                          const std::string& spool_directory, const StopSign& stop);
-  // The totals alone, for `plan`: of every sample no more than its length goes to disk (4 bytes, in the system's temporary
-  // folder). Collective over world.
+  // Computes only the totals, for `plan`: for every sample only its length goes to disk (4 bytes, in the system's
+  // temporary folder). Collective over world.
   static SamplePlan measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
                             const StopSign& stop);
 
@@ -81,15 +84,15 @@ class SamplePlan {
   std::uint64_t num_tokens = 0;
   std::uint64_t num_units = 0;
   std::uint64_t num_cut = 0;  // records that were truncated or windowed
-  // Turns of the assistant that cannot be marked as its own, and records with such turns.
+  // Turns of the assistant whose tokens cannot be marked, and the number of records with such turns.
   std::uint64_t num_turns_left_out = 0, num_records_with_such = 0;
   std::uint64_t max_key_bytes = 1;
   std::uint64_t longest_sample = 0;
-  std::uint64_t num_items = 0;  // of item_samples each, all of which take part
+  std::uint64_t num_items = 0;  // groups of item_samples samples that are all used
   // Digest of the samples' lengths in order, independent of the number of ranks.
   std::uint64_t lengths_digest = 0;
 
-  // Writes this rank's part of /samples/*, /tokens/id and /commit/unit_begin. Local.
+  // Writes this rank's part of /samples/*, /tokens/id, /tokens/assistant (with marks) and /commit/unit_begin. Local.
   void write_fixed_columns(ResultsFile& file);
 
  private:
@@ -105,7 +108,7 @@ class SamplePlan {
   void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
   void write_samples(ResultsFile& file);
   void write_units(ResultsFile& file);
-  // visit(number in this part, length), in order.
+  // Calls visit(index in this part, length), in order.
   template <typename Visit>
   void for_each_length(const Visit& visit);
   void agree(const Communicator& world);
@@ -118,7 +121,7 @@ class SamplePlan {
   Spool lengths_;  // u32 after u32
   std::uint64_t own_samples_ = 0, own_tokens_ = 0, own_digest_ = 0, next_factor_ = 1;  // of this rank's part
   std::uint64_t first_sample_ = 0, first_token_ = 0;
-  // Of the rules.
+  // Copied from the rules.
   std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1, item_samples_ = 1, least_units_ = 1;
   decltype(SampleRules::takes_part) takes_part_;
   bool item_takes_part_ = true;     // as far as it was seen

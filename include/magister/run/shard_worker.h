@@ -10,7 +10,7 @@ namespace magister {
 
 struct ModelRun;
 
-// The place of a worker: its shard of the running task. run outlives the worker.
+// The inputs of a worker: the running task and its shard. run outlives the worker.
 struct ShardContext {
   const ModelRun& run;
   std::unique_ptr<ProcessGroup> group;

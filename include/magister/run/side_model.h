@@ -1,5 +1,6 @@
-// SideModel: a second model of a task, with its files open: it rewards, judges or guides. It belongs to `run` because an earlier task may train it:
-// until that task has run, the model that its training starts from is open as a placeholder.
+// SideModel: a second model of a task, with its files open. It rewards, judges or guides. It belongs to `run` because
+// an earlier task may train it. Until that task has run, the model from which its training starts is opened as a
+// placeholder.
 #pragma once
 
 #include <optional>
@@ -21,16 +22,16 @@ namespace magister {
 class SideModel {
  public:
   struct Names {
-    std::string prefix;  // of its attributes: "reward_"
-    std::string part;    // of its memory: "reward model"
+    std::string prefix;  // of the names of its attributes: "reward_"
+    std::string part;    // its name in the list of memory: "reward model"
   };
 
   // Opens the checkpoint. Throws as available_model() and Checkpoint do. Local.
   SideModel(const ModelSection& section, const RunContext& context, Names names);
-  // Opens the model, on GPUs where they are given. To be called once, before what follows. Collective over world.
+  // Opens the model, on GPUs if they are given. Must be called once, before the functions below. Collective over world.
   void open(const Communicator& world, const std::optional<gpu::Queue>& gpu = {}, const std::vector<int>& gpus = {});
 
-  // Whether the earlier task that trains it has not run.
+  // True if the earlier task that trains it has not run.
   bool is_placeholder() const { return is_placeholder_; }
   Checkpoint& checkpoint() { return checkpoint_; }
   const ModelConfig& config() const { return checkpoint_.config(); }
@@ -39,15 +40,15 @@ class SideModel {
   OpenModel& model() { return model_; }
   const OpenModel& model() const { return model_; }
 
-  // model_sha256, tokenizer_sha256 and so on, each name behind the prefix. Collective over world.
+  // Returns model_sha256, tokenizer_sha256 and so on, each name with the prefix. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
-  // As TaskJob::keep_weights(), of this model.
+  // Registers this model as TaskJob::keep_weights() does.
   void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
     names.push_back(model_.keep_weights(store, identity, names_.prefix));
   }
-  // Memory of a device, itemised, each part named after the model.
+  // Returns the memory of a device, itemised; each part is named after the model.
   MemoryParts memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
-  // This shard's model, its fast paths tested. hook: see WeightSource. Collective over the group.
+  // Loads this shard's model and tests its fast paths. hook: see WeightSource. Collective over the group.
   Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const;
 
  private:

@@ -6,9 +6,9 @@
 
 namespace magister {
 
-// A row a measure: measure,value,count,of,wilson95_low,wilson95_high. A measure is the path of names in the summary ("verdicts.yes",
-// "labels.confusion_label_by_verdict.0.1"); shares have all columns, other numbers a value alone, and null an empty one.
-// RFC 4180, with the lines ended by "\n".
+// One row for each measure: measure,value,count,of,wilson95_low,wilson95_high. A measure is the path of names in the
+// summary ("verdicts.yes", "labels.confusion_label_by_verdict.0.1"). Shares fill all columns, other values only the
+// column value, and null leaves it empty. RFC 4180, except that lines end with "\n".
 std::string summary_csv(const nlohmann::ordered_json& summary);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// TaskKind: what the program must know of a kind of tasks. tasks/registry.cpp lists those that are built in; main() hands the list to the
-// application, so that a program of one's own may have more.
+// TaskKind: what the program must know of a kind of task. tasks/registry.cpp lists the built-in kinds; main() hands the
+// list to the application, so that another program can add kinds.
 #pragma once
 
 #include <memory>
@@ -16,36 +16,36 @@
 namespace magister {
 
 struct TaskKind {
-  const char* name;  // what `task:` says
-  // An entry of `tasks:` becomes a task. Faults go to the node.
+  const char* name;  // the value of `task:`
+  // Makes a task from an entry of `tasks:`. Faults are added to the node.
   std::unique_ptr<Task> (*read)(ConfigNode& node, const ExperimentConfig& experiment);
-  const ResultsSchema* schema = nullptr;  // of its results; null: `check` does not know them
-  // It writes <folder>/<task name>, a model of the config and tokenizer of its own one, which `model: {task: ...}` of later tasks names.
+  const ResultsSchema* schema = nullptr;  // of its results; null: `check` cannot check them
+  // It writes the folder <folder>/<task name> with a trained model, which `model: {task: ...}` of later tasks names.
   bool trains = false;
-  // What it writes depends on the seed: a task may have its own.
+  // Its results depend on the seed, so a task may have a seed of its own.
   bool draws = false;
-  // Task::summarize() makes something beside its results.
+  // Task::summarize() makes files in addition to its results.
   bool has_summary = false;
-  // Its progress is steps, which states beside the results keep, and not units.
+  // Its progress is counted in steps, which checkpoints next to the results record, and not in units.
   bool counts_steps = false;
 };
 using TaskKinds = std::span<const TaskKind>;
 
-// TaskKind::read of a task that is made of its config.
+// TaskKind::read for a task whose constructor takes its config.
 template <typename TaskOfKind, auto read_config>
 std::unique_ptr<Task> read_as(ConfigNode& node, const ExperimentConfig& experiment) {
   return std::make_unique<TaskOfKind>(read_config(node, experiment));
 }
 
-// Null where there is none of this name.
+// Null if there is no kind of this name.
 const TaskKind* find_kind(TaskKinds kinds, std::string_view name);
 
 // In the order of the list.
 std::vector<std::string> names_of(TaskKinds kinds);
 std::vector<ResultsSchema> schemas_of(TaskKinds kinds);
 
-// Null when `task` is missing or names none of them; the node has the fault then. experiment is as before when this returns: while the task is
-// read its seed is the task's own.
+// Reads a task. Null if `task` is missing or names no known kind; the fault is then added to the node. While the task
+// is read, experiment.seed is the task's own; it is restored before this function returns.
 std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentConfig& experiment);
 
 }  // namespace magister

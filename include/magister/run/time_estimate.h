@@ -1,4 +1,5 @@
-// How much a task's model computes and what that takes: estimates for `plan` and for the order of tasks that run at once, never for results.
+// Estimates how much a task's model computes and how long that takes, for `plan` and for the order of tasks that run at
+// once, never for results.
 #pragma once
 
 #include "magister/device/launch.h"
@@ -7,25 +8,26 @@ namespace magister {
 
 // In tokens.
 struct ModelWork {
-  double read = 0;     // by passes over whole texts
-  double written = 0;  // one after the other, of `at_once` texts beside each other
-  double learnt = 0;   // forward and backward
+  double read = 0;     // in passes over whole texts
+  double written = 0;  // one after the other, in `at_once` texts at a time
+  double learnt = 0;   // in forward and backward passes
   double at_once = 1;
 };
 
-// Products of a token are 2 FLOPs a parameter, and its backward pass has twice as many.
+// Forward products take 2 FLOPs for each token and parameter, and the backward pass takes twice as many.
 double flops_of(const ModelWork& work, double parameters);
 
 struct Speed {
-  double flops = 0;             // products, a second
-  double bytes_per_second = 0;  // weights read from memory, where it was asked for
+  double flops = 0;             // per second, in matrix products
+  double bytes_per_second = 0;  // weights read from memory; 0: not measured
 };
 
-// Of all cores of this host together (f32), or of the GPU (bf16): measured once a process, in less than a second. writes: of work that writes tokens, for
-// which weights are read step by step; the figure takes 64 MiB a core, so no other work pays for it. Zeros: no memory for it. Local, one thread.
+// Measures the speed of all cores of this host together (f32), or of the GPU (bf16), once per process, in less than a
+// second. writes: the work writes tokens, for which weights are read step by step, so reading is measured, too; this
+// takes up to 64 MiB per core, which other work avoids. Zeros: there is not enough memory. Local; not thread-safe.
 Speed measured_speed(const gpu::Queue& queue, bool writes);
 
-// On `devices` of that speed. A step of `at_once` written tokens reads all weights once.
+// Returns the seconds on `devices` devices of that speed. A step of `at_once` written tokens reads all weights once.
 double seconds_of(const ModelWork& work, double parameters, double weight_bytes, const Speed& speed, double devices);
 
 }  // namespace magister

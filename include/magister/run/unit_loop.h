@@ -1,4 +1,4 @@
-// What every task does around its units: tickets, progress, watchdog, the wait for the others and the report.
+// The frame of every task's work on units: tickets, progress, watchdog, the wait for the other ranks and the report.
 #pragma once
 
 #include <cstdint>
@@ -25,33 +25,34 @@ struct UnitLoop {
   ResultsFile& file;
   const std::string& task;  // its name
   PhaseTimes& times;
-  nlohmann::ordered_json fields;  // more of the event "start"
-  bool groups_divide_units;       // false: all groups work at every unit, as in a training
+  nlohmann::ordered_json fields;  // more fields of the event "start"
+  bool groups_divide_units;       // false: all groups work on every unit, as in a training
 };
 
-// Of work that all groups do together, as a training: its units are committed at the end alone, so the work itself tells what is done.
+// The steps of work that all groups do together, such as a training. Its units are committed only at the end, so the
+// work itself counts what is done.
 struct StepsDone {
-  std::uint64_t done = 0, all = 0;  // of this run and those before it
+  std::uint64_t done = 0, all = 0;  // in this run and earlier ones
   std::uint64_t tokens = 0;         // read by all ranks in this run
 };
 
-// What the work may use. report_progress() is called by a thread that claims units.
+// The objects that the work may use. report_progress() is called on a thread that claims units.
 struct UnitWork {
   UnitTickets& tickets;
   Watchdog& watchdog;  // of the rank's first group
   const std::function<void()>& report_progress;
-  const std::function<void(const InFlight&)>& report_in_flight;  // of the rank's first group, between passes
-  std::deque<Watchdog>& watchdogs;                               // by group of this rank
-  std::mutex& one_group;  // held while a group uses what the rank has once: a data set, the rewards
+  const std::function<void(const InFlight&)>& report_in_flight;  // called by the rank's first group, between passes
+  std::deque<Watchdog>& watchdogs;                               // by index of the group in this rank
+  std::mutex& one_group;  // held while a group uses an object that the rank has only once: a data set, the rewards
   StepsDone& steps;
 
-  // A sign of life in a phase in which ranks wait for each other, as in a training: no rank counts as stuck while any rank reports progress.
-  // From any thread.
+  // Reports progress in a phase in which ranks wait for each other, as in a training: no rank counts as stuck while any
+  // rank reports progress. May be called from any thread.
   void live_together(const std::string& phase, std::int64_t number = -1) const;
 };
 
-// Runs `work` on every rank until it returns or throws Error(kStopped), then waits for all. kDone: every unit is committed;
-// kStopped otherwise. Collective over context.world.
+// Runs `work` on every rank until it returns or throws Error(kStopped), then waits for all ranks. kDone: every unit is
+// committed; kStopped otherwise. Collective over context.world.
 ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>& work);
 
 }  // namespace magister

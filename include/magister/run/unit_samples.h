@@ -1,4 +1,5 @@
-// The samples of a unit as planning wrote them: the columns that hold them in every task's results, and their tokens read back.
+// The samples of a unit as the plan wrote them: the columns that hold them in every task's results, and functions that
+// read them.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 
 namespace magister {
 
-// /samples/key, /samples/source_index, /samples/offset and /tokens/id of n samples with T tokens, in this order. The comments say what
-// the offsets count in and what the tokens are.
+// Returns /samples/key, /samples/source_index, /samples/offset and /tokens/id for n samples with T tokens, in this
+// order. The comments describe what the offsets count and what the tokens are.
 std::vector<ColumnSpec> sample_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                        const std::string& offset_comment, const std::string& tokens_comment);
 
-// First row of each sample of the unit and the end of the last, [samples + 1]. Throws Error(kData) for offsets that lead out of the
-// unit's rows. Local.
+// Returns the first row of each sample of the unit and the end of the last one, [samples + 1]. Throws Error(kData) for
+// offsets outside the unit's rows. Local.
 std::vector<std::uint64_t> sample_offsets(const ResultsFile& file, const Unit& unit);
-// The tokens of each sample of the unit. Throws as sample_offsets(). Local.
+// Returns the tokens of each sample of the unit. Throws as sample_offsets(). Local.
 std::vector<std::vector<TokenId>> sample_tokens(const ResultsFile& file, const Unit& unit);
 
 }  // namespace magister

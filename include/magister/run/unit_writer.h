@@ -1,5 +1,6 @@
-// UnitWriter: writes and commits units on its own thread while the next ones are computed, in the order in which they come. One or two are in flight,
-// and of small ones as many as 32 MiB hold: memory stays bounded, and a clean stop loses at most the unit that is being computed.
+// UnitWriter: writes and commits units on its own thread while the next ones are computed, in the order of submission.
+// One or two units are in flight, or up to 17 small ones that together have at most 32 MiB. So memory is bounded, and a
+// clean stop loses at most the unit that is being computed.
 #pragma once
 
 #include <condition_variable>
@@ -24,10 +25,10 @@ namespace magister {
 struct ColumnBytes {
   std::string path;
   std::vector<std::byte> bytes;
-  bool of_samples = false;  // begins at the unit's first sample, not at its first row
+  bool of_samples = false;  // starts at the unit's first sample, not at its first row
 };
 
-// One number, or one row, a sample.
+// Makes a column with one value for each sample.
 template <typename T>
 ColumnBytes samples_column(const char* path, const std::vector<T>& values) {
   const auto bytes = std::as_bytes(std::span(values));
@@ -36,15 +37,16 @@ ColumnBytes samples_column(const char* path, const std::vector<T>& values) {
 
 class UnitWriter {
  public:
-  // `file` and `tickets` are kept by reference. group: which of this rank's.
+  // Keeps references to `file` and `tickets`. group: index of the group in this rank.
   UnitWriter(ResultsFile& file, UnitTickets& tickets, int group = 0) : file_(file), tickets_(tickets), group_(group) {}
-  ~UnitWriter();  // waits for the writes in flight and drops their error: the job is being aborted then
+  ~UnitWriter();  // waits for the writes in flight and drops their error: the job is then being aborted
 
-  // Waits until few enough units are in flight (the error of one is thrown here), then leaves this one to the thread.
+  // Waits until few enough units are in flight, then passes this one to the thread. Throws the error of an earlier
+  // write.
   void submit(const Unit& unit, std::vector<ColumnBytes> columns);
-  // Waits until everything is committed, and calls heartbeat() after each unit; throws the error of a write.
+  // Waits until all units are committed, and calls heartbeat() after each one. Throws the error of a write.
   void drain(const std::function<void()>& heartbeat = {});
-  // Seconds that submit() and drain() waited, and that the writing itself took.
+  // The seconds that submit() and drain() waited, and those of the writes themselves.
   double wait_seconds() const { return wait_seconds_; }
   double write_seconds() const { return write_seconds_; }
 
@@ -56,7 +58,7 @@ class UnitWriter {
   void write(const Rows& rows);
   void write_those_waiting();
   bool has_thread();
-  // Tells the tickets what was written. `until` is asked under the lock.
+  // Waits until until(), which is called under the lock, then reports the written units to the tickets.
   void wait(const std::function<bool()>& until);
 
   ResultsFile& file_;
@@ -64,12 +66,12 @@ class UnitWriter {
   int group_;
   double wait_seconds_ = 0;
   std::thread thread_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // protects all members below
   std::condition_variable changed_;
   std::deque<Rows> waiting_;
-  std::uint64_t waiting_bytes_ = 0;            // of them and of the one that is being written
-  std::size_t unfinished_ = 0;                 // those units
-  std::vector<std::uint64_t> written_tokens_;  // of units that the tickets do not know of
+  std::uint64_t waiting_bytes_ = 0;            // of these and of the unit that is being written
+  std::size_t unfinished_ = 0;                 // number of these units
+  std::vector<std::uint64_t> written_tokens_;  // of units not yet reported to the tickets
   std::exception_ptr error_;
   bool ends_ = false;
   double write_seconds_ = 0;  // read after drain()
