@@ -1,4 +1,4 @@
-// `plan --config-only`: what one device of a group would need, before there are weights or data.
+// `plan --config-only`: the memory that one device of a group would need, before weights or data exist.
 #include "magister/run/config_plan.h"
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 namespace magister {
 namespace {
 
-constexpr int kMostDevices = 64;  // of a group that is looked for; larger ones are planned when they are asked for
+constexpr int kMostDevices = 64;  // largest group that is tried; a larger one is planned only if the config requests it
 
-// Of layout.gpus_per_group, one or several; empty: auto.
+// The sizes of layout.gpus_per_group, one or several; empty: auto.
 std::vector<int> requested_sizes(const LayoutConfig& layout) {
   std::vector<int> sizes;
   if (layout.gpus_per_group > 0) sizes.push_back(layout.gpus_per_group);
@@ -34,7 +34,7 @@ std::vector<int> requested_sizes(const LayoutConfig& layout) {
   return sizes;
 }
 
-// 1, 2, 4, ... and these, of those that divide the models.
+// The group sizes 1, 2, 4, 8 and 16 and the requested ones, as far as they divide the models.
 std::vector<int> listed_sizes(const std::vector<GroupModel>& models, const std::vector<int>& requested) {
   const int largest = requested.empty() ? 0 : *std::max_element(requested.begin(), requested.end());
   std::vector<int> sizes;
@@ -45,7 +45,8 @@ std::vector<int> listed_sizes(const std::vector<GroupModel>& models, const std::
   return sizes;
 }
 
-// Where a shard's columns begin inside a group of weights that share a scale: it works here, and other programs refuse it.
+// A note for shards whose columns begin inside a group of weights that share a scale: this program computes them, other
+// programs refuse them.
 std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme, int tp_size) {
   if (!scheme.on() || scheme.group == 0 || tp_size == 1) return "";
   const auto aligned = [&](int size) {
@@ -92,7 +93,8 @@ std::string formats_table(const ModelConfig& config, const std::vector<int>& siz
   return out + "\n";
 }
 
-// A model whose config.json is there.
+// Describes a model whose config.json exists. Throws Error(kInputOutput) if it does not, and Error(kConfig) for a GGUF
+// file.
 GroupModel model_of(const ModelSection& section, const std::string& name) {
   namespace fs = std::filesystem;
   const fs::path path(section.path);
@@ -122,20 +124,20 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
   return model;
 }
 
-// The task's model and those beside it, and on which kind of device.
+// The task's own model, its second models, and the kind of device.
 struct ConfigPlan {
   std::vector<GroupModel> models;
-  std::string cpus_alone;  // why it is counted for CPUs; empty: for GPUs
+  std::string cpus_alone;  // why memory is counted for CPUs; empty: it is counted for GPUs
   Notes lengths;
 
   const GroupModel& own() const { return models.front(); }
   MemoryParts needed(int tp_size) const { return group_memory(models, tp_size); }
-  // Bytes of a device that a model may have.
+  // The bytes of a device that a model may use.
   std::uint64_t usable(std::uint64_t device_bytes) const {
     const double share = cpus_alone.empty() ? kUsableGpuShare : 1.0;
     return static_cast<std::uint64_t>(share * static_cast<double>(device_bytes));
   }
-  // The least devices of these that hold it; 0: unknown, or none do.
+  // The smallest number of these devices that holds the models; 0: unknown, or no number does.
   int smallest_group(std::uint64_t device_bytes) const {
     for (const int size : group_sizes(models, kMostDevices)) {
       if (device_bytes > 0 && sum_of(needed(size)) <= usable(device_bytes)) return size;
@@ -186,14 +188,14 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   return plan;
 }
 
-// Of all models.
+// The bytes of the parts whose names end with `name`, over all models.
 std::uint64_t bytes_of(const MemoryParts& parts, std::string_view name) {
   std::uint64_t sum = 0;
   for (const auto& [part, bytes] : parts) sum += std::string_view(part).ends_with(name) ? bytes : 0;
   return sum;
 }
 
-// Weights, passes and cache for groups of these sizes, and all parts for those that are shown.
+// Weights, passes and cache for groups of these sizes, and all parts for the sizes in `shown`.
 std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, const std::vector<int>& shown,
                         std::uint64_t device_bytes) {
   std::string out =
@@ -216,10 +218,10 @@ std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, c
   return out;
 }
 
-// Who says what a device has.
+// The key that gives the memory of a device.
 const char* memory_key() { return planned_hosts().empty() ? "plan.device_memory" : "plan.devices"; }
 
-// Throws where the groups that are asked for do not fit, or none does.
+// Throws Error(kConfig) if the requested groups do not fit, or if no group fits.
 void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int>& requested, int smallest,
                  std::uint64_t device_bytes) {
   const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
@@ -229,7 +231,7 @@ void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int
                  memory_key(), kMostDevices, decimal_bytes(device_bytes), decimal_bytes(plan.usable(device_bytes)),
                  printable(task.model_section().placeholder().path),
                  all_on(group_sizes(plan.models, kMostDevices).back()));
-  // Of several sizes the smaller ones are for larger devices.
+  // If there are several sizes, the smaller groups are for larger devices.
   const int most = requested.empty() ? 0 : *std::max_element(requested.begin(), requested.end());
   if (most == 0 || sum_of(plan.needed(most)) <= plan.usable(device_bytes)) return;
   const auto [needed, given] = decimal_bytes_apart(sum_of(plan.needed(most)), plan.usable(device_bytes));
@@ -240,7 +242,7 @@ void check_sizes(const ConfigPlan& plan, const Task& task, const std::vector<int
        given, smallest, all_on(smallest));
 }
 
-// The groups of a cluster that is planned: of the sizes that are asked for, or of the smallest that fits and leaves no GPU over.
+// The groups of a planned cluster: of the requested sizes, or of the smallest size that fits and uses all GPUs.
 std::string planned_groups(const Communicator& world, const ConfigPlan& plan, LayoutConfig layout, int smallest,
                            int num_ranks) {
   layout.gpus_usable = true;

@@ -1,4 +1,5 @@
-// See device_lines.h. Rows come rank by rank; those of a group stand behind each other but for groups of several sizes.
+// See device_lines.h. Rows are in the order of ranks; the rows of a group are consecutive, except with groups of
+// several sizes.
 #include "magister/run/device_lines.h"
 
 #include <cstdint>
@@ -45,7 +46,7 @@ std::string places_of(const Group& group) {
   return fmt::format("{}", fmt::join(places, " and "));
 }
 
-// "A100-80GB, ranks 4 and 5"; empty: nothing to say.
+// "A100-80GB, ranks 4 and 5"; empty: there are no details.
 std::string details_of(const Group& group) {
   std::vector<std::string> details;
   std::set<std::string> names;
@@ -63,7 +64,7 @@ std::string details_of(const Group& group) {
   return details.empty() ? "" : fmt::format(" ({})", fmt::join(details, ", "));
 }
 
-// All that have no line of their own.
+// One line for all groups that have no line of their own.
 std::string others_line(const std::map<int, Group>& groups, std::size_t skipped) {
   std::map<std::size_t, std::size_t, std::greater<>> of_size;
   std::set<int> ranks;

@@ -25,12 +25,12 @@ bool is_results_of(const std::string& file, const std::string& kind) {
   try {
     const ResultsReader results(file);
     return results.complete() && results.text("format") == "magister." + kind;
-  } catch (const Error&) {  // another program's, or damaged: who names the file itself is told
+  } catch (const Error&) {  // from another program, or damaged: an error if a config names the file itself
     return false;
   }
 }
 
-// One place, however it is written.
+// True if the paths lead to the same places, whatever their spelling.
 bool are_same_paths(const std::vector<std::string>& ours, const std::vector<std::string>& theirs) {
   return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const auto& one, const auto& other) {
     std::error_code failed;
@@ -83,7 +83,7 @@ std::string announced_text(const Task& task, const std::string& name) {
 
 namespace {
 
-// Of another run.
+// Throws Error(kConfig) unless the path leads to complete results of another run.
 void require_results_at(const std::string& place, const std::string& path, const std::string& kind) {
   const std::string file = results_at(path, kind, place);
   MAGISTER_CHECK(fs::exists(file) || !fs::exists(file + ".partial"), ExitCode::kConfig,
@@ -98,7 +98,7 @@ void require_results_at(const std::string& place, const std::string& path, const
                  place, printable(path, 4096), kind);
 }
 
-// The folder of a run beside this experiment's own, as a path; empty: none is called so.
+// The path of another run's folder next to this experiment's own; empty: no run has this name.
 std::string run_called(const RunContext& context, const std::string& name) {
   const fs::path own = fs::path(context.results_path).parent_path();
   const fs::path run = (own.parent_path().empty() ? fs::path(".") : own.parent_path()) / name;
@@ -178,7 +178,8 @@ ModelSection available_model(const ModelSection& section, const RunContext& cont
   return section;
 }
 
-// As many as the task that writes them reads, or fewer where the data set says so; a file may hold any other number.
+// The placeholder has as many records as the task that writes them reads, or fewer if the data set limits them. The
+// real file may hold any other number.
 TaskData available_data(const DatasetConfig& dataset, const RunContext& context) {
   for (const std::string& path : dataset.paths) {
     if (is_made(context, path)) continue;

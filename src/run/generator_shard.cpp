@@ -1,4 +1,4 @@
-// Passes of the generator between claims and writes.
+// The loop of a generator's shard: claim units, run a pass, pass finished units to the writer.
 #include "magister/run/generator_shard.h"
 
 #include <ATen/ATen.h>
@@ -68,7 +68,7 @@ void GeneratorShard::start(const BatchKeys& batch, const SamplingParams& samplin
   room_ = room;
 }
 
-// Shards give up the same pages only if they have as many.
+// All shards use the smallest number of pages, because they must evict the same pages.
 void GeneratorShard::guide(const ShardGuide& guide) {
   if (guide.params.multiplier == 0) return;
   {
@@ -104,7 +104,8 @@ void GeneratorShard::run_units() {
   drain();
 }
 
-// To all ranks, ten times a second: a text may take minutes, and passes of small models a tenth of a millisecond.
+// Reports the written tokens to all ranks at most ten times a second: a text may take minutes, and a pass of a small
+// model a tenth of a millisecond.
 void GeneratorShard::report_written(bool last) {
   constexpr std::chrono::milliseconds kPause{100};
   const std::uint64_t written = generator_->counts().written_tokens;
@@ -115,7 +116,8 @@ void GeneratorShard::report_written(bool last) {
   next_report_ = now + kPause;
 }
 
-// False when nothing is left. Collective over the group.
+// Claims units until there is no room. False if no sequence is in flight and no unit is left. Collective over the
+// group.
 bool GeneratorShard::fill() {
   const PhaseTimes::Span span(times_, "claim");
   const auto claims = [this] { return !exhausted_ && !holds_its_share_ && under_way_ < room_; };

@@ -1,4 +1,4 @@
-// Where logits stopped being finite; see not_finite.h.
+// See not_finite.h.
 #include "magister/run/not_finite.h"
 
 #include "magister/core/error.h"

@@ -1,4 +1,4 @@
-// Rows in pieces of a few MiB, units in groups that share an fdatasync.
+// Copies rows in pieces of at most 4 MiB and commits units in groups that share one fdatasync.
 #include "magister/run/packed_results.h"
 
 #include <algorithm>

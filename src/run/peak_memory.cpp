@@ -17,7 +17,7 @@ namespace {
 struct OfProcess {
   std::mutex mutex;
   PeakMemory most;
-  std::vector<int> counted;  // GPUs whose count begins anew with the next task
+  std::vector<int> counted;  // GPUs whose peak is reset when the next task begins
 };
 
 OfProcess& of_process() {
@@ -69,7 +69,7 @@ PeakMemory peak_memory(const std::vector<GpuDevice>& gpus) {
       peak.gpus.push_back({gpu.index, gpu.uuid, allocated.peak_bytes, allocated.reserved_peak_bytes});
       if (std::find(process.counted.begin(), process.counted.end(), gpu.index) == process.counted.end())
         process.counted.push_back(gpu.index);
-    } catch (const std::exception&) {  // a device from which this process has asked for nothing
+    } catch (const std::exception&) {  // a device on which this process has allocated nothing
     }
   }
   keep_most(process.most, peak);

@@ -101,7 +101,7 @@ std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens,
     table += fmt::format("{} written tokens in {:.2f} s: {:.1f} tokens/s; {} of prompts: {:.1f} tokens/s", written,
                          wall_seconds, tokens_a_second(written, wall_seconds), tokens,
                          tokens_a_second(tokens, wall_seconds));
-  } else if (tokens == 0) {  // rules and figures read none
+  } else if (tokens == 0) {  // tasks without a model read no tokens
     table += fmt::format("{:.2f} s", wall_seconds);
   } else {
     table += fmt::format("{} tokens in {:.2f} s: {:.1f} tokens/s", tokens, wall_seconds,

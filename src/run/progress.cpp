@@ -1,4 +1,4 @@
-// See progress.h. Rates are over this run alone: what an earlier run committed counts as done but took no time here.
+// See progress.h. Rates cover this run alone: what an earlier run committed counts as done but took no time here.
 #include "magister/run/progress.h"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ double rate(std::uint64_t amount, double seconds) { return seconds > 0 ? static_
 
 std::uint64_t left_of(std::uint64_t total, std::uint64_t done) { return total - std::min(total, done); }
 
-// By the texts that this rank has written, if all units have as many as those begun and all groups are as fast.
+// Estimated from the texts that this rank has written, as if all units had as many texts as those begun and all groups
+// were equally fast.
 std::optional<double> seconds_left_of_texts(const InFlight& in_flight, std::uint64_t units, double seconds) {
   if (in_flight.texts_done == 0 || in_flight.units_begun == 0) return std::nullopt;
   const double a_unit = static_cast<double>(in_flight.texts_begun) / static_cast<double>(in_flight.units_begun);
@@ -37,7 +38,7 @@ std::optional<double> seconds_left_of_texts(const InFlight& in_flight, std::uint
   return seconds * std::max(all - done, 0.0) / done;
 }
 
-// The tokens of the units of a task that writes texts are its prompts'.
+// If a task writes texts, the tokens of its units are those of the prompts.
 const char* kind_of_tokens(bool writes) { return writes ? " of prompts" : ""; }
 
 std::string describe_rate(double read, double written) {
@@ -96,7 +97,8 @@ std::string progress_line(const ProgressMetrics& now, bool live) {
   const std::string texts = now.in_flight ? fmt::format(", {} of {} texts in flight written", now.in_flight->texts_done,
                                                         now.in_flight->texts_begun)
                                           : "";
-  // What is in flight is prompts and texts of this rank together: its own rate only while nothing is written.
+  // The tokens in flight are prompts and texts of this rank together; their rate is shown only while no token is
+  // reported as written.
   const double in_flight_rate = now.in_flight && !writes ? rate(now.in_flight->tokens, now.elapsed_seconds) : 0;
   const double read = now.in_flight ? in_flight_rate : now.tokens_per_second;
   const std::string slowest = !now.slowest

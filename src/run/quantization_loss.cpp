@@ -1,5 +1,5 @@
-// Rows of logits of both models side by side, 64 at a time: [64, V] twice is all the memory that the comparison takes. Sums
-// are in double, in the order of the rows.
+// Compares the rows of logits of both models, 64 at a time: two blocks [64, V] are all the logits in memory. Sums are
+// double, in the order of the rows.
 #include "magister/run/quantization_loss.h"
 
 #include <ATen/ATen.h>
@@ -32,7 +32,7 @@ constexpr std::int64_t kRows = 64;
 
 struct RowLoss {
   double kl = 0;                    // nats
-  double plain = 0, quantized = 0;  // negative log-probability of the next token, where there is one
+  double plain = 0, quantized = 0;  // negative log-probability of the next token, if there is one
 };
 
 RowLoss row_loss(std::span<const float> plain_V, std::span<const float> quantized_V, TokenId target) {
@@ -48,7 +48,7 @@ RowLoss row_loss(std::span<const float> plain_V, std::span<const float> quantize
   return loss;
 }
 
-// The rows of a batch: the next token of each, -1 at a sequence's end.
+// The next token for each row of a batch, -1 at the end of a sequence.
 std::vector<TokenId> targets_of(const PackedBatch& batch) {
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   std::vector<TokenId> targets(ids + 1, ids + batch.num_tokens());
@@ -58,7 +58,7 @@ std::vector<TokenId> targets_of(const PackedBatch& batch) {
   return targets;
 }
 
-// What all rows say together.
+// The sums over all rows.
 struct Total {
   std::uint64_t rows = 0, targets = 0, prompts = 0, flips = 0;
   double kl = 0, plain = 0, quantized = 0, log_odds = 0;
@@ -93,7 +93,8 @@ struct Total {
   }
 };
 
-// The run's first tokens, in the order of its units.
+// The run's first tokens, in the order of its units. whole: no sequence is cut, and the first one is taken whatever its
+// length.
 std::vector<std::vector<TokenId>> first_sequences(const ResultsFile& file, std::int64_t most, bool whole) {
   std::vector<std::vector<TokenId>> sequences;
   std::int64_t tokens = 0;
@@ -113,7 +114,8 @@ std::vector<std::vector<TokenId>> first_sequences(const ResultsFile& file, std::
   return sequences;
 }
 
-// What this rank needs while the first group holds its model without quantisation and the others load theirs.
+// The host memory that this rank needs while the first group holds its model without quantisation and the others load
+// theirs.
 std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
   std::uint64_t bytes = 0;
   for (int shard = 0; shard < group.shards_here(); ++shard) {
@@ -128,7 +130,7 @@ std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
   return bytes;
 }
 
-// The model without quantisation on a GPU, which holds nothing else then.
+// The memory of the model without quantisation on a GPU, which holds nothing else at that time.
 std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
   const auto weights = [&](int shard) {
     return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {});
@@ -175,7 +177,7 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   plan.score = std::move(question.score);
   plan.log = &context.log;
   plan.identity = question.model.log_fields();
-  plan.identity.erase("cpu_kernels");  // what was measured on one CPU need not be measured again on another
+  plan.identity.erase("cpu_kernels");  // a measurement on one CPU is valid for another
   plan.identity["unquantized_dtype"] = dtype_name(plan.plain_dtype);
   plan.identity["asked_tokens"] = question.tokens;
   for (const auto& [name, value] : question.identity) {
@@ -193,11 +195,11 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
 
 namespace {
 
-// The two passes of one shard. Plan, group and pool are kept by reference.
+// The two passes of one shard. Keeps references to plan, group and pool.
 class QuantizationLoss {
  public:
-  // Runs the model without quantisation and frees it; its head stays. between: called on every shard before each pass, throws on all
-  // of them or none. Collective over the group.
+  // Runs the model without quantisation and frees it, but keeps its head. between() is called on every shard before
+  // each pass, and throws on all shards or on none. Collective over the group.
   QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool,
                    std::function<void()> between);
   // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.

@@ -1,4 +1,4 @@
-// Rank 0 looks and acts; its error ends the job like any other.
+// Rank 0 reads and writes; its error ends the job like any other.
 #include "magister/run/results_on_disk.h"
 
 #include <sys/statvfs.h>
@@ -58,7 +58,8 @@ bool has_same_bytes(const fs::path& one, const fs::path& other) {
   return first.eof() && second.eof();
 }
 
-// Names and sizes in order, those in folders inside with theirs; nothing where the folder cannot be read, or holds more than regular files.
+// Relative paths and sizes of all files below the folder, in order. Nothing if the folder cannot be read, or if it
+// holds other things than regular files and folders.
 std::optional<std::map<std::string, std::uintmax_t>> files_in(const std::string& folder) {
   std::map<std::string, std::uintmax_t> files;
   std::error_code error;

@@ -1,5 +1,5 @@
-// One write(2) an event: a line is there whole or not at all, also after kill -9 of the process.
-// Invalid UTF-8 in a field is replaced, so that the log stays JSON whatever a path holds.
+// One write(2) for each event: a line is written completely or not at all, even after kill -9 of the process. Invalid
+// UTF-8 in a field is replaced, so the log is always JSON, whatever a path contains.
 #include "magister/run/run_log.h"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ std::string time_stamp() {
   return fmt::format("{}.{:03d}Z", text, milliseconds);
 }
 
-// Of this process now: no other has its number on this host.
+// A name for this start of this process. It is unique: no other process on this host has this number at this time.
 std::string new_start() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return fmt::format("{}-{}-{:x}", host_name(), ::getpid(),
@@ -66,7 +66,8 @@ RunLog::RunLog(const std::string& path, const std::string& start)
                              : std::strerror(error));
 }
 
-// The whole line or nothing of it: a line that a full disk cut is taken back, or the next would be glued to it.
+// Writes the whole line or nothing: a line that a full disk cuts is removed again, because the next line would be
+// appended to it.
 void RunLog::append(const std::string& line) {
   struct stat before{};
   const bool known = ::fstat(descriptor_.number(), &before) == 0;
@@ -98,7 +99,7 @@ void RunLog::event(const std::string& name, const nlohmann::ordered_json& fields
     const std::lock_guard lock(mutex_);
     append(text);
   } catch (...) {
-    // An event that cannot be told must not end a run.
+    // An event that cannot be written must not end a run.
   }
 }
 

@@ -1,5 +1,5 @@
-// Tokenising in parallel, then one agreement over the ranks: totals, first positions, and the borders of the units,
-// handed from rank to rank so that the plan is the same as if one rank had read everything.
+// The ranks tokenise in parallel and then agree on totals, first positions and the borders of the units. Each rank
+// passes the state of the units to the next, so the plan is the same as if one rank had read everything.
 #include "magister/run/sample_plan.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace magister {
 namespace {
 
-// Polynomial digest modulo the Mersenne prime 2^61 - 1: parts computed by different ranks combine exactly.
+// A polynomial digest modulo the Mersenne prime 2^61 - 1: the parts of different ranks combine exactly.
 constexpr std::uint64_t kPrime = (1ull << 61) - 1;
 constexpr std::uint64_t kBase = 0x0A5A5F00D1234567ull % kPrime;
 
@@ -73,13 +73,13 @@ void SamplePlan::read(const Communicator& world, const Dataset& dataset, const S
   const auto border = [&](int rank) {
     return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size();
   };
-  // A fault of the data is told once, the first in the order of the records, whichever ranks found faults.
+  // A fault in the data is reported once: the first one in the order of the records, whichever ranks found faults.
   run_agreed(world, [&] { tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop); });
   leave_if_stopped(world, stop);
   agree(world);
 }
 
-// A record's samples are on one rank.
+// All samples of a record are on one rank.
 void SamplePlan::count_item(bool takes_part) {
   item_takes_part_ = item_takes_part_ && takes_part;
   if (own_samples_ % item_samples_ != 0) return;
@@ -107,7 +107,7 @@ void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids,
   samples_.append(record.key.data(), key_bytes);
 }
 
-// Ends early on a rank that is asked to stop; all leave together once every rank is here.
+// Ends early on a rank that is asked to stop; after all ranks have come here, all leave together.
 void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop) {
   std::vector<TokenId> ids;
   dataset.for_each(
@@ -135,7 +135,7 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Samp
       [&stop] { return stop.raised(); });
 }
 
-// One sample, or as many as `overflow` makes of it.
+// Adds one sample, or the windows that `overflow` makes of it.
 void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                              std::span<const std::uint8_t> assistant, const SampleRules& rules) {
   MAGISTER_ASSERT(!rules.marks_assistant || assistant.size() == ids.size());
@@ -170,7 +170,8 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
   add_windows(record, ids, assistant, rules);
 }
 
-// The text's own tokens are cut, and what the tokenizer adds stands around each part, as transformers' stride has it.
+// Cuts the text's own tokens into windows and adds the tokens of the tokenizer around each one, as transformers does
+// with `stride`.
 void SamplePlan::add_windows(const Record& record, std::span<const TokenId> ids,
                              std::span<const std::uint8_t> assistant, const SampleRules& rules) {
   const auto& [before, behind] = rules.window_ends;
@@ -225,7 +226,7 @@ void SamplePlan::agree(const Communicator& world) {
   num_units = world.max(packer.state().num_units);
 }
 
-// A spool of this rank's rows goes to its place in pieces.
+// Copies a spool of this rank's rows to its place in the file, piece by piece.
 void SamplePlan::write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const {
   std::vector<std::byte> piece(4 << 20);
   spool.rewind();
@@ -236,12 +237,12 @@ void SamplePlan::write_rows(ResultsFile& file, const char* column, Spool& spool,
   }
 }
 
-// Keys of fixed width, source positions, offsets.
+// Writes keys of fixed width, source positions and offsets.
 void SamplePlan::write_samples(ResultsFile& file) {
   samples_.rewind();
   lengths_.rewind();
   std::uint64_t token = first_token_;
-  // Keys have any length: no more of them at once than 16 MiB hold.
+  // Keys may be long: a block holds at most 16 MiB of them.
   const std::uint64_t block = std::clamp<std::uint64_t>((16 << 20) / max_key_bytes, 1, kReadSamples);
   for (std::uint64_t begin = 0; begin < own_samples_; begin += block) {
     const std::size_t count = std::min(block, own_samples_ - begin);
@@ -263,7 +264,8 @@ void SamplePlan::write_samples(ResultsFile& file) {
   }
 }
 
-// The units are packed once more instead of being kept: a task of one record a unit would hold 8 bytes per record.
+// Packs the units again instead of keeping their borders, which would take 8 bytes per record for a task with one
+// record in each unit.
 void SamplePlan::write_units(ResultsFile& file) {
   UnitPacker packer(unit_tokens_, units_before_, unit_samples_);
   std::uint64_t next_unit = units_before_.num_units;

@@ -1,4 +1,4 @@
-// One shard's model and the writer of its results; see shard_model.h.
+// See shard_model.h.
 #include "magister/run/shard_model.h"
 
 #include "magister/runtime/device_group.h"
@@ -59,7 +59,7 @@ std::vector<std::uint64_t> ShardModel::next_units(std::uint64_t tokens) {
   std::uint64_t claimed = 0;
   return tickets.claim_several(most, [&](std::uint64_t unit) {
     claimed += base_.file.unit(unit).rows.size();
-    return claimed + base_.pass.tokens > tokens;  // the next may be as full as any
+    return claimed + base_.pass.tokens > tokens;  // the next unit may be full
   });
 }
 

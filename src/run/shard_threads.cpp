@@ -1,4 +1,4 @@
-// Threads of shards; see shard_threads.h.
+// See shard_threads.h.
 #include "magister/run/shard_threads.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@
 namespace magister {
 namespace {
 
-// NCCL lets several ranks have one GPU from 2.30.3 on, if it is told.
+// True if NCCL lets several ranks share a GPU (2.30.3 and later); sets the environment variable that it needs for this.
 bool nccl_shares_gpus() {
   int major = 0, minor = 0, patch = 0;
   // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): three small numbers that NCCL wrote
@@ -29,7 +29,7 @@ bool nccl_shares_gpus() {
 
 using Groups = std::vector<std::unique_ptr<ProcessGroup>>;
 
-// A thread a GPU. MAGISTER_SHARE_GPUS=1, a test-only override, lets several ranks have one.
+// One process group for each GPU. MAGISTER_SHARE_GPUS=1, an override for tests only, lets several ranks share a GPU.
 Groups gpu_process_groups(const GpuGroup& group, const std::vector<int>& devices) {
   open_gpu(devices.front());
   if (group.tp_size() > 1) {
@@ -42,7 +42,7 @@ Groups gpu_process_groups(const GpuGroup& group, const std::vector<int>& devices
   return one;
 }
 
-// Of this rank's shards in one group, the first of which is `first` of the rank.
+// The process groups of this rank's shards in one group; `first` is the index of its first shard in the rank.
 Groups process_groups(const GpuGroup& group, int first, int shards) {
   if (!group.on_gpu() || gpus_on_host()) return make_cpu_process_groups(group.members(), shards);
   const auto begin = group.devices().begin() + first;
@@ -53,7 +53,7 @@ Groups process_groups(const GpuGroup& group, int first, int shards) {
 
 void run_shards(const GpuGroup& group, UnitTickets& tickets,
                 const std::function<void(std::unique_ptr<ProcessGroup>, ShardPlace place)>& body) {
-  const int shards = group.shards_here() / group.groups_here();  // of a group
+  const int shards = group.shards_here() / group.groups_here();  // of one group on this rank
   Groups all;
   for (int g = 0; g < group.groups_here(); ++g) {
     for (auto& one : process_groups(group, g * shards, shards)) all.push_back(std::move(one));

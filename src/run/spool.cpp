@@ -1,4 +1,4 @@
-// An unnamed temporary file: O_TMPFILE, or a name that is unlinked at once where the file system has no O_TMPFILE.
+// An unnamed temporary file: O_TMPFILE, or a file that is unlinked at once if the file system has no O_TMPFILE.
 #include "magister/run/spool.h"
 
 #include <fcntl.h>

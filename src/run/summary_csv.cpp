@@ -1,4 +1,4 @@
-// The summary's tree, walked in its order.
+// Walks the tree of the summary in its order.
 #include "magister/run/summary_csv.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ using nlohmann::ordered_json;
 
 std::string number(const ordered_json& value) { return value.is_null() ? std::string() : value.dump(); }
 
-// As RFC 4180 has it: a name may have commas, quotes and ends of lines.
+// Quotes as RFC 4180 requires: a name may contain commas, quotes and line ends.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string out = "\"";

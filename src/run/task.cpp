@@ -1,4 +1,4 @@
-// What all tasks do alike unless they say otherwise; see task.h.
+// The defaults of all tasks; see task.h.
 #include "magister/run/task.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ void TaskJob::work(const ModelRun& run) {
 }
 
 std::unique_ptr<ShardWorker> TaskJob::worker(ShardContext) {
-  MAGISTER_ASSERT(false);  // work() of such a task has no workers
+  MAGISTER_ASSERT(false);  // a task without workers overrides work()
   return nullptr;
 }
 
@@ -42,7 +42,7 @@ std::unique_ptr<Step> Task::step(RunContext context, std::optional<int> plan_ran
   return std::make_unique<TaskRunner>(*this, std::move(context), plan_ranks);
 }
 
-// A task over units says both; one with a step of its own is asked for neither.
+// A task over units overrides both functions below; they are not called for a task with a step of its own.
 PassShape Task::pass_shape(const PassLimits&) const {
   MAGISTER_ASSERT(false);
   return {};

@@ -1,4 +1,4 @@
-// What running and planning a task both ask of files and plans.
+// Functions about files and plans that task_life.cpp and task_plan.cpp share.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 namespace magister {
 
 PlanNumbers numbers_of(const SamplePlan& plan);
-// What the file system must still give to a file that was made sparse. Local.
+// The bytes that the file system must still allocate to a sparse file. Local.
 std::uint64_t missing_bytes(const std::string& path);
-// An identity for what reads the results and computes nothing: a complete file is complete on every CPU, and a login node may plan for others.
+// The identity without the CPU's kind of bf16 products, for code that reads the results and computes nothing: a
+// complete file is complete on every CPU, and a login node may plan for other nodes.
 Attributes on_any_cpu(Attributes expected);
 
 }  // namespace magister

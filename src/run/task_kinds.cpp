@@ -1,4 +1,4 @@
-// The key `task` of an entry, and what a list of kinds knows together.
+// Reads the key `task` of an entry; see task_kinds.h.
 #include "magister/run/task_kinds.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentCon
     std::unique_ptr<Task> task = kind.read(node, experiment);
     experiment.seed = shared;
     task->also_needs(node.optional_texts("needs"));
-    node.outside_identity("needs");  // says when, not what
+    node.outside_identity("needs");  // decides when a task runs, not what it computes
     node.also_called("needs", {"depends_on", "after", "dependencies"});
     return task;
   }

@@ -47,7 +47,7 @@ Attributes on_any_cpu(Attributes expected) {
 
 namespace {
 
-// Equal for any number of ranks and any restart.
+// The digest of a plan, equal for any number of ranks and any restart.
 std::string plan_sha256(const SamplePlan& plan, const SampleRules& rules) {
   return sha256_hex(fmt::format("samples {} tokens {} units {} unit_tokens {} lengths {:016x}", plan.num_samples,
                                 plan.num_tokens, plan.num_units, rules.unit_tokens, plan.lengths_digest));
@@ -64,7 +64,8 @@ Attributes root_attributes(const Task& task, std::uint64_t format_version, const
   return root;
 }
 
-// Local signs, and at most ten times a second what other ranks were told: a stop reaches every rank between two passes.
+// Polls the local stop sign, and at most ten times a second the stop requests of other ranks: so a stop reaches every
+// rank between two passes.
 StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
   constexpr std::int64_t kPause = 100'000'000;
   struct State {
@@ -87,7 +88,8 @@ std::string TaskRunner::working_path() const {
   return packs() ? packed_later_path(context_.results_path) : context_.results_path;
 }
 
-// What must be equal for two runs to belong to one results file; of the experiment what counts (identity.h). Collective over the world.
+// The identity of the results: two runs with the same identity belong to one results file. It contains only the part of
+// the experiment that counts (identity.h). Collective over the world.
 Attributes TaskRunner::identity() {
   const std::string& experiment = context_.experiment_yaml;
   Attributes all = {{"experiment", experiment}, {"config_sha256", config_sha256(experiment)}};
@@ -99,14 +101,15 @@ Attributes TaskRunner::identity() {
   add(job_->identity());
   add({{"dtype", dtype_name(model_.dtype)}, {"device", model_.device_kind()}});
   if (!shares_.mixed()) add({{"tp_size", static_cast<std::uint64_t>(tp_size_)}});
-  // Units are counted from a file's first one; a merged file's are those of its parts.
+  // Units are counted from the first one of a file; a merged file counts those of each of its parts.
   if (shares_.mixed()) add({{"tp_sizes", shares_.sizes()}, {"tp_shares", shares_.shares()}, {"tp_first_units", "0"}});
   add({{"source_records", dataset_.num_source_records()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
   if (const std::string products = model_.bf16_products(); !products.empty()) add({{"bf16_products", products}});
   return all;
 }
 
-// The final file of a job that packs is made again when the packing was cut short: only if what stands there is this task's.
+// The final file of a job that packs is made again if packing was interrupted, but only if the partial file there
+// belongs to this task.
 void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
   if (!packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
   Attributes ours = {{"format", "magister." + task_.kind()}};
@@ -137,7 +140,7 @@ ExitCode TaskRunner::run() {
   job_->open_results();
   const Attributes expected = identity();
   if (is_complete(expected)) {
-    // Of a run that was killed between the last two steps.
+    // Left by a run that was killed between the last two steps.
     if (packs() && world.rank() == 0) remove_if_ours(working + ".partial", expected);
     log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", task_.name(),
              context_.results_path);
@@ -189,7 +192,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times_, "create the file");
   log_samples(task_.name(), plan, rules);
-  // What cannot be done leaves no file behind, which another experiment would find in its way.
+  // A task that cannot be done must leave no file behind, because the file would be in the way of another experiment.
   if (rules.check) rules.check(plan);
   checked_demand(numbers_of(plan));
   TaskResults results = job_->results(numbers_of(plan));
@@ -230,8 +233,9 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
   return numbers;
 }
 
-// Frees what earlier tasks left and this one does not use. What stands there beside a model without quantisation, whose loss is measured first,
-// would need memory twice, so that is freed, too.
+// Frees the weights that earlier tasks left and this one does not use. If the loss of quantisation is measured first,
+// the model without quantisation would need memory in addition to the cached weights of the task's own model, so these
+// are freed, too.
 void TaskRunner::keep_weights(WeightStore& store, const Attributes& expected, nlohmann::ordered_json& log_fields) {
   std::vector<std::string> names = job_->keep_weights(store, expected);
   if (checkpoint_.section().none && names.empty()) return;
@@ -277,7 +281,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
       });
 }
 
-// False: the job was asked to stop; all of it is done again by the next run.
+// False: the job was asked to stop; the next run does all of it again.
 bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
   if (!job_->report(file, numbers)) return false;
   const Packing pack = job_->packing();
@@ -286,7 +290,7 @@ bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers&
   fail_point("task.pack.begin");
   Attributes root = root_attributes(task_, job_->results(numbers).format_version, expected,
                                     ResultsFile::read_text(running, "plan_sha256"));
-  for (auto& [name, value] : root) {  // paths as they were when the units were planned, as in a file that is not packed
+  for (auto& [name, value] : root) {  // the paths at the time of the plan, as in a file that is not packed
     if (name == "experiment") value = ResultsFile::read_text(running, "experiment");
   }
   for (auto& attribute : checkpoint_.tokenizer_rules()) root.push_back(std::move(attribute));
@@ -300,7 +304,7 @@ ExitCode TaskRunner::finish(ResultsFile& file, const PlanNumbers& numbers, const
   const Communicator& world = context_.world;
   std::uint64_t finished = 0;
   if (world.rank() == 0) finished = finish_on_rank_zero(file, numbers, expected) ? 1 : 0;
-  world.wait_for_all();  // sleeps: packing may take long
+  world.wait_for_all();  // sleeps, because packing may take long
   world.broadcast(&finished, sizeof finished, 0);
   if (finished == 0) {
     log_info("{}: stopped cleanly, all units are there; run the same command again for the last step", task_.name());

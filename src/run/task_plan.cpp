@@ -1,4 +1,4 @@
-// What `plan` tells of a task: the same steps as a run up to its first unit, and nothing is written; see task_runner.h.
+// Plans a task: the same steps as a run up to its first unit, but nothing is written; see task_runner.h.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Of the devices, where groups of some size are done before the others.
+// The average share of the devices that compute, if groups of one size finish before the others.
 double used_share(const PlanReport& report) {
   double longest = 1;
   for (const auto& one : report.sizes) {
@@ -38,9 +38,9 @@ const MemoryParts& parts_of(const PlanReport& report, int group_size) {
 
 }  // namespace
 
-// Nothing where the lengths are not known, or no model computes.
+// Nothing if the lengths are not known, or if no model computes.
 std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
-  // Of GPUs that are not there no speed is measured.
+  // The speed of planned GPUs cannot be measured.
   if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units ||
       model_.planned_gpu)
     return {};
@@ -64,7 +64,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
 
 namespace {
 
-// What of a model's files an earlier task makes, and what is planned with meanwhile.
+// The files of a model that an earlier task makes, and what the plan uses instead.
 Notes placeholder_notes(const ModelSection& model, const Checkpoint& checkpoint) {
   Notes notes;
   const auto add = [&](const char* what, const std::string& path, const std::string& task) {
@@ -87,7 +87,7 @@ namespace {
 
 constexpr std::size_t kShownBytes = 4000;
 
-// "    | " before each line; what is longer is cut at a character.
+// Puts "    | " before each line; a longer text is cut between two characters.
 std::string block_of_lines(std::string text) {
   const std::size_t whole = text.size();
   if (whole > kShownBytes) {
@@ -144,7 +144,7 @@ PlanReport TaskRunner::plan() {
     report.notes = {{"lengths", "unknown until the tasks before this one have run; so are units and bytes"}};
   } else {
     job_->open_results();
-    // Whose results a file of this name holds is not known without the model.
+    // Without the model it is unknown whose results a file of this name holds.
     if (awaits_earlier() || !plan_from_file(report)) plan_samples(report);
     longest = report.longest_sample;
   }
@@ -175,7 +175,7 @@ PlanReport TaskRunner::plan() {
   return report;
 }
 
-// A shard on CPUs has what plan.device_memory says, all of it.
+// A shard on CPUs may use all of plan.device_memory.
 void TaskRunner::check_cpu_memory(const PlanReport& report) const {
   const std::uint64_t given = context_.experiment.plan.device_memory;
   if (model_.gpu || given == 0 || report.device_bytes <= given) return;
@@ -230,7 +230,8 @@ void TaskRunner::plan_samples(PlanReport& report) {
   for (auto& note : results.notes) report.notes.push_back(std::move(note));
 }
 
-// An earlier run's file says what is left to do, and is refused here as `run` would refuse it. False: there is none.
+// Reads what is left to do from an earlier run's file, which is refused here as `run` would refuse it. False: there is
+// no such file.
 bool TaskRunner::plan_from_file(PlanReport& report) {
   const Communicator& world = context_.world;
   const std::string working = working_path();

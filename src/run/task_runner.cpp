@@ -1,5 +1,5 @@
-// A task is opened and checked whole, and what it needs of devices and memory is counted; see task_runner.h. What comes then: task_life.cpp (run)
-// and task_plan.cpp.
+// Opens and checks a task, and counts the devices and the memory that it needs; see task_runner.h. Then task_life.cpp
+// runs it, or task_plan.cpp plans it.
 #include "magister/run/task_runner.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace magister {
 namespace {
 
-// Of the experiment, as far as the task can use it.
+// The layout of the experiment, as far as the task can use it.
 LayoutConfig layout_of(const Task& task, const RunContext& context) {
   LayoutConfig layout = context.experiment.layout;
   MAGISTER_CHECK(!layout.shares.mixed() || task.traits().runs_model, ExitCode::kConfig,
@@ -28,13 +28,14 @@ LayoutConfig layout_of(const Task& task, const RunContext& context) {
     layout.place_in_job = context.part->place;
     layout.most_threads = context.part->most_threads;
   }
-  // A training has a whole copy of the model on every rank, whatever a pass of the model would need.
+  // A training has a whole copy of the model on every rank, whatever size of group the model would need.
   const bool has_gpus = !layout.cpu_only && !discover_gpus().empty();
   if (has_gpus && !task.traits().runs_model && layout.gpus_per_group == 0) layout.gpus_per_group = 1;
   return layout;
 }
 
-// The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
+// The memory that a group must hold at least. Passes that are larger than the task requires, because the device prefers
+// them, may be halved.
 GroupDemand demand_of(const Task& task, const RunContext& context, const Checkpoint& checkpoint) {
   GroupDemand demand{
       .checkpoint = checkpoint, .pass = task.pass_shape(kGpuPassLimits), .others = task.second_models(kGpuPassLimits)};
@@ -86,7 +87,7 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
   if (context_.part) model_.shards_on_host = context_.part->shards_on_host;
   model_.kept.store = context_.weights;
   if (!checkpoint_.section().none) {
-    // Refuses what cannot be divided.
+    // Refuses a model that cannot be divided.
     for (const auto& part : shares_.parts())
       partition_for(checkpoint_.config(), group_ && part.size == tp_size_ ? group_->first_tp_rank() : 0, part.size);
     const auto memory_of = [&](int size) {
@@ -95,7 +96,7 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
     check_host_memory(context_.world, model_, memory_of(tp_size_), {},
                       host_bytes([&](std::size_t i) { return sum_of(memory_of(shares_.parts()[i].size)); }));
   }
-  // What a task refuses for one size it refuses on every rank.
+  // Every rank opens the task for every size, so all ranks refuse what the task refuses for one size.
   for (const auto& part : shares_.parts()) {
     jobs_.push_back(task_.open({.context = context_,
                                 .checkpoint = checkpoint_,
@@ -119,7 +120,8 @@ Notes TaskRunner::fit_lengths() {
   return notes;
 }
 
-// Of the task that runs first: to open devices, tokenizer and data takes as long as much of the hashing.
+// Starts to hash the model's files if this task runs first. Much of the hashing is done while devices, tokenizer and
+// data are opened.
 LayoutConfig TaskRunner::layout_beside_hashing(const std::optional<int>& plan_ranks) {
   if (!plan_ranks && context_.earlier_tasks.empty() && !model_is_placeholder_)
     checkpoint_.begin_hashing(context_.world);
@@ -137,7 +139,7 @@ StepCost TaskRunner::cost() const {
 }
 
 double TaskRunner::work() const {
-  constexpr double kTokens = 256;  // of a record: they are not counted before its task begins
+  constexpr double kTokens = 256;  // per record; the real number is not known before the task begins
   const auto records = static_cast<double>(dataset_.records().size());
   if (checkpoint_.section().none) return records;
   return flops_of(task_.model_work(records, records * kTokens),
@@ -155,13 +157,14 @@ int TaskRunner::ranks_a_group() const {
   std::map<int, std::set<int>> ranks;      // by group
   for (const DeviceRow& row : devices_) ranks[row.group_index].insert(row.world_rank);
   const std::size_t size = ranks.begin()->second.size();
-  // Some groups are one rank of many devices, others several of few: the world cannot be cut into parts of so many ranks.
+  // If some groups are one rank with many devices and others several ranks with few, the world cannot be divided into
+  // parts of one size.
   const bool all =
       std::all_of(ranks.begin(), ranks.end(), [&](const auto& group) { return group.second.size() == size; });
   return all ? static_cast<int>(size) : num_ranks_;
 }
 
-// A field that is missing, a template that does not fit: every record has them, so the first one tells before any work.
+// A missing field or a template that does not fit affects every record, so the first record shows it before any work.
 void TaskRunner::check_first_record() {
   const SampleRules rules = job_->rules();
   const IndexRange records = dataset_.records();

@@ -1,4 +1,4 @@
-// Bounds of the machine, so that a run takes longer: measured runs took 1.1 to 2 times as long.
+// The estimates are bounds of the machine, so a run takes longer: measured runs took 1.1 to 2 times as long.
 #include "magister/run/time_estimate.h"
 
 #include <ATen/ATen.h>
@@ -17,14 +17,15 @@ namespace magister {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kMeasured = 0.15;  // seconds of each figure
+constexpr double kMeasured = 0.15;  // seconds for each measurement
 
-// Runs in a second of what every thread of the pool makes for itself, all at once.
+// The number of runs per second, summed over all threads of the pool, which run at the same time. Each thread makes a
+// body of its own.
 double runs_a_second(ThreadPool& pool, const std::function<std::function<void()>()>& make) {
   std::vector<double> rates(static_cast<std::size_t>(pool.num_threads()));
   pool.run(pool.num_threads(), [&](std::int64_t tile, int) {
     const std::function<void()> body = make();
-    body();  // pages and caches are warm
+    body();  // warms pages and caches
     const auto begin = Clock::now();
     double runs = 0, seconds = 0;
     do {
@@ -65,7 +66,8 @@ double measured_flops(const gpu::Queue& queue, ThreadPool& pool) {
 
 double measured_reads(const gpu::Queue& queue, ThreadPool& pool) {
   const auto options = options_for(queue);
-  // More than the caches hold: 64 MiB a core, and no more than a GiB on hosts of very many, whose memory may be limited.
+  // More than the caches hold: 64 MiB per core, but at most 1 GiB in total, because memory may be limited on hosts with
+  // many cores.
   const std::int64_t bytes =
                          queue.on_host() ? std::min<std::int64_t>(64 << 20, (1 << 30) / pool.num_threads()) : 512 << 20,
                      count = bytes / static_cast<std::int64_t>(options.dtype().itemsize());
@@ -85,7 +87,7 @@ Speed measured_speed(const gpu::Queue& queue, bool writes) {
     ThreadPool pool(queue.on_host() ? usable_cores() : 1);
     if (is_new) speed.flops = measured_flops(queue, pool);
     if (writes) speed.bytes_per_second = measured_reads(queue, pool);
-  } catch (const c10::OutOfMemoryError&) {  // an estimate is no reason to fail
+  } catch (const c10::OutOfMemoryError&) {  // a missing estimate is no reason to fail
     speed = {};
   }
   return speed;

@@ -1,4 +1,4 @@
-// The loop around a task's units; see unit_loop.h.
+// See unit_loop.h.
 #include "magister/run/unit_loop.h"
 
 #include <algorithm>
@@ -20,15 +20,15 @@ namespace {
 
 constexpr const char* kWaiting = "waiting for the other ranks";
 
-// One for each group of this rank: while one of them works another may be stuck.
+// One watchdog for each group of this rank: while one group works, another may be stuck.
 void make_watchdogs(std::deque<Watchdog>& watchdogs, const RunContext& context, int groups_here) {
   const double seconds = context.experiment.run.watchdog_seconds;
   const std::chrono::milliseconds deadline(static_cast<std::int64_t>((seconds > 0 ? seconds : 1e8) * 1000));
   for (int i = 0; i < groups_here; ++i) watchdogs.emplace_back(deadline, i == 0 && context.world.rank() == 0);
 }
 
-// Waits until every rank has ended its work. As long as one of them shows a sign of life nobody is stuck, however long its unit
-// takes; and a stop that only this rank was told of reaches the others.
+// Waits until every rank has ended its work. No rank counts as stuck while any rank reports progress, however long its
+// unit takes. A stop request that only this rank received reaches the others.
 void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdog,
                          const std::function<void()>& report_progress) {
   constexpr std::chrono::milliseconds kPause{100};
@@ -46,14 +46,15 @@ void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdo
   });
 }
 
-// Devices of each group.
+// The number of devices of each group.
 std::vector<int> sizes_of(const GpuGroup& group) {
   std::vector<int> sizes(static_cast<std::size_t>(group.num_groups()), 1);
   for (const DeviceRow& row : group.table()) sizes[static_cast<std::size_t>(row.group_index)] = row.group_size;
   return sizes;
 }
 
-// SlowestRank::longer: the units of a size are taken to hold its share of all tokens. tokens: by place in the sizes.
+// SlowestRank::longer, estimated as if the units of a size held its share of all tokens. tokens: by index of the size
+// in shares.parts().
 double times_longer(const GroupShares& shares, const std::vector<std::uint64_t>& tokens, std::uint64_t tokens_to_do) {
   double all_shares = 0, done = 0, longest = 0, left = 0;
   for (const auto& part : shares.parts()) all_shares += part.share;
@@ -69,7 +70,8 @@ double times_longer(const GroupShares& shares, const std::vector<std::uint64_t>&
   return left > 0 && done > 0 ? std::max(longest * done / left, 1.0) : 1;
 }
 
-// The least for its devices, once the groups have committed two units each on average; before that most would have none.
+// The group with the fewest tokens per device, once the groups have committed two units each on average; before that,
+// most would have none.
 std::optional<SlowestRank> slowest_rank(UnitTickets& tickets, std::uint64_t units_done, std::uint64_t tokens_to_do,
                                         const std::vector<std::uint64_t>& leaders, const std::vector<int>& sizes,
                                         const GroupShares& shares) {
@@ -86,7 +88,7 @@ std::optional<SlowestRank> slowest_rank(UnitTickets& tickets, std::uint64_t unit
   return SlowestRank{static_cast<int>(leaders[least]), tokens[least], times_longer(shares, by_part, tokens_to_do)};
 }
 
-// World ranks of the groups' leaders, by group. Collective over world.
+// The world ranks of the groups' leaders, by group. Collective over world.
 std::vector<std::uint64_t> leaders_of(const Communicator& world, const GpuGroup& group) {
   constexpr auto kNone = static_cast<std::uint64_t>(-1);
   const std::vector<std::uint64_t> groups =
@@ -100,13 +102,13 @@ std::vector<std::uint64_t> leaders_of(const Communicator& world, const GpuGroup&
   return leaders;
 }
 
-// Nothing where all groups have one size.
+// Nothing if all groups have the same size.
 std::optional<GroupsOfSize> groups_of_size(const GpuGroup& group) {
   if (!group.shares().mixed()) return std::nullopt;
   return GroupsOfSize{group.shares(), group.tp_size(), group.first_of_size(), group.groups_of_size()};
 }
 
-// Of the event "start".
+// Fields of the event "start".
 nlohmann::ordered_json size_fields(const GpuGroup& group) {
   if (!group.shares().mixed()) return {{"tp_size", group.tp_size()}};
   nlohmann::ordered_json sizes;
@@ -117,8 +119,8 @@ nlohmann::ordered_json size_fields(const GpuGroup& group) {
   return sizes;
 }
 
-// How fast the groups of each size were, and the shares with which they would have ended together. seconds: until this rank had no more to do.
-// Collective over the world.
+// Reports how fast the groups of each size were, so that the user can set shares with which they end together. seconds:
+// until this rank had nothing left to do. Collective over the world.
 void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds, const std::vector<int>& sizes) {
   const GroupShares& shares = loop.group.shares();
   const auto micros = static_cast<std::uint64_t>(seconds * 1e6);
@@ -127,7 +129,7 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
   for (const auto& part : shares.parts()) {
     const double longest =
         1e-6 * static_cast<double>(loop.context.world.max(part.size == loop.group.tp_size() ? micros : 0));
-    if (computed.tokens_by_group.empty()) continue;  // rank 0 tells
+    if (computed.tokens_by_group.empty()) continue;  // only rank 0 reports
     std::uint64_t tokens = 0;
     int groups = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -149,7 +151,7 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
   loop.context.log.event("sizes", event);
 }
 
-// Why a part of the job stood still: a unit is computed by one group. by_group: on rank 0.
+// Explains why groups were idle: a unit is computed by one group. by_group: filled on rank 0.
 void tell_of_idle_groups(const UnitLoop& loop, const std::vector<std::uint64_t>& by_group, std::uint64_t num_pending) {
   const auto idle = static_cast<std::size_t>(std::count(by_group.begin(), by_group.end(), 0));
   if (idle == 0 || idle == by_group.size()) return;
@@ -164,7 +166,7 @@ std::uint64_t job_rank_of(const RunContext& context) {
   return static_cast<std::uint64_t>(context.part ? context.part->rank : context.world.rank());
 }
 
-// Into each rank's log which devices are its own. -> those that are GPUs.
+// Logs the devices of this rank to its own log. Returns those that are GPUs.
 std::vector<GpuDevice> own_gpus(const UnitLoop& loop) {
   std::vector<GpuDevice> gpus;
   for (const DeviceRow& row : loop.group.table()) {
@@ -177,7 +179,7 @@ std::vector<GpuDevice> own_gpus(const UnitLoop& loop) {
   return gpus;
 }
 
-// What the ranks had of memory at most. Collective over world.
+// Reports the peak memory of the ranks. Collective over world.
 void report_memory(const UnitLoop& loop, const std::vector<GpuDevice>& gpus) {
   const RunContext& context = loop.context;
   const nlohmann::ordered_json peaks = gathered_peaks(context.world, job_rank_of(context), peak_memory(gpus));
@@ -212,7 +214,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
                       loop.group.group_index(), loop.group.num_groups(), loop.group.groups_here(),
                       groups_of_size(loop.group));
-  std::deque<Watchdog> watchdogs;  // they end before the tickets, which they ask
+  std::deque<Watchdog> watchdogs;  // destroyed before the tickets, because they call them
   make_watchdogs(watchdogs, context, loop.group.groups_here());
   Watchdog& watchdog = watchdogs.front();
   std::vector<std::unique_ptr<ProgressReader>> readers;
@@ -255,7 +257,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
-  if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
+  if (finished) loop.file.reopen();  // a summary or packing reads rows of other hosts next
   computed.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!loop.groups_divide_units) {
     computed.tokens = steps.tokens;

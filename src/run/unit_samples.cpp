@@ -1,4 +1,4 @@
-// Offsets come from the file, so they are checked before anything is cut by them.
+// Offsets come from the file, so they are checked before use.
 #include "magister/run/unit_samples.h"
 
 #include <span>

@@ -1,4 +1,5 @@
-// Rows, then the commit record, unit by unit on a thread of their own. Order of a commit: see ResultsFile::commit.
+// Writes the rows and then the commit record of each unit, on a thread of its own. Order of a commit: see
+// ResultsFile::commit.
 #include "magister/run/unit_writer.h"
 
 #include <chrono>
@@ -9,7 +10,8 @@
 namespace magister {
 namespace {
 
-// Beyond the unit that is being written: a pass of a GPU ends with several small ones at once, and the next pass is to be queued meanwhile.
+// Limits of the queue. A pass on a GPU ends with several small units at once, and the next pass should be queued
+// meanwhile. The bytes include the unit that is being written; the number does not.
 constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
 constexpr std::size_t kMostWaiting = 16;
 
@@ -44,7 +46,7 @@ void UnitWriter::write(const Rows& rows) {
             rows.unit.samples.size());
 }
 
-// After an error nothing more is written: the task ends.
+// After an error nothing more is written, and the task ends.
 void UnitWriter::write_those_waiting() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -75,7 +77,7 @@ void UnitWriter::write_those_waiting() {
   }
 }
 
-// The library tries a thread first: one that cannot be started loses nothing, this one writes then.
+// If the thread cannot be started, nothing is lost: the calling thread writes.
 bool UnitWriter::has_thread() {
   if (thread_.joinable() || !file_.any_thread()) return thread_.joinable();
   try {
@@ -88,7 +90,7 @@ bool UnitWriter::has_thread() {
 void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   tickets_.report_computed();
   Rows rows{unit, std::move(columns)};
-  if (!has_thread()) {  // MPI-IO: this thread is the one that talks to MPI, and HDF5 knows no threads
+  if (!has_thread()) {  // with MPI-IO only this thread may call MPI and HDF5, or no thread could be started
     const auto start = std::chrono::steady_clock::now();
     write(rows);
     write_seconds_ += seconds_since(start);
@@ -131,7 +133,7 @@ void UnitWriter::wait(const std::function<bool()>& until) {
     error = error_;
   }
   wait_seconds_ += seconds_since(start);
-  // From the thread that draws: one thread of a group talks to MPI.
+  // Reported on the thread that claims units: one thread of a group calls MPI.
   for (const std::uint64_t tokens : written) tickets_.report_done(tokens, group_);
   if (error) std::rethrow_exception(error);
 }

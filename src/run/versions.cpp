@@ -1,5 +1,6 @@
-// Libraries that can be asked at run time are asked (what is loaded counts, not what was compiled against); the others
-// are named as CMake found them (MAGISTER_BUILT_WITH: "name version|name version").
+// Libraries that report a version at run time are asked, because the loaded version counts, not the one at compile
+// time. For the others the version is the one of their headers or the one that CMake found (MAGISTER_BUILT_WITH: "name
+// version|name version").
 #include "magister/run/versions.h"
 
 #include <ATen/Version.h>

@@ -59,7 +59,7 @@ class TaskRunner final : public Step {
   // Returns the memory of a device of a group of `size`, itemised.
   MemoryParts device_parts(const MemoryDemand& demand, int size, std::uint64_t pages) const;
   // Returns the memory of the shards on the host that needs most; 0: all shards need the same. bytes_of(): memory of
-  // one shard, by index in shares_.parts().
+  // one device, by index in shares_.parts().
   std::uint64_t host_bytes(const std::function<std::uint64_t(std::size_t part)>& bytes_of) const;
   std::uint64_t host_bytes(const PlanNumbers& numbers, std::uint64_t pages) const;
   void plan_sizes(PlanReport& report, const PlanNumbers& numbers) const;
