@@ -77,7 +77,7 @@ void UnitWriter::write_those_waiting() {
   }
 }
 
-// If the thread cannot be started, nothing is lost: the calling thread writes.
+// True if the writer's thread runs. If it cannot be started, nothing is lost: the calling thread writes.
 bool UnitWriter::has_thread() {
   if (thread_.joinable() || !file_.any_thread()) return thread_.joinable();
   try {

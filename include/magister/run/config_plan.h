@@ -15,7 +15,8 @@ class Task;
 // on CPUs if layout.devices says so or if the model cannot be computed on GPUs; second models are included.
 // device_bytes: memory of one device (0: unknown), of which a model may use kUsableGpuShare on a GPU. num_ranks: ranks
 // of a planned cluster (parallel/gpu_cards.h), whose groups are then listed; 0: no cluster is planned. Throws
-// Error(kConfig) if the requested group does not fit, naming the smallest that does, or if no group fits.
+// Error(kInputOutput) for a missing model, and Error(kConfig) if the requested group does not fit, naming the smallest
+// that does, or if no group fits.
 std::string plan_from_config(const Communicator& world, Task& task, const LayoutConfig& layout,
                              std::uint64_t device_bytes, int num_ranks);
 

@@ -1,6 +1,6 @@
 // The loop of tasks that use the generator. It claims units as long as there is room for their sequences, so the batch
-// stays full across the borders of units. A unit is written when its last sequence is done, in any order. If fewer
-// units are left than all groups have room for, each group holds at most an equal share of them.
+// stays full across the borders of units. A unit is written when its last sequence is done, so units may be written in
+// any order. If fewer units are left than all groups have room for, each group holds at most an equal share of them.
 #pragma once
 
 #include <chrono>

@@ -7,7 +7,8 @@
 
 namespace magister {
 
-// name and version, in a fixed order: MPI, HDF5, libtorch and its CPU kernels, CUDA, NCCL, the smaller ones, compiler.
+// Returns name and version in a fixed order: MPI, libtorch and its CPU kernels, CUDA, NCCL, the others (such as HDF5),
+// compiler.
 std::vector<std::pair<std::string, std::string>> library_versions();
 
 }  // namespace magister
