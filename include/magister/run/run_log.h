@@ -31,7 +31,7 @@ class RunLog {
   // the run.
   void event(const std::string& name, const nlohmann::ordered_json& fields) noexcept;
   std::uint64_t num_lost() const noexcept { return num_lost_; }
-  const std::string& start() const noexcept { return start_; }  // empty where nothing is written
+  const std::string& start() const noexcept { return start_; }  // empty if nothing is written
 
  private:
   void append(const std::string& line);

@@ -83,7 +83,7 @@ class SamplePlan {
   std::uint64_t num_samples = 0;
   std::uint64_t num_tokens = 0;
   std::uint64_t num_units = 0;
-  std::uint64_t num_cut = 0;  // records that were truncated or windowed
+  std::uint64_t num_cut = 0;  // samples of `encode`, or records, that were truncated or windowed
   // Turns of the assistant whose tokens cannot be marked, and the number of records with such turns.
   std::uint64_t num_turns_left_out = 0, num_records_with_such = 0;
   std::uint64_t max_key_bytes = 1;
@@ -115,7 +115,7 @@ class SamplePlan {
 
   bool keeps_rows_ = true;
   Spool ids_;        // TokenId after TokenId
-  Spool assistant_;  // u8 after u8, where marks are asked for
+  Spool assistant_;  // u8 after u8, if marks_assistant
   bool marks_assistant_ = false;
   Spool samples_;  // u64 source_index, u32 key bytes, key
   Spool lengths_;  // u32 after u32
@@ -124,8 +124,8 @@ class SamplePlan {
   // Copied from the rules.
   std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1, item_samples_ = 1, least_units_ = 1;
   decltype(SampleRules::takes_part) takes_part_;
-  bool item_takes_part_ = true;     // as far as it was seen
-  UnitPacker::State units_before_;  // what the ranks before leave: units, and what the open one holds
+  bool item_takes_part_ = true;     // true as long as all samples of the current item are used
+  UnitPacker::State units_before_;  // state after the ranks before: number of units, content of the open one
   bool last_rank_ = false;
 };
 

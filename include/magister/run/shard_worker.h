@@ -1,4 +1,4 @@
-// ShardWorker: what computes the units of a task on one shard. TaskJob::worker() makes one for every shard of a rank.
+// ShardWorker: computes the units of a task on one shard. TaskJob::worker() makes one for every shard of a rank.
 #pragma once
 
 #include <memory>
