@@ -103,10 +103,11 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
                  "{}: there is no such model (its config.json is needed); name a folder with one, such as those in "
                  "configs/shapes{}",
                  printable(section.path), download_hint(section.path));
-  MAGISTER_CHECK(path.extension() != ".gguf", ExitCode::kConfig,
-                 "{}: is a GGUF file (from a model's config.json --config-only plans); leave --config-only out, plan "
-                 "reads what such a file says of itself",
-                 printable(section.path));
+  MAGISTER_CHECK(
+      path.extension() != ".gguf", ExitCode::kConfig,
+      "{}: is a GGUF file (--config-only plans from a config.json); leave --config-only out, and plan reads the "
+      "GGUF file itself",
+      printable(section.path));
   ModelDescription described =
       describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
   if (section.head_labels > 0) described = with_reward_head(described, section.head_labels);

@@ -54,11 +54,10 @@ std::string results_at(const std::string& path, const std::string& kind, const s
                  "{} names the folder {}, in which no complete results of a {} task stand (they are needed); finish "
                  "that run first, or name a results file",
                  place, printable(path, 4096), kind);
-  MAGISTER_CHECK(
-      found.size() == 1, ExitCode::kConfig,
-      "{} names the folder {}, in which results of several {} tasks stand (which are meant is not said); name one of "
-      "{}",
-      place, printable(path, 4096), kind, printable(fmt::format("{}", fmt::join(found, ", ")), 4096));
+  MAGISTER_CHECK(found.size() == 1, ExitCode::kConfig,
+                 "{} names the folder {}, which holds results of several {} tasks (it is not clear which are meant); "
+                 "name one of {}",
+                 place, printable(path, 4096), kind, printable(fmt::format("{}", fmt::join(found, ", ")), 4096));
   return found.front();
 }
 
@@ -172,8 +171,8 @@ ModelSection available_model(const ModelSection& section, const RunContext& cont
   is_placeholder = no_model || no_adapter || no_config || no_tokenizer;
   if (is_placeholder) return section.placeholder();
   MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
-                 "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "
-                 "the folder); put it back, or train again with --fresh",
+                 "{}: the model of task {} is missing, although its results are complete (the folder was removed or "
+                 "renamed); put it back, or train again with --fresh",
                  printable(section.path, 4096), section.task);
   return section;
 }

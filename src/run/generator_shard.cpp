@@ -28,7 +28,7 @@ void check_positions(const ModelConfig& model, const std::string& length_place, 
       said, positions.whole, what);
   MAGISTER_CHECK(longest <= positions.cached, ExitCode::kConfig,
                  "{}, but from {} positions on this model's rotary frequencies depend on a text's length (all keys in "
-                 "the cache would have to turn again); {}, or leave it to the model with auto",
+                 "the cache would have to be rotated again); {}, or leave it to the model with auto",
                  said, positions.cached, what);
 }
 

@@ -19,8 +19,8 @@ void refuse_not_finite(Transformer& model, const std::string& record, std::uint6
                        const std::vector<TokenId>& tokens) {
   const std::string where = model.first_not_finite(pack_sequences({tokens}));
   fail(ExitCode::kData,
-       "{}, row {}: the model's logits are not finite (NaN or infinity{}; nothing can be told from them, and nothing "
-       "of this unit is written); check {} and the dtype",
+       "{}, row {}: the model's logits are not finite (NaN or infinity{}; they mean nothing, and nothing of this "
+       "unit is written); check {} and the dtype",
        record, row, where.empty() ? "" : ", first in " + where,
        where.empty() ? "the weights" : "the weights of " + where);
 }

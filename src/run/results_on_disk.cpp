@@ -117,7 +117,7 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
     const std::uint64_t available = free_bytes_for(folder + "/x");
     MAGISTER_CHECK(
         bytes + kFreeSpaceMargin <= available, ExitCode::kInputOutput,
-        "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space{}, or "
+        "{}: {} bytes are free, but the results need {} (the run would stop before its end); free space{}, or "
         "choose another output.directory",
         printable(folder, 4096), available, bytes + kFreeSpaceMargin,
         made_smaller_by.empty() ? "" : ", lower " + made_smaller_by);

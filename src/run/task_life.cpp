@@ -173,8 +173,8 @@ void log_samples(const std::string& task, const SamplePlan& plan, const SampleRu
   if (plan.num_turns_left_out > 0) {
     log_warning(
         "{}: {} turns of the assistant in {} records take no part, the other turns do (the chat template writes them "
-        "otherwise once others follow, or asks for an answer otherwise than it writes one: the model would not write "
-        "them so); a template with generation blocks (model.chat_template) says itself what is the assistant's",
+        "differently when others follow, or its prompt for an answer differs from the turn that it writes: the model "
+        "would not write them so); a template with generation blocks (model.chat_template) marks the assistant's text",
         task, plan.num_turns_left_out, plan.num_records_with_such);
   }
 }

@@ -181,9 +181,8 @@ void TaskRunner::check_cpu_memory(const PlanReport& report) const {
   if (model_.gpu || given == 0 || report.device_bytes <= given) return;
   const auto [needed, there] = format_bytes_apart(report.device_bytes, given);
   fail(ExitCode::kConfig,
-       "{}: a {} needs {}: {}, and plan.device_memory gives it {} (the system would end the job in its middle); {}",
-       task_.name(), task_.traits().runs_model ? "CPU shard" : "rank on CPUs", needed, describe(report.device_parts),
-       there,
+       "{}: a {} needs {}: {}, and plan.device_memory gives it {} (the system would kill the job); {}", task_.name(),
+       task_.traits().runs_model ? "CPU shard" : "rank on CPUs", needed, describe(report.device_parts), there,
        task_.traits().runs_model ? "plan for more shards, dtype: bf16, a quantization, or smaller passes"
                                  : "lower train.micro_batch or train.max_length, or set train.gradient_checkpointing");
 }

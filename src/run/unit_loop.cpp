@@ -159,7 +159,7 @@ void tell_of_idle_groups(const UnitLoop& loop, const std::vector<std::uint64_t>&
            num_pending == 1 ? "was 1 unit" : fmt::format("were {} units", num_pending),
            num_pending < by_group.size()
                ? "fewer ranks are enough for so few records"
-               : "the others had taken those before (run.schedule: static gives each a part)");
+               : "the other groups had already taken them (run.schedule: static gives each a part)");
 }
 
 std::uint64_t job_rank_of(const RunContext& context) {

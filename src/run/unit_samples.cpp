@@ -24,7 +24,7 @@ std::vector<std::uint64_t> sample_offsets(const ResultsFile& file, const Unit& u
   for (std::size_t i = 0; i + 1 < offset.size(); ++i) {
     MAGISTER_CHECK(unit.rows.begin <= offset[i] && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end,
                    ExitCode::kData,
-                   "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of the results "
+                   "sample {} is at rows {} to {}, outside its unit's rows {} to {} (the offsets of the results "
                    "file are damaged); start over with --fresh",
                    unit.samples.begin + i, offset[i], offset[i + 1], unit.rows.begin, unit.rows.end);
   }
