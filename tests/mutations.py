@@ -216,7 +216,7 @@ MUTATIONS = [
     Mutation("norm-bias-left-out", "src/model/cpu/block_norms.cpp", "if (norms.input_bias_D.defined())", "if (false)", "tests/model/families_test.py gpt_neox"),
     Mutation("positions-shifted", "src/model/cpu/cpu_model.cpp", "batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D", "0 * batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D",
              "tests/model/families_test.py gpt2"),
-    Mutation("heads-of-neox-in-rows", "src/model/weights.cpp", "return (3 * head + part) * E;", "return first + head * E;", "tests/model/families_test.py gpt_neox"),
+    Mutation("heads-of-neox-in-rows", "src/model/weights.cpp", "return (head / group * (group + 2) + head % group) * E;", "return first + head * E;", "tests/model/families_test.py gpt_neox"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
     # Adapters.

@@ -41,8 +41,15 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.clip_qkv = static_cast<float>(config.clip_qkv);
   shape.swiglu_alpha = static_cast<float>(config.swiglu_alpha);
   shape.swiglu_limit = static_cast<float>(config.swiglu_limit);
+  shape.qk_norm_after_rope = config.qk_norm_after_rope;
+  shape.query_scale_beta = static_cast<float>(config.query_scale_beta);
+  shape.query_scale_positions = config.query_scale_positions;
   shape.attention_softcap = static_cast<float>(config.attn_logit_softcapping);
   return shape;
+}
+
+float query_scale(const LayerShape& shape, std::int64_t position) {
+  return 1.0f + shape.query_scale_beta * std::log(1.0f + static_cast<float>(position / shape.query_scale_positions));
 }
 
 float embedding_multiplier(const ModelConfig& config, at::ScalarType dtype) {

@@ -36,9 +36,12 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
       if (product != kBias) out.stored.insert(out.stored.begin() + 1, out.shape.back());
       out.first_row = expert * out.row_step * rows + (up ? 1 : 0);
     } else if (config.stacked_experts) {
+      const bool two = config.fused_gate_up_proj && product == FusedProduct::kGateUp;
+      if (two) out.hf = fused;
       out.stored = out.shape;
+      out.stored.front() *= two ? 2 : 1;
+      out.first_row = expert * out.stored.front() + (two && name == &Expert::up_proj ? rows : 0);
       out.stored.insert(out.stored.begin(), X);
-      out.first_row = expert * rows;
     }
     return out;
   };
@@ -193,7 +196,7 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
     all.push_back({&TensorNames::embed_positions,
                    "model.embed_positions.weight",
                    "position_embd.weight",
-                   {config.max_position_embeddings, D},
+                   {config.position_rows(), D},
                    Division::kFirstShard});
   if (config.is_classifier()) {
     all.push_back({&TensorNames::lm_head, "score.weight", "", {config.head_outputs(), D}, Division::kWhole});

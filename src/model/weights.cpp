@@ -280,9 +280,12 @@ RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Lay
 std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) const {
   const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
   if (!description_.config.fused_qkv_by_head) return first + head * E;
-  // The file stores q, k and v of each head in turn; `first` counts as if all rows of q came first.
-  const std::uint64_t part = first / (static_cast<std::uint64_t>(description_.config.num_attention_heads) * E);
-  return (3 * head + part) * E;
+  // The file stores the query heads of a KV head, its keys and its values in turn; `first` counts as if all rows of q
+  // came first, then those of k.
+  const auto H = static_cast<std::uint64_t>(description_.config.num_attention_heads),
+             K = static_cast<std::uint64_t>(description_.config.num_key_value_heads), group = H / K;
+  if (first == 0) return (head / group * (group + 2) + head % group) * E;
+  return (head * (group + 2) + group + (first == H * E ? 0 : 1)) * E;
 }
 
 void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,

@@ -94,10 +94,11 @@ std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
   }
   at::Tensor out_TN = mixed() ? side_by_side(x_TK, weights, from) : at::Tensor();
   if (!out_TN.defined()) out_TN = linear(x_TK, weights.begin()->first, weights.begin()->second);
-  const auto count = static_cast<std::int64_t>(weights.size());
   if (is_one && config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) {
-    // The file has q, k and v of the first head first; each has equally many heads.
-    for (const at::Tensor& part : out_TN.view({out_TN.size(0), -1, count, config_.head_dim}).unbind(2))
+    // In turn the query heads of a KV head, its keys and its values.
+    const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
+    for (const at::Tensor& part :
+         out_TN.view({out_TN.size(0), -1, group + 2, config_.head_dim}).split_with_sizes({group, 1, 1}, 2))
       all.push_back(part.flatten(1));
     return all;
   }
@@ -126,6 +127,10 @@ std::pair<at::Tensor, at::Tensor> LayerWeights::expert_gate_up(const at::Tensor&
   using Expert = TensorNames::Layer::Expert;
   const at::Tensor gate = of_expert(&Expert::gate_proj, expert), gate_bias = of_expert(&Expert::gate_bias, expert);
   const at::Tensor out = trained_linear(x_NK, gate, gate_bias, config_.fused_experts, bf16_);
+  if (config_.stacked_experts && config_.fused_gate_up_proj) {
+    const std::vector<at::Tensor> halves = out.chunk(2, 1);
+    return {halves[0].contiguous(), halves[1].contiguous()};
+  }
   if (config_.fused_experts) {  // columns of gate and up alternate
     const std::vector<at::Tensor> halves = out.view({out.size(0), -1, 2}).unbind(2);
     return {halves[0].contiguous(), halves[1].contiguous()};

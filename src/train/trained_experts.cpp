@@ -4,15 +4,11 @@
 #include <ATen/ATen.h>
 
 #include "magister/device/upload.h"
+#include "magister/model/plain_activation.h"
 #include "magister/model/routes.h"
 #include "train/fused_ops.h"
 
 namespace magister {
-
-at::Tensor activated(const at::Tensor& x_TF, Activation activation) {
-  if (activation == Activation::kSilu) return at::silu(x_TF);
-  return at::gelu(x_TF, activation == Activation::kGelu ? "none" : "tanh");
-}
 
 at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const LayerShape& shape) {
   if (const double limit = shape.swiglu_limit; limit > 0) {

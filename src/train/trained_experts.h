@@ -11,7 +11,6 @@
 
 namespace magister {
 
-at::Tensor activated(const at::Tensor& x_TF, Activation activation);
 // act(gate) * up; both contiguous. The layer decides: SiLU, GELU, or gpt-oss's clamped SwiGLU.
 at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const LayerShape& shape);
 

@@ -15,6 +15,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
+#include "magister/model/plain_activation.h"
 #include "train/fused_ops.h"
 #include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
@@ -108,6 +109,16 @@ at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
 }
 
+// The factors of all packed tokens' queries, [T, 1, 1].
+at::Tensor query_scales(const LayerShape& shape, const TrainBatch& batch) {
+  std::vector<float> scales;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    for (std::int64_t p = 0; p < batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]; ++p)
+      scales.push_back(query_scale(shape, p));
+  }
+  return at::tensor(scales, at::kFloat).view({-1, 1, 1});
+}
+
 // Returns the outputs of all heads, [T, H E].
 at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                     const LayerShape& shape, const AttentionInputs& in) {
@@ -115,11 +126,12 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   const auto names = {
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
+  const bool usual = !shape.qk_norm_after_rope && shape.query_scale_beta == 0;
   const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
   const HeadNorms norms{weights.norm(&Names::q_norm), weights.norm(&Names::k_norm), shape.rms_norm_eps};
   const bool by_head = norms.q_E.defined() ? norms.k_E.defined() && norms.q_E.numel() == E && norms.k_E.numel() == E
                                            : !norms.k_E.defined();
-  if (flash && by_head && shape.clip_qkv == 0) {
+  if (flash && by_head && usual && shape.clip_qkv == 0) {
     if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names, from); qkv_TQ.defined())
       return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved, norms);
   }
@@ -127,16 +139,20 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   const auto clipped = [&](const at::Tensor& x) {
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
-  const auto turned = [&](at::Tensor x, std::string Names::* norm, std::int64_t heads) {
-    const at::Tensor norm_weight = weights.norm(norm);
-    // One norm per head, or one over all heads if the weight is as wide.
-    if (norm_weight.defined())
-      x = fused_rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps);
-    x = clipped(x).view({T, heads, E});
-    return shape.rotary_dim == 0 ? x : fused_rotation(x, in.rope, shape.rotary_dim, in.interleaved);
+  // One norm per head, or one over all heads if the weight is as wide.
+  const auto normed = [&](const at::Tensor& x, const at::Tensor& weight) {
+    return weight.defined() ? fused_rms_norm(x.view({T, -1, weight.numel()}), weight, shape.rms_norm_eps) : x;
   };
-  const at::Tensor q_THE = turned(qkv[0], &Names::q_norm, H), k_TKE = turned(qkv[1], &Names::k_norm, K),
-                   v_TKE = clipped(qkv[2]).view({T, K, E});
+  const auto turned = [&](at::Tensor x, std::string Names::* norm, std::int64_t heads) {
+    const at::Tensor weight = weights.norm(norm);
+    if (!shape.qk_norm_after_rope) x = normed(x, weight);
+    x = clipped(x).view({T, heads, E});
+    if (shape.rotary_dim > 0) x = fused_rotation(x, in.rope, shape.rotary_dim, in.interleaved);
+    return shape.qk_norm_after_rope ? normed(x.contiguous(), weight).view({T, heads, E}) : x;
+  };
+  at::Tensor q_THE = turned(qkv[0], &Names::q_norm, H);
+  if (shape.query_scale_beta > 0) q_THE = q_THE * upload(query_scales(shape, in.batch), q_THE.device());
+  const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, K), v_TKE = clipped(qkv[2]).view({T, K, E});
   if (!flash) return attend_all(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
   const at::Tensor qkv_TAE = at::cat({q_THE, k_TKE, v_TKE}, 1).to(at::kBFloat16);
   return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
@@ -210,7 +226,7 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
   at::Tensor hidden_TD =
       at::embedding(layout.view(flat, layout.embeddings()), token_ids_T_) * embedding_multiplier(config, at::kFloat);
   if (layout.positions()) {
-    positions_T_ = upload(positions_of(batch), flat.device());
+    positions_T_ = upload(positions_of(batch) + config.skipped_position_rows, flat.device());
     hidden_TD += at::embedding(layout.view(flat, *layout.positions()), positions_T_);
   }
   for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {

@@ -34,11 +34,17 @@ struct LayerShape {
   float clip_qkv = 0.0f;                           // 0: none
   float swiglu_alpha = 0.0f, swiglu_limit = 0.0f;  // see ModelConfig
   bool norm_topk_prob = false;                     // see ModelConfig
+  bool qk_norm_after_rope = false;                 // see ModelConfig
+  float query_scale_beta = 0.0f;                   // see ModelConfig
+  std::int64_t query_scale_positions = 0;
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
 // Local.
 LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer);
+
+// The factor of queries at this position after rope, for a layer with query_scale_beta.
+float query_scale(const LayerShape& shape, std::int64_t position);
 
 // The factor of the embeddings, rounded to `dtype` first if the model says so.
 float embedding_multiplier(const ModelConfig& config, at::ScalarType dtype);

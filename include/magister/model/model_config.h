@@ -75,7 +75,8 @@ struct ModelConfig {
   bool norm_bias = false;          // layer norms add a bias
   // Each of max_position_embeddings positions has a vector that is added to the embeddings (GPT-2).
   bool learned_positions = false;
-  bool gated_mlp = true;  // down(act(gate(x)) * up(x)); false: down(act(up(x)))
+  std::int64_t skipped_position_rows = 0;  // rows of a decoder's table before that of a text's first token (OPT)
+  bool gated_mlp = true;                   // down(act(gate(x)) * up(x)); false: down(act(up(x)))
   NormPlacement norm_placement = NormPlacement::kInput;
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
@@ -87,6 +88,7 @@ struct ModelConfig {
   bool mlp_bias = false;               // biases of gate, up, down
   bool qk_norm = false;                // RMS norm over head_dim on q and k before rope (Qwen3)
   bool qk_norm_of_all_heads = false;   // the same over all heads of q, and of k, together (OLMo 2)
+  bool qk_norm_after_rope = false;     // the norms on q and k follow rope (HunYuan)
   bool norm_weights_plus_one = false;  // norm weights w in the file mean 1 + w (Gemma)
   std::int64_t sliding_window = 0;     // 0: none. A query sees keys p with position - p < sliding_window
   std::vector<bool> layer_is_sliding;  // empty: all layers have the window when sliding_window > 0
@@ -98,13 +100,17 @@ struct ModelConfig {
   double embedding_multiplier = 1.0;         // factor of the embeddings
   bool rounds_embedding_multiplier = false;  // the factor is rounded to the embeddings' dtype first (Gemma)
   double attention_multiplier = 0.0;         // factor of attention scores; 0: 1 / sqrt(head_dim)
-  double attn_logit_softcapping = 0.0;       // scores become cap * tanh(score / cap); 0: none
-  double final_logit_softcapping = 0.0;      // the same for logits
+  // If > 0: after rope, queries at position p are multiplied by 1 + beta ln(1 + floor(p / positions)) (Ministral 3).
+  double query_scale_beta = 0.0;
+  std::int64_t query_scale_positions = 0;
+  double attn_logit_softcapping = 0.0;   // scores become cap * tanh(score / cap); 0: none
+  double final_logit_softcapping = 0.0;  // the same for logits
   // q, k and v are clipped to +-clip_qkv before the rotary embedding; 0: no clipping (OLMoE).
   double clip_qkv = 0.0;
-  double logit_scale = 1.0;         // factor of logits, before their softcap
-  bool fused_qkv_proj = false;      // files hold q, k and v as one tensor, all rows of q first (Phi-3)
-  bool fused_qkv_by_head = false;   // files hold them as one tensor, q, k and v of the first head first (GPT-NeoX)
+  double logit_scale = 1.0;     // factor of logits, before their softcap
+  bool fused_qkv_proj = false;  // files hold q, k and v as one tensor, all rows of q first (Phi-3)
+  // Files hold them as one tensor, in turn the query heads of a KV head, its keys and its values (GPT-NeoX, Falcon).
+  bool fused_qkv_by_head = false;
   bool fused_gate_up_proj = false;  // files hold gate and up as one tensor, rows of gate first
   // A mixture of experts: in sparse layers a router chooses num_experts_per_tok of num_experts gated MLPs for each
   // token.
@@ -114,7 +120,9 @@ struct ModelConfig {
   std::int64_t moe_intermediate_size = 0;
   bool norm_topk_prob = false;        // the probabilities of the chosen experts are divided by their sum
   std::vector<bool> layer_is_sparse;  // empty: all layers, if the model has experts
-  bool stacked_experts = false;  // files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF)
+  // Files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF); with fused_gate_up_proj also gate
+  // and up as one, rows of gate first (Granite).
+  bool stacked_experts = false;
   // Files hold gate and up of all experts as one tensor, [experts, inputs, 2 outputs], with columns of gate and up in
   // turn, and down as [experts, inputs, outputs] (gpt-oss).
   bool fused_experts = false;
@@ -136,8 +144,10 @@ struct ModelConfig {
   std::optional<EncoderConfig> encoder;
 
   bool is_classifier() const { return !labels.empty(); }
-  // Rows of the table of learned positions. An encoder may skip the first ones (first_position).
-  std::int64_t position_rows() const { return max_position_embeddings + (encoder ? encoder->first_position : 0); }
+  // Rows of the table of learned positions. A model may skip the first ones.
+  std::int64_t position_rows() const {
+    return max_position_embeddings + (encoder ? encoder->first_position : skipped_position_rows);
+  }
   // Output rows of the head: the vocabulary, or the labels.
   std::int64_t head_outputs() const { return is_classifier() ? static_cast<std::int64_t>(labels.size()) : vocab_size; }
 

@@ -92,18 +92,23 @@ void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::i
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = qkv_RQ + r * width;
     float* keys = row + shape_.heads * E;
-    if (weights_.q_norm.defined()) norm_heads(row, keys, squares == nullptr ? nullptr : squares + 2 * r);
+    const auto norm = [&] {
+      if (weights_.q_norm.defined()) norm_heads(row, keys, squares == nullptr ? nullptr : squares + 2 * r);
+    };
+    if (!shape_.qk_norm_after_rope) norm();
     if (shape_.clip_qkv > 0) {
       for (std::int64_t i = 0; i < width; ++i) row[i] = std::clamp(row[i], -shape_.clip_qkv, shape_.clip_qkv);
     }
     for (std::int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
       kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);
     }
+    if (shape_.qk_norm_after_rope) norm();
     while (batch.cu_seqlens[s + 1] <= begin + r) ++s;
+    const std::int64_t position = batch.past(s) + begin + r - batch.cu_seqlens[s];
+    if (shape_.query_scale_beta > 0) kernels.scale(row, query_scale(shape_, position), shape_.heads * E);
     const float* values = keys + shape_.kv_heads * E;
     for (std::int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
-      kv_pages.write(kv, buffers.sequences[s], batch.past(s) + begin + r - batch.cu_seqlens[s], keys + kv * E,
-                     values + kv * E);
+      kv_pages.write(kv, buffers.sequences[s], position, keys + kv * E, values + kv * E);
     }
   }
 }

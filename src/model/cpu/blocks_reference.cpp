@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "magister/model/plain_activation.h"
 #include "model/cpu/decoder_layer.h"
 
 namespace magister {
@@ -46,6 +47,13 @@ at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, doub
   return plain_rms_norm(x_THE.reshape({x_THE.size(0), -1, weight.numel()}), weight, eps).view(x_THE.sizes());
 }
 
+at::Tensor query_scales(const LayerShape& shape, const at::Tensor& positions_T) {
+  at::Tensor scales_T = at::empty(positions_T.sizes(), at::TensorOptions().dtype(at::kFloat));
+  for (std::int64_t t = 0; t < positions_T.size(0); ++t)
+    scales_T.data_ptr<float>()[t] = query_scale(shape, positions_T.const_data_ptr<std::int32_t>()[t]);
+  return scales_T;
+}
+
 }  // namespace
 
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
@@ -77,16 +85,20 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
   at::Tensor v_TKE = parts[2];
-  if (weights_.q_norm.defined()) {
+  const auto norm = [&] {
+    if (!weights_.q_norm.defined()) return;
     q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps, shape_.all_heads, 0, sum);
     k_TKE =
         plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps, shape_.all_kv_heads, shape_.first_counted_kv, sum);
-  }
+  };
+  if (!shape_.qk_norm_after_rope) norm();
   if (shape_.clip_qkv > 0) {
     for (at::Tensor* part : {&q_THE, &k_TKE, &v_TKE}) *part = part->clamp(-shape_.clip_qkv, shape_.clip_qkv);
   }
   q_THE = plain_rope(q_THE, cos_TE2, sin_TE2, shape_.rotary_dim);
   k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2, shape_.rotary_dim);
+  if (shape_.qk_norm_after_rope) norm();
+  if (shape_.query_scale_beta > 0) q_THE = q_THE * query_scales(shape_, batch.positions_T).view({-1, 1, 1});
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
   const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = v_TKE.index_select(1, kv_of_head);
   std::vector<at::Tensor> outputs;
@@ -108,19 +120,14 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
 
 at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const auto activated = [&](const at::Tensor& x_TF) {
-    return shape_.activation == Activation::kSilu
-               ? at::silu(x_TF)
-               : at::gelu(x_TF, shape_.activation == Activation::kGelu ? "none" : "tanh");
-  };
   const at::Tensor product_TF2 = plain_linear(input_TD, weights_.gate_up_proj);
-  if (!shape_.gated_mlp) return plain_linear(activated(product_TF2), weights_.down_proj);
+  if (!shape_.gated_mlp) return plain_linear(activated(product_TF2, shape_.activation), weights_.down_proj);
   const auto halves = product_TF2.chunk(2, -1);
   if (const double limit = shape_.swiglu_limit; limit > 0) {
     const at::Tensor gate_TF = halves[0].clamp_max(limit), up_TF = halves[1].clamp(-limit, limit);
     return plain_linear(gate_TF * at::sigmoid(gate_TF * shape_.swiglu_alpha) * (up_TF + 1), weights_.down_proj);
   }
-  return plain_linear(activated(halves[0]) * halves[1], weights_.down_proj);
+  return plain_linear(activated(halves[0], shape_.activation) * halves[1], weights_.down_proj);
 }
 
 at::Tensor Experts::reference_logits(const at::Tensor& hidden_TD) const {

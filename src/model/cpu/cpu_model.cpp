@@ -45,12 +45,12 @@ void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const Pa
 }
 
 // Adds the learned position vectors. check_positions() has refused positions that the model has not learned.
-void add_positions(const Linear& positions, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
-                   float* hidden_TD) {
+void add_positions(const Linear& positions, std::int64_t skipped_rows, const PackedBatch& batch, std::int64_t begin,
+                   std::int64_t end, float* hidden_TD) {
   const std::int64_t D = positions.in_features();
   std::vector<float> row_D(static_cast<std::size_t>(D));
   for (std::int64_t t = begin; t < end; ++t) {
-    positions.copy_row(batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D.data());
+    positions.copy_row(skipped_rows + batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D.data());
     for (std::int64_t d = 0; d < D; ++d) hidden_TD[t * D + d] += row_D[static_cast<std::size_t>(d)];
   }
 }
@@ -179,7 +179,8 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     embed_rows(weights_.embedding, weights_.partition.vocab, scale, batch, begin, end, pass.hidden());
-    if (weights_.positions.weight_NK.defined()) add_positions(weights_.positions, batch, begin, end, pass.hidden());
+    if (weights_.positions.weight_NK.defined())
+      add_positions(weights_.positions, weights_.config.skipped_position_rows, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   if (after_layer) after_layer(-1, hidden_TD);
@@ -221,7 +222,9 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   hidden_TD = hidden_TD * mine_T.unsqueeze(1) * weights_.embedding_scale();
   check_positions(weights_.config, batch);
   if (weights_.positions.weight_NK.defined())
-    hidden_TD = hidden_TD + at::embedding(weights_.positions.weight_NK, batch.positions_T.to(at::kLong)).to(at::kFloat);
+    hidden_TD = hidden_TD + at::embedding(weights_.positions.weight_NK,
+                                          batch.positions_T.to(at::kLong) + weights_.config.skipped_position_rows)
+                                .to(at::kFloat);
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
     return partial_TD;

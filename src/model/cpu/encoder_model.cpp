@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/plain_activation.h"
 #include "model/cpu/layer_buffers.h"
 #include "model/self_test.h"
 
@@ -195,11 +196,7 @@ void EncoderModel::run_layer(const Layer& layer, const PackedBatch& batch, const
   at::Tensor up_TF = product(hidden_TD, layer.up);
   for_tiles(pool_, up_TF.size(0), [&](std::int64_t begin, std::int64_t end) {
     at::Tensor rows = up_TF.narrow(0, begin, end - begin);
-    if (config_.activation == Activation::kSilu) {
-      rows.copy_(at::silu(rows));
-    } else {
-      rows.copy_(at::gelu(rows, config_.activation == Activation::kGelu ? "none" : "tanh"));
-    }
+    rows.copy_(activated(rows, config_.activation));
   });
   add_and_norm(hidden_TD, product(up_TF, layer.down), layer.mlp_norm);
 }

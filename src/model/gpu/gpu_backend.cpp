@@ -109,6 +109,9 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.parallel_norms) return "separate norms of parallel blocks";
   if (!config.gated_mlp) return "an MLP without a gate";
   if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
+  if (config.activation == Activation::kRelu || config.activation == Activation::kRelu2) return "ReLU";
+  if (config.qk_norm_after_rope) return "norms of queries and keys after their rotation";
+  if (config.query_scale_beta > 0) return "a factor of queries by their position";
   return "";
 }
 
