@@ -118,7 +118,7 @@ def compare_rope(label, folder, model):
 
 
 # Names and fields of the others differ; families_test.py compares what they compute.
-LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3")
+LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "ministral", "cwm", "seed_oss", "iquestcoder", "internlm3")
 
 
 def check_sizes(name, work):

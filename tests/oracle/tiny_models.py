@@ -52,6 +52,8 @@ GEMMA3 = {"head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "slidin
 LONGROPE = {"max_position_embeddings": 96, "original_max_position_embeddings": 24, "rope_parameters": {
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 24, "short_factor": [1.0, 1.1, 1.3, 1.6],
     "long_factor": [1.5, 2.0, 3.0, 4.0], "partial_rotary_factor": 0.5}}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "original_max_position_embeddings": 32}
+FALCON = {"num_kv_heads": None, "ffn_hidden_size": 96}
 GRANITE = {"embedding_multiplier": 12.0, "rms_norm_eps": 0.02, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 1.7,
            "num_hidden_layers": 3}
 UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 37, "vocab_size": 331}
@@ -142,6 +144,53 @@ VARIANTS = {
                                              "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
     "gpt2": Variant("gpt2", {"max_position_embeddings": 160, "tie_word_embeddings": True}),
     "gpt2_uneven": Variant("gpt2", {**NEOX_UNEVEN, "n_inner": 37, "max_position_embeddings": 130, "activation_function": "gelu"}),
+    "ministral": Variant("ministral", {"head_dim": 16, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8}),
+    "ministral3": Variant("ministral3", {"head_dim": 16, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.3}}),
+    "cwm": Variant("cwm", {"head_dim": 16, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "rope_parameters": LLAMA3}),
+    "seed_oss": Variant("seed_oss", {"head_dim": 32, "attention_dropout": 0.0, "residual_dropout": 0.0}),
+    "seed_oss_uneven": Variant("seed_oss", {**UNEVEN, "head_dim": 20, "attention_out_bias": True, "mlp_bias": True}),
+    "iquestcoder": Variant("iquestcoder", {"head_dim": 32}),
+    "internlm3": Variant("internlm3", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
+    "ernie4_5": Variant("ernie4_5", {"head_dim": 32, "tie_word_embeddings": True}),
+    "ernie4_5_uneven": Variant("ernie4_5", {**UNEVEN, "head_dim": 20, "use_bias": True}),
+    "helium": Variant("helium", {"head_dim": 16, "attention_bias": True}),
+    "exaone4": Variant("exaone4", {"num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "rope_parameters": LLAMA3}),
+    "exaone4_uneven": Variant("exaone4", {**UNEVEN, "sliding_window": None, "layer_types": ["full_attention"] * 2}),
+    "hunyuan": Variant("hunyuan_v1_dense", {"head_dim": 16, "attention_bias": True}),
+    "hunyuan_alpha": Variant("hunyuan_v1_dense", {**UNEVEN, "head_dim": 20, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}}),
+    "vaultgemma": Variant("vaultgemma", GEMMA2),
+    "hyperclovax": Variant("hyperclovax", {"embedding_multiplier": 3.0, "attention_multiplier": 0.11, "logits_scaling": 1.7}),
+    "hyperclovax_no_post_norm": Variant("hyperclovax", {**UNEVEN, "use_post_norm": False, "residual_multiplier": 0.5, "attention_bias": True}),
+    "granitemoe": Variant("granitemoe", {**GRANITE, "num_local_experts": 8, "num_experts_per_tok": 3}),
+    "granitemoe_uneven": Variant("granitemoe", {**UNEVEN, "num_local_experts": 5, "num_experts_per_tok": 2, "tie_word_embeddings": True}),
+    "mellum": Variant("mellum", {"num_local_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "head_dim": 32, "num_hidden_layers": 3,
+                                 "layer_types": LAYERS, "mlp_layer_types": ["dense", "sparse", "sparse"], "sliding_window": 8, "rope_parameters": {
+                                     "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}),
+    "flex_olmo": Variant("flex_olmo", {"num_experts": 7, "num_experts_per_tok": 3, "norm_topk_prob": True}),
+    "nemotron": Variant("nemotron", {"head_dim": 16, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
+    "nemotron_uneven": Variant("nemotron", {**UNEVEN, "head_dim": 20, "attention_bias": True, "mlp_bias": True, "rope_parameters": {
+        **DEFAULT, "partial_rotary_factor": 0.4}}),
+    "arcee": Variant("arcee", {"rope_parameters": YARN}),
+    "arcee_uneven": Variant("arcee", {**UNEVEN, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "jais2": Variant("jais2", {}),
+    "stablelm": Variant("stablelm", {"use_qkv_bias": True, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.25}}),
+    "stablelm_parallel": Variant("stablelm", {**UNEVEN, "use_parallel_residual": True, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
+    "starcoder2": Variant("starcoder2", {"tie_word_embeddings": True, "sliding_window": 8}),
+    "starcoder2_uneven": Variant("starcoder2", {**UNEVEN, "use_bias": False}),
+    "falcon": Variant("falcon", {**FALCON, "num_key_value_heads": None, "tie_word_embeddings": True}),
+    "falcon_groups": Variant("falcon", {**FALCON, "num_kv_heads": 2, "new_decoder_architecture": True, "bias": True}),
+    "falcon_one_norm_uneven": Variant("falcon", {**UNEVEN, "num_kv_heads": 3, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1,
+                                                 "ffn_hidden_size": 37}),
+    "falcon_in_turn": Variant("falcon", {**FALCON, "num_key_value_heads": None, "multi_query": False, "parallel_attn": False, "bias": True}),
+    "gpt_bigcode": Variant("gpt_bigcode", {"max_position_embeddings": 160, "tie_word_embeddings": True}),
+    "gpt_bigcode_heads": Variant("gpt_bigcode", {**NEOX_UNEVEN, "n_inner": 37, "max_position_embeddings": 130, "multi_query": False}),
+    "gpt_neo": Variant("gpt_neo", {"max_position_embeddings": 160, "attention_types": [[["global", "local"], 1]], "window_size": 8,
+                                   "tie_word_embeddings": True}),
+    "gpt_neo_uneven": Variant("gpt_neo", {**NEOX_UNEVEN, "max_position_embeddings": 130, "attention_types": [[["local"], 2]], "window_size": 9,
+                                          "activation_function": "gelu"}),
+    "opt": Variant("opt", {"max_position_embeddings": 160, "ffn_dim": 96, "word_embed_proj_dim": 64, "tie_word_embeddings": True}),
+    "opt_uneven": Variant("opt", {**NEOX_UNEVEN, "max_position_embeddings": 130, "ffn_dim": 37, "word_embed_proj_dim": 72, "enable_bias": False}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -193,21 +242,24 @@ def variants():
     return list(VARIANTS)
 
 
+ONE_MORE = ("gemma", "vaultgemma", "nemotron")  # their norms' weights stand for 1 + w
+
+
 def fill(model, seed):
     """Random weights by name: large enough that logits vary by several nats and every norm, bias and layer matters."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
             noise = torch.randn(parameter.shape, generator=generator)
-            if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"):  # Gemma's weights stand for 1 + w
-                parameter.copy_((0.0 if model.config.model_type.startswith("gemma") else 1.0) + 0.2 * noise)
+            if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"):
+                parameter.copy_((0.0 if model.config.model_type.startswith(ONE_MORE) else 1.0) + 0.2 * noise)
             elif name.endswith(("sinks", "proj_bias")):  # gpt-oss: sinks about as large as scores
                 parameter.copy_((1.0 if name.endswith("sinks") else 0.3) * noise)
             elif name.endswith(("experts.gate_up_proj", "experts.down_proj")) and model.config.model_type == "gpt_oss":  # [experts, inputs, outputs]
                 parameter.copy_(1.3 * noise / parameter.shape[-2] ** 0.5)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
-            elif any(table in name for table in ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte")):
+            elif any(table in name for table in ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte", "word_embeddings")):
                 parameter.copy_(2.4 * noise / parameter.shape[1] ** 0.5)
             else:  # of experts stacked as [experts, outputs, inputs], too
                 parameter.copy_(1.3 * noise / parameter.shape[-1] ** 0.5)

@@ -5,6 +5,7 @@
 // Source: transformers CohereConfig, Cohere2Config and their decoder layers; llama.cpp for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"
+#include "model/families/needed_value.h"
 
 namespace magister {
 namespace cohere {
@@ -20,11 +21,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.logit_scale = source.number_or("logit_scale", 0.0625, 1e-6, 1e6);
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
-  const std::int64_t H = config.num_attention_heads;
-  MAGISTER_CHECK(
-      config.head_dim * H == config.hidden_size, ExitCode::kData,
-      "{}: head_dim is {} (this family's is hidden_size / num_attention_heads = {} / {}); fetch the config again",
-      printable(source.path()), config.head_dim, config.hidden_size, H);
+  need_even_heads(source, config);
 }
 
 void read_hf_2(const HfConfig& source, ModelConfig& config) {

@@ -22,13 +22,6 @@ void read_encoder(const HfConfig& source, ModelConfig& config) {
   config.head_dim = config.hidden_size / H;
 }
 
-void need_flag(const HfConfig& source, const char* key, bool computed, bool absent) {
-  MAGISTER_CHECK(source.boolean_or(key, absent) == computed, ExitCode::kData,
-                 "{}: {} is {} (for encoders of this family only {} is supported, and results would be wrong); use "
-                 "another model",
-                 printable(source.path()), key, !computed, computed);
-}
-
 void need_text(const HfConfig& source, const char* key, const char* computed) {
   const std::string value = source.text_or(key, computed);
   MAGISTER_CHECK(value == computed, ExitCode::kData,

@@ -1,7 +1,7 @@
 // Fields that the families of encoders read in the same way.
 #pragma once
 
-#include "model/families/hf_config.h"
+#include "model/families/needed_value.h"
 
 namespace magister {
 
@@ -10,7 +10,6 @@ namespace magister {
 void read_encoder(const HfConfig& source, ModelConfig& config);
 // These refuse a config whose value differs from the only one that is computed. absent: the value where the key is
 // missing.
-void need_flag(const HfConfig& source, const char* key, bool computed, bool absent);
 void need_text(const HfConfig& source, const char* key, const char* computed);
 
 }  // namespace magister

@@ -27,11 +27,15 @@ struct Family {
   std::span<const char* const> computes{};
   // Weights of a layer whose name in safetensors files differs from the parameter table: {table's name, file's name}.
   std::span<const std::pair<const char*, const char*>> hf_renames{};
+  // Instead of hf_renames where the names depend on the config.
+  std::span<const std::pair<const char*, const char*>> (*hf_renames_of)(const ModelConfig& config) = nullptr;
   bool hf_interleaved_rope_rows = false;
   double default_rope_theta = 10000.0;  // for a config.json without rope_theta
   // The class of the same layers with a classification head in config.json's "architectures". null: the causal model's
   // name with ForSequenceClassification; "": transformers has no such class.
   const char* classifier = nullptr;
+  // The causal model's class in files whose authors brought a class of their own; "": none.
+  const char* published_architecture = "";
   // Common keys that have another name in this family's config.json: {common name, file's name}.
   std::span<const std::pair<const char*, const char*>> hf_keys{};
   // intermediate_size / hidden_size where config.json does not give intermediate_size; 0: the key is required.

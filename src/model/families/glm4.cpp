@@ -22,8 +22,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
       "a number",
       printable(source.path()));
   config.rotary_dim = source.rotary_dim(config.head_dim, 0.5);
-  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads"))
-    config.num_key_value_heads = 2;  // the classes' default
+  if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 2;  // the classes' default
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1.5625e-7;
   config.qkv_bias = source.boolean_or("attention_bias", true);
 }

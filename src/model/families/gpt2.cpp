@@ -1,9 +1,11 @@
 // GPT-2: learned position vectors instead of a rotary embedding, an MLP without a gate, layer norms with biases, biases
 // everywhere. Weights are stored as [in, out], with q, k and v in one tensor; the head is tied to the embeddings. The
 // first published files lack the prefix "transformer.".
-// Source: transformers GPT2Config, GPT2Block and Conv1D.
+// GPTBigCode (StarCoder 1) stores them as [out, in], and all its heads may share one KV head.
+// Source: transformers GPT2Config, GPT2Block, Conv1D, GPTBigCodeConfig and GPTBigCodeAttention.
 #include "magister/core/error.h"
 #include "model/families/family.h"
+#include "model/families/needed_value.h"
 
 namespace magister {
 namespace gpt2 {
@@ -51,6 +53,21 @@ void set_blocks(ModelConfig& config, const std::string& path) {
   config.head_dim = config.hidden_size / H;
 }
 
+void read_hf_without_options(const HfConfig& source, ModelConfig& config) {
+  set_blocks(config, source.path());
+  config.rms_norm_eps = source.number_or("layer_norm_epsilon", 1e-5, 1e-12, 1.0);
+  if (!source.has("hidden_act")) config.activation = Activation::kGeluTanh;
+  config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
+}
+
+void read_hf_bigcode(const HfConfig& source, ModelConfig& config) {
+  need_flag(source, "scale_attn_weights", true, true);
+  need_flag(source, "add_cross_attention", false, false);
+  read_hf_without_options(source, config);
+  config.fused_qkv_by_head = !source.boolean_or("multi_query", true);
+  if (!config.fused_qkv_by_head) config.num_key_value_heads = 1;
+}
+
 void read_hf(const HfConfig& source, ModelConfig& config) {
   const auto refuse_unless = [&](const char* key, bool absent, bool computed) {
     MAGISTER_CHECK(source.boolean_or(key, absent) == computed, ExitCode::kData,
@@ -61,10 +78,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   refuse_unless("scale_attn_weights", true, true);
   refuse_unless("scale_attn_by_inverse_layer_idx", false, false);
   refuse_unless("add_cross_attention", false, false);
-  set_blocks(config, source.path());
-  config.rms_norm_eps = source.number_or("layer_norm_epsilon", 1e-5, 1e-12, 1.0);
-  if (!source.has("hidden_act")) config.activation = Activation::kGeluTanh;
-  config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
+  read_hf_without_options(source, config);
 }
 
 // GGUF files store weights as [out, in], and GELU is the tanh form, as in the family's configs. Source: llama.cpp's
@@ -76,7 +90,17 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 
 }  // namespace gpt2
 
-extern const Family kGpt2Family;
+extern const Family kGpt2Family, kGptBigCodeFamily;
+const Family kGptBigCodeFamily{.name = "gpt_bigcode",
+                               .model_type = "gpt_bigcode",
+                               .architecture = "GPTBigCodeForCausalLM",
+                               .read_hf = gpt2::read_hf_bigcode,
+                               .computes = gpt2::kComputes,
+                               .hf_renames = gpt2::kRenames,
+                               .hf_keys = gpt2::kKeys,
+                               .default_mlp_widths = 4,
+                               .hf_layers = "transformer.h.",
+                               .hf_ignored = gpt2::kIgnored};
 const Family kGpt2Family{.name = "gpt2",
                          .model_type = "gpt2",
                          .architecture = "GPT2LMHeadModel",

@@ -3,6 +3,7 @@
 // Source: transformers GPTNeoXConfig, GPTNeoXLayer and GPTNeoXAttention.
 #include "magister/core/error.h"
 #include "model/families/family.h"
+#include "model/families/needed_value.h"
 
 namespace magister {
 namespace gpt_neox {
@@ -53,10 +54,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("hidden_act")) config.activation = Activation::kGelu;
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", true);
   config.fused_qkv_by_head = true;
-  MAGISTER_CHECK(config.head_dim * config.num_attention_heads == config.hidden_size, ExitCode::kData,
-                 "{}: head_dim is {} (this family's is hidden_size / num_attention_heads = {} / {}); fetch the config "
-                 "again",
-                 printable(source.path()), config.head_dim, config.hidden_size, config.num_attention_heads);
+  need_even_heads(source, config);
   config.rotary_dim =
       source.rotary_dim(config.head_dim, rope_number(source, "partial_rotary_factor", "rotary_pct", 0.25, 1.0));
   config.rope.theta = rope_number(source, "rope_theta", "rotary_emb_base", 10000.0, 1e15);

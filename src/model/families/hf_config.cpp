@@ -89,6 +89,8 @@ bool HfConfig::has(const std::string& key) const {
   return found != root_->end() && !found->is_null();
 }
 
+bool HfConfig::is_absent(const std::string& key) const { return !root_->contains(key); }
+
 bool HfConfig::is_empty(const std::string& key) const {
   const auto found = root_->find(key);
   return found != root_->end() && found->is_object() && found->empty();
@@ -146,6 +148,21 @@ std::vector<std::string> HfConfig::texts(const std::string& key) const {
   }
   MAGISTER_CHECK(good, ExitCode::kData, "{}: {} is {} (a list of texts is needed); fix the config", printable(path_),
                  key, json_shown(value));
+  return out;
+}
+
+std::vector<std::string> HfConfig::repeated_texts(const std::string& key) const {
+  std::vector<std::string> out;
+  try {
+    for (const auto& [texts, times] : (*root_)[key].get<std::vector<std::pair<std::vector<std::string>, int>>>()) {
+      MAGISTER_CHECK(times >= 0 && times <= (1 << 12), ExitCode::kData,
+                     "{}: {} repeats a list {} times; fix the config", printable(path_), key, times);
+      for (int i = 0; i < times; ++i) out.insert(out.end(), texts.begin(), texts.end());
+    }
+  } catch (const nlohmann::json::exception&) {
+    fail(ExitCode::kData, "{}: {} is {} (lists of texts with a number each are needed); fix the config",
+         printable(path_), key, json_shown((*root_)[key]));
+  }
   return out;
 }
 
@@ -252,6 +269,8 @@ Activation HfConfig::activation() const {
   const std::string name = text_or("hidden_act", "silu");
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") return Activation::kGeluTanh;
+  if (name == "relu" && is_named(computes_, "relu")) return Activation::kRelu;
+  if (name == "relu2" && is_named(computes_, "relu2")) return Activation::kRelu2;
   if (name == "gelu" && is_named(computes_, "gelu by the normal distribution")) return Activation::kGelu;
   if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
   fail(ExitCode::kData,

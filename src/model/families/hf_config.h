@@ -25,9 +25,10 @@ class HfConfig {
   ~HfConfig();
   HfConfig(HfConfig&&) noexcept;
 
-  bool has(const std::string& key) const;       // present and not null
-  bool is_empty(const std::string& key) const;  // an object without members
-  bool is_null(const std::string& key) const;   // present and null: for the few keys where null differs from absent
+  bool has(const std::string& key) const;        // present and not null
+  bool is_absent(const std::string& key) const;  // not even null: where the class's default counts
+  bool is_empty(const std::string& key) const;   // an object without members
+  bool is_null(const std::string& key) const;    // present and null: for the few keys where null differs from absent
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;  // required
   std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
   double number_or(const std::string& key, double fallback, double least, double most) const;
@@ -46,6 +47,8 @@ class HfConfig {
   // Rotary embedding; theta: for a config without it. If the config has one rotary embedding per layer type and the
   // family supports that, this is the one of layers with full attention.
   RopeConfig rope(std::int64_t max_position_embeddings, double theta) const;
+  // Lists of texts with a number each: every list as often as its number says, one after another (GPT-Neo).
+  std::vector<std::string> repeated_texts(const std::string& key) const;
   // The rotary embedding of layers of this type, if the config has one per layer type.
   std::optional<RopeConfig> rope_of(const std::string& layer_type, std::int64_t max_position_embeddings,
                                     double theta) const;

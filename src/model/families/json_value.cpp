@@ -35,6 +35,10 @@ double json_number(const nlohmann::json& value, const std::string& path, const s
   return value.get<double>();
 }
 
+bool is_named(std::span<const char* const> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 namespace {
 
 constexpr double kLeastTheta = 1e-3, kMostTheta = 1e15;
@@ -95,7 +99,7 @@ RopeObject rope_object(const nlohmann::json& root, const std::string& path, cons
   return {nullptr, "rope_parameters", path};
 }
 
-void refuse_unknown_members(const RopeObject& rope, bool longrope, bool yarn) {
+void refuse_unknown_members(const RopeObject& rope, std::span<const char* const> computes, bool longrope, bool yarn) {
   constexpr std::array kKnown = {"type",
                                  "rope_type",
                                  "rope_theta",
@@ -107,9 +111,10 @@ void refuse_unknown_members(const RopeObject& rope, bool longrope, bool yarn) {
   for (const auto& [name, value] : rope.value->items()) {
     if (value.is_null()) continue;
     const bool of_longrope = name == "short_factor" || name == "long_factor" || name == "attention_factor";
-    const bool of_yarn = name == "beta_fast" || name == "beta_slow" || name == "attention_factor" || name == "truncate";
-    const bool known =
-        std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end() || (longrope && of_longrope) || (yarn && of_yarn);
+    const bool of_yarn = name == "beta_fast" || name == "beta_slow" || name == "attention_factor" ||
+                         name == "truncate" || name == "mscale" || name == "mscale_all_dim";
+    const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end() || (longrope && of_longrope) ||
+                       (yarn && of_yarn) || is_named(computes, "rope_parameters." + name);
     MAGISTER_CHECK(
         known, ExitCode::kData,
         "{}: {}.{} is {} (this part of a rotary embedding is not supported, and results would be wrong); use "
@@ -163,7 +168,7 @@ std::vector<float> wave_factors(const RopeObject& rope, const char* name) {
   return out;
 }
 
-// Source: transformers' _compute_yarn_parameters; DeepSeek's `mscale` is refused as an unknown member.
+// Source: transformers' _compute_yarn_parameters.
 void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
   out.kind = RopeConfig::Kind::kYarn;
   out.original_max_position_embeddings = original_positions(rope, root, max_positions);
@@ -178,7 +183,15 @@ void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t 
                    json_shown(*truncate));
     out.truncates = truncate->get<bool>();
   }
-  out.attention_factor = out.factor <= 1.0 ? 1.0 : 0.1 * std::log(out.factor) + 1.0;
+  const auto scaled = [&](double mscale) {
+    return out.factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(out.factor) + 1.0;
+  };
+  const auto mscale = [&](const char* name) {
+    const auto* found = rope.find(name);
+    return found == nullptr ? 0.0 : json_number(*found, rope.path, rope.key + "." + name, 0.0, kMostFactor);
+  };
+  const double part = mscale("mscale"), all = mscale("mscale_all_dim");
+  out.attention_factor = part > 0 && all > 0 ? scaled(part) / scaled(all) : scaled(1.0);
   if (rope.find("attention_factor") != nullptr) out.attention_factor = rope.required("attention_factor");
 }
 
@@ -206,10 +219,6 @@ void read_longrope(const RopeObject& rope, const nlohmann::json& root, std::int6
 }
 
 }  // namespace
-
-bool is_named(std::span<const char* const> names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 std::optional<double> json_rope_member(const nlohmann::json& root, const std::string& path, const std::string& name) {
   const RopeObject rope = rope_object(root, path, "");
@@ -260,7 +269,7 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
       "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
       "wrong); use another model",
       printable(path), printable(type), rope.key);
-  refuse_unknown_members(rope, longrope, yarn);
+  refuse_unknown_members(rope, reading.computes, longrope, yarn);
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
   }

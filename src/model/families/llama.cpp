@@ -1,7 +1,8 @@
 // Llama 1 to 3.x, and models saved in the same form (SmolLM2, ...). GGUF files of Mistral models also have the
 // architecture llama. For this architecture, GGUF's converter reorders the rows of q and k into interleaved rotary
 // pairs.
-// Sources: transformers LlamaConfig; ggml GGUF specification.
+// Seed-OSS has biases of its own on attention, IQuest-Coder and InternLM3 other defaults.
+// Sources: transformers LlamaConfig, SeedOssConfig, IQuestCoderConfig and InternLM3Config; ggml GGUF specification.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 
@@ -32,12 +33,43 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.norm_topk_prob = true;
 }
 
+void read_hf_seed(const HfConfig& source, ModelConfig& config) {
+  if (source.is_absent("head_dim")) config.head_dim = 128;
+  if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 8;
+  config.qkv_bias = source.boolean_or("attention_bias", true);
+  config.o_bias = source.boolean_or("attention_out_bias", false);
+  config.mlp_bias = source.boolean_or("mlp_bias", false);
+}
+
+void read_hf_iquest(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  if (source.is_absent("head_dim")) config.head_dim = 128;
+  if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 8;
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+}
+
+// The authors' files say qkv_bias and bias, transformers' attention_bias and mlp_bias.
+void read_hf_internlm(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  if (source.is_absent("head_dim")) config.head_dim = 128;
+  if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 2;
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  source.refuse_two("attention_bias", "qkv_bias");
+  source.refuse_two("mlp_bias", "bias");
+  const bool qkv = source.boolean_or("qkv_bias", config.qkv_bias), mlp = source.boolean_or("bias", config.mlp_bias);
+  MAGISTER_CHECK(qkv == mlp, ExitCode::kData,
+                 "{}: qkv_bias is {} and bias {} (all products of this family have biases or none); use another model",
+                 printable(source.path()), qkv, mlp);
+  config.qkv_bias = config.o_bias = config.mlp_bias = qkv;
+}
+
 // This key is for GGUF files. config.json has another name for it, which stays refused.
 constexpr const char* kComputes[] = {"expert_count"};
+constexpr const char* kYarn[] = {"yarn"};
 
 }  // namespace llama
 
-extern const Family kLlamaFamily;
+extern const Family kLlamaFamily, kSeedOssFamily, kIQuestCoderFamily, kInternLm3Family;
 const Family kLlamaFamily{.name = "llama",
                           .model_type = "llama",
                           .architecture = "LlamaForCausalLM",
@@ -46,5 +78,22 @@ const Family kLlamaFamily{.name = "llama",
                           .read_hf = llama::read_hf,
                           .read_gguf = llama::read_gguf,
                           .computes = llama::kComputes};
+const Family kSeedOssFamily{.name = "seed_oss",
+                            .model_type = "seed_oss",
+                            .architecture = "SeedOssForCausalLM",
+                            .read_hf = llama::read_hf_seed,
+                            .computes = llama::kYarn};
+const Family kIQuestCoderFamily{.name = "iquestcoder",
+                                .model_type = "iquestcoder",
+                                .architecture = "LlamaForCausalLM",
+                                .read_hf = llama::read_hf_iquest,
+                                .classifier = "",
+                                .published_architecture = "IQuestCoderForCausalLM"};
+const Family kInternLm3Family{.name = "internlm3",
+                              .model_type = "internlm3",
+                              .architecture = "LlamaForCausalLM",
+                              .read_hf = llama::read_hf_internlm,
+                              .classifier = "",
+                              .published_architecture = "InternLM3ForCausalLM"};
 
 }  // namespace magister

@@ -14,7 +14,7 @@ constexpr std::pair<const char*, const char*> kRenames[] = {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
-  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads")) config.num_key_value_heads = 8;
+  if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 8;
   config.sliding_window = source.integer_or("sliding_window", 0, 1, INT32_MAX);
   read_experts(source, config, "intermediate_size", 8, 2);
   config.norm_topk_prob = true;

@@ -1,5 +1,5 @@
 // OLMoE: Llama's layers with experts, norms on q and k over all heads together, and q, k and v clipped if the config
-// says so.
+// says so. FlexOlmo has the norms of OLMo 2, on the output of blocks, and clips nothing.
 // Source: transformers OlmoeConfig, OlmoeAttention and OlmoeTopKRouter (arXiv 2409.02060).
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
@@ -23,6 +23,14 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
 }
 
+void read_hf_flex(const HfConfig& source, ModelConfig& config) {
+  set_layers(config);
+  config.norm_placement = NormPlacement::kOutput;
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  read_experts(source, config, "intermediate_size", 7, 5);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
+}
+
 // llama.cpp does not divide the probabilities by their sum in this family.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_layers(config);
@@ -31,7 +39,14 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 
 }  // namespace olmoe
 
-extern const Family kOlmoeFamily;
+extern const Family kOlmoeFamily, kFlexOlmoFamily;
+const Family kFlexOlmoFamily{.name = "flex_olmo",
+                             .model_type = "flex_olmo",
+                             .architecture = "FlexOlmoForCausalLM",
+                             .read_hf = olmoe::read_hf_flex,
+                             .computes = kExpertKeys,
+                             .default_rope_theta = 500000.0,
+                             .classifier = ""};
 const Family kOlmoeFamily{.name = "olmoe",
                           .model_type = "olmoe",
                           .architecture = "OlmoeForCausalLM",

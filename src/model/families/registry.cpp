@@ -11,17 +11,27 @@ namespace magister {
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
     kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family,
     kCohereFamily, kCohere2Family, kMixtralFamily, kQwen3MoeFamily, kOlmoeFamily, kGptNeoxFamily, kGpt2Family,
-    kGptOssFamily, kBertFamily, kDistilBertFamily, kDebertaV2Family, kRobertaFamily, kXlmRobertaFamily;
+    kGptOssFamily, kBertFamily, kDistilBertFamily, kDebertaV2Family, kRobertaFamily, kXlmRobertaFamily,
+    kMinistralFamily, kMinistral3Family, kCwmFamily, kSeedOssFamily, kIQuestCoderFamily, kInternLm3Family,
+    kErnie45Family, kHeliumFamily, kExaone4Family, kHunYuanFamily, kVaultGemmaFamily, kHyperClovaXFamily,
+    kGraniteMoeFamily, kMellumFamily, kFlexOlmoFamily, kNemotronFamily, kArceeFamily, kJais2Family, kStableLmFamily,
+    kStarcoder2Family, kFalconFamily, kGptBigCodeFamily, kGptNeoFamily, kOptFamily;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
   static std::vector<const Family*> all = {
-      &kLlamaFamily,      &kMistralFamily,    &kQwen2Family,    &kQwen3Family,   &kGemmaFamily,   &kGemma2Family,
-      &kGemma3Family,     &kPhi3Family,       &kOlmo2Family,    &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
-      &kGlmFamily,        &kGlm4Family,       &kCohereFamily,   &kCohere2Family, &kMixtralFamily, &kQwen3MoeFamily,
-      &kOlmoeFamily,      &kGptOssFamily,     &kGptNeoxFamily,  &kGpt2Family,    &kBertFamily,    &kRobertaFamily,
-      &kXlmRobertaFamily, &kDistilBertFamily, &kDebertaV2Family};
+      &kLlamaFamily,      &kMistralFamily,     &kQwen2Family,      &kQwen3Family,       &kGemmaFamily,
+      &kGemma2Family,     &kGemma3Family,      &kPhi3Family,       &kOlmo2Family,       &kOlmo3Family,
+      &kSmolLm3Family,    &kGraniteFamily,     &kGlmFamily,        &kGlm4Family,        &kCohereFamily,
+      &kCohere2Family,    &kMixtralFamily,     &kQwen3MoeFamily,   &kOlmoeFamily,       &kGptOssFamily,
+      &kGptNeoxFamily,    &kGpt2Family,        &kBertFamily,       &kRobertaFamily,     &kXlmRobertaFamily,
+      &kDistilBertFamily, &kDebertaV2Family,   &kMinistralFamily,  &kMinistral3Family,  &kCwmFamily,
+      &kSeedOssFamily,    &kIQuestCoderFamily, &kInternLm3Family,  &kErnie45Family,     &kHeliumFamily,
+      &kExaone4Family,    &kHunYuanFamily,     &kVaultGemmaFamily, &kHyperClovaXFamily, &kGraniteMoeFamily,
+      &kMellumFamily,     &kFlexOlmoFamily,    &kNemotronFamily,   &kArceeFamily,       &kJais2Family,
+      &kStableLmFamily,   &kStarcoder2Family,  &kFalconFamily,     &kGptBigCodeFamily,  &kGptNeoFamily,
+      &kOptFamily};
   return all;
 }
 
@@ -81,7 +91,9 @@ const Family& family_of(const HfConfig& source) {
                  printable(source.path()), printable(type), known_names(&Family::model_type));
   const std::string classifier = classifier_of(**found);
   for (const std::string& name : source.texts("architectures")) {
-    MAGISTER_CHECK(name == (*found)->architecture || (!name.empty() && name == classifier), ExitCode::kData,
+    MAGISTER_CHECK(name == (*found)->architecture || (!name.empty() && name == (*found)->published_architecture) ||
+                       (!name.empty() && name == classifier),
+                   ExitCode::kData,
                    "{}: architectures names \"{}\" (of this family {}{}{} run here); use another model",
                    printable(source.path()), printable(name), (*found)->architecture, classifier.empty() ? "" : " and ",
                    classifier);
@@ -141,7 +153,8 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   if (!config.encoder) source.require_causal();
   config.pad_token_id = source.token_or("pad_token_id", -1);
   const std::vector<std::string> architectures = source.texts("architectures");
-  if (config.encoder || (!architectures.empty() && architectures.front() != family.architecture)) {
+  if (config.encoder || (!architectures.empty() && architectures.front() != family.architecture &&
+                         architectures.front() != family.published_architecture)) {
     config.labels = source.labels();
     config.final_logit_softcapping = 0;  // this cap is for logits over a vocabulary only
   }
@@ -215,8 +228,6 @@ void check_config(const ModelConfig& config, const std::string& path) {
   refuse_unless(config.encoder || config.norm_placement == NormPlacement::kInput ||
                     (config.norm_kind == NormKind::kRms && !config.parallel_residual),
                 "layer norms on a block's output, or norms there in parallel blocks");
-  refuse_unless(!config.fused_qkv_by_head || K == H,
-                "q, k and v of each head are stored together, but heads share keys");
   refuse_unless(
       config.num_experts == 0 || (config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts),
       fmt::format("{} experts a token are more than the {} there are", config.num_experts_per_tok, config.num_experts));

@@ -13,7 +13,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   config.mlp_bias = source.boolean_or("mlp_bias", false);
-  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads"))
+  if (source.is_absent("num_key_value_heads"))
     config.num_key_value_heads = 4;  // the class's default; null: as many as query heads
   // Despite its name, the list says which layers have a rotary embedding: 1 means yes, 0 means no.
   config.layer_has_rope = source.flags("no_rope_layers");

@@ -44,10 +44,11 @@ TensorNames hf_tensor_names(const ModelConfig& config) { return hf_tensor_names(
 
 TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
   TensorNames names;
-  for (const ModelParameter& row : model_parameters(config)) names.*row.name = spelled(family.hf_renames, row.hf);
+  const auto renames = family.hf_renames_of != nullptr ? family.hf_renames_of(config) : family.hf_renames;
+  for (const ModelParameter& row : model_parameters(config)) names.*row.name = spelled(renames, row.hf);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     std::vector<LayerParameter> table = layer_parameters(config, i);
-    for (LayerParameter& row : table) row.hf = spelled(family.hf_renames, row.hf);
+    for (LayerParameter& row : table) row.hf = spelled(renames, row.hf);
     const std::string prefix = fmt::format("{}{}.", family.hf_layers, i);
     names.layers.push_back(layer_names(table, prefix, &LayerParameter::hf));
     names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files have this buffer
