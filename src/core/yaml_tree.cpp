@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string_view>
 #include <unordered_map>
 
 #include "core/yaml_source.h"
@@ -33,6 +34,11 @@ std::string too_deep() {
   return fmt::format(
       "values nested deeper than {} levels (no experiment needs that; it would exhaust the reader); flatten it",
       ConfigDocument::kMaxDepth);
+}
+
+// U+0080 to U+009F in valid UTF-8: a terminal may obey these, too.
+bool is_c1_control(std::string_view text, std::size_t i) {
+  return static_cast<unsigned char>(text[i]) == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
 }
 
 // Thrown to leave yaml-cpp during a parse; the fault was already stored.
@@ -138,17 +144,17 @@ class TreeBuilder : public YAML::EventHandler {
 
   // Escapes in quoted text can produce characters that the file itself may not contain.
   void check_characters(const YAML::Mark& mark, const std::string& value) {
-    for (const char c : value) {
-      const auto byte = static_cast<unsigned char>(c);
-      if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
-        stop(mark,
-             fmt::format("the control character \\x{:02X} in a value (no key has a use for it, and a terminal may "
-                         "obey it); remove it",
-                         byte));
-      }
-    }
     if (find_invalid_utf8(value) != value.size()) {
       stop(mark, "a value that is not valid UTF-8 (it cannot be stored as text); save the file as UTF-8");
+    }
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(value[i]);
+      const bool c1 = is_c1_control(value, i);
+      if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F || c1) {
+        stop(mark, fmt::format("the control character {} in a value (no key has a use for it, and a terminal may "
+                               "obey it); remove it",
+                               printable(value.substr(i, c1 ? 2 : 1))));
+      }
     }
   }
 
@@ -259,7 +265,7 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
       return false;
     }
     const bool newline = byte == '\n' || (byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n');
-    const bool c1 = byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool c1 = is_c1_control(text, i);
     if ((byte < 0x20 && !newline && byte != '\t') || byte == 0x7F || c1) {
       fault(i, fmt::format("the control character {} (a terminal may obey it, and no key has a use for it); remove it",
                            printable(text.substr(i, c1 ? 2 : 1))));

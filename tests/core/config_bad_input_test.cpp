@@ -99,6 +99,8 @@ const std::vector<Case>& cases() {
       {"C1 control", "name: \xC2\x9B\n", {"e.yaml:1:7: |control character \\xC2\\x9B"}},
       {"lone carriage return", "name: a\rseed: 1\n", {"e.yaml:1:8: |control character \\x0D"}},
       {"escaped control", "name: \"a\\e[0m\"\n", {"e.yaml:1:7: name: |control character \\x1B"}},
+      {"escaped C1 control", "name: \"a\\x9b[0m\"\n", {"e.yaml:1:7: name: |control character \\xC2\\x9B"}},
+      {"escaped C1 control in a key", "\"a\\u0080\": 1\n", {"|control character \\xC2\\x80"}},
       {"escaped NUL", "name: \"a\\0\"\n", {"e.yaml:1:7: name: |control character \\x00"}},
       {"tab as indentation", "model:\n\tpath: m\n", {"e.yaml:2:1: |a tab in the indentation"}},
       {"bracket left open", "name: [a\n", {"e.yaml:2:1: |not valid YAML"}},

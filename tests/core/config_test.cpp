@@ -1,6 +1,7 @@
 // The results of reads, the effect of overrides, and that the resolved experiment read again is the same experiment.
 #include "magister/core/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -87,6 +88,36 @@ TEST(Config, OverridesWinInOrder) {
   EXPECT_EQ(read(text, {"name='a: b'"}).name, "a: b");
   EXPECT_EQ(read(text, {"name=a=b"}).name, "a=b");
   EXPECT_EQ(read("name: a\nseed: what\n", {"seed=2"}).seed, 2);  // a wrong value that is replaced is no fault
+}
+
+// Every code point up to U+009F in each spelling of YAML: what is accepted reads back the same, and all controls but tab
+// and line feed are refused.
+TEST(Config, ResolvedReadsBackWhateverEscapesSpell) {
+  for (int code = 0; code < 0xA0; ++code) {
+    std::vector<std::string> spellings = {fmt::format("\\x{:02x}", code), fmt::format("\\u{:04X}", code),
+                                          fmt::format("\\U{:08x}", code)};
+    if (code == 0x85) spellings.push_back("\\N");
+    if (code == '\t') spellings.push_back("\\t");
+    const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+    for (const std::string& spelling : spellings) {
+      for (const std::string& text : {"name: \"a" + spelling + "b\"\n", "name: \"" + spelling + "\"\n"}) {
+        Everything once;
+        try {
+          once = read(text);
+        } catch (const Error& error) {
+          EXPECT_TRUE(control && code != '\t' && code != '\n') << text << error.what();
+          // yaml-cpp makes a byte that is no UTF-8 of \N.
+          EXPECT_TRUE(std::string(error.what()).find("control character") != std::string::npos || spelling == "\\N")
+              << error.what();
+          continue;
+        }
+        EXPECT_FALSE(control && code != '\t' && code != '\n') << text;
+        const Everything again = read(once.resolved);
+        EXPECT_EQ(again.name, once.name) << text;
+        EXPECT_EQ(again.resolved, once.resolved) << text;
+      }
+    }
+  }
 }
 
 TEST(Config, ResolvedReadsBackTheSame) {
