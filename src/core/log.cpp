@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -22,9 +23,9 @@ namespace {
 
 struct LogState {
   std::mutex mutex;
-  int world_rank = 0;
+  std::atomic<int> world_rank = 0;  // this and the verbosity are also read without the mutex
   int world_size = 1;
-  Verbosity verbosity = Verbosity::kNormal;
+  std::atomic<Verbosity> verbosity = Verbosity::kNormal;
   std::shared_ptr<spdlog::logger> rank_log;
   std::string live_line;
 };
@@ -63,7 +64,8 @@ std::string stderr_text(const LogState& log, LogLevel level, bool once_for_world
   if (level == LogLevel::kError) head = "magister: ";
   if (level == LogLevel::kWarning) head = "magister: warning: ";
   if (level == LogLevel::kDebug) head = "debug: ";
-  if (!once_for_world && log.world_size > 1) head += fmt::format("rank {} of {}: ", log.world_rank, log.world_size);
+  if (!once_for_world && log.world_size > 1)
+    head += fmt::format("rank {} of {}: ", log.world_rank.load(), log.world_size);
   std::string lines;
   if (!log.live_line.empty()) lines = "\r\x1b[K";
   // A message may have several lines (the faults of an experiment); each line gets the head. A table (info) has none.
@@ -97,7 +99,7 @@ int log_world_rank() noexcept { return state().world_rank; }
 void open_rank_log(const std::string& directory) {
   LogState& log = state();
   const std::lock_guard lock(log.mutex);
-  const std::string path = fmt::format("{}/rank-{:04d}.log", directory, log.world_rank);
+  const std::string path = fmt::format("{}/rank-{:04d}.log", directory, log.world_rank.load());
   try {
     std::filesystem::create_directories(directory);
     const auto kind = std::filesystem::symlink_status(path).type();
