@@ -13,11 +13,11 @@
 namespace magister {
 namespace {
 
-// Starts one request per piece, because MPI's counts are int.
+// Starts one request per piece, because MPI's counts are int. If one fails, `requests` has those that were started.
 template <typename Start>
-std::vector<MPI_Request> started(const Communicator& world, std::span<const Transfer> transfers, const Start& start) {
-  std::vector<MPI_Request> requests;
-  if (transfers.empty()) return requests;
+void start_all(const Communicator& world, std::span<const Transfer> transfers, const Start& start,
+               std::vector<MPI_Request>& requests) {
+  if (transfers.empty()) return;
   const Communicator::Handle* const handle = world.handle();
   MAGISTER_CHECK(handle != nullptr, ExitCode::kInternal,
                  "an exchange on a communicator of one rank (there is no other rank); report this");
@@ -30,15 +30,15 @@ std::vector<MPI_Request> started(const Communicator& world, std::span<const Tran
       done += piece;
     }
   }
-  return requests;
 }
 
-std::vector<MPI_Request> started_messages(const Communicator& world, std::span<const Transfer> transfers, int tag) {
-  return started(world, transfers,
-                 [tag](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
-                   return transfer.sends ? MPI_Isend(data, count, MPI_BYTE, transfer.peer, tag, comm, request)
-                                         : MPI_Irecv(data, count, MPI_BYTE, transfer.peer, tag, comm, request);
-                 });
+void start_messages(const Communicator& world, std::span<const Transfer> transfers, int tag,
+                    std::vector<MPI_Request>& requests) {
+  const auto start = [tag](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
+    return transfer.sends ? MPI_Isend(data, count, MPI_BYTE, transfer.peer, tag, comm, request)
+                          : MPI_Irecv(data, count, MPI_BYTE, transfer.peer, tag, comm, request);
+  };
+  start_all(world, transfers, start, requests);
 }
 
 void wait_for(std::vector<MPI_Request>& requests) {
@@ -48,16 +48,18 @@ void wait_for(std::vector<MPI_Request>& requests) {
 }  // namespace
 
 void exchange(const Communicator& world, std::span<const Transfer> transfers, int tag) {
-  std::vector<MPI_Request> requests = started_messages(world, transfers, tag);
+  std::vector<MPI_Request> requests;
+  start_messages(world, transfers, tag, requests);
   wait_for(requests);
 }
 
 void broadcast_all(const Communicator& world, std::span<const Transfer> transfers) {
   if (world.size() == 1) return;
-  std::vector<MPI_Request> requests = started(
-      world, transfers, [](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
-        return MPI_Ibcast(data, count, MPI_BYTE, transfer.peer, comm, request);
-      });
+  std::vector<MPI_Request> requests;
+  const auto start = [](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
+    return MPI_Ibcast(data, count, MPI_BYTE, transfer.peer, comm, request);
+  };
+  start_all(world, transfers, start, requests);
   wait_for(requests);
 }
 
@@ -70,14 +72,21 @@ PendingExchange::PendingExchange(const Communicator& world, std::span<const Tran
                                  std::vector<at::Tensor> kept)
     : state_(std::make_unique<State>()) {
   state_->kept = std::move(kept);
-  state_->requests = started_messages(world, transfers, tag);
+  try {
+    start_messages(world, transfers, tag, state_->requests);
+  } catch (...) {
+    leave_to_mpi();
+    throw;
+  }
 }
 
 PendingExchange::PendingExchange() = default;
 
+PendingExchange::~PendingExchange() { leave_to_mpi(); }
+
 // After an error it is unknown when the other ranks' messages arrive, so pending requests and their memory are left to
 // MPI and not freed.
-PendingExchange::~PendingExchange() {
+void PendingExchange::leave_to_mpi() {
   if (state_ != nullptr && !state_->requests.empty()) static_cast<void>(state_.release());
 }
 

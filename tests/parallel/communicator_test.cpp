@@ -1,6 +1,7 @@
 // Communicators on 1, 2 and 4 ranks: sums, gathers, long texts, splits, moved-from objects.
 #include "magister/parallel/communicator.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
+#include "magister/parallel/exchange.h"
 #include "parallel/communicator_handle.h"
 
 namespace magister {
@@ -54,6 +56,26 @@ TEST(Communicator, SplitsAndFreesLocally) {
     EXPECT_EQ(left_out.size(), 1);
   }
   EXPECT_EQ(world.split_by_host().size(), world.size());
+}
+
+// The first message is in flight when the second cannot be started, because there is no such rank.
+TEST(Communicator, MemoryOfAHalfStartedExchangeIsNotFreed) {
+  const auto world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "there is no other rank";
+  const int next = (world.rank() + 1) % world.size(), last = (world.rank() + world.size() - 1) % world.size();
+  at::Tensor place = at::zeros({4}, at::kInt);
+  const auto bytes = static_cast<std::size_t>(place.nbytes());
+  const std::vector<Transfer> broken = {{place.data_ptr(), bytes, last, false},
+                                        {place.data_ptr(), bytes, world.size() + 7, false}};
+  EXPECT_THROW(PendingExchange(world, broken, 77, {place}), Error);
+  EXPECT_EQ(place.use_count(), 2u) << "MPI may still write to it";
+  at::Tensor sent = at::full({4}, 5 + world.rank(), at::kInt);
+  exchange(world, std::vector<Transfer>{{sent.data_ptr(), bytes, next, true}}, 77);
+  world.barrier();
+  at::Tensor other = at::zeros({4}, at::kInt);
+  exchange(world, std::vector<Transfer>{{sent.data_ptr(), bytes, next, true}, {other.data_ptr(), bytes, last, false}},
+           78);
+  EXPECT_TRUE(place.equal(at::full({4}, 5 + last, at::kInt))) << "the message that was started has arrived";
 }
 
 TEST(Communicator, AMovedFromObjectIsAlone) {

@@ -28,7 +28,7 @@ class PendingExchange {
  public:
   PendingExchange();  // no messages
   // kept: the tensors into which the transfers point. They are held until the messages are complete. If the object is
-  // destroyed earlier, they are never freed, since MPI may still write to them. Local.
+  // destroyed earlier, or a message cannot be started, they are never freed, since MPI may still write to them. Local.
   PendingExchange(const Communicator& world, std::span<const Transfer> transfers, int tag,
                   std::vector<at::Tensor> kept);
   ~PendingExchange();
@@ -42,6 +42,7 @@ class PendingExchange {
   void wait();
 
  private:
+  void leave_to_mpi();
   struct State;
   std::unique_ptr<State> state_;
 };
