@@ -52,32 +52,32 @@ void narrow(HostMemory& memory, const std::string& folder, const Files& files) {
   memory.free_bytes = std::min(memory.free_bytes, *limit - std::min(*limit, used));
 }
 
-std::uint64_t slurm_bytes() {
-  const auto megabytes = [](const char* name) -> std::uint64_t {
+}  // namespace
+
+SlurmMemory slurm_memory() {
+  const auto number = [](const char* name) -> std::uint64_t {
     const char* text = std::getenv(name);
     return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
   };
-  const std::uint64_t a_node = megabytes("SLURM_MEM_PER_NODE");
-  return (a_node > 0 ? a_node : megabytes("SLURM_MEM_PER_CPU") * megabytes("SLURM_CPUS_ON_NODE")) << 20;
+  if (const std::uint64_t a_node = number("SLURM_MEM_PER_NODE"); a_node > 0) return {a_node << 20, "--mem"};
+  return {(number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")) << 20, "--mem-per-cpu"};
 }
 
-}  // namespace
-
 HostMemory read_host_memory(const std::string& meminfo, const std::string& cgroup_lines, const std::string& mount,
-                            std::uint64_t slurm_bytes) {
+                            const SlurmMemory& slurm) {
   HostMemory memory{value_of(meminfo, "MemTotal:") * 1024, value_of(meminfo, "MemAvailable:") * 1024, ""};
   for_each_cgroup(cgroup_lines, mount, "memory",
                   [&](const std::string& folder, bool v2) { narrow(memory, folder, v2 ? kV2 : kV1); });
-  if (slurm_bytes > 0 && slurm_bytes < memory.total_bytes) {
-    memory.total_bytes = slurm_bytes;
-    memory.limited_by = "Slurm's --mem";
+  if (slurm.bytes > 0 && slurm.bytes < memory.total_bytes) {
+    memory.total_bytes = slurm.bytes;
+    memory.limited_by = std::string("Slurm's ") + slurm.option;
   }
   memory.free_bytes = std::min(memory.free_bytes, memory.total_bytes);
   return memory;
 }
 
 HostMemory host_memory() {
-  return read_host_memory(read_text("/proc/meminfo"), read_text("/proc/self/cgroup"), "/sys/fs/cgroup", slurm_bytes());
+  return read_host_memory(read_text("/proc/meminfo"), read_text("/proc/self/cgroup"), "/sys/fs/cgroup", slurm_memory());
 }
 
 }  // namespace magister

@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace magister {
 namespace host_memory_test {
@@ -28,7 +32,7 @@ class Memory : public testing::Test {
     std::ofstream(root_ / file) << text;
   }
   HostMemory memory(const std::string& lines, std::uint64_t slurm = 0) {
-    return read_host_memory(kMeminfo, lines, root_.string(), slurm);
+    return read_host_memory(kMeminfo, lines, root_.string(), {slurm});
   }
   fs::path root_;
 };
@@ -80,6 +84,33 @@ TEST_F(Memory, TheLeastOfAllLimitsHolds) {
   EXPECT_EQ(memory("0::/a/b\n", 2 * kGB).total_bytes, 2 * kGB);
   EXPECT_EQ(memory("0::/a/b\n", 2 * kGB).limited_by, "Slurm's --mem");
   EXPECT_EQ(memory("0::/a/b\n", 20 * kGB).total_bytes, 4 * kGB);
+}
+
+TEST_F(Memory, TheSlurmOptionThatSetTheLimitIsNamed) {
+  const char* const names[] = {"SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"};
+  std::vector<std::optional<std::string>> before;
+  for (const char* name : names) {
+    const char* text = std::getenv(name);
+    before.push_back(text == nullptr ? std::nullopt : std::optional<std::string>(text));
+    unsetenv(name);
+  }
+  EXPECT_EQ(slurm_memory().bytes, 0u);
+  setenv("SLURM_MEM_PER_CPU", "1024", 1);
+  setenv("SLURM_CPUS_ON_NODE", "3", 1);
+  const HostMemory by_cpu = read_host_memory(kMeminfo, "", root_.string(), slurm_memory());
+  EXPECT_EQ(by_cpu.total_bytes, 3 * kGB);
+  EXPECT_EQ(by_cpu.limited_by, "Slurm's --mem-per-cpu");
+  setenv("SLURM_MEM_PER_NODE", "2048", 1);
+  const HostMemory by_node = read_host_memory(kMeminfo, "", root_.string(), slurm_memory());
+  EXPECT_EQ(by_node.total_bytes, 2 * kGB);
+  EXPECT_EQ(by_node.limited_by, "Slurm's --mem");
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i]) {
+      setenv(names[i], before[i]->c_str(), 1);
+    } else {
+      unsetenv(names[i]);
+    }
+  }
 }
 
 TEST(HostMemory, IsThatOfThisMachine) {

@@ -14,11 +14,18 @@ struct HostMemory {
   std::string limited_by;  // folder of the cgroup, or the Slurm option, that sets the total; empty: the machine itself
 };
 
+// The limit of a Slurm job per node, and the option of sbatch that set it.
+struct SlurmMemory {
+  std::uint64_t bytes = 0;  // 0: none
+  const char* option = "--mem";
+};
+
 // meminfo: text of /proc/meminfo. cgroup_lines: text of /proc/self/cgroup. mount: where the hierarchies are mounted
-// (/sys/fs/cgroup). Every group from that of this process up to the root counts; any file may be absent. slurm_bytes:
-// limit of the Slurm job per node; 0: none.
+// (/sys/fs/cgroup). Every group from that of this process up to the root counts; any file may be absent.
 HostMemory read_host_memory(const std::string& meminfo, const std::string& cgroup_lines, const std::string& mount,
-                            std::uint64_t slurm_bytes);
+                            const SlurmMemory& slurm);
+// The limit that the job's environment names.
+SlurmMemory slurm_memory();
 // Reads those files for this process. Local.
 HostMemory host_memory();
 
