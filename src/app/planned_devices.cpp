@@ -30,10 +30,9 @@ std::vector<std::vector<GpuDevice>> hosts_with(const GpuDevice& device, const La
   const int here = static_cast<int>(discover_gpus().size());
   const int named = layout.devices.empty() ? 0 : *std::max_element(layout.devices.begin(), layout.devices.end()) + 1;
   const int driven = num_ranks * std::max(1, layout.devices_per_rank);
-  const bool several = here > 0 && num_ranks > here && num_ranks % here == 0;
   const int gpus = here > 0 ? here : std::max(driven, named);
-  return std::vector(static_cast<std::size_t>(several ? num_ranks / here : 1),
-                     std::vector(static_cast<std::size_t>(gpus), device));
+  const int hosts = here > 0 ? num_ranks / ranks_on_a_host(num_ranks, here, layout) : 1;
+  return std::vector(static_cast<std::size_t>(hosts), std::vector(static_cast<std::size_t>(gpus), device));
 }
 
 }  // namespace

@@ -91,6 +91,13 @@ void plan_with_hosts(std::vector<std::vector<GpuDevice>> hosts) {
 
 const std::vector<std::vector<GpuDevice>>& planned_hosts() { return hosts_planned(); }
 
+int ranks_on_a_host(int num_ranks, int gpus, const LayoutConfig& config) {
+  const int usable = config.devices.empty() ? gpus : static_cast<int>(config.devices.size());
+  int ranks = std::clamp(usable / std::max(1, config.devices_per_rank), 1, num_ranks);
+  while (num_ranks % ranks != 0) --ranks;
+  return ranks;
+}
+
 std::uint64_t least_planned_bytes() {
   std::uint64_t least = ~std::uint64_t{0};
   for (const std::vector<GpuDevice>& host : hosts_planned()) {

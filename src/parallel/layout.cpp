@@ -39,7 +39,7 @@ void use_places(std::vector<RankProbe>& ranks, const Communicator& world, const 
 LayoutSolution solve(const Communicator& world, LayoutConfig config, int num_ranks) {
   std::vector<RankProbe> ranks = !planned_hosts().empty()    ? planned_ranks(probe_self(), num_ranks)
                                  : num_ranks == world.size() ? probe_ranks(world)
-                                                             : invented_ranks(probe_self(), num_ranks);
+                                                             : invented_ranks(probe_self(), num_ranks, config);
   if (config.place_in_job) use_places(ranks, world, *config.place_in_job);
   config.share_gpus = shares_gpus();
   LayoutSolution solution = solve_layout(ranks, config);

@@ -10,6 +10,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
+#include "magister/parallel/gpu_cards.h"
 #include "parallel/layout_mixed.h"
 
 namespace magister {
@@ -254,9 +255,10 @@ bool group_size_divides(const std::vector<int>& devices, int group_size) {
   return begun == 0;
 }
 
-std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks) {
-  const int gpus = static_cast<int>(like.gpus.size());
-  const int on_host = gpus > 0 && num_ranks > gpus && num_ranks % gpus == 0 ? gpus : num_ranks;
+std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks, const LayoutConfig& config) {
+  const int on_host = like.gpus.empty() || config.cpu_only
+                          ? num_ranks
+                          : ranks_on_a_host(num_ranks, static_cast<int>(like.gpus.size()), config);
   std::vector<RankProbe> ranks(static_cast<std::size_t>(num_ranks), like);
   for (int r = 0; r < num_ranks; ++r) {
     RankProbe& rank = ranks[static_cast<std::size_t>(r)];

@@ -30,9 +30,9 @@ struct LayoutSolution {
   std::vector<DeviceRow> table;
 };
 
-// num_ranks probes like this one. If num_ranks is a larger multiple of its number of GPUs, each host has as many ranks
-// as GPUs; otherwise all ranks are on one host.
-std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks);
+// num_ranks probes like this one, for a run on GPUs on as many hosts like its own as the ranks need, equally many on
+// each; otherwise all on one host.
+std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks, const LayoutConfig& config);
 
 // Returns whether groups of group_size devices are whole ranks, or parts of one rank, with none left over.
 // devices_of_ranks: devices of each rank.

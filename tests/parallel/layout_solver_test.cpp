@@ -314,13 +314,40 @@ TEST(LayoutSolver, RanksThatAreNotThereAreLikeTheOneThatIs) {
   const RankProbe like = cluster({1}, 16, 8)[0];
   LayoutConfig config = on_gpus();
   config.gpus_per_group = 8;
-  LayoutSolution solution = solve_layout(invented_ranks(like, 2), config);
+  LayoutSolution solution = solve_layout(invented_ranks(like, 2, config), config);
   EXPECT_EQ(solution.places[1].devices, (Indices{4, 5, 6, 7})) << "both have room on one host";
-  solution = solve_layout(invented_ranks(like, 16), config);
+  solution = solve_layout(invented_ranks(like, 16, config), config);
   EXPECT_EQ(solution.num_groups, 2) << "16 are a GPU each of two hosts";
   EXPECT_EQ(solution.table[8].host, "node0 (2)");
   EXPECT_EQ(solution.places[15].devices, Indices{7});
-  EXPECT_SAYS(refusal(invented_ranks(like, 12), config), "12 ranks run on node0 with 8 GPUs");
+}
+
+// As many hosts as the ranks need, equally many ranks on each; what a run there would refuse, the plan refuses.
+TEST(LayoutSolver, RanksThatAreNotThereHaveTheHostsThatTheyNeed) {
+  const RankProbe like = cluster({1}, 16, 4)[0];
+  LayoutConfig config = on_gpus();
+  const std::string text = refusal(invented_ranks(like, 6, config), config);
+  EXPECT_SAYS(text, "3 ranks run on node0 with 4 GPUs to choose from, which do not divide");
+  EXPECT_SAYS(text, "start 1, 2, 4 ranks there, or set layout.devices_per_rank to 1 and leave 1 GPU idle");
+  config.devices_per_rank = 1;
+  LayoutSolution solution = solve_layout(invented_ranks(like, 6, config), config);
+  EXPECT_EQ(solution.num_groups, 6);
+  EXPECT_EQ(solution.table[2].host, "node0");
+  EXPECT_EQ(solution.table[3].host, "node0 (2)");
+  config.devices_per_rank = 2;
+  solution = solve_layout(invented_ranks(like, 6, config), config);
+  EXPECT_EQ(solution.table.size(), 12u);
+  EXPECT_EQ(solution.table[11].host, "node0 (3)") << "two ranks of two GPUs each on a host";
+  config.devices_per_rank = 0;
+  config.devices = {0, 2};
+  solution = solve_layout(invented_ranks(like, 6, config), config);
+  EXPECT_EQ(solution.table[5].host, "node0 (3)");
+  config = {};
+  config.cpu_only = true;
+  for (const int ranks : {6, 8}) {
+    solution = solve_layout(invented_ranks(like, ranks, config), config);
+    EXPECT_EQ(solution.table.back().host, "node0") << "CPUs do not run out";
+  }
 }
 
 TEST(LayoutSolver, AListOfDevices) {
@@ -349,7 +376,7 @@ TEST(LayoutSolver, GpusAreUsedOnlyWhereTheTaskCanAndTheUserWants) {
   config.cpu_only = true;
   EXPECT_FALSE(solve_layout(cluster({2}, 8, 2), config).on_gpu);
   config.devices = {0};
-  EXPECT_SAYS(refusal(cluster({2}, 8, 2), config), "cpu and names GPUs");
+  EXPECT_SAYS(refusal(cluster({2}, 8, 2), config), "cpu and also names GPUs");
   LayoutConfig named;
   named.devices = {0, 1};
   EXPECT_SAYS(refusal(cluster({2}, 8, 2), named), "computes on CPUs only");
@@ -445,7 +472,7 @@ TEST(MixedLayout, LargeGpusAreForSmallGroups) {
 
 TEST(MixedLayout, ManyRanksTakeSeconds) {
   const LayoutSolution solution =
-      solve_layout(invented_ranks(cluster({1}, 16, 0)[0], 100'001), of_sizes({{4, 4}, {1, 1}}));
+      solve_layout(invented_ranks(cluster({1}, 16, 0)[0], 100'001, {}), of_sizes({{4, 4}, {1, 1}}));
   EXPECT_EQ(solution.groups_of_size[0] * 4 + solution.groups_of_size[1], 100'001);
 }
 

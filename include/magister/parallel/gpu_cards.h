@@ -30,6 +30,9 @@ std::string cards_sold_with(int gigabytes);
 void plan_with_hosts(std::vector<std::vector<GpuDevice>> hosts);
 // The planned hosts; empty: no cluster is planned, and the real GPUs are used.
 const std::vector<std::vector<GpuDevice>>& planned_hosts();
+// How many of num_ranks ranks run on each host where all hosts have that many GPUs: equally many, on as few hosts as
+// possible, and no more than there are GPUs for.
+int ranks_on_a_host(int num_ranks, int gpus, const LayoutConfig& config);
 // The smallest memory of the planned GPUs; 0 if there are none.
 std::uint64_t least_planned_bytes();
 // A planned GPU. card: its name. Without a known name the GPU has the given bytes and compute capability 9.0.
