@@ -1,6 +1,6 @@
-// The promises of texts, from the file alone: columns and types, token ids, log-probabilities, reasons, and that every
-// record of the slice has its n texts in order. Where the most probable tokens were kept: their order, and that the written
-// token has the same log-probability among them.
+// Checks a file of texts from its bytes alone: columns and types, token ids, log-probabilities, finish reasons, and
+// that every record of the slice has its n texts in order. If the most probable tokens were kept, it also checks their
+// order, and that the written token has the same log-probability among them.
 #include <cmath>
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace magister {
 namespace {
 
 using Extent = ColumnSpec::Extent;
-constexpr float kSlack = 1e-3f;  // a near-certain token's log-probability may come out a little above 0
+constexpr float kSlack = 1e-3f;  // rounding may put the log-probability of a near-certain token a little above 0
 
 bool has_column(const ResultsReader& file, const char* path, ColumnType type, Extent extent, FaultList& faults) {
   const ColumnSpec* column = file.find(path);
@@ -21,7 +21,7 @@ bool has_column(const ResultsReader& file, const char* path, ColumnType type, Ex
   return right;
 }
 
-// top_id and top_logprob come together, with the same width, or not at all.
+// top_id and top_logprob are both present, with the same width, or both absent.
 bool has_tops(const ResultsReader& file, FaultList& faults) {
   const ColumnSpec* ids = file.find("/generate/top_id");
   const ColumnSpec* logprobs = file.find("/generate/top_logprob");
@@ -35,7 +35,7 @@ bool has_tops(const ResultsReader& file, FaultList& faults) {
   return right;
 }
 
-// One row's kept entries against each other and against the written token.
+// Checks one row's kept entries against each other and against the written token.
 void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<const float> logprobs,
                 std::int32_t written, float written_logprob, FaultList& faults) {
   for (std::size_t j = 0; j < ids.size(); ++j) {
@@ -54,14 +54,14 @@ void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<
 }
 
 bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
-  if (file.find("/generate/slot_id") != nullptr) return false;  // in-flight texts: no rows to have rules
+  if (file.find("/generate/slot_id") != nullptr) return false;  // a running file has no packed rows to check
   bool right = has_column(file, "/samples/key", ColumnType::kUtf8, Extent::kSamples, faults);
   right &= has_column(file, "/samples/source_index", ColumnType::kU64, Extent::kSamples, faults);
   right &= has_column(file, "/tokens/id", ColumnType::kI32, Extent::kRows, faults);
   right &= has_column(file, "/generate/logprob", ColumnType::kF32, Extent::kRows, faults);
   right &= has_column(file, "/generate/text_index", ColumnType::kU32, Extent::kSamples, faults);
   right &= has_column(file, "/generate/finish_reason", ColumnType::kU8, Extent::kSamples, faults);
-  // Strings of one fixed length in files of format version 1.
+  // Files of format version 1 have strings of one fixed length.
   const bool fixed = file.number("format_version") == 1;
   right &= has_column(file, "/generate/text", fixed ? ColumnType::kUtf8 : ColumnType::kText, Extent::kSamples, faults);
   right &= has_tops(file, faults);

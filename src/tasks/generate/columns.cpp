@@ -1,4 +1,4 @@
-// Columns of running texts, and what one record writes into them.
+// Columns of running texts, and the bytes that one record writes into them.
 #include "tasks/generate/columns.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
   std::vector<std::uint8_t> reasons(shape.texts, 0);
   std::vector<TokenId> top_ids(ids.size() * shape.top, 0);
   std::vector<float> top_logprobs(top_ids.size(), 0.0f);
-  std::vector<float> kl(shape.guided ? ids.size() : 0, 0.0f);  // without a guide at work: of multiplier 0
+  std::vector<float> kl(shape.guided ? ids.size() : 0, 0.0f);  // 0 if the guide has a multiplier of 0
   MAGISTER_ASSERT(texts.size() == shape.texts);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     MAGISTER_ASSERT(texts[i].tokens.size() <= shape.slots && texts[i].logprobs.size() == texts[i].tokens.size());

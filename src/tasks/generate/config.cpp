@@ -1,5 +1,5 @@
-// The keys of `task: generate`, in the order in which the resolved experiment shows them.
-// What depends on the model (token ids against the vocabulary, lengths against its positions) the task checks itself.
+// The keys of `task: generate`, in the order in which the resolved experiment shows them. The task itself checks what
+// depends on the model: token ids against the vocabulary, lengths against the positions.
 #include "tasks/generate/config.h"
 
 #include "magister/core/error.h"
@@ -8,7 +8,7 @@
 namespace magister {
 namespace {
 
-// The texts that are written and those that stay.
+// The numbers of texts that are written and kept per record.
 void read_counts(ConfigNode& node, GenerateConfig& config) {
   config.n = node.count("n", 1, 1, 4096);
   const auto best_of = node.optional_integer("best_of", 1, 4096);
@@ -38,7 +38,7 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
   return all;
 }
 
-// A constraint ends texts where they are complete; nothing else may.
+// A constraint ends a text when it is complete; no other end is allowed.
 void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   if (!config.constraint) return;
   if (!config.stop.empty()) {
@@ -51,7 +51,7 @@ void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   }
 }
 
-// What transformers, vLLM and the OpenAI protocol call the other keys.
+// Names of the other keys in transformers, vLLM and the OpenAI protocol.
 void declare_other_names(ConfigNode& node) {
   declare_engine_names(node);
   node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});

@@ -21,7 +21,7 @@ namespace magister {
 
 class Task;
 
-// One entry of logit_bias: a token by its text or, without one, by its id.
+// One entry of logit_bias: a token, named by its text or, if that is empty, by its id.
 struct LogitBias {
   std::string token;
   TokenId id = -1;
@@ -35,20 +35,20 @@ struct GenerateConfig : TextLengths, BatchKeys {
   DatasetConfig dataset;      // with slice
   std::uint64_t seed = 0;     // the experiment's
   std::uint64_t n = 1;        // texts per record
-  std::uint64_t best_of = 1;  // texts written for a record, of which the n with the best mean log-probability stay
-  SamplingParams sampling;    // without logit_bias, whose ids the tokenizer gives
+  std::uint64_t best_of = 1;  // texts written per record; the n with the best mean log-probability are kept
+  SamplingParams sampling;    // without logit_bias: the tokenizer gives its ids
   std::vector<LogitBias> logit_bias;
-  std::uint64_t top_logprobs = 0;                     // kept of every step
+  std::uint64_t top_logprobs = 0;                     // number kept per token
   std::string top_logprobs_place, stop_tokens_place;  // file:line:column and key
   std::optional<ConstraintConfig> constraint;
   std::optional<GuideConfig> guide;
-  std::vector<std::string> stop;     // texts that end a text; they stay in the tokens and leave the text
-  std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
-  bool ignore_eos = false;           // write on after the model's end tokens
+  std::vector<std::string> stop;     // strings that end a text; their tokens are kept, the text ends before them
+  std::vector<TokenId> stop_tokens;  // in addition to the model's own end tokens
+  bool ignore_eos = false;           // continue after the model's end tokens
 };
 
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment);
-// Implemented with the task itself (src/tasks/generate/task.cpp).
+// Defined in src/tasks/generate/task.cpp.
 TaskKind generate_task();
 
 }  // namespace magister

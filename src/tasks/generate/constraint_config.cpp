@@ -1,4 +1,4 @@
-// From the experiment's key to a compiled constraint: reading, the file behind a path, its hash.
+// From the experiment's key to a compiled constraint: the key, the file that it names, its hash.
 #include "tasks/generate/constraint_config.h"
 
 #include <filesystem>
@@ -25,7 +25,7 @@ bool is_path(const ConstraintConfig& config) {
   return config.kind == Kind::kJsonSchema && (first == std::string::npos || config.text[first] != '{');
 }
 
-// The content, or what is wrong with the file.
+// The file's content; on an error, `problem` describes it.
 std::string read_rule_file(const std::string& path, std::string& problem) {
   std::error_code error;
   const std::uintmax_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;

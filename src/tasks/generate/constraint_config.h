@@ -1,4 +1,5 @@
-// The key `constraint` of a task that writes: what its texts must match. One of four kinds, inline or from a file.
+// The key `constraint` of a task that writes texts: the rule that its texts must match. It has one of four kinds and is
+// given inline or in a file.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +22,22 @@ struct ConstraintConfig {
   std::string key;                   // "json_schema"
   std::string text;                  // as written in the experiment: inline, or a path
   std::vector<std::string> choices;  // kChoice
-  std::string place;                 // file:line:column and key, for faults of the rule itself
+  std::string place;                 // file:line:column and key, for errors in the rule itself
 };
 
-// The section `constraint` of a task, absent without one.
+// Reads the section `constraint` of a task; nullopt if there is none.
 std::optional<ConstraintConfig> read_constraint(ConfigNode& node);
 
-// The rule with its file's content: a schema that does not begin with "{", or a grammar without "::=", is a path. Rank 0
-// reads it once. Throws Error(kConfig) on every rank alike; schemas with keywords that would be ignored are refused here.
-// task_name: for messages. Collective over the world.
+// The rule, with the content of its file: a schema that does not begin with "{", or a grammar without "::=", is a path.
+// Rank 0 reads the file once. Throws Error(kConfig) on all ranks, also for schemas with keywords that the grammar
+// library would ignore. task_name: for messages. Collective over the world.
 ConstraintRule load_constraint(const Communicator& world, const ConstraintConfig& config, const std::string& task_name);
 
-// Of the rule's kind and content, whatever file it came from: a results file holds it, so that a changed schema is noticed
-// on resuming although the experiment names the same path.
+// Hash of the rule's kind and content, independent of its file. The results file stores it, so that resuming detects a
+// changed schema although the experiment names the same path.
 std::string constraint_sha256(const ConstraintRule& rule);
 
-// Local. end_tokens and vocab_size: the model's.
+// end_tokens and vocab_size are the model's. Local.
 std::unique_ptr<const Constraint> compile_constraint(const ConstraintRule& rule, const Tokenizer& tokenizer,
                                                      std::span<const TokenId> end_tokens, std::int64_t vocab_size);
 

@@ -1,4 +1,4 @@
-// Texts by number, from the columns that a generate task writes.
+// Reads texts by number from the columns that a generate task writes.
 #include "magister/tasks/generate/generated_texts.h"
 
 #include <algorithm>
@@ -87,7 +87,7 @@ std::uint64_t GeneratedTexts::source_index(std::uint64_t i) const {
   return columns_->file.rows<std::uint64_t>("/samples/source_index", i, 1)[0];
 }
 
-// First row of the text and the one behind its last.
+// First row of the text, and the row after its last one.
 std::vector<std::uint64_t> GeneratedTexts::rows_of(std::uint64_t i) const {
   columns_->units->require(i);
   const auto offset = columns_->file.rows<std::uint64_t>("/samples/offset", i, 2);

@@ -1,4 +1,3 @@
-// See guide.h.
 #include "magister/tasks/generate/guide.h"
 
 #include <algorithm>
@@ -51,7 +50,7 @@ PassShape value_pass(const GuideParams& params, const GuidedTexts& texts) {
           .sequence_tokens = texts.longest};
 }
 
-// Of a text and its candidates.
+// Pages for one text and its candidates.
 std::uint64_t least_value_pages(const GuideParams& params, std::uint64_t longest) {
   return pages_of(longest) + 1 + static_cast<std::uint64_t>(params.candidates);
 }
@@ -78,7 +77,8 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
   divide_cache(inputs.model);
 }
 
-// What weights and passes of both leave free on a GPU goes to the two caches by what a text takes in each. On CPUs each has its part of the host.
+// Divides the GPU memory that weights and passes of both models leave free between the two caches, in proportion to the
+// bytes of one text in each. On CPUs each model has its own part of the host's memory.
 void ValueModel::divide_cache(const OpenModel& reference) {
   OpenModel& value = model_.model();
   if (!value.gpu || params().multiplier == 0) return;
@@ -113,7 +113,7 @@ void ValueModel::check(const TaskInputs& inputs) {
                  "{}: {} has another tokenizer than {} (vocabulary, merges, normalizer, pre-tokenizer or added tokens "
                  "differ: its tokens mean other texts); name a value model with the reference's tokenizer",
                  config_.model_place, path, printable(inputs.checkpoint.path(), 4096));
-  // Models of a family are padded differently: no text has the ids beyond the smaller table.
+  // Models of one family may pad their vocabularies differently. No text has the ids beyond the smaller vocabulary.
   const std::int64_t tokens = model_.checkpoint().tokenizer().vocab_size();
   MAGISTER_CHECK(
       value.vocab_size >= std::min(tokens, reference.vocab_size), ExitCode::kConfig,
@@ -132,7 +132,7 @@ void ValueModel::check(const TaskInputs& inputs) {
       "it says of longer texts would be meaningless); lower one of them",
       config_.model_place, path, positions, texts_.longest);
   for (int shard = 0; shard < tp_size_; ++shard)
-    partition_for(value, shard, tp_size_);  // refuses what cannot be divided
+    partition_for(value, shard, tp_size_);  // throws if the model cannot be divided
 }
 
 Attributes ValueModel::identity(const Communicator& world, const StopPoll& poll) const {

@@ -1,5 +1,5 @@
-// Packing: the slots of the running file become samples and rows of the final one. Records in blocks, so memory is bounded
-// whatever their number; every text is decoded twice, once for its size and once for its place.
+// Packing: the slots of the running file become samples and rows of the final file. Records are read in blocks, so
+// memory is bounded for any number of them. Every text is decoded twice: once for its size and once to be written.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace magister {
 namespace {
 
 using Extent = ColumnSpec::Extent;
-constexpr std::uint64_t kBlock = 512;  // records in memory, or as many as this many bytes hold
+constexpr std::uint64_t kBlock = 512;  // records in memory, or fewer if they would exceed kBlockBytes
 constexpr std::uint64_t kBlockBytes = 64 << 20;
-constexpr std::uint64_t kUnitTexts = 1024;  // texts per unit of the packed file: what one checksum covers
+constexpr std::uint64_t kUnitTexts = 1024;  // texts per unit of the packed file; each unit has one checksum
 
 template <typename T>
 std::vector<T> read_column(const ResultsFile& file, const char* path, std::uint64_t first, std::uint64_t rows,
@@ -46,7 +46,7 @@ std::uint64_t block_records(const GenerateShape& shape) {
   return std::clamp<std::uint64_t>(kBlockBytes / record_bytes, 1, kBlock);
 }
 
-// False: poll said that the job should stop.
+// Returns false if poll said that the job should stop.
 template <typename Body>
 bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const StopPoll& poll, const Body& body) {
   for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
@@ -67,7 +67,8 @@ bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const St
   return true;
 }
 
-// What the texts of the block's records stand behind: the ends of their prompts, as far as a token's text hangs on them.
+// The tokens before the texts of the block's records: the ends of their prompts, as long as they can affect how the
+// first tokens decode.
 std::vector<std::vector<TokenId>> contexts_of(const ResultsFile& running, const Tokenizer& tokenizer,
                                               std::uint64_t first, std::uint64_t records) {
   const auto offset = read_column<std::uint64_t>(running, "/samples/offset", first, records + 1, 1);
@@ -156,7 +157,7 @@ ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const 
   return spec;
 }
 
-// Appends the rows of a block's texts, which stand apart in their slots, to one another.
+// Joins the rows of a block's texts without the unused slots between them.
 template <typename T>
 std::vector<T> joined(const std::vector<T>& slots, const Block& block, const GenerateShape& shape,
                       std::uint64_t width) {
@@ -168,7 +169,7 @@ std::vector<T> joined(const std::vector<T>& slots, const Block& block, const Gen
   return rows;
 }
 
-// Column by column, one block of records after the other.
+// Writes all columns for one block of records after the other.
 class Packer {
  public:
   Packer(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
@@ -264,7 +265,7 @@ class Packer {
   const Tokenizer& tokenizer_;
   const StopRules& rules_;
   ResultsFile& file_;
-  std::uint64_t sample_ = 0, row_ = 0;  // of the packed file: what comes next
+  std::uint64_t sample_ = 0, row_ = 0;  // next sample and row of the packed file
   double sum_of_kl_ = 0;
 };
 
@@ -295,14 +296,13 @@ bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
   const std::optional<Totals> totals = totals_of(running, shape, tokenizer, rules, poll);
   if (!totals) return false;
   const ResultsSpec spec = packed_spec(shape, *totals, attributes);
-  ::unlink(
-      (results_path + ".partial").c_str());  // of an attempt that was killed: everything in it comes from `running`
+  ::unlink((results_path + ".partial").c_str());  // left by a killed attempt; all of it is in `running`
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);
   Packer packer(running, shape, tokenizer, rules, file);
   const bool all =
       for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
-  if (!all) return false;  // what is left behind has no name that counts, and is made again
+  if (!all) return false;  // the partial file has a temporary name and is made again
   packer.finish();
   if (shape.guided && totals->tokens > 0) {
     const auto a_token = 1.0 / static_cast<double>(totals->tokens),

@@ -1,4 +1,4 @@
-// One walk that makes a new schema from the old one, in the order of its keys.
+// Makes the new schema from the old one in one walk, in the order of its keys.
 #include "tasks/generate/plain_schema.h"
 
 #include <algorithm>
@@ -19,21 +19,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A list or an object with something in it: the library would write it without spaces.
+// True for a list or an object that is not empty: the library would write it without spaces.
 bool has_parts(const Json& value) { return value.is_structured() && !value.empty(); }
 
 constexpr std::array kCounts = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"};
 constexpr std::array kBounds = {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"};
-constexpr double kMostWhole = 9e18;  // beyond it a bound stays as it is
+constexpr double kMostWhole = 9e18;  // a bound beyond it stays unchanged
 
-// To JSON Schema 2.0 is a whole number; to the library only 2 is.
+// In JSON Schema 2.0 is an integer; the library accepts only 2.
 Json whole_count(const Json& value) {
   const bool is_whole = value.is_number_float() && std::floor(value.get<double>()) == value.get<double>() &&
                         std::abs(value.get<double>()) < kMostWhole;
   return is_whole ? Json(static_cast<std::int64_t>(value.get<double>())) : value;
 }
 
-// Bounds of an integer that have a fraction, or could have one, as the whole numbers that mean the same.
+// Replaces bounds of an integer that have a fraction, or could have one, by the equivalent integers.
 void make_bounds_whole(Json& schema) {
   if (!schema.contains("type")) return;
   Json& type = schema["type"];
@@ -48,7 +48,7 @@ void make_bounds_whole(Json& schema) {
     may_have_fraction = may_have_fraction || value.is_number_float();
   }
   if (!may_have_fraction || !holds("integer")) return;
-  if (holds("number")) {  // every integer is one
+  if (holds("number")) {  // every integer is a number
     type.erase(std::find(type.begin(), type.end(), "integer"));
     return;
   }
@@ -101,21 +101,21 @@ class Rewriter {
     return made;
   }
 
-  // Of the i-th reference; no definition of the user's has the name.
+  // Name of the definition for the i-th reference; the user's definitions do not have it.
   std::string definition(std::size_t i) const {
     std::string name = fmt::format("reference{}", i);
     while (root_.contains("$defs") && root_["$defs"].contains(name)) name += '_';
     return name;
   }
 
-  // The library looks for names as they are written, escapes and all.
+  // The library looks for names as they are written, without decoding escapes.
   Json reference(const std::string& given, const std::string& place) {
     const auto pointer = pointer_of_reference(given);
     if (!pointer || given.find_first_of("%~") == std::string::npos) return given;
     bool is_there = false;
     try {
       is_there = root_.contains(Json::json_pointer(*pointer));
-    } catch (const Json::exception&) {  // no pointer
+    } catch (const Json::exception&) {  // not a pointer
     }
     MAGISTER_CHECK(is_there, ExitCode::kConfig, "{}: {} refers to {}, and there is no such place in the schema; fix it",
                    name_, printable(place), printable(given));
@@ -154,10 +154,10 @@ class Rewriter {
     return value;
   }
 
-  // A name that two patterns match would be held to one of their schemas, and has to match both.
+  // Refuses a name that could match two patterns: it must match both schemas, and the library would enforce only one.
   void check_patterns(const Json& patterns, const std::string& place) const {
     for (auto one = patterns.begin(); one != patterns.end(); ++one) {
-      pattern(one.key(), place + "/" + one.key());  // refuses what is none
+      pattern(one.key(), place + "/" + one.key());  // throws if it is not an expression
       for (auto other = patterns.begin(); other != one; ++other) {
         MAGISTER_CHECK(one.value() == other.value() || !may_share_a_text(one.key(), other.key()), ExitCode::kConfig,
                        "{}: a name can match both {} and {} at {} (only one of their schemas would be kept to); write "
@@ -180,7 +180,7 @@ class Rewriter {
     return regex.find('|') == std::string::npos ? regex : "(?:" + regex + ")";
   }
 
-  // const and enum with what stands beside them, without the type: check_schema_keywords() has compared it.
+  // Replaces const and enum, with their definitions but without `type`: check_schema_keywords() has compared it.
   Json values(const Json& given, const Json& values, const std::string& place) {
     Json made = Json::object();
     for (const char* key : {"$defs", "definitions"}) {

@@ -1,4 +1,4 @@
-// Keys are looked up by hash and compared as they stand in the file, so a collision costs time and never a wrong text.
+// Keys are looked up by hash and then compared with the file, so a collision costs time but never gives a wrong text.
 #include "magister/tasks/generate/record_answers.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 std::uint64_t hash_of(std::string_view key) { return std::hash<std::string_view>{}(key); }
 
-// Whether the task that wrote the texts read keys: else they are the records' places as decimal numbers.
+// True if the task that wrote the texts read keys. Otherwise its keys are the records' places as decimal numbers.
 bool has_keys(const GeneratedTexts& texts, const std::string& path) {
   ConfigDocument experiment(texts.attribute("experiment"), path);
   ConfigNode root = experiment.root();
@@ -22,7 +22,7 @@ bool has_keys(const GeneratedTexts& texts, const std::string& path) {
   return !tasks.empty() && tasks.front().section("dataset").has("key");
 }
 
-// Counts and the first of what is wrong: "3 records have no text (the first: ...)".
+// The number of faults and the first one: "3 records have no text (the first: ...)".
 struct Findings {
   std::uint64_t count = 0;
   std::string first;
@@ -42,7 +42,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return all;
 }
 
-// held: the records that have texts, by their places.
+// held: places of the records that have texts.
 std::string faults_by_place(const Dataset& dataset, IndexRange held) {
   const IndexRange slice = dataset.records();
   const std::uint64_t all = dataset.num_source_records();
@@ -101,7 +101,7 @@ void RecordAnswers::index_keys() {
   });
   std::sort(keys_.begin(), keys_.end(),
             [](const KeyAt& a, const KeyAt& b) { return std::pair(a.hash, a.record) < std::pair(b.hash, b.record); });
-  std::optional<std::pair<std::uint64_t, std::uint64_t>> twice;  // the pair whose second is the first in the file
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> twice;  // the pair whose second record comes first
   for (std::size_t i = 1; i < keys_.size(); ++i) {
     for (std::size_t j = i; j > 0 && keys_[j - 1].hash == keys_[i].hash; --j) {
       const std::uint64_t one = keys_[j - 1].record, other = keys_[i].record;

@@ -1,5 +1,5 @@
-// A walk over the places of a schema where schemas stand. Source: JSON Schema 2020-12; json_schema_converter.cc of xgrammar
-// for what it reads.
+// Walks over all places of a schema that hold schemas. Sources: JSON Schema 2020-12; json_schema_converter.cc of
+// xgrammar for the keywords that it reads.
 #include "tasks/generate/schema_keywords.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@ using nlohmann::json;
 
 constexpr std::array kAnnotations = {"title",     "description", "default", "examples", "deprecated", "readOnly",
                                      "writeOnly", "$comment",    "$schema", "$id",      "$defs",      "definitions"};
-// One of these decides alone: what stands beside it is not read.
+// The library reads only one of these and ignores all keywords next to it.
 constexpr std::array kAlone = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
-// What these say depends on the type, and the library reads them as one of them.
+// The meaning of these keywords depends on the type; without one, the library assumes a type.
 constexpr std::array kRead = {"type",
                               "format",
                               "properties",
@@ -49,7 +49,7 @@ bool has(const Names& names, const std::string& key) {
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
-// Whether texts match whatever this says. Vendors' keywords begin with "x-".
+// True if the keyword excludes no text. Vendors' keywords begin with "x-".
 bool says_nothing(const std::string& key, const json& value) {
   return has(kAnnotations, key) || key.starts_with("x-") || (key == "uniqueItems" && value == false);
 }
@@ -99,7 +99,7 @@ class Walk {
   }
 
  private:
-  // Keywords that are kept to one by one but not together.
+  // Refuses keywords that the library enforces one by one but not together.
   void check_together(const json& value, const std::string& place) const {
     const auto refuse = [&](const char* what, const char* why) {
       fail(ExitCode::kConfig, "{}: {} at {} ({}); write the schema without that", name_, what, shown(place), why);
@@ -125,7 +125,8 @@ class Walk {
         value.at("minProperties") != 1) {
       refuse("minProperties with names of the text's choice", "the same name twice would count as two");
     }
-    // The library keeps free names from the given ones letter by letter, and a letter may be an escape.
+    // The library distinguishes free names from the given ones character by character, but a character may be an
+    // escape.
     const json properties = value.value("properties", json::object());
     for (const auto& [property, inner] : properties.items()) {
       const bool escaped = std::any_of(property.begin(), property.end(), [](char c) {
@@ -147,7 +148,7 @@ class Walk {
     }
   }
 
-  // The library reads what is beyond 64 bits as an approximate number and writes it so.
+  // The library reads numbers beyond 64 bits approximately and writes the approximation.
   void check_numbers(const json& value, const std::string& place) const {
     constexpr double kMost = 9.2e18;
     for (const json& one : value.is_structured() ? value : json::array({value})) {
@@ -170,7 +171,7 @@ class Walk {
                    name_, printable(value.dump()), shown(place), value.get<double>());
   }
 
-  // enum and const beside a type: the library writes their values whatever the type says.
+  // Compares enum and const with the type next to them: the library writes their values and ignores the type.
   void check_values(const json& value, const std::string& place) const {
     const json types = value.at("type").is_array() ? value.at("type") : json::array({value.at("type")});
     const json values = value.contains("enum") ? value.at("enum") : json::array({value.value("const", json())});
@@ -189,7 +190,7 @@ class Walk {
 
   static std::string shown(const std::string& place) { return place.empty() ? "the top" : printable(place); }
 
-  // The schemas under one keyword.
+  // Checks the schemas under one keyword.
   void inside(const std::string& key, const json& value, const std::string& place, int depth) const {
     static constexpr std::array kMaps = {"properties", "patternProperties"};
     static constexpr std::array kLists = {"anyOf", "oneOf", "allOf", "prefixItems"};

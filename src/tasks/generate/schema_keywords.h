@@ -1,5 +1,6 @@
-// Which JSON schemas can be kept to. The grammar library ignores keywords that it does not know, and those beside anyOf,
-// $ref and the like; a text that comes out would then match the grammar and not the schema. So they are refused by name.
+// Checks that a JSON schema can be enforced. The grammar library ignores unknown keywords and keywords next to anyOf,
+// $ref and similar ones, so a text could match the grammar and not the schema. Such schemas are refused, naming the
+// keyword.
 #pragma once
 
 #include <optional>
@@ -11,11 +12,13 @@ namespace magister {
 // Throws Error(kConfig) naming the keyword and its place as a JSON pointer. `name` begins the message. Local.
 void check_schema_keywords(std::string_view schema, const std::string& name);
 
-// A reference inside the schema ("#/$defs/a%20b") as the JSON pointer that it means ("/$defs/a b"), nothing where it is none. What stands behind
-// the # is a part of a URI, whose characters may be written as % and two digits (RFC 6901, section 6).
+// The JSON pointer ("/$defs/a b") of a reference inside the schema ("#/$defs/a%20b"); nullopt if it is not one. The
+// part after # is a URI fragment, whose characters may be written as % and two hexadecimal digits (RFC 6901, section
+// 6).
 std::optional<std::string> pointer_of_reference(std::string_view reference);
 
-// How deep schemas, and the values of const and enum, may lie in each other: people write five levels; a walk that calls itself needs a bound.
+// Maximum nesting depth of schemas and of the values of const and enum. People write about five levels; the limit
+// bounds the recursion.
 constexpr int kMaxSchemaDepth = 100;
 
 }  // namespace magister

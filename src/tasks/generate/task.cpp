@@ -1,5 +1,5 @@
-// Task generate: prompts -> tokens -> completions in slots of a running file -> one packed results file.
-// Columns, packing and the loop have files of their own beside this one.
+// Task generate: prompts -> tokens -> completions in slots of a running file -> one packed results file. Columns,
+// packing and the worker have their own files in this folder.
 #include "magister/run/task.h"
 
 #include "magister/core/error.h"
@@ -62,15 +62,15 @@ class GenerateJob final : public TaskJob {
   }
 
   GenerateSetup setup_;
-  const GenerateConfig& config_;  // of the set-up
+  const GenerateConfig& config_;  // the one of setup_
   const PassShape pass_;
   const TaskInputs inputs_;
-  OpenModel reference_;  // beside the value model
+  OpenModel reference_;  // its cache leaves room for the value model
   const ModelConfig& model_;
   const Tokenizer& tokenizer_;
   std::string constraint_sha256_ = "none";
   std::unique_ptr<ValueModel> value_;  // null: no guide
-  std::optional<ChatPrompts> chat_;    // where the records hold chats
+  std::optional<ChatPrompts> chat_;    // if the records hold chats
 };
 
 GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
@@ -115,7 +115,7 @@ Attributes GenerateJob::identity() {
   return all;
 }
 
-// Two models beside each other; of a multiplier of 0 the second one's weights are never read.
+// The memory of both models. For a multiplier of 0 the value model's weights are never read.
 MemoryDemand GenerateJob::demand(const PlanNumbers& plan) const {
   const std::uint64_t longest = plan.longest_sample + config_.max_new_tokens.tokens();
   MemoryDemand demand;
@@ -142,7 +142,7 @@ void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
   setup_.stops.tokens.insert(setup_.stops.tokens.end(), ends.begin(), ends.end());
 }
 
-// The ids that logit_bias means.
+// Adds the token ids of logit_bias.
 void GenerateJob::add_logit_bias() {
   for (const LogitBias& entry : config_.logit_bias) {
     const TokenId id = entry.token.empty() ? entry.id : tokenizer_.token_to_id(entry.token);
@@ -188,7 +188,8 @@ TaskResults GenerateJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-// The texts' bytes are known when they are packed, and checked then; what they may need at most is told before the work.
+// The size of the texts is known, and checked, when they are packed. This warns before the work if the largest possible
+// size does not fit.
 void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
   const std::uint64_t most = packed_bytes(size, longest_token_bytes(tokenizer_)),
                       free = free_bytes_for(inputs_.context.results_path);

@@ -1,4 +1,4 @@
-// Kinds of values are told apart by their first character.
+// Kinds of values are distinguished by their first character.
 #include "tasks/generate/text_readings.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A unit is a record, and its texts are the generator's sequences.
+// A unit is one record; its texts are sequences of the generator.
 #include "tasks/generate/worker.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace magister {
 namespace {
 
-// Of all texts of a record the `count` with the highest mean log-probability, the best first; of equal ones the lower sample
-// first. All of them stay in order when there are no others.
+// The `count` texts of a record with the highest mean log-probability, the best first; of equal ones the lower sample
+// first. If there are exactly `count` texts, they keep their order.
 std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t count) {
   if (texts.size() == count) return texts;
   const auto mean = [](const Generation& text) {

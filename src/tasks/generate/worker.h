@@ -1,4 +1,4 @@
-// What writes texts on a shard: the generator over the records that the group claims.
+// The worker that writes texts on a shard: it runs the generator over the records that its group claims.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace magister {
 
-// What decides the texts besides the model: the job opens it, and the workers of all shards read it.
+// Everything besides the model that decides the texts. The job opens it, and the workers of all shards read it.
 struct GenerateSetup {
   GenerateConfig config;  // without `auto`; its sampling has the model's rules and the ids of logit_bias
   const Tokenizer& tokenizer;
   StopRules stops{};
-  std::shared_ptr<const Constraint> constraint{};  // null: texts are free
-  std::optional<ShardGuide> guide{};               // of this run; nothing: texts are not guided
+  std::shared_ptr<const Constraint> constraint{};  // null: texts are not constrained
+  std::optional<ShardGuide> guide{};               // of this run; nullopt: texts are not guided
 };
 
-// setup is kept by reference. Collective over the group.
+// Keeps a reference to setup. Collective over the group.
 std::unique_ptr<ShardWorker> make_generate_worker(ShardContext shard, const GenerateSetup& setup,
                                                   const GenerateShape& shape);
 

@@ -1,5 +1,5 @@
-// GeneratedTexts: the texts of a complete `generate` file, for a task that goes on from them. What is read of a text throws Error(kData) where
-// the bytes of its unit are not those that were committed.
+// GeneratedTexts: the texts of a complete `generate` file, for a task that reads them. Every read of a text throws
+// Error(kData) if the bytes of its unit differ from the committed ones.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,41 @@ namespace magister {
 
 class GeneratedTexts {
  public:
-  // Throws Error(kData) for what is no complete file of texts, Error(kInputOutput) for what is no file. Local.
+  // Throws Error(kData) if the file is not a complete file of texts, Error(kInputOutput) if it cannot be read. Local.
   explicit GeneratedTexts(const std::string& path);
   ~GeneratedTexts();
   GeneratedTexts(GeneratedTexts&&) noexcept;
 
   std::uint64_t num_texts() const;
   std::uint64_t texts_a_record() const;
-  // Text i in the file's order: record i / texts_a_record() of the slice, its i % texts_a_record()-th text.
+  // Text i in the file's order: text i % texts_a_record() of record i / texts_a_record() of the slice.
   std::string text(std::uint64_t i) const;
   std::uint64_t source_index(std::uint64_t i) const;
   std::string key(std::uint64_t i) const;
-  // Keys of all texts in the file's order, read in pieces, not verified: what is found by one is read again with key().
+  // Visits the keys of all texts in the file's order. They are read in blocks and not verified: read a key that was
+  // found again with key().
   void for_each_key(const std::function<void(std::uint64_t i, std::string_view key)>& visit) const;
-  // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
+  // Root attributes of the run that wrote the texts: "dataset_sha256", "experiment". Throws Error(kData) if one is
+  // absent.
   const std::string& attribute(const std::string& name) const;
-  TokenizerIdentity tokenizer() const;  // of the model that wrote them
+  TokenizerIdentity tokenizer() const;  // of the model that wrote the texts
   std::uint64_t num_tokens(std::uint64_t i) const;
   std::vector<TokenId> tokens(std::uint64_t i) const;  // as the model wrote them
-  // Whether a value model has guided them. If so, KL(guided || reference) summed over the tokens of one, nats.
+  // True if a value model guided the texts. guide_kl() is then the sum of KL(guided || reference) over a text's tokens,
+  // nats.
   bool guided() const;
   double guide_kl(std::uint64_t i) const;
-  // Whether the file says what its texts cost, as older ones do not. If so, FLOPs of one, its prompt's share included.
+  // True if the file holds the cost of its texts; older files do not. flops() is then the FLOPs of one text, including
+  // its share of the prompt.
   bool has_flops() const;
   double flops(std::uint64_t i) const;
-  // Mean log-probability of its tokens under the model that wrote it, nats; 0 for an empty text.
+  // Mean log-probability of the text's tokens by the model that wrote it, nats; 0 for an empty text.
   double mean_logprob(std::uint64_t i) const;
 
  private:
   struct Columns;
   std::vector<std::uint64_t> rows_of(std::uint64_t i) const;
-  double sum_of(const char* column, std::uint64_t i) const;  // over its tokens
+  double sum_of(const char* column, std::uint64_t i) const;  // over the text's tokens
   std::unique_ptr<Columns> columns_;
 };
 

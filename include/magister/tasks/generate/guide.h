@@ -1,4 +1,4 @@
-// The key `guide` of a task that writes: a value model says what each of the reference's best tokens is worth. Legend: V vocabulary.
+// The key `guide` of a task that writes texts: a value model rates the reference's best tokens. Legend: V vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -23,46 +23,51 @@ struct GuideConfig {
   std::string model_place, form_place, candidates_place;  // file:line:column and key
 };
 
-// The section `guide` of a task, absent without one.
+// Reads the section `guide` of a task; nullopt if there is none.
 std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& experiment);
 
 // Sizes of the guided texts, equal on every rank.
 struct GuidedTexts {
-  std::uint64_t longest = 0;        // tokens, prompt and text
-  std::uint64_t max_sequences = 0;  // at once
-  std::uint64_t token_budget = 0;   // of a pass
+  std::uint64_t longest = 0;        // tokens, prompt and text together
+  std::uint64_t max_sequences = 0;  // written at the same time
+  std::uint64_t token_budget = 0;   // tokens per pass
   PassShape pass{};                 // of the reference
-  std::uint64_t beside_bytes = 0;   // on a GPU: of what else stands there
+  std::uint64_t beside_bytes = 0;   // on a GPU: bytes of further models, such as a reward model
 };
 
-// The value model by the keys alone; nothing for a multiplier of 0.
+// The value model as known from the config alone; none for a multiplier of 0.
 std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts);
 
-// The value model's files, opened and held against the reference: the same tokenizer, a decoder with a head of labels that
-// the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from is its placeholder.
+// The value model's files, opened and checked against the reference: it needs the same tokenizer, a decoder with a
+// classification head that fits the form, and positions for the longest text. Until an earlier task has trained the
+// model, the model from which that task starts is its placeholder.
 class ValueModel {
  public:
-  // config is kept by reference. Throws Error(kConfig) naming the key. Collective over the world.
+  // Keeps a reference to config. Throws Error(kConfig) naming the key. Collective over the world.
   ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts);
 
   const GuideParams& params() const { return config_.params; }
   bool is_placeholder() const { return model_.is_placeholder(); }
-  // Ids from here on have no row in its table: they are never candidates, and no prompt may have them.
+  // Token ids from here on have no row in the model's embedding: they are never candidates, and prompts must not have
+  // them.
   std::int64_t vocab_size() const { return model_.config().vocab_size; }
   std::uint64_t parameters_a_token() const { return model_.config().parameters_a_token(); }
-  // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
+  // model_sha256, tokenizer_sha256 and so on, with the prefix guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
-  // As TaskJob::keep_weights(), of this model; of a multiplier of 0 there is nothing.
+  // TaskJob::keep_weights() for this model; does nothing for a multiplier of 0.
   void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names);
-  // On a GPU: bytes that the reference's cache leaves to this model, weights, passes and its part of what they both leave free.
+  // On a GPU: bytes that the reference's cache leaves to this model: its weights, its passes and its share of the
+  // remaining memory.
   std::uint64_t bytes_beside_reference() const { return beside_reference_; }
-  // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.
+  // Pages of this model's cache for texts of `longest` tokens and their candidates: as many as the cache's budget
+  // allows, but at least enough for one text. Local.
   std::int64_t num_pages(std::uint64_t longest) const;
-  // Memory of a device, itemised, with a cache for texts of `longest` tokens.
+  // Memory on a device, itemised, with a cache for texts of `longest` tokens.
   MemoryParts memory(std::uint64_t longest) const;
   // "llama, 0.1 M parameters, f32: 20 candidates, logit, multiplier 4".
   std::string describe() const;
-  // What GeneratorShard::guide() takes, for texts of at most `longest` tokens; it keeps a reference to this.
+  // The argument of GeneratorShard::guide(), for texts of at most `longest` tokens; it keeps a reference to this
+  // object.
   ShardGuide shard_guide(std::uint64_t longest) const;
 
  private:

@@ -1,5 +1,5 @@
-// RecordAnswers: the texts of a generate task, found for the records of a task that goes on from them. A record finds its texts by its key
-// where both data sets have keys, and by its place where both tasks read the same data; any other match would be a guess.
+// RecordAnswers: finds the texts of a generate task for the records of a later task. If both tasks read the same data,
+// a record finds its texts by its place. Otherwise it finds them by its key, and both data sets need keys.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,41 @@
 
 namespace magister {
 
-// What RecordAnswers::check() is going to say of the texts of `writer`, a task of this experiment that may not have written them yet, as far as
-// limits and slices of the same files tell. place: file:line:column and the key that names it. Throws Error(kConfig). Collective over context.world.
+// Checks what RecordAnswers::check() will check, before `writer`, a task of this experiment, has written its texts, as
+// far as limits and slices of the same files allow. place: file:line:column and the key that names the writer. Throws
+// Error(kConfig). Collective over context.world.
 void check_answered_records(const RunContext& context, const std::string& place, const Task& writer,
                             const DatasetConfig& config, const Dataset& dataset);
 
 class RecordAnswers {
  public:
-  // Throws Error(kData) when the file is of other data and the two have no keys in common, or has a key twice. Local; by key it
-  // keeps 16 bytes per record.
+  // Throws Error(kData) if the file is of other data and one of the two data sets has no keys, or if the file has a key
+  // twice. If it matches by key, it keeps 16 bytes per record. Local.
   RecordAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset);
 
-  // Every record of the slice has texts, every text belongs to a record of the data set, and none to two. Throws
-  // Error(kData) naming the first of each kind. By key rank 0 reads the data set for that. Collective over world.
+  // Checks that every record of the slice has texts, that every text belongs to a record of the data set, and that no
+  // two records share texts. Throws Error(kData) naming the first fault of each kind. If records match by key, rank 0
+  // reads the data set. Collective over world.
   void check(const Communicator& world, const Dataset& dataset) const;
 
-  // The texts of a record, at least one. Throws Error(kData) with its place.
+  // The texts of a record, at least one. Throws Error(kData) with the record's place.
   std::vector<std::string> of(const Record& record) const;
   std::uint64_t texts_a_record() const { return texts_.texts_a_record(); }
-  // Likewise the tokens that the model wrote, and whose tokens these are.
+  // The tokens of these texts as the model wrote them, and the identity of their tokenizer.
   std::vector<std::vector<TokenId>> tokens_of(const Record& record) const;
   TokenizerIdentity tokenizer() const { return texts_.tokenizer(); }
-  // Tokens of the record's i-th text.
+  // Number of tokens of the record's i-th text.
   std::uint64_t num_tokens(const Record& record, std::uint64_t i) const;
   // See GeneratedTexts.
   bool guided() const { return texts_.guided(); }
   double guide_kl(const Record& record, std::uint64_t i) const;
   bool has_flops() const { return texts_.has_flops(); }
   double flops(const Record& record, std::uint64_t i) const;
-  // Mean log-probability of the record's i-th text under the model that wrote it.
+  // Mean log-probability of the record's i-th text by the model that wrote it, nats.
   double mean_logprob(const Record& record, std::uint64_t i) const;
 
  private:
-  // Number of the record among those of the file.
+  // The record's number among the records of the file.
   std::optional<std::uint64_t> find(const Record& record) const;
   std::uint64_t require(const Record& record) const;
   std::optional<std::uint64_t> find_key(const std::string& key) const;
