@@ -13,8 +13,7 @@ namespace magister {
 void check_schema_keywords(std::string_view schema, const std::string& name);
 
 // The JSON pointer ("/$defs/a b") of a reference inside the schema ("#/$defs/a%20b"); nullopt if it is not one. The
-// part after # is a URI fragment, whose characters may be written as % and two hexadecimal digits (RFC 6901, section
-// 6).
+// part after # is a URI fragment: % and two hex digits encode a character (RFC 6901, section 6).
 std::optional<std::string> pointer_of_reference(std::string_view reference);
 
 // Maximum nesting depth of schemas and of the values of const and enum. People write about five levels; the limit

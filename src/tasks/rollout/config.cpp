@@ -7,7 +7,7 @@
 namespace magister {
 namespace {
 
-// Where texts are cut, and what is written behind the cuts.
+// Where roll-ins are cut, and how the continuations are written.
 void read_texts(ConfigNode& node, RolloutConfig& config) {
   config.roll_in_greedy = node.choice("roll_in", {"greedy", "sampled"}, "greedy") == "greedy";
   config.cuts = node.count("cuts", 4, 1, 4096);

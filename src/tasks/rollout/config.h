@@ -17,23 +17,23 @@
 
 namespace magister {
 
-// max_new_tokens: of a whole text, which is the roll-in up to a cut, and what follows.
+// max_new_tokens: of a whole text, which is the roll-in up to a cut and its continuation.
 struct RolloutConfig : TextLengths, BatchKeys {
   std::string name = "rollouts";
   ModelSection model;
   DatasetConfig dataset;
   std::uint64_t seed = 0;
   bool roll_in_greedy = true;
-  std::uint64_t cuts = 4;       // a record
-  std::uint64_t first_cut = 1;  // tokens of the roll-in that stay at least
-  std::uint64_t n = 2;          // continuations of a cut
-  bool first_greedy = true;     // the first of them
-  bool continue_guided = true;  // by the guide, where there is one
+  std::uint64_t cuts = 4;       // per record
+  std::uint64_t first_cut = 1;  // smallest number of roll-in tokens that are kept
+  std::uint64_t n = 2;          // continuations per cut
+  bool first_greedy = true;     // the first continuation of each cut is greedy
+  bool continue_guided = true;  // if there is a guide, it guides the continuations
   SamplingParams sampling;
   std::optional<GuideConfig> guide;
   RewardConfig reward;
-  double scale = 1;  // of the reward
-  double beta = 1;   // of the preference: the first wins with the probability sigmoid(beta (its reward - the other's))
+  double scale = 1;  // factor of the reward
+  double beta = 1;   // the first text wins with probability sigmoid(beta (its reward - the other's))
   std::vector<std::string> stop;
   bool ignore_eos = false;
 
@@ -41,7 +41,7 @@ struct RolloutConfig : TextLengths, BatchKeys {
 };
 
 RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& experiment);
-// Implemented with the task itself (src/tasks/rollout/task.cpp).
+// Defined in src/tasks/rollout/task.cpp.
 TaskKind rollout_task();
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Every length comes from the file, so it is held against its column's width before anything is cut by it.
+// Every length comes from the file, so it is checked against its column's width before it is used.
 #include "magister/tasks/rollout/rollouts_file.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 using Extent = ColumnSpec::Extent;
 constexpr const char* kFormat = "magister.rollout";
 
-// All of it belongs to records: nothing has rows but the prompts.
+// All columns have one row per record; only prompts have rows per token.
 std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
   const std::uint64_t R = shape.num_records, texts = shape.cuts * shape.n;
   std::vector<ColumnSpec> columns = {
@@ -39,7 +39,7 @@ std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
   return columns;
 }
 
-// What cannot be; empty: all is well.
+// Describes an impossible value; empty if there is none.
 std::string fault_of(const Rollouts& all, std::uint64_t n) {
   for (const std::uint32_t cut : all.cut) {
     if (cut > all.roll_in.size())
@@ -84,7 +84,7 @@ RolloutShape shape_of(const ResultsReader& file) {
   return shape;
 }
 
-// Widths that belong together.
+// Checks the types of the columns, and that their widths agree.
 std::optional<std::string> fault_of_columns(const ResultsReader& file) {
   RolloutShape any;
   any.unread = file.find("/rollout/unread") != nullptr;
@@ -102,7 +102,7 @@ std::optional<std::string> fault_of_columns(const ResultsReader& file) {
   return std::nullopt;
 }
 
-// Lengths beyond the slots are cut to nothing and told.
+// A length beyond the slots is reported in `fault`; the text is then read as empty.
 Rollouts read_rollouts(const ResultsReader& file, const RolloutShape& shape, std::uint64_t record, std::string& fault) {
   const std::uint64_t texts = shape.cuts * shape.n, slots = shape.slots;
   const auto taken = [&](const std::vector<TokenId>& ids, std::uint64_t first, std::uint64_t length) {

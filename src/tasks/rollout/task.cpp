@@ -1,5 +1,5 @@
-// Task rollout: prompts -> a text each, cut at drawn places -> continuations, what they are worth, and which of two is preferred: what value
-// models learn from. Sources: PITA (arXiv 2507.20067), Q# (arXiv 2502.20548).
+// Task rollout: prompts -> one text each, cut at random places -> continuations -> their rewards, and preferences
+// between pairs of them: training data of value models. Sources: PITA (arXiv 2507.20067), Q# (arXiv 2502.20548).
 #include "magister/run/task.h"
 
 #include <algorithm>
@@ -58,10 +58,10 @@ class RolloutJob final : public TaskJob {
   }
 
   RolloutSetup setup_;
-  const RolloutConfig& config_;  // of the set-up
+  const RolloutConfig& config_;  // the one of setup_
   const PassShape pass_;
   const TaskInputs inputs_;
-  OpenModel reference_;  // beside the value model
+  OpenModel reference_;  // its cache leaves room for the other models
   const Tokenizer& tokenizer_;
   std::unique_ptr<ValueModel> value_;  // null: no guide
   std::optional<ChatPrompts> chat_;
@@ -121,7 +121,7 @@ std::vector<std::string> RolloutJob::keep_weights(WeightStore& store, const Attr
   return names;
 }
 
-// Two or three models beside each other. On GPUs a judge is not there.
+// The memory of all models on one device. On GPUs a judge is not included: it runs on the CPU.
 MemoryDemand RolloutJob::demand(const PlanNumbers& plan) const {
   const std::uint64_t longest = plan.longest_sample + config_.max_new_tokens.tokens();
   MemoryDemand demand;
@@ -194,7 +194,7 @@ class Rollout final : public Task {
     if (config_.reward.is_verified()) own.rewards = {std::min(0.0, config_.scale), std::max(0.0, config_.scale)};
     return own;
   }
-  // A cut is in the middle of the text, on the average.
+  // On average a cut is in the middle of the text.
   ModelWork model_work(double samples, double tokens) const override {
     const double behind_cuts = static_cast<double>(config_.texts()) / 2;
     return {tokens, samples * (1 + behind_cuts) * static_cast<double>(config_.max_new_tokens.tokens()), 0,

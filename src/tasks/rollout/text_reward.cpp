@@ -1,4 +1,3 @@
-// See text_reward.h.
 #include "magister/tasks/rollout/text_reward.h"
 
 #include "magister/core/error.h"
@@ -7,7 +6,7 @@
 namespace magister {
 namespace {
 
-// A folder, or what an earlier task of objective reward writes.
+// The model is a folder, or the result of an earlier task with objective reward.
 void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, RewardConfig& reward) {
   ConfigNode alone =
       node.only_if(reward.verifier.empty(), "is given beside a verifier (a text has one reward); remove one of them");

@@ -1,5 +1,6 @@
-// A unit is a record. Its roll-in is text 0 of the draws, and continuation i of cut c text 1 + c n + i; each text has the record's number in
-// its key, so nothing of it depends on who writes it, or on what was written before a kill.
+// A unit is one record. For the random numbers its roll-in is text 0, and continuation i of cut c is text 1 + c n + i.
+// Each text's key has the record's number, so a text does not depend on the rank that writes it, or on what was written
+// before a kill.
 #include "tasks/rollout/worker.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace magister {
 namespace {
 
-// "cuts" and "pref": other streams than the tokens'.
+// "cuts" and "pref": streams that differ from the stream of the tokens
 constexpr std::uint64_t kCuts = 0x63757473, kPreferences = 0x70726566;
 
 constexpr std::uint64_t kReadAtOnce = 512;  // records
@@ -27,7 +28,7 @@ class RolloutWorker final : public GeneratorShard {
   RolloutWorker(ShardContext shard, RolloutSetup& setup, const RolloutShape& shape)
       : GeneratorShard(std::move(shard)), setup_(setup), shape_(shape) {
     const RolloutConfig& config = setup_.config;
-    // As many records as fill a pass with their roll-ins: behind them there are texts enough.
+    // Claims enough records to fill a pass with their roll-ins; their continuations then fill the passes that follow.
     start(
         config, config.sampling, config.seed,
         [this](std::uint64_t record, std::uint64_t text, const std::vector<TokenId>& tokens) {
@@ -86,7 +87,7 @@ class RolloutWorker final : public GeneratorShard {
     return 1;
   }
 
-  // The roll-in up to the cut, and what was written behind it: a stop text may begin before the cut.
+  // The roll-in up to the cut and the continuation: a stop text may begin before the cut.
   std::vector<TokenId> whole_text(const Rollouts& all, std::uint64_t continuation,
                                   const std::vector<TokenId>& tokens) const {
     const std::uint32_t cut = all.cut[continuation / setup_.config.n];
@@ -95,7 +96,8 @@ class RolloutWorker final : public GeneratorShard {
     return whole;
   }
 
-  // Uniform on [first_cut, tokens - 1]: a token at least is written anew. Of a shorter roll-in the last token alone.
+  // Cuts are uniform on [first_cut, tokens - 1], so at least one token is new. A shorter roll-in is cut before its last
+  // token.
   void continue_from_cuts(std::uint64_t source, Record& record) {
     const RolloutConfig& config = setup_.config;
     const std::uint64_t last = record.rollouts.roll_in.size() - 1, first = std::min(config.first_cut, last);
@@ -114,7 +116,8 @@ class RolloutWorker final : public GeneratorShard {
     }
   }
 
-  // Records are drawn in the order of the data set, nearly; a compressed file or a mix is read from its beginning each time, so a block at once.
+  // Reads a block of records at once: they are claimed nearly in the order of the data set, and a compressed file or a
+  // mix is read from its beginning each time.
   const std::vector<std::string>& needed_of(std::uint64_t source) {
     if (source < needed_begin_ || source >= needed_begin_ + needed_.size()) {
       const IndexRange all = setup_.dataset.records();
@@ -147,7 +150,8 @@ class RolloutWorker final : public GeneratorShard {
     for (std::size_t i = 0; i < rewards.unread.size(); ++i) all.continuations[i].unread = rewards.unread[i];
   }
 
-  // All shards of a group compute a reward model on GPUs together, each with its own part: none may wait for another with a lock.
+  // All shards of a group compute a reward model on GPUs together, each with its part, so none may wait for another at
+  // a lock.
   TextRewards rewards_of(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
                          const std::string& where, const std::function<void()>& heartbeat) {
     if (rewarder_) return {rewarder_->rewards(needed.at(0), texts, where, heartbeat), {}};
@@ -157,7 +161,8 @@ class RolloutWorker final : public GeneratorShard {
     return setup_.reward->rewards(needed, texts, where, base_.group.threads_per_shard(), heartbeat);
   }
 
-  // Of 2i and 2i + 1 by their rewards (Bradley-Terry): also where both texts are the same, which then is a fair coin.
+  // Draws the preference between 2i and 2i + 1 from their rewards (Bradley-Terry). Two equal texts are a fair coin
+  // flip.
   void add_preferences(std::uint64_t source, Rollouts& all) const {
     const RolloutConfig& config = setup_.config;
     for (std::uint64_t text = 0; text < config.texts(); ++text) {
@@ -181,10 +186,10 @@ class RolloutWorker final : public GeneratorShard {
 
   RolloutSetup& setup_;
   const RolloutShape shape_;
-  std::optional<Rewarder> rewarder_;              // of a reward model on GPUs
+  std::optional<Rewarder> rewarder_;              // for a reward model on GPUs
   std::map<std::uint64_t, Record> records_;       // in flight, by source index
-  std::uint64_t needed_begin_ = 0;                // source index of the first of
-  std::vector<std::vector<std::string>> needed_;  // what rewards need of a block of records
+  std::uint64_t needed_begin_ = 0;                // source index of the first entry of needed_
+  std::vector<std::vector<std::string>> needed_;  // what rewards need, for a block of records
 };
 
 }  // namespace

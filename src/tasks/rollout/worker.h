@@ -1,4 +1,4 @@
-// What writes and rewards texts on a shard: the generator over the records that the group claims.
+// The worker that writes and rewards texts on a shard: it runs the generator over the records that its group claims.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,18 @@
 
 namespace magister {
 
-// What decides the texts and rewards besides the model: the job opens it, and the workers of all shards use it.
+// Everything besides the model that decides texts and rewards. The job opens it, and the workers of all shards use it.
 struct RolloutSetup {
   RolloutConfig config;  // without `auto`; its sampling has the model's rules
   const Tokenizer& tokenizer;
   const Dataset& dataset;
   StopRules stops{};
-  std::unique_ptr<TextReward> reward{};  // of the group's leader; of a model on GPUs each shard has its part
-  std::optional<ShardGuide> guide{};     // of this run; nothing: texts are not guided
+  std::unique_ptr<TextReward> reward{};  // used by the group's leader; if its model is on GPUs, each shard has its part
+  std::optional<ShardGuide> guide{};     // of this run; nullopt: texts are not guided
   std::mutex reading{};                  // held while a worker reads records
 };
 
-// setup is kept by reference. Collective over the group.
+// Keeps a reference to setup. Collective over the group.
 std::unique_ptr<ShardWorker> make_rollout_worker(ShardContext shard, RolloutSetup& setup, const RolloutShape& shape);
 
 }  // namespace magister
