@@ -1,4 +1,5 @@
-// Runs of scores are sorted in memory, spilled, and merged once: 10^8 scores are 96 runs of 1.6 GB in all.
+// Runs of scores are sorted in memory, written to the file, and merged once: 10^8 scores are 96 runs of 1.6 GB in
+// total.
 #include "tasks/judge/auroc.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::size_t kReadEntries = 4096;
 
-// What scores in ascending order say.
+// Computes the statistic from scores in ascending order.
 class Ranking {
  public:
   void add(double score, bool truth) {

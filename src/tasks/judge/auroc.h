@@ -1,5 +1,5 @@
-// Auroc: the area under the ROC curve of any number of scores, exact, in bounded memory.
-// It is the Mann-Whitney statistic with ties counted half.
+// Auroc: the exact area under the ROC curve of any number of scores, in bounded memory. It is the Mann-Whitney
+// statistic with ties counted half.
 #pragma once
 
 #include <compare>
@@ -14,12 +14,12 @@ namespace magister {
 
 class Auroc {
  public:
-  // More scores than max_in_memory (16 bytes each) go as sorted runs into a temporary file in `directory`.
+  // More scores than max_in_memory (16 bytes each) are written as sorted runs to a temporary file in `directory`.
   explicit Auroc(std::string directory, std::size_t max_in_memory = 1 << 20);
 
   void add(double score, bool truth);
   std::uint64_t num_scores() const { return num_scores_; }
-  // P(score of a positive > score of a negative); NaN without one of either kind. Nothing may be added after it.
+  // P(score of a positive > score of a negative); NaN if one kind is missing. Do not call add() after it.
   double value();
 
  private:

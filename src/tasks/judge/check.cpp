@@ -1,4 +1,4 @@
-// The promises of verdicts, from the file alone.
+// Checks a file of verdicts from its bytes alone.
 #include <algorithm>
 #include <cmath>
 
@@ -26,7 +26,7 @@ bool check_judge_columns(const ResultsReader& file, FaultList& faults) {
   return right;
 }
 
-// The best class is the verdict, or none is where several are the best; and mass is what the classes hold together.
+// The verdict must be the best class, or -1 if several are equally good; mass must be the classes' total probability.
 void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::size_t classes = file.find("/judge/class_logprob")->width;
   for (std::uint64_t i = unit.samples.begin; i < unit.samples.end; ++i) {
@@ -42,7 +42,8 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
     const float mass = file.rows<float>("/judge/mass", i, 1)[0];
     double together = 0;
     for (const float value : logprobs) together += std::exp(static_cast<double>(value));
-    // As stored, in f32: of numbers that differ in double, and of the sides of a tie, the nearest neighbours may be equal or not.
+    // The stored values are f32: values that differ in double may be equal here, and values of a tie may differ in the
+    // last bit.
     std::vector<float> ordered = logprobs;
     std::sort(ordered.rbegin(), ordered.rend());
     const bool tie = ordered[1] >= ordered[0] - 1e-6f * std::max(1.0f, std::abs(ordered[0]));

@@ -1,4 +1,3 @@
-// See columns.h.
 #include "tasks/judge/columns.h"
 
 #include "magister/run/unit_samples.h"

@@ -1,4 +1,4 @@
-// The datasets of a judge's results: a sample a judged prompt. What `check` demands of them is in check.cpp.
+// The datasets of a judge's results: one sample per judged prompt. check.cpp has the rules that `check` applies.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace magister {
 
-// n samples of T prompt tokens in all; C verdicts; replies of at most reply_tokens, 0: none are written.
+// n samples with T prompt tokens in total; C verdicts; replies of at most reply_tokens (0: no replies).
 struct JudgeShape {
   std::uint64_t num_samples = 0, num_tokens = 0, classes = 2, key_bytes = 1, reply_tokens = 0;
 };
 
 std::vector<ColumnSpec> judge_columns(const JudgeShape& shape);
 
-// What `check` demands of verdicts.
+// The rules that `check` applies to verdicts.
 extern const ResultsSchema kJudgeSchema;
 
 }  // namespace magister

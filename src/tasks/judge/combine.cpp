@@ -1,4 +1,4 @@
-// Votes in doubles, in the order prompts, then panel: the same bits everywhere.
+// Votes are summed in double, first those of the prompts, then those of the panel: the same bits everywhere.
 #include "tasks/judge/combine.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseC
   if (class_logprobs.empty() || std::isnan(class_logprobs[0])) return vote;
   vote.logprobs.assign(class_logprobs.begin(), class_logprobs.end());
   if (exchanged) std::swap(vote.logprobs[0], vote.logprobs[1]);
-  if (single_largest(vote.logprobs) < 0) vote.verdict = -1;  // of a file that calls the first of equal ones the verdict
+  if (single_largest(vote.logprobs) < 0) vote.verdict = -1;  // a file may store the first of equal classes
   normalise(vote.logprobs);
   return vote;
 }

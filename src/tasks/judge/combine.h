@@ -1,4 +1,4 @@
-// Several verdicts on one text - prompts, orders of a pair, judges - become one.
+// Combines several verdicts on one text - of prompts, orders of a pair, judges - into one.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,38 @@
 
 namespace magister {
 
-// One voice as it is combined. A pair's second order speaks of exchanged answers: its classes are exchanged back.
+// One vote. For a pair's second order the answers were exchanged, so its classes are exchanged back.
 struct Vote {
-  bool sound = false;            // whether it is a voice at all
-  std::int32_t verdict = -1;     // -1: none, it holds several classes for equally good
-  std::vector<double> logprobs;  // of the classes among themselves; empty: known by its verdict alone
+  bool sound = false;            // false: it does not count as a vote
+  std::int32_t verdict = -1;     // -1: none, several classes are equally good
+  std::vector<double> logprobs;  // normalised over the classes; empty: only the verdict is known
 };
 
 struct CombinedVerdict {
-  std::int32_t verdict = -1;  // -1: undecided (no sound voice, a tie, no unanimity)
-  float probability = 0;      // mean_log_odds: of it among the classes; else the share of voices that say it
+  std::int32_t verdict = -1;  // -1: undecided (no sound vote, a tie, not unanimous)
+  float probability = 0;      // mean_log_odds: of the verdict among the classes; otherwise its share of the votes
 };
 
-// class_logprobs as stored (NaN: none). Rows that are not sound (parse is neither ok nor a tie) have no vote.
+// class_logprobs as stored (NaN: none). Rows that are not sound (parse is neither ok nor a tie) give no vote.
 Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseClass parse, bool exchanged);
 
-// votes: of one text, one a row, with those that have no vote. mean_log_odds: the classes' normalised log-probabilities are
-// averaged over the sound voices (of two classes that is the mean of the log-odds), and equal means at the top are a tie (single_largest());
-// a voice that is a verdict alone counts as majority would count it, so with any of these the rule is majority. majority: a voice that is a tie
-// itself is for nobody, and equally many voices at the top are a tie. unanimous: every row says it. Local, pure.
+// votes: all rows of one text, including those without a vote. mean_log_odds: averages the classes' normalised
+// log-probabilities over the sound votes (for two classes this is the mean of the log-odds); equal largest means are a
+// tie (single_largest()). If any sound vote has only a verdict, the rule becomes majority. majority: a vote that is a
+// tie itself counts for no class, and equal largest counts are a tie. unanimous: every row must have the verdict.
+// Local, pure.
 CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes, JudgeCombine rule);
 
-// Whether the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in `expected`, the
-// identity of this task. Throws Error(kData) naming what differs. Local.
+// Checks that the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in
+// `expected`, the identity of this task. Throws Error(kData) naming the difference. Local.
 void check_panel_judge(const std::string& path, const std::string& verdict_names, const Attributes& expected);
 
-// Other judge tasks' verdicts on the same texts.
+// The verdicts of other judge tasks on the same texts.
 class JudgePanel {
  public:
-  // paths: complete files. Throws Error(kData) when one judges other texts or with other verdicts. num_texts: the plan's.
+  // paths: complete files. Throws Error(kData) if one judges other texts or has other verdicts. num_texts: the plan's.
   JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names, std::uint64_t num_texts);
-  // Their votes on text t, read from the files. Any thread.
+  // Appends their votes on text t, read from the files. Thread-safe.
   void add_votes(std::uint64_t t, std::vector<Vote>& votes) const;
 
  private:

@@ -26,12 +26,12 @@ struct JudgeConfig : JudgeRules, BatchKeys {
   std::string answers_place, panel_place;  // file:line:column and key
   JudgeCombine combine = JudgeCombine::kMeanLogOdds;
   std::vector<std::string>
-      panel;                // judge tasks before this one, whose verdicts on the same texts are combined with its own
-  std::string label_field;  // a person's verdict, for the summary; empty: none
+      panel;                // earlier judge tasks, whose verdicts on the same texts are combined with this task's
+  std::string label_field;  // the field with a person's verdict, for the summary; empty: none
 };
 
 JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experiment);
-// Implemented with the task itself (src/tasks/judge/task.cpp).
+// Defined in src/tasks/judge/task.cpp.
 TaskKind judge_task();
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// A label becomes one small-letter text, and that is looked up.
+// A label is normalised to one text in small letters, which is then looked up.
 #include "tasks/judge/labels.h"
 
 #include <fmt/ranges.h>
@@ -23,7 +23,7 @@ std::string normalised(std::string text) {
   return text;
 }
 
-// true, 1 and 1.0 (as tables write whole numbers beside gaps) have one spelling each.
+// One spelling for 1 and 1.0: tables write integers as 1.0 in a column with gaps.
 std::string spelling_of(const ordered_json& value) {
   if (value.is_string()) return normalised(value.get<std::string>());
   if (value.is_number_float()) {

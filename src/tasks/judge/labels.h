@@ -1,4 +1,4 @@
-// JudgeLabels: a person's verdicts in the data set, as numbers of the judge's own.
+// JudgeLabels: reads a person's verdicts from the data set as numbers of the judge's verdicts.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,13 @@ class JudgeLabels {
   JudgeLabels(const JudgeConfig& config, const std::vector<VerdictClass>& classes);
 
   bool are_given() const { return !field_.empty(); }
-  // The verdict's number; nothing for null, which stands for "nobody has judged this". A verdict is known by its name or its
-  // letter, in any case and with " " or "-" for "_"; yes and no also as true and false, 1 and 0, y and n; a score also as a
-  // number. Throws Error(kData) with the record's place for anything else and for a record without the field.
+  // The verdict's number; nullopt for null, which means that nobody has judged the record. A verdict is given by its
+  // name or its letter, in any case and with " " or "-" for "_". yes and no may also be true and false, 1 and 0, y and
+  // n; a score may be a number. Throws Error(kData) with the record's place for anything else and for a record without
+  // the field.
   std::optional<std::int32_t> of(const Record& record) const;
-  // Every record's label, before any work. Collective over world: each rank reads its part; throws the first fault on all.
+  // Checks every record's label before any work. Each rank reads its part; the first error is thrown on all ranks.
+  // Collective over world.
   void check(const Communicator& world, const Dataset& dataset) const;
 
  private:

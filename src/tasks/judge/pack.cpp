@@ -1,5 +1,5 @@
-// Texts of one column after the other, each read twice: once for its size, so that a full disk shows before anything is written, and once for its
-// place. Memory is bounded whatever the number of verdicts.
+// Writes one text column after the other. Each text is read twice: once for its size, so that a full disk is detected
+// before anything is written, and once to be written. Memory is bounded for any number of verdicts.
 #include "tasks/judge/pack.h"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ struct TextColumn {
   std::function<bool(const Visit&)> for_each;  // the text of every sample, in order; false: the job should stop
 };
 
-// Samples that were read together, and their prompts' tokens one behind the other.
+// Samples that were read together, with their prompts' tokens one after the other.
 struct PromptBlock {
   std::uint64_t first, count;
   std::vector<std::uint64_t> offset;
@@ -39,7 +39,7 @@ struct PromptBlock {
   }
 };
 
-// Samples whose rows are sound, in blocks of about a million tokens.
+// Visits all samples in blocks of about a million tokens, after checking their row ranges.
 bool for_each_block(const JudgePack& pack, const std::function<void(const PromptBlock&)>& visit) {
   const std::uint64_t n = pack.shape.num_samples;
   const std::uint64_t most =
@@ -70,7 +70,7 @@ bool for_each_prompt(const JudgePack& pack, const Visit& visit) {
   });
 }
 
-// As it stands behind its prompt.
+// Visits the replies, decoded as continuations of their prompts.
 bool for_each_reply(const JudgePack& pack, const Visit& visit) {
   const std::uint64_t slots = pack.shape.reply_tokens;
   return for_each_block(pack, [&](const PromptBlock& block) {
@@ -179,7 +179,7 @@ bool pack_verdicts(const JudgePack& pack, const std::string& results_path, const
   spec.attributes = root;
   spec.attributes.emplace_back("num_samples", pack.shape.num_samples);
   spec.attributes.emplace_back("num_tokens", pack.shape.num_tokens);
-  // Of an attempt that was killed: everything in it comes from the running file and the data.
+  // Left by a killed attempt; all of it comes from the running file and the data.
   ::unlink((results_path + ".partial").c_str());
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);

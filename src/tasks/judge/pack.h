@@ -1,5 +1,5 @@
-// The final file of a judge's run: its verdicts as they stand in the running file, and what they are about as texts - the prompts, the replies,
-// and the fields of the records that the prompts read - so that the file can be read and exported without model and data.
+// The final file of a judge's run: the verdicts of the running file and, as text, the prompts, the replies, and the
+// fields of the records that the prompts read. The file can be read and exported without model and data.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,12 @@ struct JudgePack {
   StopPoll poll;
 };
 
-// Of the final file, before its texts are known: 8 bytes of text for a token of a prompt, half of them the record's own fields again.
+// Estimated size of the final file before its texts are known: 8 bytes of text per prompt token, half of them for the
+// record's fields, and 4 per reply token.
 std::uint64_t packed_judge_bytes(const JudgeShape& shape, std::uint64_t num_units);
 
-// Writes results_path. root: its attributes in order but for num_samples and num_tokens. A file of an earlier attempt is made again. False: poll
-// said that the job should stop. Rank 0 alone.
+// Writes results_path. root: its attributes in order, without num_samples and num_tokens. Overwrites the file of an
+// earlier attempt. Returns false if poll said that the job should stop. Rank 0 only.
 bool pack_verdicts(const JudgePack& pack, const std::string& results_path, const Attributes& root);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Prompts of a record in the order of its samples: text after text, prompt after prompt, and of a pair both orders.
+// Prompts of a record in the order of its samples: text by text, prompt by prompt, and for a pair both orders.
 #include "magister/tasks/judge/prompts.h"
 
 #include <fmt/ranges.h>
@@ -17,14 +17,14 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::uint64_t kLookedAt = 100;  // records whose fields count as known
-// A model may have written nothing, and that is judged like any other answer.
+// A model may have written nothing; that is judged like any other answer.
 const std::vector<std::string> kMayBeEmpty = {"answer", "answer_a", "answer_b"};
 
 bool is_nothing(const ordered_json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
-// What a ready prompt asks for and the record has not, under whatever name.
+// Throws because a ready prompt needs a field that the record does not have.
 [[noreturn]] void refuse_without(const std::string& name, const Record& record) {
   std::vector<std::string> names;
   for (const auto& [field, value] : record.fields->items()) names.push_back(field);
@@ -38,7 +38,7 @@ bool is_nothing(const ordered_json& value) {
        name == "answer" ? ", or take the texts of a generate task: answers" : ", or write a prompt of your own");
 }
 
-// References come in several shapes; templates see a list, or null where there is none.
+// References come in several forms; templates see a list, or null if there is none.
 void settle_references(ordered_json& fields) {
   if (!fields.contains("references") && fields.contains("reference")) fields["references"] = fields["reference"];
   if (!fields.contains("references")) return;
@@ -52,7 +52,7 @@ void settle_references(ordered_json& fields) {
   }
 }
 
-// The first unknown name, with what is known.
+// Throws for the first unknown name, with the known ones.
 void check_names(const ChatTemplate& prompt, const std::vector<std::string>& known, const std::string& task) {
   for (const TemplateName& name : prompt.names()) {
     if (name.tested_for_absence || std::binary_search(known.begin(), known.end(), name.name)) continue;
@@ -66,7 +66,7 @@ void check_names(const ChatTemplate& prompt, const std::vector<std::string>& kno
   }
 }
 
-// A template of the experiment: what is wrong with it is a fault of the experiment.
+// Parses a template of the experiment; its errors are errors of the experiment.
 ChatTemplate parsed(const std::string& text, const char* name, const std::string& task) {
   try {
     return ChatTemplate::parse(text, name);

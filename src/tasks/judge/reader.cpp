@@ -1,4 +1,4 @@
-// A prompt's verdict is a row of logits: after the prompt itself, or after the reply that the judge wrote; see judge_reader.h.
+// A prompt's verdict is a row of logits: after the prompt itself, or after the reply that the judge wrote.
 #include "magister/tasks/judge/reader.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace magister {
 namespace {
 
 constexpr const char* kCue = "Verdict:";
-// A blank that is less probable (nats: 1e-6) adds nothing that a verdict's numbers show, and another row would be computed for it.
+// A blank that is less probable than this (nats; 1e-6) would not change a verdict's visible digits but would cost
+// another row.
 constexpr double kLeastBlank = -13.8;
 using Stage = JudgedPrompt::Stage;
 
@@ -53,7 +54,7 @@ bool VerdictReader::ends_text(TokenId id) const {
 bool VerdictReader::ends(const std::vector<TokenId>& reply) const {
   if (ends_text(reply.back())) return true;
   if (source_.rules.read != JudgeRead::kScore) return false;
-  constexpr std::size_t kTail = 12;  // tokens with a text; the cue has at most one a byte, and the last of them is new
+  constexpr std::size_t kTail = 12;  // tokens with bytes; the cue has at most one per byte
   std::size_t begin = reply.size();
   for (std::size_t seen = 0; begin > 0 && seen < kTail; --begin)
     seen += source_.tokenizer.token_bytes(reply[begin - 1]).empty() ? 0 : 1;
@@ -69,7 +70,7 @@ void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const 
       if (source_.tokens.blank && !prompt.behind_blank)
         prompt.blank_logprob = static_cast<double>(answer.wanted_logits.back()) - answer.logsumexp;
       if (!source_.tokens.zero) return end_way(prompt);
-      const std::vector<TokenId>& ones = source_.tokens.first.front();  // the first of all wanted tokens
+      const std::vector<TokenId>& ones = source_.tokens.first.front();  // the first of all requested tokens
       const auto begin = answer.wanted_logits.begin(), end = begin + static_cast<std::ptrdiff_t>(ones.size());
       prompt.context.push_back(ones[static_cast<std::size_t>(std::max_element(begin, end) - begin)]);
       prompt.stage = Stage::kTen;
@@ -84,7 +85,7 @@ void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const 
   }
 }
 
-// A verdict is as probable as all ways to it together: directly, and behind a blank.
+// The probability of a verdict is the sum over all paths to it: directly, and after a blank.
 void VerdictReader::end_way(JudgedPrompt& prompt) const {
   if (!prompt.behind_blank) {
     prompt.logprobs = prompt.way;
@@ -128,7 +129,7 @@ void VerdictReader::take_reply(JudgedPrompt& prompt, const Generation& answer) c
 
 void VerdictReader::finish(JudgedPrompt& prompt) const {
   if (!prompt.logprobs.empty()) prompt.verdict = verdict_from(prompt.logprobs, source_.rules.low_mass);
-  // A verdict that stands in a reply counts, however the reply ends; one that was forced upon a cut reply is told apart.
+  // A verdict in a reply counts however the reply ends. One that was forced upon a cut reply is marked as truncated.
   const bool forced = source_.rules.read == JudgeRead::kScore || prompt.verdict.verdict < 0;
   if (prompt.truncated && forced) prompt.verdict.parse = ParseClass::kTruncated;
   prompt.context.clear();

@@ -1,4 +1,4 @@
-// Columns and labels -> rows -> summary; see report.h.
+// Columns and labels -> rows -> summary.
 #include "tasks/judge/report.h"
 
 #include <algorithm>
@@ -25,13 +25,13 @@ std::vector<std::string> names_of(const JudgePrompts& prompts) {
   return names;
 }
 
-// The samples of the file as rows, in blocks: 10^8 verdicts would be 4 GB at once.
+// Reads the samples of the file as rows, in blocks: 10^8 verdicts would be 4 GB at once.
 class RowReader {
  public:
   explicit RowReader(const JudgeReport& report) : report_(report) { advance(); }
 
-  const JudgedRow* row() const { return has_row_ ? &row_ : nullptr; }  // null: no more
-  // The verdict of all prompts, orders and judges on the row's text.
+  const JudgedRow* row() const { return has_row_ ? &row_ : nullptr; }  // null: no more rows
+  // The combined verdict of all prompts, orders and judges on the row's text.
   std::int32_t combined() const { return combined_[at_ - 1]; }
 
   void advance() {
@@ -76,8 +76,8 @@ class RowReader {
   }
 
   const JudgeReport& report_;
-  std::uint64_t first_ = 0;  // sample of the block
-  std::size_t at_ = 0;       // in the block, behind row_
+  std::uint64_t first_ = 0;  // first sample of the block
+  std::size_t at_ = 0;       // index in the block of the row after row_
   std::vector<std::uint64_t> source_;
   std::vector<std::int32_t> verdict_, combined_;
   std::vector<float> log_odds_, expected_;
@@ -86,7 +86,8 @@ class RowReader {
   bool has_row_ = false;
 };
 
-// visit(row with its label and likelihood, combined verdict of its text). A pair's second order has the label the other way round.
+// visit(row with its label and likelihood, combined verdict of its text). For a pair's second order the label is
+// exchanged.
 template <typename Visit>
 void for_each_row(const JudgeReport& report, const Visit& visit) {
   RowReader rows(report);
@@ -121,7 +122,7 @@ bool write_judge_summary(const JudgeReport& report) {
   const std::vector<std::string> names = names_of(report.prompts);
   const std::string folder = fs::path(report.results_path).parent_path().string();
   JudgeSummary all(names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric}, folder);
-  JudgeSummary texts(names, {}, folder);  // one row a text: what its prompts, orders and judges say together
+  JudgeSummary texts(names, {}, folder);  // one row per text, with its combined verdict
   std::uint64_t undecided = 0;
   const bool combines = report.prompts.group() > 1 || !report.config.panel.empty();
   for_each_row(report, [&](const JudgedRow& row, std::int32_t combined) {
@@ -143,7 +144,7 @@ bool write_judge_summary(const JudgeReport& report) {
     summary["combined"]["undecided"] = undecided;
   }
   if (report.config.read == JudgeRead::kSubstring && report.config.method == JudgeMethod::kDecode) {
-    // What scripts with this rule report: a reply without a verdict counts as the last one, "no".
+    // The number that scripts with this rule report: a reply without a verdict counts as the last one, "no".
     summary["compat_share_of_" + names.front()] =
         all.num_rows() == 0
             ? ordered_json()

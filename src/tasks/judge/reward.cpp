@@ -1,4 +1,3 @@
-// See reward.h.
 #include "magister/tasks/judge/reward.h"
 
 #include <c10/core/InferenceMode.h>
@@ -16,7 +15,8 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kSequences = 8, kTokens = 1024;  // at once and of a pass; no grade depends on them
+// Sequences at once and tokens per pass; no grade depends on them.
+constexpr std::uint64_t kSequences = 8, kTokens = 1024;
 
 std::vector<TokenId> sorted(std::vector<TokenId> ids) {
   std::sort(ids.begin(), ids.end());
@@ -35,7 +35,8 @@ JudgeRewardConfig read_judge_reward(ConfigNode& section, const ExperimentConfig&
   read_judge_fields(section, config);
   read_judge_classes(section, config);
   read_judge_length(section, config);
-  section.outside_identity("max_prompt_length");  // a limit that is met or ends the run: who has raised it goes on
+  // The limit cuts nothing: a prompt fits or ends the run, so a run can resume with a higher limit.
+  section.outside_identity("max_prompt_length");
   section.also_called("prompt", {"system", "user", "prompt_template", "template"});
   section.also_called("max_prompt_length", {"max_model_len", "max_length", "max_input_length", "max_seq_length"});
   if (config.model.quantization_loss > 0) {

@@ -1,4 +1,3 @@
-// See judge_rules.h.
 #include "magister/tasks/judge/rules.h"
 
 #include <fmt/ranges.h>

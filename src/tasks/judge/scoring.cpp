@@ -1,4 +1,4 @@
-// Sums in double over ids in ascending order, so that every shard and machine gives the same bits from the same logits.
+// Sums are in double over ids in ascending order, so every shard and machine gets the same bits from the same logits.
 #include "magister/tasks/judge/scoring.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What was judged is the prompts' tokens, and they stand in the file: a record is the one that was judged if it gives the same.
+// The file holds the tokens of the judged prompts: a record is the one that was judged if it gives the same tokens.
 #include "tasks/judge/summarize.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void check_same_prompts(const VerdictsFile& file, const std::string& path, const
   }
 }
 
-// What was decided with these keys stands in the file, and a summary with others would not be what they ask for.
+// The rows of the file were decided with these keys, so a summary with other values would be wrong.
 void check_same_rules(const VerdictsFile& file, const std::string& path, const std::string& experiment) {
   const AttributeValue* const made_by = file.attribute("experiment");
   const auto* const text = made_by == nullptr ? nullptr : std::get_if<std::string>(made_by);
@@ -51,7 +51,7 @@ void check_same_rules(const VerdictsFile& file, const std::string& path, const s
   }
 }
 
-// Every record's prompts against the tokens that were judged.
+// Compares every record's prompts with the tokens that were judged.
 void check_same_records(const VerdictsFile& file, const std::string& path, const JudgePrompts& prompts,
                         const Dataset& dataset, const RecordAnswers* answers) {
   std::uint64_t sample = 0;

@@ -1,4 +1,4 @@
-// Statistics of verdicts; see summary.h. Rows whose parse is not ok are counted apart and are in no share.
+// Statistics of verdicts. Rows whose parse is not ok are counted separately and are in no share.
 #include "tasks/judge/summary.h"
 
 #include <fmt/format.h>
@@ -59,7 +59,8 @@ nlohmann::ordered_json number_or_null(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
 
-// Correct, incorrect, not attempted: F1 is the harmonic mean of the share of correct ones and of that among the attempted.
+// Correct, incorrect, not attempted: F1 is the harmonic mean of the share of correct answers among all and among the
+// attempted.
 nlohmann::ordered_json three_way(const std::vector<std::uint64_t>& counts) {
   const std::uint64_t attempted = counts[0] + counts[1], all = attempted + counts[2];
   const double correct = all == 0 ? kNone : static_cast<double>(counts[0]) / static_cast<double>(all);
@@ -98,7 +99,7 @@ void JudgeSummary::OrderEffects::add(const JudgedRow& row) {
   if (!pair) return;
   ++both;
   consistent += last.verdict != row.verdict;
-  // A is first as given and second when exchanged, so a judge that looks at the place alone prefers neither.
+  // A is first as given and second when exchanged, so a judge that looks only at the position prefers neither.
   const double for_a = last.probability_first - row.probability_first;
   constexpr double kEqual = 1e-9;
   preference += (for_a + 1) / 2;

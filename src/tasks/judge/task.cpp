@@ -1,5 +1,5 @@
-// Task judge: records (and completions of a generate task) -> prompts -> one prefill each -> verdicts and their summary -> one packed file.
-// Prompts, scoring, the loop and the summary have files of their own beside this one.
+// Task judge: records (and completions of a generate task) -> prompts -> one prefill or reply each -> verdicts and
+// their summary -> one packed file. Prompts, scoring, the worker and the summary have their own files in this folder.
 #include "magister/run/task.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace magister {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::uint64_t kUnitPrompts = 16;  // what one commit covers
+constexpr std::uint64_t kUnitPrompts = 16;  // prompts per unit; each unit is one commit
 
 std::string verdict_names(const std::vector<VerdictClass>& classes) {
   std::string names;
@@ -72,7 +72,7 @@ class JudgeJob final : public TaskJob {
   }
 
   JudgeSetup setup_;
-  const JudgeConfig& config_;  // of the set-up
+  const JudgeConfig& config_;  // the one of setup_
   const PassShape pass_;
   const TaskInputs inputs_;
   std::optional<RecordAnswers> answers_;  // of the generate task, once it has run
@@ -149,7 +149,7 @@ Attributes JudgeJob::identity() {
   for (std::size_t i = 0; i < paths.size(); ++i) {
     check_panel_judge(paths[i], verdict_names(setup_.classes), texts);
     const std::string name = results_name(config_.panel[i]);
-    const int number = ++named[name];  // judges of several runs may have one name
+    const int number = ++named[name];  // judges of several runs may have the same name
     add_results_digests(inputs_.context, "panel", number == 1 ? "_" + name : fmt::format("_{}-{}", name, number),
                         paths[i], attributes);
   }
@@ -159,13 +159,13 @@ Attributes JudgeJob::identity() {
 SampleRules JudgeJob::rules() {
   SampleRules rules = prompt_rules(config_, inputs_.checkpoint.config().vocab_size, &setup_.tokenizer);
   rules.group_samples = setup_.prompts.group();
-  // All prompts about one text are in one unit, where their verdicts are combined.
+  // All prompts about one text are in one unit, which combines their verdicts.
   rules.unit_samples = setup_.prompts.group() * std::max<std::uint64_t>(1, kUnitPrompts / setup_.prompts.group());
   rules.unit_tokens = rules.unit_samples * config_.max_prompt_length.tokens();
-  rules.least_units = 64;  // a pass holds many units: small ones cost no more than their commits
+  rules.least_units = 64;  // a pass holds many units, so small units cost only their commits
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;
-    // Before the generate task has run, a record is only checked: any answer does.
+    // Before the generate task has run, a record is only checked, and any answer is good enough.
     if (!config_.answers.empty()) answers = answers_ ? answers_->of(record) : std::vector<std::string>{"an answer"};
     std::vector<std::vector<TokenId>> all = setup_.prompts.encode(record, answers);
     return std::vector<SampleTokens>(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
@@ -182,7 +182,7 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-// Pages for two passes' prompts and the replies in flight, or what the cache's budget holds; one prompt always fits.
+// Pages for the prompts of two passes and the replies in flight, limited by the cache's budget; one prompt always fits.
 std::uint64_t JudgeJob::cache_pages() const {
   const std::uint64_t affordable =
       inputs_.model.cache_budget_bytes(inputs_.tp_size, pass_) / inputs_.model.page_bytes(inputs_.tp_size);
@@ -207,7 +207,7 @@ void JudgeJob::work(const ModelRun& run) {
   TaskJob::work(run);
 }
 
-// The summary first: a complete file whose summary failed would never get one.
+// Writes the summary before the file is complete: a complete file whose summary failed would never get one.
 bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   const auto read = [&file](const char* path, std::uint64_t first_row, std::span<std::byte> data) {
     file.read(path, first_row, data);

@@ -1,4 +1,4 @@
-// Texts only. Fields: question, references (a list), answer, answer_a, answer_b, options, rubric, classes, reply_rule.
+// Only texts. Fields: question, references (a list), answer, answer_a, answer_b, options, rubric, classes, reply_rule.
 #include "tasks/judge/templates.h"
 
 #include <fmt/ranges.h>

@@ -1,5 +1,6 @@
-// The tokens with which verdicts begin where they stand: behind a prompt, whose own tokens stay as they are. The union of the ways in which the
-// vocabulary goes on, with a blank and without, for a model writes "Yes" behind a line end and " Yes" behind "[/INST]".
+// The tokens with which verdicts begin after a prompt, whose own tokens do not change. They are the union of all
+// continuations that the vocabulary allows, with and without a blank: a model writes "Yes" after a line end and " Yes"
+// after "[/INST]".
 #include "tasks/judge/verdict_tokens.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ std::vector<TokenId> plain_ids(const Tokenizer& tokenizer, const std::string& te
   return tokenizer.encode(text, {.add_special_tokens = false, .special_tokens_in_text = false});
 }
 
-// Before every text, where none is written.
+// True if the tokenizer puts a blank before every text that has none.
 bool puts_blank(const Tokenizer& tokenizer) {
   const std::vector<TokenId> ids = plain_ids(tokenizer, "a");
   return !ids.empty() && tokenizer.token_bytes(ids.front()).starts_with(' ');
@@ -34,7 +35,7 @@ std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdi
   for (const std::string& word : verdict.words) {
     for (const std::string& spelling : verdict_spellings(word)) {
       for (const std::vector<TokenId>& ids : ids_behind(tokenizer, spelling)) {
-        // A space that is a token of its own says nothing about the word behind it.
+        // A space that is a token of its own tells nothing about the word after it.
         if (!is_bare_blank(tokenizer, ids.front())) found.insert(ids.front());
       }
     }
@@ -42,7 +43,7 @@ std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdi
   return found;
 }
 
-// Byte-level vocabularies have such a blank, too; there it hardly ever stands alone before a word, and one row is read.
+// Byte-level vocabularies have such a blank, too, but there it is rarely separate from the word, so one row is enough.
 std::optional<TokenId> blank_before(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes) {
   const TokenId blank = tokenizer.token_to_id(kVisibleSpace);
   if (blank < 0 || !is_bare_blank(tokenizer, blank)) return std::nullopt;
@@ -54,7 +55,7 @@ std::optional<TokenId> blank_before(const Tokenizer& tokenizer, const std::vecto
   return std::nullopt;
 }
 
-// Of "10", where it is the token of "1" and one more; each way in which the vocabulary goes on must say the same.
+// The second token of "10", if the first is the token of "1"; every continuation must have these two tokens.
 std::optional<TokenId> zero_behind_one(const Tokenizer& tokenizer, const std::set<TokenId>& ones) {
   std::optional<TokenId> zero;
   for (const std::vector<TokenId>& ten : ids_behind(tokenizer, "10")) {
@@ -73,7 +74,7 @@ std::set<std::string> verdict_spellings(const std::string& word) {
   std::string first = small;
   first[0] = capital[0];
   std::set<std::string> words;
-  // One letter is a name ("A"), its small form another word ("a").
+  // One letter is a name ("A"); in lower case it is another word ("a").
   if (word.size() == 1) {
     words = {word};
   } else {

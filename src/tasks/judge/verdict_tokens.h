@@ -1,4 +1,4 @@
-// How a verdict's word is spelled, alike for the tokens that may begin it and for the search in a written reply.
+// The spellings of a verdict's word, both for the tokens that may begin it and for the search in a written reply.
 #pragma once
 
 #include <set>
@@ -6,7 +6,8 @@
 
 namespace magister {
 
-// As written, capitalised, in capitals and small, each with and without the space before it.
+// As given, capitalised, in capitals and in small letters, each with and without a space before it; one letter only as
+// given.
 std::set<std::string> verdict_spellings(const std::string& word);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Verdicts by number, from the columns that a judge task writes.
+// Reads verdicts by number from the columns that a judge task writes.
 #include "tasks/judge/verdicts_file.h"
 
 #include <optional>

@@ -16,29 +16,31 @@ namespace magister {
 
 class VerdictsFile {
  public:
-  // Throws Error(kData) for what is no complete file of verdicts, Error(kInputOutput) for what is no file. Local.
+  // Throws Error(kData) if the file is not a complete file of verdicts, Error(kInputOutput) if it cannot be read.
+  // Local.
   explicit VerdictsFile(const std::string& path);
   ~VerdictsFile();
   VerdictsFile(VerdictsFile&&) noexcept;
 
-  // Throws Error(kData) on all ranks where the bytes of a unit are not those that were committed. Collective over world.
+  // Throws Error(kData) on all ranks if the bytes of a unit differ from the committed ones. Collective over world.
   void check(const Communicator& world) const;
 
   const std::string& names() const;      // root attribute `verdicts`: "yes,no"
   std::uint64_t samples_a_text() const;  // prompts and orders
   std::uint64_t num_samples() const;
   std::uint64_t num_classes() const;
-  const AttributeValue* attribute(const std::string& name) const;  // of the root; null: there is none of that name
-  // Rows [first, ...) of a column as they stand in the file; data is whole rows. Any thread.
+  const AttributeValue* attribute(const std::string& name) const;  // of the root; null if it does not exist
+  // Reads rows [first, ...) of a column as stored; data holds whole rows. Thread-safe.
   void read_rows(const std::string& path, std::uint64_t first, std::span<std::byte> data) const;
 
-  // Some samples in order, one entry each; class_logprob [samples, classes] in nats, NaN where a reply was read as text.
+  // Consecutive samples, one entry each; class_logprob [samples, classes] in nats, NaN if a reply was read as text.
   struct Block {
     std::vector<std::int32_t> verdict;
     std::vector<float> class_logprob;
     std::vector<std::uint8_t> parse, order;
   };
-  // Samples [first, first + count). Error(kData) where the bytes of a unit are not those that were committed. Any thread.
+  // Samples [first, first + count). Throws Error(kData) if the bytes of a unit differ from the committed ones.
+  // Thread-safe.
   Block read(std::uint64_t first, std::uint64_t count) const;
 
  private:

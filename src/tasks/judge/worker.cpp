@@ -1,5 +1,5 @@
-// Prompts on their way to verdicts (tasks/judge/reader.h). They share the pages of their common beginning, and a row after a reply the pages of the
-// reply's prompt.
+// Leads prompts to verdicts (tasks/judge/reader.h). Prompts share the pages of their common beginning, and the row
+// after a reply shares the pages of the reply's prompt.
 #include "tasks/judge/worker.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ class JudgeWorker final : public GeneratorShard {
     SamplingParams greedy;
     greedy.temperature = 0;
     greedy.rules = setup_.rules;
-    // More prompts than one pass takes.
+    // Claims more prompts than one pass takes.
     start(
         setup_.config, greedy, 0, [this](auto, auto, const auto& reply) { return reader_.ends(reply); },
         2 * setup_.config.max_sequences);
@@ -141,7 +141,7 @@ class JudgeWorker final : public GeneratorShard {
 
   const JudgeSetup& setup_;
   VerdictReader reader_;
-  std::map<std::uint64_t, Open> open_;  // in-flight units
+  std::map<std::uint64_t, Open> open_;  // units in flight
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What judges on a shard: the generator over the prompts of the units that the group claims.
+// The worker that judges on a shard: it runs the generator over the prompts of the units that its group claims.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace magister {
 
-// What decides the verdicts besides the model: the job opens it, and the workers of all shards read it.
+// Everything besides the model that decides the verdicts. The job opens it, and the workers of all shards read it.
 struct JudgeSetup {
-  // checkpoint is kept by reference.
+  // Keeps a reference to checkpoint.
   JudgeSetup(JudgeConfig judge, Checkpoint& checkpoint);
 
   const JudgeConfig config;  // without `auto`
@@ -25,12 +25,12 @@ struct JudgeSetup {
   const JudgePrompts prompts;
   const std::vector<VerdictClass> classes;
   const VerdictTokens tokens;               // of the classes
-  std::vector<TokenId> ends;                // that end a reply, ascending; none are asked for where none is written
-  std::shared_ptr<const ModelRules> rules;  // of its replies; null: none
-  std::optional<JudgePanel> panel;          // of this run; nothing: this task's own verdicts alone
+  std::vector<TokenId> ends;                // tokens that end a reply, ascending; empty if no replies are written
+  std::shared_ptr<const ModelRules> rules;  // for its replies; null: none
+  std::optional<JudgePanel> panel;          // of this run; nullopt: only this task's own verdicts
 };
 
-// setup is kept by reference. Collective over the group.
+// Keeps a reference to setup. Collective over the group.
 std::unique_ptr<ShardWorker> make_judge_worker(ShardContext shard, const JudgeSetup& setup);
 
 }  // namespace magister

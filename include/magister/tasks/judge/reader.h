@@ -1,6 +1,6 @@
-// VerdictReader: a judge's prompt on its way to a verdict, request by request of a generator: the reply (`method: decode`), the row of the verdict,
-// the row after a "1" that may be a 10, and both once more behind a blank that is a token of its own. What task `judge` and a judge as a reward do
-// alike.
+// VerdictReader: leads a judge's prompt to its verdict through a generator's requests: the reply (`method: decode`),
+// the row of the verdict, the row after a "1" that may be a 10, and the last two again after a blank that is a token of
+// its own. Task `judge` and a judge as a reward share it.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace magister {
 struct JudgedPrompt {
   enum class Stage { kReply, kVerdict, kTen, kDone };  // prefill starts at kVerdict
   Stage stage = Stage::kVerdict;
-  std::vector<TokenId> context;  // what the next request begins with
+  std::vector<TokenId> context;  // the prompt of the next request
   std::vector<TokenId> reply;
-  std::vector<double> logprobs;  // of the classes, by all ways to them that have been looked at
-  std::vector<double> way;       // of the classes where the context ends now
-  double blank_logprob = 0;      // of a blank where the verdict may stand
-  bool behind_blank = false;     // that is where the context ends
+  std::vector<double> logprobs;  // of the classes, summed over all paths to them so far
+  std::vector<double> way;       // of the classes, on the current path
+  double blank_logprob = 0;      // of a blank at the verdict's position
+  bool behind_blank = false;     // the context ends with that blank
   bool truncated = false;
   Verdict verdict;
 
   bool done() const { return stage == Stage::kDone; }
 };
 
-// What decides how a verdict is read, of a judge.
+// All that decides how a judge's verdict is read.
 struct VerdictSource {
   const JudgeRules& rules;
   const std::vector<VerdictClass>& classes;
@@ -40,15 +40,15 @@ struct VerdictSource {
 
 class VerdictReader {
  public:
-  // What the source refers to is kept by reference.
+  // Keeps references to the members of source.
   explicit VerdictReader(const VerdictSource& source);
 
   JudgedPrompt begin(std::vector<TokenId> prompt) const;
-  // What is asked next of a prompt that is not done; refers to this.
+  // The next request of a prompt that is not done; it refers to this object.
   GenerationRequest request(std::uint64_t record, std::uint64_t sample, const JudgedPrompt& prompt) const;
-  // From the answer to the next stage; at the last one the verdict stands there.
+  // Takes the answer and moves the prompt to its next stage; when the prompt is done, it has its verdict.
   void take(JudgedPrompt& prompt, const Generation& answer) const;
-  // Whether a reply ends with its last token: with the model's end token, or where its verdict is to be scored.
+  // True if the reply is complete: its last token is an end token of the model, or its verdict is to be scored there.
   bool ends(const std::vector<TokenId>& reply) const;
 
  private:
@@ -59,7 +59,7 @@ class VerdictReader {
   void finish(JudgedPrompt& prompt) const;
 
   VerdictSource source_;
-  std::vector<TokenId> verdict_ids_, zero_;  // what is wanted of a row; the blank comes last
+  std::vector<TokenId> verdict_ids_, zero_;  // tokens whose logits a request asks for; the blank comes last
 };
 
 }  // namespace magister

@@ -1,5 +1,6 @@
-// A judge's grade of texts that a policy has written, as a reward: prompts, spellings of verdicts and the way to a verdict are those of task `judge`.
-// The judge stands beside the policy, on the CPU of every rank that asks.
+// A judge's grade of texts that a policy has written, as a reward. Prompts, spellings of verdicts and the reading of a
+// verdict are those of task `judge`. In addition to the policy, every rank that needs grades holds the judge on its
+// CPU.
 #pragma once
 
 #include <functional>
@@ -27,30 +28,33 @@ struct JudgeRewardConfig : JudgeRules {
   ModelSection model;
 };
 
-// The section `judge` of a reward. task: its name, for messages.
+// Reads the section `judge` of a reward.
 JudgeRewardConfig read_judge_reward(ConfigNode& section, const ExperimentConfig& experiment);
 
 class JudgeReward {
  public:
-  // Opens and checks the judge; config is kept by reference. Throws Error(kConfig) for a model, a prompt or verdicts that cannot be used. Collective
-  // over the context's world.
+  // Opens and checks the judge; keeps a reference to config. Throws Error(kConfig) for a model, a prompt or verdicts
+  // that cannot be used. Collective over the context's world.
   JudgeReward(const JudgeRewardConfig& config, const RunContext& context);
 
-  // Its names begin with judge_.
+  // The judge's model; its names begin with judge_.
   SideModel& side() { return model_; }
-  // What side() has, and prompt_sha256 with the verdicts' tokens before it. Collective over world.
+  // judge_prompt_sha256, the verdicts' tokens if they must be stored, and the identity of side(). Collective over
+  // world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
-  // Memory of a rank, itemised.
+  // Memory per rank, itemised.
   MemoryParts memory() const;
-  // Every name that a prompt reads is a field of the records, as JudgePrompts::check_fields().
+  // See JudgePrompts::check_fields().
   void check_fields(const Dataset& dataset) const { prompts_.check_fields(dataset, true); }
-  // What grades() needs of a record whose text is its JSON line. Throws Error(kData) with its place for fields that are missing or empty.
+  // The part of a record that grades() needs; record.text must be its JSON line. Throws Error(kData) with the record's
+  // place for fields that are missing or empty.
   std::string needed(const Record& record) const;
-  // Of each text, as the field `answer`: the expected score of a rubric, else the probability of the mode's first verdict among all of them; the mean
-  // over several prompts. A reply without a verdict has the worst grade. needed: of the record; where: the record, for messages; the
-  // judge is loaded with the first ones; heartbeat: called before every pass. Throws Error(kData) for a prompt that is too long. Local, one thread
-  // at a time; a grade has the same bits whatever is graded with it. Once, when most of the first prompts leave their verdicts less than low_mass of
-  // the probability, a warning says so: such a grade means little, and no summary counts it.
+  // Grades each text, as the field `answer`. A grade is the expected score of a rubric, otherwise the probability of
+  // the mode's first verdict among all verdicts; with several prompts it is their mean. A reply without a verdict has
+  // the worst grade. needed: needed() of the record; where: the record, for messages. The first call loads the judge.
+  // heartbeat is called before every pass. Warns once if most of the first prompts give their verdicts less than
+  // low_mass of the probability: such grades mean little, and no summary counts them. A grade has the same bits
+  // whatever is graded with it. Throws Error(kData) for a prompt that is too long. Local, one thread at a time.
   std::vector<double> grades(const std::string& needed, const std::vector<std::string>& texts, const std::string& where,
                              int num_threads, const std::function<void()>& heartbeat);
 
@@ -70,15 +74,15 @@ class JudgeReward {
   const JudgePrompts prompts_;
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
-  std::vector<TokenId> ends_;                // that end a reply, ascending
-  std::shared_ptr<const ModelRules> rules_;  // of replies; null: none
+  std::vector<TokenId> ends_;                // tokens that end a reply, ascending
+  std::shared_ptr<const ModelRules> rules_;  // for replies; null: none
   const VerdictReader reader_;
-  std::optional<ModelHost> host_;                    // once it has been asked
-  std::string where_;                                // of what is graded now, for messages
+  std::optional<ModelHost> host_;                    // set when the judge is loaded
+  std::string where_;                                // the record that is graded now, for messages
   std::uint64_t num_graded_ = 0, num_low_mass_ = 0;  // prompts
 };
 
-// The number of a verdict that is a reward; finite.
+// The value of a verdict that is used as the reward; finite.
 double grade_of(const Verdict& verdict, JudgeMode mode);
 
 }  // namespace magister
