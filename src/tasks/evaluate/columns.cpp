@@ -1,4 +1,4 @@
-// Names, types and comments of the evaluation's datasets; a file is checked from its bytes alone.
+// Names, types and comments of the evaluation's datasets, and the checks of a file from its bytes alone.
 #include "tasks/evaluate/columns.h"
 
 #include <cmath>

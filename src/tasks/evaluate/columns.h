@@ -1,4 +1,4 @@
-// The datasets of an evaluation's results, and what `check` demands of them.
+// The datasets of an evaluation's results, and the rules that `check` applies to them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace magister {
 
-// n records; a row has an element for each method, and for pass_at and majority_at one for each count of each method. unread: a method tells texts
-// that it did not compare.
+// n records. A row has one element per method; pass_at and majority_at have one per count of each method. unread: a
+// method reports texts that it did not compare.
 std::vector<ColumnSpec> evaluate_columns(std::uint64_t num_records, std::uint64_t key_bytes, std::size_t num_methods,
                                          std::size_t num_pass, std::size_t num_majority, bool unread);
 

@@ -11,7 +11,7 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kMostTexts = 4096;  // a record has no more (generate.n)
+constexpr std::int64_t kMostTexts = 4096;  // a record has no more texts (generate.n)
 
 std::vector<std::uint64_t> read_counts(ConfigNode& node, const char* key) {
   std::vector<std::uint64_t> counts;
@@ -28,7 +28,7 @@ std::string hint_for(const std::string& name, const std::vector<std::string>& sc
   return nearest.empty() ? "write one of those" : "did you mean " + printable(nearest) + "?";
 }
 
-// "runs/b/score.h5" is method b.score.
+// The method of "runs/b/score.h5" is b.score.
 std::string method_of(const std::string& named) {
   if (is_plain_name(named)) return named;
   const std::filesystem::path path = std::filesystem::absolute(named).lexically_normal();

@@ -20,8 +20,8 @@ struct CurveConfig {
 
 struct EvaluateConfig {
   std::string name = "evaluation";
-  std::vector<std::string> scores;  // score tasks of the same records: the methods, beside each other
-  // Of scores: the task's name again, or the path of another run's results, whose method is RUN.TASK.
+  std::vector<std::string> scores;  // score tasks of the same records: the methods that are compared
+  // For each entry of scores: the task's name again, or the path of another run's results, whose method is RUN.TASK.
   std::vector<std::string> named;
   std::vector<std::uint64_t> pass_at = {1}, majority_at;
   std::string scores_place, pass_place, majority_place, threshold_place;  // file:line:column and key
@@ -32,7 +32,7 @@ struct EvaluateConfig {
 };
 
 EvaluateConfig read_evaluate_config(ConfigNode& node, const ExperimentConfig& experiment);
-// Implemented with the task itself (src/tasks/evaluate/task.cpp).
+// Defined in src/tasks/evaluate/task.cpp.
 TaskKind evaluate_task();
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Choices are counted class by class; see estimators.h. C(4096, 2048) is 10^1231: long double holds it, double does not.
+// Choices are counted class by class. C(4096, 2048) is about 10^1231: long double holds it, double does not.
 #include "tasks/evaluate/estimators.h"
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 namespace magister {
 namespace {
 
-using Ways =
-    std::vector<std::vector<long double>>;  // [tries chosen][classes that have as many votes as the elected one]
+// Numbers of choices: [texts chosen][classes with as many votes as the elected one].
+using Ways = std::vector<std::vector<long double>>;
 
 // C(n, 0) .. C(n, most).
 std::vector<long double> choices(std::uint64_t n, std::uint64_t most) {
@@ -17,7 +17,8 @@ std::vector<long double> choices(std::uint64_t n, std::uint64_t most) {
   return all;
 }
 
-// Adds a class that may have at most `votes` of the tries. So many are a tie: where ways has no room for one, it is left out.
+// Adds a class that may have at most `votes` of the chosen texts. With exactly `votes` it ties with the elected answer;
+// this case is left out if `ways` has no room for it.
 void add_class(Ways& ways, std::uint64_t size, std::uint64_t votes) {
   const std::uint64_t k = ways.size() - 1, most = std::min({size, k, votes});
   const std::vector<long double> of_class = choices(size, most);

@@ -1,4 +1,4 @@
-// Linear between neighbours: nothing is said beyond a curve's ends.
+// Curves are linear between neighbouring points and are not extended beyond their ends.
 #include "tasks/evaluate/matched.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Methods at equal cost: curves of how often a method is right over what it costs, read at the same places.
+// Compares methods at equal cost: curves of the share of right answers over cost, read at the same costs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@ namespace magister {
 
 struct CurvePoint {
   double cost = 0;
-  double share = 0, low = 0, high = 0;  // with its 95 % interval
+  double share = 0, low = 0, high = 0;  // share with its 95 % interval
 };
 
 struct Curve {
@@ -17,8 +17,9 @@ struct Curve {
   std::vector<CurvePoint> points;  // in any order
 };
 
-// At the cost of each point that lies within two curves or more, ascending: [{<cost_name>: x, "curves": {name: {share, wilson95}}}], a curve
-// between two of its points being the line between them. Of points of equal cost the first counts.
+// Reads the curves at the cost of each point that lies within two curves or more, ascending: [{<cost_name>: x,
+// "curves": {name: {share, wilson95}}}]. Between two points a curve is linear. If points of a curve have equal cost,
+// the first one counts at that cost, and the last one starts the line to the next cost.
 nlohmann::ordered_json matched_shares(std::vector<Curve> curves, const std::string& cost_name);
 
 }  // namespace magister

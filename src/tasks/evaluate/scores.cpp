@@ -1,4 +1,3 @@
-// See scores.h.
 #include "tasks/evaluate/scores.h"
 
 #include <algorithm>

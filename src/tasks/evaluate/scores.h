@@ -1,4 +1,5 @@
-// MethodScores: what one score task says about the texts of each record. Every size and range is checked when it is opened. Local.
+// MethodScores: the results of one score task for the texts of each record. Sizes are checked on opening, answer
+// classes and reasons on reading. Local.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +17,24 @@ struct RecordScores {
   std::vector<float> value;
   std::vector<std::int32_t> answer_class;  // empty: not known
   double mean_tokens = -1;                 // -1: not known
-  double mean_guide_kl = -1;               // nats a text; -1: they were not guided
-  double mean_flops = -1;                  // a text; -1: not known
-  UnreadCounts unread{};                   // where tells_unread()
+  double mean_guide_kl = -1;               // nats per text; -1: the texts were not guided
+  double mean_flops = -1;                  // per text; -1: not known
+  UnreadCounts unread{};                   // if tells_unread()
 };
 
 class MethodScores {
  public:
-  // Throws Error(kData) for a file that is not complete, of another kind, of other records or with several numbers a text.
+  // Throws Error(kData) if the file is not complete, of another kind, of other records or has several numbers per text.
   MethodScores(const std::string& path, const Dataset& dataset);
 
-  // Throws Error(kData) on all ranks when the bytes of a unit are not those that were committed. Collective over world.
+  // Throws Error(kData) on all ranks if the bytes of a unit differ from the committed ones. Collective over world.
   void check(const Communicator& world) const;
 
   std::uint64_t texts_a_record() const { return texts_; }
   bool has_classes() const { return classes_; }
   bool of_model() const { return of_model_; }
   bool tells_unread() const { return unread_; }
-  // Of records [begin, end), counted from the slice's first. Throws Error(kData) for classes that are none.
+  // Scores of records [begin, end), counted from the slice's first. Throws Error(kData) for invalid classes.
   std::vector<RecordScores> read(IndexRange records) const;
 
  private:

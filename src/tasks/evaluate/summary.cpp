@@ -1,4 +1,3 @@
-// See summary.h.
 #include "tasks/evaluate/summary.h"
 
 #include <algorithm>
@@ -13,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of no records there is none.
+// null for no records.
 ordered_json mean(double sum, std::uint64_t records) {
   return records == 0 ? ordered_json() : ordered_json(sum / static_cast<double>(records));
 }
@@ -28,12 +27,12 @@ CurvePoint point_of(double cost, const ordered_json& share) {
   return {cost, share["share"].get<double>(), share["wilson95"][0].get<double>(), share["wilson95"][1].get<double>()};
 }
 
-// Of one text: the mean over all where it is asked for, else the first ones.
+// Share of one right text: the mean over all texts if pass_at has 1, otherwise that of the first texts.
 const ordered_json& share_of_one(const ordered_json& method) {
   return method["pass_at"].contains("1") ? method["pass_at"]["1"] : method["accuracy"];
 }
 
-// Texts without a guide have moved nowhere.
+// Texts without a guide have a KL of 0.
 std::vector<Curve> curves_over_kl(const EvaluateConfig& config, const ordered_json& methods) {
   std::vector<Curve> curves;
   for (const auto& [name, scores] : config.curves) {
@@ -47,7 +46,7 @@ std::vector<Curve> curves_over_kl(const EvaluateConfig& config, const ordered_js
   return curves;
 }
 
-// One text, and votes of k for k times as much.
+// The cost of one text, and k times this cost for votes of k.
 std::vector<Curve> curves_over_flops(const EvaluateConfig& config, const ordered_json& methods) {
   std::vector<Curve> curves;
   for (const auto& [name, scores] : config.curves) {

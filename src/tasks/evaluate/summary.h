@@ -1,4 +1,4 @@
-// What an evaluation says of all records: <name>.json and, line by line, <name>.csv.
+// The summary of an evaluation over all records: <name>.json and, as one line per figure, <name>.csv.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace magister {
 
-// What one commit covers, and what the sums read at once.
+// Records per commit, and per read of the sums.
 inline constexpr std::uint64_t kEvaluatedUnit = 4096;
 
-// Rows of a column, from the first on, as many as there is room for.
+// Reads rows of a column, from `first` on, until `rows` is full.
 using ReadRows = std::function<void(const char* column, std::uint64_t first, std::span<std::byte> rows)>;
 
-// The means over all records, in their order: the same sum on any number of ranks. scored: of config.scores. Nothing where the run is stopped.
-// Local.
+// The means over all records, summed in their order: the same result on any number of ranks. scored: those of
+// config.scores. nullopt if the run is stopped. Local.
 std::optional<nlohmann::ordered_json> evaluation_summary(const EvaluateConfig& config,
                                                          const std::vector<MethodScores>& scored,
                                                          std::uint64_t num_records, const ReadRows& read,

@@ -1,5 +1,6 @@
-// Task evaluate: how often methods are right on the same records, from their scores: accuracy, pass@k, majority@k, tokens, beside each
-// other. A unit is a range of records; the shares of all are summed by rank 0 into <name>.json and <name>.csv. No model is loaded.
+// Task evaluate: compares how often methods are right on the same records, from their scores: accuracy, pass@k,
+// majority@k, tokens. A unit is a range of records; rank 0 sums the shares of all into <name>.json and <name>.csv. No
+// model is loaded.
 #include "magister/run/task.h"
 
 #include <algorithm>
@@ -85,12 +86,12 @@ class EvaluateJob final : public TaskJob {
 
   const EvaluateConfig& config_;
   const TaskInputs inputs_;
-  std::vector<MethodScores> methods_;  // once they have run
+  std::vector<MethodScores> methods_;  // set once the score tasks have run
 };
 
-// What the keys say of the methods is refused before any of them has run.
+// Refuses methods before any of them has run, as far as the config allows.
 EvaluateJob::EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
-  std::optional<DatasetConfig> records;  // of the first, which are the evaluation's
+  std::optional<DatasetConfig> records;  // of the first method; they are the evaluation's
   for (const std::string& name : config_.named) {
     const Task* const scorer = require_results(inputs.context, config_.scores_place, name, "score");
     if (scorer == nullptr) continue;
@@ -170,7 +171,7 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
   figures.flops.push_back(static_cast<float>(record.mean_flops));
   figures.unread.insert(figures.unread.end(), record.unread.begin(), record.unread.end());
   if (config_.majority_at.empty()) return;
-  // A class has the number of its first text, which says whether its answer is right.
+  // A class has the number of its first text, whose score decides if its answer is right.
   std::vector<AnswerClass> by_first(n);
   std::uint64_t silent = 0;
   for (std::uint64_t i = 0; i < n; ++i) {
