@@ -1,4 +1,4 @@
-// Steps are the file's samples, and their tokens those that they learnt from; a file is checked from its bytes alone.
+// See columns.h. The tokens of a sample are the tokens that its step learnt from. `check` reads this file alone.
 #include "tasks/train/columns.h"
 
 #include <unistd.h>
@@ -84,7 +84,7 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   spec.attributes.emplace_back("num_tokens", offset.back());
   spec.num_units = units;
   spec.default_plot_column = "/train/loss";
-  ::unlink((path + ".partial").c_str());  // of an attempt that was killed: everything in it is made again
+  ::unlink((path + ".partial").c_str());  // left by an attempt that was killed; everything in it is made again
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, path, spec);
   std::string keys;
@@ -124,7 +124,7 @@ bool has(const ResultsReader& file, const CurveSet& curves) {
   return file.find(curves.columns.front().path) != nullptr;
 }
 
-// Of the objective that made the file, where it has curves.
+// The curves of the objective that made the file; empty: it has none.
 std::vector<const CurveSet*> curves_of(const ResultsReader& file) {
   std::vector<const CurveSet*> found;
   for (const CurveSet* one : {&kPairCurves, &kPolicyCurves, &kValueCurves}) {
@@ -133,7 +133,7 @@ std::vector<const CurveSet*> curves_of(const ResultsReader& file) {
   return found;
 }
 
-// Where a training has evaluated.
+// Number of evaluations in the file; 0: the training had no held-out records.
 std::uint64_t evaluations_of(const ResultsReader& file) {
   const auto* const column = file.find("/evaluate/step");
   return column == nullptr ? 0 : column->num_rows;
@@ -147,7 +147,7 @@ const CurveSet& held_out_curves_of(const ResultsReader& file) {
 
 bool has_curves(const ResultsReader& file, FaultList& faults) {
   if (!file.complete() && file.find("/tokens/id") != nullptr)
-    return false;  // what is learnt from: no steps to have rules
+    return false;  // a working file: it has samples to learn from, and no steps to check
   bool all = true;
   std::vector<ColumnSpec> columns = train_columns(file.num_samples());
   for (const CurveSet* curves : curves_of(file)) add_columns(columns, file.num_samples(), *curves);

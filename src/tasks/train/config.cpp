@@ -1,5 +1,5 @@
-// The keys of `task: train`, in the order in which the resolved experiment shows them; names and defaults of Hugging
-// Face's Trainer and TRL.
+// Reads the keys of `task: train`, in the order in which the resolved experiment shows them. Names and defaults are
+// those of Hugging Face's Trainer and of TRL.
 #include "tasks/train/config.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace magister {
 namespace {
 
-// refusal: empty: the objective has a use for the keys.
+// refusal: why the keys are refused; empty: the objective uses them.
 ConfigNode only_where_used(ConfigNode& node, std::string_view refusal) {
   return node.only_if(refusal.empty(), std::string(refusal));
 }
@@ -84,7 +84,7 @@ void read_optimizer(ConfigNode node, TrainConfig& config) {
   node.also_called("epsilon", {"adam_epsilon", "eps"});
 }
 
-// PEFT's LoraConfig.
+// The keys are those of PEFT's LoraConfig.
 void read_adapter(ConfigNode& train, TrainConfig& config) {
   std::optional<ConfigNode> node = train.optional_section("adapter");
   train.also_called("adapter", {"lora", "peft", "peft_config", "lora_config"});
@@ -103,7 +103,7 @@ void read_adapter(ConfigNode& train, TrainConfig& config) {
   config.trainer.lora = std::move(lora);
 }
 
-// Names of Hugging Face's Trainer are eval_dataset and eval_steps.
+// Hugging Face's Trainer calls these keys eval_dataset and eval_steps.
 void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, TrainConfig& config) {
   ConfigNode of_records = only_where_used(train, config.objective().refused.evaluate);
   std::optional<ConfigNode> node = of_records.optional_section("evaluate");
@@ -135,7 +135,7 @@ void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, Trai
   config.evaluate = std::move(evaluate);
 }
 
-// DeepSpeed's stages; what is known and not computed is refused with what there is instead.
+// The stages are DeepSpeed's. A known stage that is not implemented is refused, and the message names the alternative.
 void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
   const std::int64_t stage = node.integer("zero", 1, 0, 3);
   if (stage > 1) {
@@ -186,8 +186,8 @@ std::uint64_t TrainConfig::warmup_steps(std::uint64_t total_steps) const {
 
 namespace {
 
-// The objective, what it learns from and the keys that are its own, in the order in which the resolved experiment shows
-// them. Those of the other objectives are read, too.
+// Reads the objective, its source of samples and its own keys, in the order in which the resolved experiment shows
+// them. The keys of the other objectives are read, too.
 void read_objective(ConfigNode& node, const ExperimentConfig& experiment, TrainConfig& config) {
   std::vector<std::string> names;
   for (const Objective* one : kObjectives) names.emplace_back(one->name);
@@ -213,7 +213,7 @@ void read_objective(ConfigNode& node, const ExperimentConfig& experiment, TrainC
   config.assistant_only = of_chats.boolean("assistant_only_loss", false);
 }
 
-// What can be trained.
+// Reports a fault for a model that cannot be trained.
 void check_trained_model(ConfigNode& node, const ModelSection& model) {
   if (model.dtype != "f32")
     node.reject(
@@ -248,7 +248,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   read_what_is_divided(section, config);
   config.recompute = section.boolean_or_auto("gradient_checkpointing");
   config.memory_fraction = section.number("memory_fraction", 0.9, 0, 1);
-  // Where the optimizer stands, and what memory is spent on: the same bits whatever they are.
+  // These keys decide the use of memory only; the results have the same bits.
   for (const char* const key : {"zero", "gradient_checkpointing", "memory_fraction"}) section.outside_identity(key);
   if (config.memory_fraction == 0)
     section.reject("memory_fraction", "0 (nothing could be computed); choose for example 0.9");

@@ -1,5 +1,5 @@
-// Curves of a training that only some objectives have: what each keeps of a step or of an evaluation, and the columns
-// that the results make of it.
+// Curves of a training that only some objectives have: the numbers that are kept for a step or an evaluation, and the
+// columns of the results that are made from them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace magister {
 
 struct Evaluation;  // held_out.h
 
-// A column of f32, made of the numbers of a step or of an evaluation.
+// A column of f32, computed from the numbers of a step or of an evaluation.
 struct CurveColumn {
   const char* path;
   const char* comment;
@@ -25,28 +25,28 @@ struct CurveColumn {
 };
 
 struct CurveSet {
-  std::int64_t width = 0;  // numbers of f32
+  std::int64_t width = 0;  // number of f32 values that are kept
   std::span<const CurveColumn> columns{};
-  // What holds for rows first, first + 1, ... of a sound file; null: nothing is known of them.
+  // Checks rows first, first + 1, ... of a complete file and adds faults; null: there is nothing to check.
   void (*check)(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) = nullptr;
-  // Tokens that a step learnt from, where the plan of its batches does not tell; null: it does.
+  // Number of tokens that a step learnt from; null: the plan of the batches gives it.
   std::uint64_t (*tokens)(const float* numbers) = nullptr;
-  // The numbers of a step; null: the open objective has them, or there are none.
+  // The numbers of a step; null: OpenObjective::curve() gives them, or there are none.
   std::vector<float> (*numbers)(const StepResult& result) = nullptr;
-  // What a line says of a step; null: nothing.
+  // Text about a step for the log; null: none.
   std::string (*describe)(const StepResult& result) = nullptr;
-  // What a line says behind a held-out loss, whose event in the log gets the same.
+  // Text that follows the held-out loss in the log; adds the same numbers to event.
   std::string (*describe_held_out)(const Evaluation& found, std::uint64_t num_labels,
                                    nlohmann::ordered_json& event) = nullptr;
 };
 
-// Of /train, by step.
+// Columns of /train, one row per step.
 inline constexpr CurveSet kNoCurves;
 extern const CurveSet kPairCurves;    // objectives/pairs.cpp
 extern const CurveSet kPolicyCurves;  // grpo_steps.cpp
 extern const CurveSet kValueCurves;   // objectives/value.cpp
 
-// Of /evaluate. The first number is the loss, and the first column, too.
+// Columns of /evaluate, one row per evaluation. The first number and the first column are the loss.
 extern const CurveSet kHeldOutTokenCurves;  // objectives/lm.cpp
 extern const CurveSet kHeldOutRowCurves;    // objectives/distill.cpp
 extern const CurveSet kHeldOutPairCurves;   // objectives/pairs.cpp

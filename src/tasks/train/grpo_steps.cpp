@@ -1,4 +1,4 @@
-// See grpo_steps.h. Micro-batches are a function of the texts' lengths alone.
+// See grpo_steps.h. Micro-batches depend on the lengths of the texts alone.
 #include "tasks/train/grpo_steps.h"
 
 #include <ATen/ATen.h>
@@ -9,7 +9,8 @@
 
 namespace magister {
 
-// A whole number of f32 is exact up to 2^24: tokens are kept in two parts, and no step has so many texts.
+// f32 holds integers exactly up to 2^24. So the number of tokens is split into two parts; the number of texts is always
+// below that.
 std::vector<float> PolicyCurve::numbers() const {
   constexpr std::uint64_t kPart = std::uint64_t{1} << 20;
   return {reward,
@@ -38,7 +39,7 @@ GrpoSteps::GrpoSteps(const StepInputs& inputs, const TrainConfig& config, TextRu
 std::optional<StepBatches> GrpoSteps::batches(std::uint64_t update, const std::vector<Samples>& planned) {
   if (update % config_.grpo.num_iterations != 0) return batches_;
   std::vector<MicroBatch>& own = batches_.own;
-  own.clear();  // before the generator takes its memory
+  own.clear();  // frees memory that the generator needs
   Samples prompts;
   for (const Samples& batch : planned) prompts.insert(prompts.end(), batch.begin(), batch.end());
   auto texts = writer_.write(update, prompts);
@@ -80,7 +81,7 @@ void GrpoSteps::make_micro_batches() {
   for (std::uint64_t i = own.begin; i < own.end; ++i) batches_.own.push_back(micro_batch(plan[i], sizes));
 }
 
-// Every text stands behind its prompt; row t has a label where the model wrote token t + 1.
+// A sequence is a prompt and its text. Row t has a label if the model generated token t + 1.
 MicroBatch GrpoSteps::micro_batch(const Samples& texts, const ReductionSizes& sizes) const {
   std::vector<SampleTokens> sequences;
   std::uint64_t num_tokens = 0;
@@ -133,7 +134,8 @@ std::optional<UnreadCounts> GrpoSteps::unread() const {
 
 namespace {
 
-// TRL's names: reward, reward_std, kl, clip_ratio/region_mean, completions/mean_length, completions/clipped_ratio.
+// TRL calls these curves reward, reward_std, kl, clip_ratio/region_mean, completions/mean_length and
+// completions/clipped_ratio.
 constexpr CurveColumn kPolicyColumns[] = {
     {"/train/reward", "mean reward of the texts that the step learnt from",
      [](const float* numbers) { return PolicyCurve::of(numbers).reward; }},
@@ -152,7 +154,7 @@ constexpr CurveColumn kPolicyColumns[] = {
     {"/train/truncated", "part of the texts that grpo.max_new_tokens ended",
      [](const float* numbers) { return PolicyCurve::of(numbers).truncated; }}};
 
-// kl may be not finite where a step was skipped.
+// kl is not checked: it may be not finite in a step that was skipped.
 void check_policy(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
   const auto column = [&](const char* path) { return file.rows<float>(path, first, count); };
   const auto deviation = column("/train/reward_std"), clipped = column("/train/clip_ratio"),

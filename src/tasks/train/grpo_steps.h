@@ -1,5 +1,5 @@
-// The steps of GRPO between the plan of prompts and the trainer: texts with rewards become micro-batches, for one
-// update or several, and what they were becomes curves.
+// Makes the micro-batches of GRPO: takes the prompts of the plan, has texts generated and rewarded, and uses them for
+// one update or several. It also gives the numbers of the curves.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@
 
 namespace magister {
 
-// What the curves of GRPO say of an update, as TrainingCurves keeps them: 8 numbers of f32 a step.
+// The curves of GRPO for one update. TrainingCurves keeps them as 8 numbers of f32 per step.
 struct PolicyCurve {
   float reward = 0, reward_std = 0, kl = 0, clip_ratio = 0, truncated = 0;
-  std::uint64_t tokens = 0, texts = 0;  // that were learnt from, exactly
+  std::uint64_t tokens = 0, texts = 0;  // of what was learnt from; exact
   std::vector<float> numbers() const;
   static PolicyCurve of(const float* numbers);
 };
 
 class GrpoSteps {
  public:
-  // The first two are kept by reference.
+  // inputs and config are kept by reference.
   GrpoSteps(const StepInputs& inputs, const TrainConfig& config, TextRules rules);
 
-  // Micro-batches of the texts of an update (from 0), that learns from these prompts; it writes texts unless they are
+  // The micro-batches of an update (from 0) that learns from these prompts. Generates texts unless the update uses
   // those of the update before. nullopt: the job was asked to stop. Collective over the world.
   std::optional<StepBatches> batches(std::uint64_t update, const std::vector<Samples>& planned);
   PolicyCurve curve(const StepResult& result) const;
-  // Of the texts; nothing: their reward does not tell which it did not compare.
+  // Counts of the current texts; nothing: the reward does not report which texts it did not compare.
   std::optional<UnreadCounts> unread() const;
 
  private:

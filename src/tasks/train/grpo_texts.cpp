@@ -1,5 +1,5 @@
-// The model is read from the trainer's memory on the host before the texts, where a GPU brings it first, and onto a
-// GPU, and freed behind them: the gradients come when it is gone.
+// Before texts are generated, the model is loaded from the weights of the trainer in host memory, where they are copied
+// first if the GPU has the current ones. The model is freed after the texts, before gradients need the memory.
 #include "tasks/train/grpo_texts.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@
 namespace magister {
 namespace {
 
-// "roll": another stream than the epochs' and the first weights'.
+// "roll" keeps this random stream apart from those of the epochs and of the first weights.
 std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
   return splitmix64(splitmix64(seed ^ 0x726f6c6c) + step);
 }
@@ -33,9 +33,9 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
 
 GrpoModel grpo_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
                      std::uint64_t beside_bytes) {
-  GrpoModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // as `generate` has them
+  GrpoModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // the defaults of `generate`
   OpenModel& model = rollouts.model;
-  model.kept.checkpoint.clear();  // new with each step
+  model.kept.checkpoint.clear();  // no cached weights: they change with each step
   model.quantization = {};
   model.dtype = model.plain_dtype = trained.gpu && config.trainer.bf16 ? at::kBFloat16 : at::kFloat;
   model.beside_bytes += beside_bytes;
@@ -73,8 +73,8 @@ std::optional<std::vector<GrpoText>> GrpoWriter::write(std::uint64_t step, const
   return all;
 }
 
-// Texts are numbered prompt by prompt: [begin, end) may begin and end inside a group. Fewer than asked for: the job was
-// asked to stop.
+// Texts are numbered prompt by prompt; the range [begin, end) may begin and end inside the texts of a prompt. Returns
+// fewer texts than asked for if the job was asked to stop.
 std::vector<GrpoText> GrpoWriter::write_own(std::uint64_t step, const Samples& prompts, IndexRange texts) {
   if (texts.size() == 0) return {};
   const c10::InferenceMode no_gradients;
@@ -99,7 +99,7 @@ std::vector<GrpoText> GrpoWriter::write_own(std::uint64_t step, const Samples& p
     refuse_not_finite(host.model(), describe_record(run_.file, record), tokens.size() - 1, tokens);
   });
   const std::uint64_t n = config_.grpo.num_generations;
-  std::map<std::uint64_t, std::uint64_t> first;  // number of a prompt's first text
+  std::map<std::uint64_t, std::uint64_t> first;  // by prompt: number of its first text
   for (std::uint64_t text = texts.begin; text < texts.end;) {
     const std::uint64_t prompt = prompts[text / n], end = std::min(texts.end, (text / n + 1) * n);
     first[prompt] = text / n * n;
@@ -126,7 +126,7 @@ std::string GrpoWriter::text_of(const GrpoText& text) const {
   return decode_behind(*rules_.tokenizer, data_.tokens(text.prompt), text.tokens, true);
 }
 
-// False: the job was asked to stop.
+// Sets the rewards of the texts. False: the job was asked to stop.
 bool GrpoWriter::reward(std::uint64_t step, std::vector<GrpoText>& texts) {
   const auto heartbeat = [&] {
     run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
@@ -150,7 +150,7 @@ std::vector<GrpoText> GrpoWriter::gathered_texts(const std::vector<GrpoText>& ow
   struct Head {
     double reward;
     std::uint64_t length, truncated;
-    std::int64_t unread;  // -1: not told
+    std::int64_t unread;  // -1: not reported
   };
   std::vector<Head> heads;
   std::vector<TokenId> tokens;

@@ -1,6 +1,6 @@
-// The texts that a step of GRPO learns from: written by the program's own generator with the weights as they are, by
-// every rank its share. A text is a function of experiment, step, prompt and its number, so neither ranks nor a restart
-// change one.
+// Generates the texts that a step of GRPO learns from, with the current weights. Every rank generates its share. A text
+// depends only on the experiment, the step, the prompt and the number of the text, so the number of ranks and restarts
+// do not change it.
 #pragma once
 
 #include <cstdint>
@@ -22,47 +22,48 @@
 namespace magister {
 
 struct GrpoText {
-  std::uint64_t prompt = 0, sample = 0;  // the prompt's number in the working file; which of its texts
-  std::vector<TokenId> tokens;           // the end token included
-  bool truncated = false;                // by grpo.max_new_tokens
+  // prompt: its number in the working file; sample: the number of the text for this prompt
+  std::uint64_t prompt = 0, sample = 0;
+  std::vector<TokenId> tokens;  // with the end token
+  bool truncated = false;       // true: ended by grpo.max_new_tokens
   double reward = 0, advantage = 0;
-  std::optional<Unread> unread{};  // nothing: the reward does not tell texts that it did not compare
-  std::string where{}, text{};     // the record, for messages, and the text behind its prompt: where it was written
+  std::optional<Unread> unread{};  // nothing: the reward does not report which texts it did not compare
+  std::string where{}, text{};     // the record, for messages, and the decoded text; only on the rank that generated it
 };
 
-// What the task knows of texts.
+// How texts are generated, rewarded and logged.
 struct TextRules {
   const Tokenizer* tokenizer = nullptr;
   std::vector<TokenId> end_tokens;
   std::shared_ptr<const ModelRules> rules;  // the model's own; null: none
-  // Of texts of one prompt, finite; heartbeat: called between passes. Local, one thread.
+  // Rewards of texts of one prompt; they are finite. heartbeat: called between passes. Local, one thread.
   std::function<TextRewards(std::span<const GrpoText>, int num_threads, const std::function<void()>& heartbeat)>
       rewards;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 
-// What a rank's generator reads and takes: the model of the training as it is for inference, in f32, or in bf16 on a
-// GPU where train.precision says so, and its pages of keys and values. On a GPU it stands beside the trainer's weights
-// and optimizer, before there are gradients.
+// The model and the memory of a rank's generator: the trained model for inference, in f32, or in bf16 on a GPU if
+// train.precision is bf16, and its KV cache. On a GPU it is in memory together with the weights and the optimizer of
+// the trainer, before gradients exist.
 struct GrpoModel {
-  OpenModel model;  // its file is the checkpoint
+  OpenModel model;  // its file is that of the checkpoint
   PassShape pass;
-  PassLimits limits;  // sequences and tokens of a pass
+  PassLimits limits;  // largest numbers of sequences and of tokens in a pass
   std::int64_t num_pages = 0;
 };
-// beside_bytes: what the trainer takes on the GPU that is not there yet.
+// beside_bytes: GPU memory that the trainer will allocate later.
 GrpoModel grpo_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
                      std::uint64_t beside_bytes);
 
 class GrpoWriter {
  public:
-  // Everything is kept by reference.
+  // All arguments are kept by reference.
   GrpoWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config, const TrainingSamples& data,
              Trainer& trainer, const TextRules& rules);
 
-  // The texts of all prompts, prompt by prompt, with rewards and advantages, on every rank. step: the update that they
-  // are written for, from 0. nullopt: the job was asked to stop. Throws Error(kData) naming the record whose logits are
-  // not finite. Collective over world.
+  // The texts of all prompts, in the order of the prompts, with rewards and advantages, on every rank. step: the update
+  // (from 0) that the texts are generated for. nullopt: the job was asked to stop. Throws Error(kData) with the record
+  // if logits are not finite. Collective over world.
   std::optional<std::vector<GrpoText>> write(std::uint64_t step, const Samples& prompts);
 
  private:
@@ -79,7 +80,7 @@ class GrpoWriter {
   Trainer& trainer_;
   const TextRules& rules_;
   const GrpoModel source_;
-  bool tested_ = false;  // the fast paths against plain code
+  bool tested_ = false;  // true: the fast kernels were compared with the plain code
 };
 
 }  // namespace magister

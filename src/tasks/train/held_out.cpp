@@ -1,5 +1,5 @@
-// See held_out.h. Micro-batches are consecutive records, so that what a record is computed beside does not depend on
-// ranks.
+// See held_out.h. Micro-batches are consecutive records of the data set, so the composition of a micro-batch does not
+// depend on the number of ranks.
 #include "tasks/train/held_out.h"
 
 #include <ATen/ATen.h>
@@ -16,8 +16,8 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kEvaluatedTokens = 1024;  // of a micro-batch, as BatchPlan has it
-constexpr std::size_t kEvaluatedAtOnce = 16;      // micro-batches between two looks whether to stop
+constexpr std::uint64_t kEvaluatedTokens = 1024;  // tokens of a micro-batch, as in BatchPlan
+constexpr std::size_t kEvaluatedAtOnce = 16;      // micro-batches between two checks for a request to stop
 
 }  // namespace
 
@@ -38,7 +38,7 @@ std::vector<float> Evaluation::numbers(std::int64_t width) const {
 
 namespace {
 
-// Whether there is something to predict. Of a reward model that is every answer.
+// True: the sample has a token to predict. A reward model can learn from every answer that is not empty.
 bool has_target(const SampleTokens& sample, bool of_rewards) {
   if (of_rewards) return !sample.ids.empty();
   const auto from = sample.assistant.begin() + (sample.ids.empty() ? 0 : 1);
@@ -165,7 +165,7 @@ bool HeldOut::compare(Trainer& trainer, const std::function<bool()>& stop, const
 std::optional<Evaluation> HeldOut::evaluate(Trainer& trainer, const std::function<bool()>& stop,
                                             const std::function<void()>& heartbeat) const {
   fail_point("train.evaluate.begin");
-  std::vector<HeldOutSums> sums;  // by micro-batch, in order
+  std::vector<HeldOutSums> sums;  // of each micro-batch, in order
   const bool all = for_own(stop, [&](std::span<const MicroBatch> batches) {
     const std::vector<HeldOutSums> some = trainer.losses(batches, heartbeat);
     sums.insert(sums.end(), some.begin(), some.end());

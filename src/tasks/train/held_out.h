@@ -1,6 +1,6 @@
-// The loss of records that are held out, which Hugging Face's Trainer calls eval_loss: before the first step, every so
-// many steps and after the last; of pairs with the rewards that TRL reports. The same bits on any number of ranks and
-// threads.
+// The loss of held-out records, which Hugging Face's Trainer calls eval_loss: before the first step, every `every`
+// steps and after the last step. Pairs also have the rewards that TRL reports. The bits are the same on any number of
+// ranks and threads.
 #pragma once
 
 #include <cstdint>
@@ -17,51 +17,52 @@
 
 namespace magister {
 
-// Evaluations that are due when `step` of all `steps` are done.
+// Number of evaluations that are due after `step` of `steps` steps.
 std::uint64_t num_evaluations(std::uint64_t step, std::uint64_t every, std::uint64_t steps);
-// Number of steps that were done at evaluation `index`.
+// Number of steps done before evaluation `index`.
 std::uint64_t step_of_evaluation(std::uint64_t index, std::uint64_t every, std::uint64_t steps);
 
-// Means over all labels, or over the pairs.
+// Means over all labels, or over all pairs.
 struct Evaluation {
   double loss = 0;  // nat
   PairRewards rewards;
-  // As TrainingCurves keeps them: the loss, of pairs the mean rewards of chosen and rejected answers and the accuracy,
-  // too.
+  // `width` numbers as TrainingCurves keeps them: the loss, then for pairs the mean rewards of chosen and rejected
+  // answers and the accuracy.
   std::vector<float> numbers(std::int64_t width) const;
 };
 
-// Where held-out records come from; all kept by reference.
+// The source of held-out records. HeldOut reads dataset in its constructor only.
 struct HeldOutSource {
   const Dataset& dataset;
-  // One sample a record, or of pairs two, first the chosen answer's. Throws Error(kData) with the record's place.
+  // Returns the sample of a record; for pairs two, first that of the chosen answer. Throws Error(kData) with the place
+  // of the record.
   std::function<std::vector<SampleTokens>(const Record&)> encode;
-  std::function<double(const Record&)> margin{};  // of pairs
-  // Of a distillation, whose samples the records are: the teacher's rows of the samples' first tokens, so many of each.
-  // Any thread.
+  std::function<double(const Record&)> margin{};  // pairs only
+  // Distillation, where each record is a sample of the teacher: reads the teacher's rows for the first lengths[i]
+  // tokens of samples[i]. Any thread.
   std::function<void(const Samples& samples, const std::vector<std::uint32_t>& lengths, HeadLossTargets& targets)>
       read_teacher{};
-  const char* key = "dataset";  // of train.evaluate, which names them
+  const char* key = "dataset";  // the key of train.evaluate that names the records
   std::int64_t vocab_size = 0;
-  TokenId pad_token_id = -1;  // of a reward model, that no reward is read from
+  TokenId pad_token_id = -1;  // reward models: no reward is read at this token
 };
 
 class HeldOut {
  public:
-  // Every rank encodes its part of the records, and all hold all tokens: 5 bytes a token. Longer records are cut at
-  // max_length, as those that are learnt. config and world are kept by reference, and what the source's read_teacher
-  // refers to. Throws Error(kData) where no record has something to predict, and for ids beyond the vocabulary.
-  // Collective over world.
+  // Every rank encodes its share of the records, and every rank holds the tokens of all: 5 bytes per token. Longer
+  // records are cut at max_length, as in the training. config and world are kept by reference, and so is everything
+  // that read_teacher of the source refers to. Throws Error(kData) if no record has a token to predict, and for ids
+  // beyond the vocabulary. Collective over world.
   HeldOut(const Communicator& world, const TrainConfig& config, const HeldOutSource& source);
 
-  // Of DPO, once and with the weights that the training begins with: what those say of every answer. False: the job was
-  // asked to stop (agreed by all ranks). Collective over world.
+  // DPO: computes the log-probabilities of all answers by the reference. Call it once, while the trainer has its first
+  // weights. False: the job was asked to stop (all ranks agree). Collective over world.
   bool compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& heartbeat);
-  // nullopt: the job was asked to stop, likewise. heartbeat: any thread. Collective over world.
+  // nullopt: the job was asked to stop (all ranks agree). heartbeat: any thread. Collective over world.
   std::optional<Evaluation> evaluate(Trainer& trainer, const std::function<bool()>& stop,
                                      const std::function<void()>& heartbeat) const;
   std::uint64_t num_labels() const { return num_labels_; }
-  // On every rank.
+  // Host memory on every rank.
   std::uint64_t num_bytes() const { return 5 * ids_.size() + 8 * offset_.size(); }
 
  private:
@@ -72,7 +73,7 @@ class HeldOut {
   }
   void make_batches();
   MicroBatch micro_batch(const IndexRange& items) const;
-  // This rank's micro-batches, some at a time, in order. False: asked to stop.
+  // Calls visit with this rank's micro-batches in order, several at a time. False: the job was asked to stop.
   bool for_own(const std::function<bool()>& stop, const std::function<void(std::span<const MicroBatch>)>& visit) const;
 
   const Communicator& world_;
@@ -81,12 +82,12 @@ class HeldOut {
   TokenId pad_token_id_;
   std::vector<TokenId> ids_;
   std::vector<std::uint8_t> learnt_;   // by token
-  std::vector<std::uint64_t> offset_;  // of samples that have a label
-  Samples records_;                    // by item, numbers in the data set
-  std::vector<double> margins_;        // of pairs
-  std::vector<double> references_;     // of DPO, by sample
+  std::vector<std::uint64_t> offset_;  // of the samples with a label
+  Samples records_;                    // by item: the record's number in the data set
+  std::vector<double> margins_;        // by pair
+  std::vector<double> references_;     // DPO, by sample
   std::uint64_t num_labels_ = 0;
-  std::vector<IndexRange> batches_;  // of items: a function of their lengths alone
+  std::vector<IndexRange> batches_;  // of items; depend on the lengths alone
 };
 
 }  // namespace magister

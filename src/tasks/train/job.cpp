@@ -1,4 +1,4 @@
-// What a training takes, what it is made of and what becomes of it; see job.h.
+// See job.h.
 #include "tasks/train/job.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void TrainJob::work(const ModelRun& run) {
   run_training(run, work, plan);
 }
 
-// Of packed samples, and of batches by tokens, a lower bound.
+// A lower bound if samples are packed or batch sizes are in tokens; else exact.
 std::uint64_t TrainJob::steps(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   if (batches.steps > 0) return config_.updates(batches.steps);
@@ -64,7 +64,7 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
         {"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0, mark, "", ColumnSpec::Extent::kRows});
   }
   for (ColumnSpec& column : open_->working_columns(plan.num_samples)) results.columns.push_back(std::move(column));
-  // Of this the states take most: weights and two moments each.
+  // The states take most of the packed size: each has the weights and two moments.
   const std::uint64_t weights = 4 * static_cast<std::uint64_t>(trained().num_parameters());
   const std::uint64_t evaluations =
       config_.evaluate ? num_evaluations(steps(plan), config_.evaluate->every, steps(plan)) : 0;
@@ -86,7 +86,8 @@ Notes TrainJob::notes(const PlanNumbers& plan) const {
                  : std::to_string(layout_.num_parameters())}};
 }
 
-// Who uses the student must write its chats as they were learnt.
+// The student gets the chat template that it was trained with, so that programs which use it write chats in the same
+// way.
 ModelOrigin TrainJob::origin() const {
   const std::string& hub_name = checkpoint_.section().hub_name;
   ModelOrigin origin{checkpoint_.path(), hub_name.empty() ? checkpoint_.path() : hub_name, checkpoint_.tokenizer_path(),
@@ -105,14 +106,14 @@ ModelOrigin TrainJob::origin() const {
   return origin;
 }
 
-// As the tasks that open it will find it. Ends early where the run is stopped. Local.
+// The sha256 that tasks which open the folder will compute. Ends early if the run is stopped. Local.
 std::string TrainJob::folder_sha256() const {
   const Communicator alone;
   if (lora_) return files_sha256(alone, lora_paths(folder()), context_.stop_poll());
   return model_sha256(alone, folder(), *TensorFile::open(folder()), {}, context_.stop_poll()).whole;
 }
 
-// numbers of the rows are those of the curves.
+// The rows point to numbers in curves.
 std::vector<StepRow> TrainJob::step_rows(const TrainingCurves& curves, const TrainingSamples& samples,
                                          BatchPlan& batches) const {
   const CurveSet& set = config_.objective().curves(config_);
@@ -158,7 +159,7 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
                  printable(states(), 4096), curves.step, num_steps);
   const std::vector<StepRow> rows = step_rows(curves, samples, batches);
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
-  checkpoint_.check_unchanged();  // config and tokenizer are read once more
+  checkpoint_.check_unchanged();  // the folder below is written from its config and tokenizer
   if (lora_) {
     const auto base =
         std::find_if(root.begin(), root.end(), [](const auto& one) { return one.first == "model_sha256"; });

@@ -1,6 +1,6 @@
-// TrainJob: a training in one run. Opening - checkpoint, what the objective learns from, held-out records - is in
-// open.cpp, its memory in job_memory.cpp, what else is planned and made in job.cpp, the loop in run.h, and what depends
-// on the objective in open_objective.h.
+// TrainJob: a training in one run. open.cpp opens the checkpoint, the source of the samples and the held-out records;
+// job_memory.cpp plans the memory; job.cpp plans and writes the results; run.h has the loop over the steps, and
+// open_objective.h what depends on the objective.
 #pragma once
 
 #include <cstdint>
@@ -74,8 +74,8 @@ class TrainJob final : public TaskJob {
   std::vector<StepRow> step_rows(const TrainingCurves& curves, const TrainingSamples& samples,
                                  BatchPlan& batches) const;
   std::vector<EvaluationRow> evaluation_rows(const TrainingCurves& curves) const;
-  // What memory is spent on (job_memory.cpp): the fastest way that fits into what train.memory_fraction allows, and the
-  // one that takes least where none does. Local; ranks need not agree, for every way has the same bits.
+  // How memory is used (job_memory.cpp): the fastest shape that train.memory_fraction allows, or the smallest one if
+  // none fits. Local; ranks may choose different shapes, since every shape gives the same bits.
   TrainingShape shape_of(const PlanNumbers& plan) const;
   TrainingShape whole_shape(const PlanNumbers& plan) const;
   std::optional<TrainingShape> shape_on_gpu(const PlanNumbers& plan) const;
@@ -85,12 +85,12 @@ class TrainJob final : public TaskJob {
   std::uint64_t weight_bytes() const { return 4 * checkpoint_.config().num_parameters(); }
   std::uint64_t allowed_host_bytes() const;
   std::uint64_t allowed_gpu_bytes() const;
-  bool has_gpu_memory() const;  // its own, which ends; not the host's, whose code stands for a GPU's
+  bool has_gpu_memory() const;  // true: a GPU with memory of its own; false for GPU code that runs on the host
   bool fits(const TrainingShape& shape, const PlanNumbers& plan) const;
   int ranks_on_host() const;
   std::uint64_t micro_batches_at_most(const PlanNumbers& plan,
-                                      std::uint64_t longest) const;  // of a step, over all ranks
-  // What stands on the host wherever the passes are computed.
+                                      std::uint64_t longest) const;  // upper bound for a step, over all ranks
+  // Adds what is in host memory even if a GPU runs the passes.
   void add_host_parts(const TrainingShape& shape, MemoryParts& parts) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
 
@@ -100,12 +100,12 @@ class TrainJob final : public TaskJob {
   const OpenModel& model_;
   int num_ranks_;
   ParameterLayout layout_;
-  std::optional<LoraLayout> lora_;  // what is trained instead
+  std::optional<LoraLayout> lora_;  // the adapter, which is trained instead of layout_
   const Dataset& dataset_;
-  std::vector<std::string> own_identity_;  // names of what identity() adds
+  std::vector<std::string> own_identity_;  // names of the attributes that identity() adds
   std::unique_ptr<OpenObjective> open_;
-  std::optional<Dataset> held_out_;  // of train.evaluate
-  bool awaits_held_out_ = false;     // an earlier task makes it
+  std::optional<Dataset> held_out_;  // the records of train.evaluate
+  bool awaits_held_out_ = false;     // true: an earlier task that has not run makes them
   std::optional<HeldOut> held_out_records_;
 };
 

@@ -1,6 +1,6 @@
-// A training's memory: what it needs, what train.memory_fraction allows, and what is given up where that is less -
-// first the activations, which are computed again in the backward pass, then micro-batches that are computed at once.
-// The bits are the same each time; see job.h.
+// The memory of a training: the demand, the limit by train.memory_fraction, and what is given up if the limit is too
+// small. First activations are recomputed in the backward pass, then fewer micro-batches are computed at once. The
+// results have the same bits each time; see job.h.
 #include <algorithm>
 
 #include "magister/core/error.h"
@@ -20,7 +20,7 @@
 namespace magister {
 namespace {
 
-// Never more than is free.
+// A share of total, at most free.
 std::uint64_t part_of(double fraction, std::uint64_t total, std::uint64_t free) {
   return std::min(static_cast<std::uint64_t>(fraction * static_cast<double>(total)), free);
 }
@@ -35,20 +35,20 @@ std::uint64_t TrainJob::micro_batches_at_most(const PlanNumbers& plan, std::uint
   if (plan.num_samples > 0) epoch.sequences = plan.num_samples;
   if (config_.of_prompts()) {
     epoch.texts = config_.grpo.num_generations;
-  } else if (plan.num_tokens > 0) {  // texts of prompts are written first
+  } else if (plan.num_tokens > 0) {  // GRPO: the texts, and so their tokens, are not known yet
     epoch.tokens = plan.num_tokens;
   }
   return most_micro_batches(config_.batches, epoch);
 }
 
-// Of this rank's host, whose memory its ranks share evenly. What earlier tasks left in the store is taken over or given
-// back.
+// Memory of the host for this rank; the ranks of a host share it evenly. Weights that earlier tasks left in the cache
+// count as free.
 std::uint64_t TrainJob::allowed_host_bytes() const {
-  if (model_.planned_gpu) return ~std::uint64_t{0};  // of hosts that are not there nobody knows how much they have
+  if (model_.planned_gpu) return ~std::uint64_t{0};  // the memory of planned hosts is unknown
   const HostMemory memory = magister::host_memory();
   const auto ranks = static_cast<std::uint64_t>(std::max(1, model_.shards_on_host));
   const std::uint64_t kept = model_.kept.store == nullptr ? 0 : ranks * model_.kept.store->host_bytes();
-  // 0: the system does not say.
+  // free_bytes is 0 if the system does not report it.
   const std::uint64_t free = memory.free_bytes > 0 ? memory.free_bytes + kept : memory.total_bytes;
   return memory.total_bytes == 0 ? ~std::uint64_t{0}
                                  : part_of(config_.memory_fraction, memory.total_bytes, free) / ranks;
@@ -56,7 +56,7 @@ std::uint64_t TrainJob::allowed_host_bytes() const {
 
 bool TrainJob::has_gpu_memory() const { return model_.gpu && (!model_.gpu->on_host() || gpus_on_host()); }
 
-// Of its GPU; what is free there is not all there to take.
+// Memory of the GPU for this rank. Only the share kUsableGpuShare of the free memory is usable.
 std::uint64_t TrainJob::allowed_gpu_bytes() const {
   if (!has_gpu_memory()) return ~std::uint64_t{0};
   if (const std::uint64_t planned = least_planned_bytes(); planned > 0)
@@ -72,7 +72,7 @@ std::uint64_t TrainJob::allowed_gpu_bytes() const {
                  static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(memory.free_bytes + kept)));
 }
 
-// Nothing given up.
+// The fastest shape; nothing is given up.
 TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   TrainingShape shape;
@@ -94,8 +94,8 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   return shape;
 }
 
-// With the optimizer on the GPU a step crosses no bus: layers that are computed again cost less than weights and
-// gradients that come and go.
+// With the optimizer on the GPU, a step copies nothing between host and GPU. Recomputing layers costs less than copying
+// weights and gradients.
 std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) const {
   TrainingShape shape = whole_shape(plan);
   shape.sums_on_gpu = shape.optimizer_on_gpu = true;
@@ -142,7 +142,8 @@ MemoryParts TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbers
   return parts;
 }
 
-// Texts are written, and the reference is asked, when there are no gradients yet: what they need beyond those counts.
+// Texts are generated, and the reference is evaluated, before gradients exist. So they add to the demand only what
+// exceeds the gradients.
 MemoryParts TrainJob::gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const {
   auto parts = gpu_training_bytes(checkpoint_.config(), shape);
   if (!config_.of_prompts()) return parts;

@@ -27,11 +27,11 @@ std::string content_of(const fs::path& path) {
   return read_whole_file(path, 256 << 20, "the trained model's folder needs it");
 }
 
-// Removes what was made when it is not kept.
+// A folder that is being written; the destructor removes it unless it was renamed.
 class MadeFolder {
  public:
   explicit MadeFolder(std::string path) : path_(std::move(path)) {
-    remove();  // of an attempt that was killed
+    remove();  // left by an attempt that was killed
     make_folders(path_);
   }
   ~MadeFolder() { remove(); }
@@ -46,8 +46,8 @@ class MadeFolder {
   std::string path_;
 };
 
-// The config of the model it began as; the weights are f32 now. A model whose file holds a head of its own has
-// it whatever its config says, and readers that go by the config would drop the one that was trained.
+// The config of the first model with dtype f32. If the weights have a head of their own, it says so
+// (tie_word_embeddings: false): readers follow the config and would drop the trained head.
 std::string trained_config(const ModelOrigin& origin, const ParameterLayout& layout, TokenId pad_token_id) {
   auto config = nlohmann::ordered_json::parse(content_of(fs::path(origin.folder) / "config.json"));
   const ModelConfig& model = layout.description().config;
@@ -74,8 +74,8 @@ std::string trained_config(const ModelOrigin& origin, const ParameterLayout& lay
   return config.dump(2) + "\n";
 }
 
-// The model's own with the student's end tokens. Where it has none, readers make one of the config, and would no longer
-// once this stands there.
+// The generation_config.json of the first model with the student's end tokens. If it has none, readers derive one from
+// the config; they stop doing so once this file exists, so it holds what they would derive.
 std::string generation_config(const ModelOrigin& origin) {
   std::error_code error;
   const fs::path folder = origin.folder, own = folder / "generation_config.json";
@@ -88,20 +88,20 @@ std::string generation_config(const ModelOrigin& origin) {
       if (model.contains(key)) config[key] = model.at(key);
     }
   }
-  config.erase("_from_model_config");  // it is not any more
+  config.erase("_from_model_config");  // no longer true
   config["eos_token_id"] = origin.end_tokens;
   return config.dump(2) + "\n";
 }
 
-// A folder with the weights under this name and their config.
+// The files of a folder: names of the weights file and of the config, and the text of the config.
 struct Contents {
   const char *weights, *config;
   std::string config_text;
   bool is_model;
-  TextPairs metadata = {{"format", "pt"}};  // of the weights' file
+  TextPairs metadata = {{"format", "pt"}};  // of the weights file
 };
 
-// Tokenizer and, of a whole model, what its texts are written with.
+// Writes the tokenizer files and, for a whole model, the files that generation needs.
 void write_beside_weights(const std::string& folder, const ModelOrigin& origin, bool is_model) {
   const auto put = [&](const std::string& name, const std::string& text) {
     write_whole_file(fmt::format("{}/{}", folder, name), text);
@@ -140,7 +140,7 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
   write_beside_weights(creating, origin, contents.is_model);
   fail_point("train.folder.written");
-  if (has_same_files(folder, creating)) return;  // of a run that was killed before its results file was whole
+  if (has_same_files(folder, creating)) return;  // a run that was killed before its results file was complete wrote it
   put_path_aside(folder);
   fs::rename(creating, folder, error);
   MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}); make the folder writable",
@@ -149,7 +149,8 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
   fail_point("train.folder.renamed");
 }
 
-// What PEFT needs to load it, and whom it belongs to; all else has PEFT's defaults.
+// The adapter_config.json: all that PEFT needs to load the adapter, and the name of the model that it belongs to. Other
+// options keep the defaults of PEFT.
 std::string adapter_config(const std::string& base, const LoraConfig& config) {
   const bool whole = config.alpha == std::floor(config.alpha);
   const nlohmann::ordered_json alpha =

@@ -1,5 +1,6 @@
-// The trained model as a folder in Hugging Face's layout: config.json, model.safetensors with the names of the model it
-// began as, and that one's tokenizer files; or an adapter in PEFT's. transformers loads both, and so does this program.
+// Writes the trained model as a folder in Hugging Face's layout: config.json, model.safetensors with the tensor names
+// of the model that the training began with, and the tokenizer files of that model. An adapter is written in PEFT's
+// layout. transformers and this program load both.
 #pragma once
 
 #include <string>
@@ -11,26 +12,26 @@
 
 namespace magister {
 
-// What a trained model takes over.
+// Names and texts that a trained model takes from the model that the training began with.
 struct ModelOrigin {
-  std::string folder;     // with the config that it began with
-  std::string name;       // by which others find it: that folder, or its name in the hub
-  std::string tokenizer;  // folder or GGUF file that its tokenizer is of; a GGUF file's becomes tokenizer.gguf
-  // Where it is not the tokenizer's folder's own: the template that was learnt from, and tokenizer_config.json for a
-  // GGUF file's vocabulary.
+  std::string folder;     // folder of the first model, with its config.json
+  std::string name;       // folder of the first model, or its name in the hub
+  std::string tokenizer;  // the tokenizer's folder or GGUF file; the latter is copied as tokenizer.gguf
+  // Texts that replace or add to the files of the tokenizer's folder: the chat templates that were learnt, and
+  // tokenizer_config.json for the vocabulary of a GGUF file. Empty: the folder's own are copied.
   std::string chat_template, tokenizer_config, tool_template = {};
-  // What ends the student's texts, the first of them a turn; empty: what ended the model's.
+  // The tokens that end the student's texts; the first one ends a turn. Empty: those of the first model.
   std::vector<TokenId> end_tokens = {};
 };
 
-// Made beside its place and renamed; a folder of the same files stays as it is, and what else stands there is put aside
-// as <folder>.previous-1, -2, ... Throws Error(kInputOutput). Local, one rank. A layout with a head of labels makes a
-// ...ForSequenceClassification of config.json, whose pad_token_id is then this one.
+// Writes <folder>.creating and renames it. An existing folder with the same files is kept; anything else at that path
+// is renamed to <folder>.previous-1, -2, ... Throws Error(kInputOutput). Local, one rank. If the layout has a head of
+// labels, config.json describes a ...ForSequenceClassification with this pad_token_id.
 void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
                         const at::Tensor& flat_weights, TokenId pad_token_id);
-// An adapter's folder as PEFT's save_pretrained writes it - adapter_config.json, adapter_model.safetensors, the
-// tokenizer's files - which PEFT, transformers and `model.adapter` load on the model at origin.folder, whose
-// model_sha256 is base_sha256. Made and put aside likewise. Local, one rank.
+// Writes an adapter's folder as PEFT's save_pretrained does: adapter_config.json, adapter_model.safetensors and the
+// tokenizer files. PEFT, transformers and `model.adapter` load it on the model at origin.folder, whose model_sha256 is
+// base_sha256. Writes and renames as above. Local, one rank.
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
                           const at::Tensor& flat_weights, const std::string& base_sha256);
 

@@ -1,4 +1,4 @@
-// What most objectives do; see objective.h and open_objective.h.
+// Defaults of Objective and OpenObjective; see objective.h and open_objective.h.
 #include "tasks/train/objective.h"
 
 #include <filesystem>
@@ -17,7 +17,7 @@ void fit_max_length(TrainConfig& config, const Positions& own, const PositionsOf
   config.batches.max_length = config.length.tokens();
 }
 
-// A sequence is as long as the average, and a pair is two.
+// An estimate: a sequence has the average length, and a pair is two sequences.
 ModelWork work_of_sequences(const TrainConfig& config, double samples, double tokens) {
   const BatchOptions& batches = config.batches;
   const double length = samples > 0 ? tokens / samples : 0;

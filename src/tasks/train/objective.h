@@ -1,5 +1,5 @@
-// Objective: what a training learns from, and how, as the keys say. What is open in a run is OpenObjective
-// (open_objective.h), and the losses are the trainer's (src/train/objectives/). One file each in objectives/.
+// Objective: what a training learns from, and how, as the keys say; each has a file in objectives/. OpenObjective
+// (open_objective.h) is an objective in a run, and the trainer has the losses (src/train/objectives/).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace magister {
 
 class OpenObjective;
 
-// Keys that an objective has no use for, with the reason why they are refused; empty: it has.
+// Reasons why an objective refuses keys that it does not use; empty: the key is used.
 struct RefusedKeys {
   const char *dataset = "", *append_eos = "", *assistant_only = "", *batch_tokens = "", *packing = "", *evaluate = "";
 };
@@ -30,47 +30,48 @@ ModelWork work_of_sequences(const TrainConfig& config, double samples, double to
 
 struct Objective {
   ObjectiveKind kind;
-  const char* name;  // as `objective` and the identity have it
+  const char* name;  // its name in the key `objective` and in the identity
   double default_lr;
-  const char* items = "sequences";    // that a step takes
-  const char* learns_from = nullptr;  // kind of the task whose results are learnt from; null: a data set
-  // Of a sample without marks the first token counts, too: it is read whole. Else no row predicts it.
+  const char* items = "sequences";    // name of the items of a step, for messages
+  const char* learns_from = nullptr;  // kind of the task whose results are the data; null: a data set is
+  // True: in a sample without marks the first token counts as learnt, since the sample is read as a whole. False: it
+  // does not count, since no row predicts it.
   bool first_token_counts = false;
-  bool has_margins = false;  // records may say by how much an answer is better
+  bool has_margins = false;  // records may give the margin by which an answer is better
   RefusedKeys refused{};
   const CurveSet* held_out_curves = &kHeldOutTokenCurves;
 
-  // The keys that are its own, whether it is the training's or not. Faults go to the node.
+  // Reads the own keys of the objective, also if the training has another objective. Faults go to the node.
   void (*read)(ConfigNode& task, const ExperimentConfig& experiment,
                TrainConfig& config) = [](ConfigNode&, const ExperimentConfig&, TrainConfig&) {};
-  // What it makes of the keys of `train` and of the data set. Faults go to the nodes.
+  // Adjusts the config after the keys of `train` and of the data set are read. Faults go to the nodes.
   void (*read_batches)(ConfigNode& task, ConfigNode& train, TrainConfig& config) = [](ConfigNode&, ConfigNode&,
                                                                                       TrainConfig&) {};
   // See Task::fit_lengths() and Task::model_work().
   void (*fit_lengths)(TrainConfig& config, const Positions& own, const PositionsOf& of, Notes& notes) = fit_max_length;
   ModelWork (*model_work)(const TrainConfig& config, double samples, double tokens) = work_of_sequences;
-  // What is learnt from are two texts of which one was preferred.
+  // True: an item is a pair of texts, of which one is preferred.
   bool (*of_pairs)(const TrainConfig& config) = [](const TrainConfig&) { return false; };
-  // Numbers of the head that is trained; 0: the one over the vocabulary.
+  // Number of outputs of the head that is trained; 0: the language model head is used.
   std::int64_t (*head_labels)(const TrainConfig& config) = [](const TrainConfig&) { return std::int64_t{0}; };
-  // What it says of a token that the working file marks it; null: it marks none.
+  // Comment of the column /tokens/assistant, which marks tokens; null: tokens are not marked.
   const char* (*marks)(const TrainConfig& config) = [](const TrainConfig&) -> const char* { return nullptr; };
   const CurveSet& (*curves)(const TrainConfig& config) = [](const TrainConfig&) -> const CurveSet& {
     return kNoCurves;
   };
-  // Opens what it learns from, or what stands in for what an earlier task makes. Both are kept by reference. Throws
-  // Error(kConfig) for what the model cannot do. Collective over the world.
+  // Opens the data, or a placeholder for the results of an earlier task. config and inputs are kept by reference.
+  // Throws Error(kConfig) if the model does not fit the objective. Collective over the world.
   std::unique_ptr<OpenObjective> (*open)(const TrainConfig& config, const TaskInputs& inputs);
 };
 
 extern const Objective kLmObjective, kDistillObjective, kDpoObjective, kRewardObjective, kGrpoObjective,
     kValueObjective;
-// In the order in which messages list them.
+// The order is that of messages.
 inline constexpr const Objective* kObjectives[] = {&kLmObjective,     &kDistillObjective, &kDpoObjective,
                                                    &kRewardObjective, &kGrpoObjective,    &kValueObjective};
 
-// Tokens of a sample that are learnt from; of a reward model, which reads one number of it, and of a prompt all.
-// assistant: its marks, where the task has some.
+// Number of tokens of a sample that are learnt; all tokens for a head of labels and for prompts. assistant: the marks
+// of the sample; empty if the task has none.
 std::uint32_t learnt_tokens(const TrainConfig& config, std::uint64_t length, std::span<const std::uint8_t> assistant);
 
 }  // namespace magister

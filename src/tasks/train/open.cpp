@@ -1,4 +1,4 @@
-// Opens and refuses, and says what a training is known by; see job.h.
+// Opens and checks the inputs of a training, and computes its identity; see job.h.
 #include <filesystem>
 
 #include "magister/core/error.h"
@@ -64,7 +64,7 @@ void TrainJob::open_adapter() {
                  "stand nowhere); merge the first with PEFT's merge_and_unload and name that folder as model.path",
                  config_.model.place, printable(checkpoint_.section().adapter));
   lora_.emplace(layout_, *config_.trainer.lora);
-  // PEFT trains it without a word.
+  // PEFT accepts this without a warning.
   const std::int64_t rank = config_.trainer.lora->config.rank, side = lora_->smallest_side();
   if (rank > side && context_.world.rank() == 0) {
     log_warning(
@@ -86,7 +86,7 @@ void TrainJob::check_head() const {
       config_.model.place, printable(checkpoint_.path(), 4096), model.labels.size(), config_.head_labels());
 }
 
-// What is wrong with a record shows here, before a file is made and in `plan`, too.
+// Faults of records are found here, before a file is made, and by `plan`, too.
 void TrainJob::open_held_out() {
   DatasetConfig dataset = config_.evaluate->dataset;
   awaits_held_out_ = !open_->find_held_out(dataset);
@@ -109,7 +109,8 @@ void TrainJob::open_held_out() {
       config_.name);
 }
 
-// The file itself is the data set, whose sha256 stands in the identity of every task.
+// For objectives that learn from a results file, that file is the data set, and its sha256 is in the identity of every
+// task.
 Attributes TrainJob::identity() {
   Attributes attributes = open_->identity();
   if (held_out_) {
@@ -127,7 +128,7 @@ Attributes TrainJob::identity() {
   return attributes;
 }
 
-// What a state must share with this run: the identity of the working file, which holds the plan, too, and all that
+// A state belongs to this run if these agree: the identity of the working file, which has the plan, and all that
 // identity() adds.
 StateIdentity TrainJob::state_identity() const {
   const std::string running = folder() + ".running.h5.partial";
@@ -136,10 +137,10 @@ StateIdentity TrainJob::state_identity() const {
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
   if (const std::string rules = checkpoint_.rules_sha256(); !rules.empty()) all += rules + "\n";
-  // Two slices of texts of one length have one plan.
+  // Two slices whose texts have the same lengths have the same plan.
   const IndexRange records = dataset_.records();
   all += fmt::format("records {} to {} of {}\n", records.begin, records.end, dataset_.num_source_records());
-  // Results of the two kinds of devices agree within rounding, not to the bit.
+  // Results on CPUs and GPUs agree within rounding, not bit for bit.
   if (model_.gpu) all += fmt::format("gpu {}\n", kGpuPasses);
   for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";
   return {sha256_hex(all), ResultsFile::read_text(running, "experiment")};

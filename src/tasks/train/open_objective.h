@@ -1,5 +1,5 @@
-// OpenObjective: in one run, what an objective learns from - encoders, a teacher's file, rollouts -, what depends on
-// it, and the micro-batches that it makes of it for the steps.
+// OpenObjective: an objective in one run. It has the data (encoders, a teacher's file, rollouts), makes the
+// micro-batches of the steps and answers everything that depends on the objective.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@
 
 namespace magister {
 
-// What steps are made of.
+// The inputs of the steps.
 struct StepInputs {
   const ModelRun& run;
   const Communicator& world;
   const TrainingSamples& samples;
   Trainer& trainer;
-  HeldOut* held_out;           // null: nothing is held out
-  std::function<bool()> stop;  // agreed by all ranks
+  HeldOut* held_out;           // null: there are no held-out records
+  std::function<bool()> stop;  // all ranks get the same answer
 };
 
-// Of a step's micro-batches over all ranks the items, and this rank's own.
+// The micro-batches of a step: the items of those of all ranks, and this rank's own.
 struct StepBatches {
   std::vector<Samples> items;
   std::vector<MicroBatch> own;
@@ -43,52 +43,51 @@ struct StepBatches {
 
 class OpenObjective {
  public:
-  // All is kept by reference.
+  // config and inputs are kept by reference.
   OpenObjective(const TrainConfig& config, const TaskInputs& inputs)
       : config_(config), context_(inputs.context), checkpoint_(inputs.checkpoint), dataset_(inputs.dataset) {}
   OpenObjective(const OpenObjective&) = delete;
   OpenObjective& operator=(const OpenObjective&) = delete;
   virtual ~OpenObjective() = default;
 
-  // See TaskJob: inputs_exist(), awaits_earlier(), keep_weights(), identity().
+  // These four serve TaskJob: awaited(), keep_weights(), identity().
   virtual bool inputs_exist() const { return true; }
   virtual bool awaits_earlier() const { return false; }
   virtual std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) { return {}; }
   virtual Attributes identity();
-  // Adds what is its own; refers to this.
+  // Adds the rules of the objective; they refer to this object.
   virtual void add_rules(SampleRules& rules) = 0;
-  // Throws Error(kData) with what to do where no item has anything to learn from. longest: of all samples. Local.
+  // Throws Error(kData) if no item has anything to learn from. longest: length of the longest sample. Local.
   virtual void check_learns(std::uint64_t num_learnt, std::uint64_t num_items, std::uint64_t longest) const;
   virtual LearntEnds ends() const { return {}; }
-  // Columns of the working file that are its own.
+  // Columns that the objective adds to the working file.
   virtual std::vector<ColumnSpec> working_columns(std::uint64_t num_samples) const { return {}; }
-  // Of the host's memory, by part; weights: those of another copy of the model.
+  // Adds the host memory that the objective needs, by part. weights: bytes of a second copy of the model.
   virtual void add_host_memory(const TrainingShape& shape, std::uint64_t weights, MemoryParts& parts) const {}
 
-  // The records of train.evaluate: dataset becomes what they are read from. False: an earlier task makes it, and has
-  // not run.
+  // Sets dataset to the source of the records of train.evaluate. False: an earlier task makes them and has not run.
   virtual bool find_held_out(DatasetConfig& dataset);
-  // Those records, without vocab_size and pad_token_id. dataset is kept by reference.
+  // The source of those records, without vocab_size and pad_token_id. dataset is kept by reference.
   virtual HeldOutSource held_out(const Dataset& records, const DatasetConfig& dataset);
 
-  // Before the steps, with the trainer as it was made. False: the job was asked to stop. These two may be collective
-  // over the world.
+  // Called before a state is loaded, while the trainer has its first weights. False: the job was asked to stop. This
+  // and batches() may be collective over the world.
   virtual bool begin_steps(const StepInputs& inputs) { return true; }
-  // Of an update, from 0. planned: items by micro-batch. nullopt: the job was asked to stop.
+  // The micro-batches of an update (from 0). planned: its items, by micro-batch. nullopt: the job was asked to stop.
   virtual std::optional<StepBatches> batches(const StepInputs& inputs, std::uint64_t update,
                                              std::vector<Samples> planned);
-  // CurveSet::width numbers of the step that was done last.
+  // The numbers of the last step, CurveSet::width of them.
   virtual std::vector<float> curve(const StepResult& result) const;
-  // Lines about it; what its event in the log has is added.
+  // Lines of the log about the last step; adds the same to its event in the run log.
   virtual std::vector<std::string> describe(const StepResult& result, nlohmann::ordered_json& event) const;
-  // Nothing of the inputs is referred to behind this.
+  // Drops all references to the inputs of the steps.
   virtual void end_steps() {}
 
  protected:
   virtual MicroBatch micro_batch(const TrainingSamples& samples, const Samples& items) const {
     return samples.micro_batch(items);
   }
-  // Numbers of every record of the data set, in order: every rank reads its part. Collective over the world.
+  // Numbers of every record of the data set, in order; every rank reads its share. Collective over the world.
   std::vector<double> numbers_of_records(const std::function<std::vector<double>(const Record&)>& numbers) const;
 
   const TrainConfig& config_;
@@ -102,9 +101,10 @@ std::unique_ptr<OpenObjective> open_as(const TrainConfig& config, const TaskInpu
   return std::make_unique<Open>(config, inputs);
 }
 
-// That no reward is read from: the model's, else its end token, as TRL has it; -1: neither, or no head is trained.
+// The pad token of a reward model, from which no reward is read: that of the model, else its end token, as in TRL. -1:
+// the model has neither, or no head is trained.
 TokenId reward_pad_token(Checkpoint& checkpoint, const TrainConfig& config);
-// <results>.rollouts: where texts go that are logged.
+// Folder of logged texts: the path of the results with the extension .rollouts.
 std::string rollout_folder(const RunContext& context);
 
 }  // namespace magister

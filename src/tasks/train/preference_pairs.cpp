@@ -1,5 +1,5 @@
-// As TRL's DPOTrainer and RewardTrainer prepare their data sets (1.16): without a prompt the common beginning of both
-// answers is it, texts end with the end token, and a chat's prompt is written so that an answer follows.
+// Prepares records as TRL's DPOTrainer and RewardTrainer (1.16) do: without a prompt field, the common beginning of
+// both answers is the prompt; texts end with the end token; a chat's prompt ends with the generation prompt.
 #include "tasks/train/preference_pairs.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool begins_character(const std::string& text, std::size_t place) {
   return place >= text.size() || (static_cast<unsigned char>(text[place]) & 0xC0) != 0x80;
 }
 
-// Bytes that both texts begin with, in whole characters; a space before the first difference belongs to the answers.
-// Where one text is the other's beginning, its last character is the answer.
+// Length in bytes of the common beginning, in whole characters. A space before the first difference belongs to the
+// answers. If one text is the beginning of the other, its last character belongs to the answer.
 std::size_t common_text(const std::string& a, const std::string& b) {
   const auto common = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   std::size_t end = common;
@@ -98,7 +98,7 @@ PairEncoder::Answers PairEncoder::answers(const Record& record) const {
   return found;
 }
 
-// Texts and chats in one data set would be two languages for one model.
+// Refuses data sets with both texts and chats, since a model would learn two formats.
 void PairEncoder::require_one_kind(const Answers& answers, const std::string& where) {
   const bool chats = answers.chosen.is_array();
   const bool alike =
@@ -111,7 +111,8 @@ void PairEncoder::require_one_kind(const Answers& answers, const std::string& wh
     chats_ = chats;
     if (chats) {
       chat_.emplace(checkpoint_, rules_.dataset);
-      if (rules_.objective != ObjectiveKind::kReward) checkpoint_.end_tokens();  // the student's are made of them
+      // they decide the end tokens of the student
+      if (rules_.objective != ObjectiveKind::kReward) checkpoint_.end_tokens();
     } else if (rules_.append_eos) {
       eos_ = text_end_token(checkpoint_);
       MAGISTER_CHECK(eos_ >= 0, ExitCode::kConfig,
@@ -185,7 +186,8 @@ std::vector<SampleTokens> PairEncoder::encode(const Record& record) {
   }
   std::vector<TokenId> chosen = tokens(pair.prompt, pair.chosen, record.where),
                        rejected = tokens(pair.prompt, pair.rejected, record.where);
-  // Tokens may join over the border of prompt and answer: the answer begins where the tokens part.
+  // A token may cover the end of the prompt and the beginning of the answer. So the answer begins where its tokens
+  // differ from those of the prompt.
   const std::vector<TokenId> prompt = prompt_tokens(pair.prompt, record.where);
   const std::size_t length = std::min(common_tokens(prompt, chosen), common_tokens(prompt, rejected));
   return {cut(std::move(chosen), length), cut(std::move(rejected), length)};

@@ -1,5 +1,5 @@
-// Records of which one answer was preferred - prompt, chosen, rejected as in TRL's preference data sets, texts or lists
-// of messages - as the tokens of two samples, first the chosen answer's, each behind its prompt.
+// Preference pairs: records with prompt, chosen and rejected as in the preference data sets of TRL, as texts or lists
+// of messages. A record becomes two samples, first that of the chosen answer; each has the prompt and the answer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,38 +13,38 @@
 
 namespace magister {
 
-// Where an answer does not fit, the begin or the end of prompt and answer stays.
+// Says which end of prompt and answer is kept if they are too long.
 enum class TruncationMode { kKeepStart, kKeepEnd };
 
 struct PairRules {
   ObjectiveKind objective = ObjectiveKind::kDpo;
   DatasetConfig dataset;
   std::uint64_t max_length = 1024;
-  TruncationMode truncation = TruncationMode::kKeepStart;  // of kDpo; a reward is never read from a part of an answer
-  bool append_eos = true;                                  // to texts
+  TruncationMode truncation = TruncationMode::kKeepStart;  // kDpo only; a reward is never read from a part of an answer
+  bool append_eos = true;                                  // of texts, not of chats
 };
 
 class PairEncoder {
  public:
-  // The checkpoint is kept by reference: its chat template and end tokens are read, and become a part of its identity,
-  // when the first record shows which are needed: TaskRunner has every rank encode it before the identity is made.
-  // rules are copied.
+  // The checkpoint is kept by reference; rules are copied. The first record decides which of chat template and end
+  // tokens are read and become part of the checkpoint's identity. TaskRunner has every rank encode that record before
+  // the identity is made.
   PairEncoder(Checkpoint& checkpoint, const PairRules& rules);
 
-  // Two samples. With kDpo the answers' tokens are marked: those behind what both share with the prompt's tokens, as
-  // TRL has it. A pair of a reward model with an answer beyond max_length gives two empty samples, which take no part.
-  // Throws Error(kData) with the record's place for fields that are missing or of another kind, answers that are empty
-  // or equal, and a margin that is no number.
+  // Returns two samples. kDpo: the tokens of the answers are marked, which follow the longest prefix that both share
+  // with the tokens of the prompt, as in TRL. kReward: a pair with an answer beyond max_length gives two empty samples,
+  // which take no part. Throws Error(kData) with the place of the record for fields that are missing or of another
+  // kind, for answers that are empty or equal, and for a margin that is not a number.
   std::vector<SampleTokens> encode(const Record& record);
-  // 0 where the data set names none.
+  // 0 if the data set names no field for margins.
   double margin(const Record& record) const;
-  // Where the records hold chats.
+  // True: the records hold chats.
   bool has_chats() const { return chat_.has_value(); }
   TokenId appended() const { return eos_; }  // -1: none
 
  private:
   struct Answers {
-    nlohmann::ordered_json prompt, chosen, rejected;  // all texts, or all lists of messages
+    nlohmann::ordered_json prompt, chosen, rejected;  // all texts or all lists of messages
   };
   Answers answers(const Record& record) const;
   void require_one_kind(const Answers& answers, const std::string& where);
@@ -57,7 +57,7 @@ class PairEncoder {
   PairRules rules_;
   std::optional<ChatPrompts> chat_;
   std::optional<bool> chats_;  // the kind of the first record
-  TokenId eos_ = -1;           // that ends a text; -1: none is appended
+  TokenId eos_ = -1;           // end token of texts; -1: none is appended
 };
 
 }  // namespace magister

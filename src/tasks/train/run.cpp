@@ -1,4 +1,4 @@
-// See run.h. Every decision - which step is next, whether to stop - is made of what all ranks know.
+// See run.h. Every decision, such as the next step or a stop, depends only on what all ranks know.
 #include "tasks/train/run.h"
 
 #include <ATen/ATen.h>
@@ -22,8 +22,8 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kMostSkipped = 3;  // steps in a row
-constexpr double kSecondsOfALine = 30;     // with --verbose every step has one
+constexpr std::uint64_t kMostSkipped = 3;  // skipped steps in a row
+constexpr double kSecondsOfALine = 30;     // time between two lines; with --verbose every step has one
 
 using Clock = std::chrono::steady_clock;
 
@@ -63,10 +63,11 @@ class Training {
     log_steps("steps");
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
-      // Texts are not kept in states: those that several updates learn from are written by the weights before the first
-      // of them.
+      // States do not hold texts. So a state is saved only before the first of the updates that learn from the same
+      // texts.
       const bool at_border = curves_.step % iterations() == 0;
-      if (at_border && curves_.step / every != saved_ / every) save();  // a held-out loss may take long
+      // saved before the evaluation, which may take long
+      if (at_border && curves_.step / every != saved_ / every) save();
       if (!evaluate()) return;
       if ((at_border && stop_agreed()) || !step()) {
         save();
@@ -75,7 +76,7 @@ class Training {
     }
     save();
     if (!evaluate()) return;
-    save();  // with the last held-out loss
+    save();  // has the last held-out loss
     if (!run_.group.is_leader()) return;
     UnitWriter writer(run_.file, run_.work.tickets);
     while (const auto index = run_.work.tickets.claim()) writer.submit(run_.file.unit(*index), {});
@@ -101,7 +102,7 @@ class Training {
 
   bool stop_agreed() const { return world_.max(std::uint64_t{run_.stop_wanted() ? 1u : 0u}) != 0; }
 
-  // Updates from the same texts; of other objectives than GRPO 1.
+  // Number of updates from the same texts; 1 for objectives other than GRPO.
   std::uint64_t iterations() const { return work_.config.grpo.num_iterations; }
   double factor(std::uint64_t step) const {
     return lr_factor(work_.config.schedule, step, work_.config.warmup_steps(steps_), steps_);
@@ -128,7 +129,7 @@ class Training {
     if (is_root()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
   }
 
-  // Nobody's data is removed: what is wrong with them may be looked into.
+  // Damaged states are renamed, not removed, so that they can be examined.
   void put_damaged_aside(const LoadedState& state) {
     if (!is_root()) return;
     for (const LoadedState::Damaged& damaged : state.damaged) {
@@ -144,17 +145,17 @@ class Training {
   std::uint64_t num_evaluated() const {
     return curves_.evaluations.size() / static_cast<std::uint64_t>(curves_of_held_out_.width);
   }
-  // Of the step that was done last.
+  // True: an evaluation belongs to the current number of steps.
   bool is_due() const {
     return work_.held_out != nullptr && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == steps_);
   }
 
-  // The held-out loss, where it is due. False: the job was asked to stop, and a state without it was saved.
+  // Computes the held-out loss if it is due. False: the job was asked to stop, and a state without it was saved.
   bool evaluate() {
     if (num_evaluated() == evaluations_due()) return true;
     const PhaseTimes::Span span(run_.times, "evaluate");
     const auto number = static_cast<std::int64_t>(curves_.step);
-    const auto heartbeat = [&] { run_.work.live_together("evaluate", number); };  // in the pool's threads, too
+    const auto heartbeat = [&] { run_.work.live_together("evaluate", number); };  // also called by threads of the pool
     heartbeat();
     const std::optional<Evaluation> found =
         work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, heartbeat);
@@ -253,7 +254,7 @@ class Training {
     log_steps("state");
   }
 
-  // What stands there to go on from.
+  // Writes an event with the last step that a restart could resume from.
   void log_steps(const char* event) {
     if (!is_root()) return;
     nlohmann::ordered_json fields = {{"task", work_.config.name}, {"step", curves_.step}, {"steps", steps_}};
@@ -273,7 +274,7 @@ class Training {
   TrainingCurves curves_;
   const StepInputs inputs_;
   const CurveSet &curves_of_steps_, &curves_of_held_out_;
-  std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens: since the last line
+  std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens_: since last_line_
   std::uint64_t all_tokens_ = 0;                                  // since first_line_
   Clock::time_point last_line_ = Clock::now(), first_line_ = last_line_;
 };

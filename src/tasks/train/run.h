@@ -19,19 +19,19 @@ struct TrainingWork {
   const RunContext& context;
   const TrainConfig& config;
   const ParameterLayout& layout;
-  const TensorFile& weights;  // to begin with
+  const TensorFile& weights;  // the first weights
   OpenObjective& open;
-  std::string states;  // folder of the states
+  std::string states;  // folder of the saved states
   StateIdentity identity;
   NewHead new_head{};
-  TrainingShape shape{};        // what memory is spent on
-  int passes_at_once = 0;       // where it is not enough for one a thread; 0: it is
-  HeldOut* held_out = nullptr;  // the records of train.evaluate; null: there are none
+  TrainingShape shape{};        // how memory is used
+  int passes_at_once = 0;       // limit on micro-batches at once if memory is short; 0: one per thread
+  HeldOut* held_out = nullptr;  // held-out records; null: there are none
 };
 
-// Goes on from the newest state that is sound and puts damaged ones that are newer aside, until all steps are done or
-// the job stops; then a state is saved. When all are done the working file's units are committed. Throws Error(kData)
-// after three steps in a row that had to be skipped. Collective over the world.
+// Resumes from the newest sound state and sets newer damaged ones aside. Runs until all steps are done or the job
+// stops, then saves a state. After the last step, commits the units of the working file. Throws Error(kData) after
+// three skipped steps in a row. Collective over the world.
 void run_training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& plan);
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// See samples.h. Token i has a label when token i + 1 is learnt: of the assistant where only those are, of a
-// distillation where the teacher's row i was scored.
+// See samples.h. Row i has a label if token i + 1 is learnt. Marks restrict that: to tokens of the assistant, or in a
+// distillation to tokens whose row the teacher scored.
 #include "tasks/train/samples.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// The samples of a training as planning wrote them into its working file, read back by number in any order.
+// Reads the samples of a training, by number and in any order, from the working file that the planning wrote.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,25 @@
 
 namespace magister {
 
-// Items are what a step takes global_batch of: samples of the file, or pairs of two, 2i and 2i + 1.
+// An item is a sample of the file, or the pair of samples 2i and 2i + 1. A step takes global_batch items.
 class TrainingSamples {
  public:
-  // Reads lengths and marks of all samples. file is kept by reference. Throws Error(kData) for offsets that go back.
+  // Reads lengths and marks of all samples. file is kept by reference. Throws Error(kData) for offsets that decrease.
   // Local.
   TrainingSamples(const ResultsFile& file, std::uint64_t num_samples, const TrainConfig& config);
 
   std::uint64_t num_items() const { return items_.size(); }
-  // Tokens of each item; 0 where there is nothing to learn: of pairs, from one of the two.
+  // Number of tokens of each item; 0: nothing to learn from, in a pair from one of the two.
   const std::vector<std::uint32_t>& lengths() const { return items_; }
-  // Tokens that are learnt from.
+  // Number of tokens that are learnt.
   std::uint64_t num_labels(const Samples& items) const;
-  // Tokens and labels; of a head that is trained no token has a label.
+  // Tokens and labels; no token has a label if a head of labels is trained.
   MicroBatch micro_batch(const Samples& items) const;
   std::string key(std::uint64_t item) const;  // safe to print
-  // Of one sample, all that the file has.
+  // The tokens of a sample; none if it has nothing to learn from.
   std::vector<TokenId> tokens(std::uint64_t sample) const;
 
-  // Of one sample, the rows of its tokens that are marked.
+  // The rows (from 0) of the marked tokens of a sample.
   std::vector<std::int64_t> marked_rows(std::uint64_t sample) const;
 
  private:
@@ -44,9 +44,9 @@ class TrainingSamples {
   std::vector<std::uint32_t> items_;
 };
 
-// Row t has a label where token t + 1 is marked, or where nothing is; has_labels: false: none has.
+// Row t has a label if token t + 1 is marked or no token is. has_labels: false: no row has one.
 MicroBatch micro_batch_of(std::span<const SampleTokens> sequences, bool has_labels);
-// The pairs of a micro-batch - sequences 2i and 2i + 1 - with the rows that rewards are read from (pad_token_id: -1:
+// Adds the pairs of a micro-batch, sequences 2i and 2i + 1: the rows that rewards are read from (pad_token_id: -1:
 // none), their log-probabilities by the reference (by sample; empty: 0) and their margins (by item; empty: 0).
 void add_pairs(MicroBatch& batch, const Samples& items, TokenId pad_token_id, std::span<const double> references,
                std::span<const double> margins);

@@ -1,6 +1,6 @@
-// Task train: data set, or a teacher's file -> tokens -> steps over micro-batches -> a model folder and its curves. The
-// tokens stand in the working file <name>.running.h5, states of the training in <name>.checkpoints/; a teacher's rows
-// are read where they are.
+// Task train: data set or results of another task -> tokens -> steps over micro-batches -> a model folder and its
+// curves. The working file <name>.running.h5 has the tokens, and <name>.checkpoints/ the states of the training; a
+// teacher's rows are read from its own file.
 #include "magister/run/task.h"
 
 #include <filesystem>
@@ -51,7 +51,8 @@ class Train final : public Task {
   TrainConfig config_;
 };
 
-// Of a distillation the teacher's file, of a value model the rollouts: their samples are records.
+// The data set. For a distillation it is the teacher's file and for a value model the rollouts, whose samples are the
+// records.
 TaskData Train::data(const RunContext& context) const {
   const char* const kind = config_.objective().learns_from;
   if (kind == nullptr) return Task::data(context);

@@ -1,6 +1,6 @@
-// `distill`: a student learns from a teacher's rows, which stand with the tokens in the results of task teacher_logits.
-// Every row is checked when the samples are made, before the first step, and read where it stands when its micro-batch
-// is computed.
+// `distill`: a student learns from a teacher's rows. The results of task teacher_logits hold them and the tokens. Every
+// row is checked when the samples are made, before the first step, and is read from that file when its micro-batch is
+// computed.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kTeacherTask = "teacher_logits";
 
-// The teacher's rows of these samples' first tokens, so many of each, one after the other. Any thread.
+// Reads the teacher's rows of the first lengths[i] tokens of samples[i], one sample after the other. Any thread.
 void read_teacher_rows(TeacherFile& teacher, const Samples& samples, const std::vector<std::uint32_t>& lengths,
                        HeadLossTargets& targets) {
   const std::int64_t T = targets.labels_T.size(0), W = teacher.width();
@@ -41,7 +41,7 @@ void read_teacher_rows(TeacherFile& teacher, const Samples& samples, const std::
   }
 }
 
-// The token after a row that was scored is learnt.
+// The sample of a record; a token is learnt if the row before it was scored.
 std::vector<SampleTokens> scored_rows(TeacherFile& teacher, const Record& record) {
   TeacherSample sample = teacher.sample(record.source_index);
   std::vector<std::uint8_t> learnt(sample.ids.size(), 0);
@@ -74,19 +74,19 @@ class OpenDistill final : public OpenObjective {
   void check_task() const;
   void open_results();
   std::unique_ptr<TeacherFile> open_file(const std::string& path);
-  // Throws Error(kConfig) where the loss cannot be learnt from such rows. place: of whom it is told.
+  // Throws Error(kConfig) if the loss cannot use such rows. place: the place that the message names.
   void check_rows(const std::string& place, const std::string& rows, bool sampled) const;
   StudentVocabulary student(bool has_text) const {
     return {checkpoint_.config().vocab_size, has_text ? checkpoint_.tokenizer_identity() : TokenizerIdentity()};
   }
   MicroBatch micro_batch(const TrainingSamples& samples, const Samples& items) const override;
 
-  std::unique_ptr<TeacherFile> teacher_;  // null: it is not there yet
+  std::unique_ptr<TeacherFile> teacher_;  // null: an earlier task has not written it yet
   std::unique_ptr<TeacherFile> held_out_teacher_;
   Chats chats_ = Chats::kNone;
 };
 
-// Before the teacher's task has run its model tells whether the student fits.
+// Checks the student against the model of the teacher's task, which has not run.
 void OpenDistill::check_task() const {
   const ResultsSource& source = config_.source;
   const Task& task = *require_results(context_, source.place, source.task, kTeacherTask);
@@ -97,7 +97,8 @@ void OpenDistill::check_task() const {
   check_rows(source.place, task.name(), announced_text(task, "encoding") == "sampled");
 }
 
-// Reads what decides what ends the student's texts before the identity is made.
+// Opens the file, and reads all that decides the end tokens of the student, which must be known before the identity is
+// made.
 void OpenDistill::open_results() {
   const std::string path = config_.source.path(kTeacherTask, context_);
   teacher_ = open_file(path);
@@ -153,7 +154,7 @@ void OpenDistill::check_learns(std::uint64_t num_learnt, std::uint64_t num_items
                  config_.batches.max_length < longest ? ", or train.max_length cuts them off" : "");
 }
 
-// An id and a number an entry, in the batch and in the sample that is being read.
+// An id and a number for each entry, in the batch and in the sample that is being read.
 void OpenDistill::add_host_memory(const TrainingShape& shape, std::uint64_t, MemoryParts& parts) const {
   if (teacher_ == nullptr) return;
   const std::uint64_t at_once =
@@ -162,7 +163,7 @@ void OpenDistill::add_host_memory(const TrainingShape& shape, std::uint64_t, Mem
                                            static_cast<std::uint64_t>(teacher_->width()) * 8);
 }
 
-// Another teacher's file.
+// The held-out records are in another teacher's file.
 bool OpenDistill::find_held_out(DatasetConfig& dataset) {
   const ResultsSource& source = config_.evaluate->teacher;
   const std::string path = source.path(kTeacherTask, context_);
@@ -201,8 +202,8 @@ MicroBatch OpenDistill::micro_batch(const TrainingSamples& samples, const Sample
   return batch;
 }
 
-// The teacher's file, and what is made of its rows. Names of the losses as in the literature; TRL's GKD calls js
-// generalised JS.
+// Reads the keys of the teacher's file and of the loss. The losses have the names of the literature; TRL's GKD calls js
+// the generalised JS.
 void read_distill_keys(ConfigNode& task, const ExperimentConfig& experiment, TrainConfig& config) {
   const bool is_ours = config.trainer.objective == ObjectiveKind::kDistill;
   ConfigNode node = task.only_if(
@@ -248,7 +249,7 @@ constexpr CurveColumn kHeldOutRows[] = {kHeldOutLoss};
 
 }  // namespace
 
-// A divergence has no perplexity.
+// There is no perplexity of a divergence.
 constinit const CurveSet kHeldOutRowCurves = {
     .width = 1,
     .columns = kHeldOutRows,

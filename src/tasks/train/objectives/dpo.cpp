@@ -1,7 +1,7 @@
-// `dpo`: two answers to a prompt, of which one was preferred, by their log-probabilities less those of the reference:
-// the weights that the training begins with. What these say of every answer is computed once before the first step and
-// kept in the working file: never a second model in memory. A row there counts when its crc32c agrees, so a kill at any
-// moment, or a disk that wrote in another order, costs a unit's work and nothing else.
+// `dpo`: learns from the log-probabilities of two answers, of which one is preferred, relative to those by the
+// reference, which is the first weights. The log-probabilities by the reference are computed once before the first step
+// and kept in the working file, so there is never a second model in memory. A row of the file counts only if its crc32c
+// agrees: a kill at any time, or a disk that writes in another order, costs the work of a unit and nothing else.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,9 +21,9 @@ namespace {
 
 constexpr const char* kLogprob = "/reference/logprob";
 constexpr const char* kCrc = "/reference/crc32c";
-constexpr std::uint64_t kMostTokens = 1024;  // of a micro-batch, as BatchPlan has it
+constexpr std::uint64_t kMostTokens = 1024;  // tokens of a micro-batch, as in BatchPlan
 
-using Row = std::array<float, 2>;  // a number of f64 as the sum of two of f32
+using Row = std::array<float, 2>;  // an f64 as the sum of two f32
 
 Row row_of(double value) {
   const auto high = static_cast<float>(value);
@@ -36,7 +36,7 @@ std::uint32_t crc_of(std::uint64_t sample, const Row& row) {
   return crc32c(begun, std::as_bytes(std::span(row)));
 }
 
-// The values of a unit that is there; nullopt: it has to be computed.
+// The stored values of a unit; nullopt: they must be computed.
 std::optional<std::vector<double>> stored(const ResultsFile& file, const IndexRange& samples) {
   std::vector<Row> rows(samples.size());
   std::vector<std::uint32_t> crcs(samples.size());
@@ -56,14 +56,14 @@ void store(ResultsFile& file, const IndexRange& samples, std::vector<double>& va
   for (double& value : values) {
     rows.push_back(row_of(value));
     crcs.push_back(crc_of(samples.begin + crcs.size(), rows.back()));
-    value = value_of(rows.back());  // what a restart would read
+    value = value_of(rows.back());  // the value that a restart would read
   }
   file.write(kLogprob, samples.begin, std::as_bytes(std::span(rows)));
   fail_point("train.reference.written");
   file.write(kCrc, samples.begin, std::as_bytes(std::span(crcs)));
 }
 
-// Pairs that take part, in their order, so many at once as have a good number of tokens.
+// Micro-batches of the pairs that take part, in order, with about kMostTokens tokens each.
 std::vector<Samples> micro_batches(const TrainingSamples& data, const IndexRange& pairs) {
   std::vector<Samples> batches;
   std::uint64_t filled = 0;
@@ -104,10 +104,10 @@ std::vector<double> computed(const StepInputs& inputs, const std::function<void(
   return values;
 }
 
-// By sample, nats, 0 for pairs that take no part: the units of the file are divided among the ranks, and each unit's
-// micro-batches are a function of the unit. What an earlier run has written is taken from the file. nullopt: the job
-// was asked to stop. Throws Error(kData) for a log-probability that is not finite, naming the record. Collective over
-// the world.
+// The log-probabilities by the reference, by sample, nats; 0 for pairs that take no part. The units of the file are
+// divided among the ranks, and the micro-batches of a unit depend on the unit alone. Values of an earlier run are taken
+// from the file. nullopt: the job was asked to stop. Throws Error(kData) with the record if a log-probability is not
+// finite. Collective over the world.
 std::optional<std::vector<double>> reference_logprobs(const StepInputs& inputs,
                                                       const std::function<void()>& heartbeat) {
   ResultsFile& file = inputs.run.file;
@@ -158,7 +158,7 @@ std::vector<ColumnSpec> OpenDpo::working_columns(std::uint64_t num_samples) cons
            Extent::kSamples}};
 }
 
-// Names and defaults of TRL's DPOConfig.
+// Names and defaults are those of TRL's DPOConfig.
 void read_dpo_keys(ConfigNode& task, const ExperimentConfig&, TrainConfig& config) {
   ConfigNode node = task.only_if(config.trainer.objective == ObjectiveKind::kDpo,
                                  "is given with another objective; set objective: dpo, or remove it");

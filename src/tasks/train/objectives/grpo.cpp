@@ -1,6 +1,6 @@
-// `grpo`: records are prompts - texts, or chats after which an answer follows -, and what is learnt are texts that the
-// model writes behind them on the way, each better or worse than the others of its prompt. global_batch and steps count
-// texts and updates, as TRL's do; a step of the plan takes prompts.
+// `grpo`: records are prompts, texts or chats that an answer follows. The model generates several texts for each prompt
+// during the training and learns from their rewards, relative to those of the same prompt. global_batch and steps count
+// texts and updates, as in TRL; a step of the plan takes prompts.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -53,13 +53,13 @@ class OpenGrpo final : public OpenObjective {
   void read_needed(const Communicator& world);
 
   TextReward reward_;
-  std::vector<TokenId> ends_;  // of the texts that are written
+  std::vector<TokenId> ends_;  // end tokens of the generated texts
   std::optional<ChatPrompts> chat_;
-  std::vector<std::vector<std::string>> needed_;  // by prompt, what rewards of its texts need of the record
+  std::vector<std::vector<std::string>> needed_;  // by prompt: the fields of the record that the reward reads
   std::optional<GrpoSteps> steps_;
 };
 
-// Before the reward's model is opened.
+// Checks the lengths before the reward model is opened.
 const RewardConfig& checked_reward(const TrainConfig& config) {
   MAGISTER_CHECK(config.grpo.max_new_tokens < config.batches.max_length, ExitCode::kConfig,
                  "{}: grpo.max_new_tokens is {}, and max_length {}, as the models have positions (no token is left for "
@@ -96,7 +96,7 @@ Attributes OpenGrpo::identity() {
   return attributes;
 }
 
-// An answer that is missing shows here.
+// A missing answer is found here.
 std::vector<TokenId> OpenGrpo::encode(const Record& record) const {
   reward_.needed(record);
   if (chat_) return chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where);
@@ -116,8 +116,8 @@ void OpenGrpo::add_rules(SampleRules& rules) {
   rules.encode = [this](const Record& record) { return std::vector{SampleTokens(encode(record))}; };
 }
 
-// Every rank reads its part of the records and must know all: who writes a text is decided by the step. Collective over
-// world.
+// Every rank reads its share of the records and gets those of all ranks, since each step decides anew which rank
+// generates a text. Collective over world.
 void OpenGrpo::read_needed(const Communicator& world) {
   if (!config_.grpo.reward.reads_fields() && reward_.model() == nullptr) return;
   const IndexRange all = dataset_.records(), own = micro_batches_of(all.size(), world.rank(), world.size());
@@ -177,7 +177,7 @@ std::vector<std::string> OpenGrpo::describe(const StepResult& result, nlohmann::
   return lines;
 }
 
-// What the texts are drawn with.
+// Reads how texts are generated.
 void read_grpo_texts(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy) {
   config.num_generations = node.count("num_generations", 8, 2, 4096);
   config.text_length = LengthKey(node, "max_new_tokens", 512, 1, 1 << 20);
@@ -208,7 +208,7 @@ void read_grpo_loss(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy)
   config.num_iterations = node.count("num_iterations", 1, 1, 1024);
 }
 
-// Names and defaults of TRL's GRPOConfig, and of this program's `generate` for the texts that are written.
+// Names and defaults are those of TRL's GRPOConfig, and for generation those of this program's `generate`.
 void read_grpo_keys(ConfigNode& task, const ExperimentConfig& experiment, TrainConfig& config) {
   GrpoConfig& grpo = config.grpo;
   PolicyOptions& policy = config.trainer.policy;
@@ -258,8 +258,8 @@ void read_grpo_batches(ConfigNode& task, ConfigNode& section, TrainConfig& confi
   if (grpo.reward.reads_fields()) config.dataset.whole_record = true;
 }
 
-// A text that is `auto` is as long as usual where it leaves a prompt half of max_length, or max_length is written and
-// longer; else it takes half.
+// Sets a max_new_tokens of `auto`: the default if that leaves half of max_length for the prompt, or if a written
+// max_length is longer than the default; else half of max_length.
 void fit_text(TrainConfig& config, Notes& notes) {
   LengthKey& text = config.grpo.text_length;
   if (text.is_written()) return;
@@ -282,7 +282,7 @@ void fit_prompts(TrainConfig& config, const Positions& own, const PositionsOf& o
   fit_judge(reward, of, notes);
 }
 
-// A prompt is several texts of full length.
+// An estimate: each prompt has num_generations texts of full length.
 ModelWork work_of_prompts(const TrainConfig& config, double samples, double tokens) {
   const BatchOptions& batches = config.batches;
   const double length = samples > 0 ? tokens / samples : 0;

@@ -1,4 +1,5 @@
-// `lm`: records - texts, chats or ids - are learnt as they are, or of chats the assistant's tokens alone.
+// `lm`: learns all tokens of records, which are texts, chats or ids; of chats, if asked, only the tokens of the
+// assistant.
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -14,15 +15,15 @@ namespace {
 
 class OpenLm final : public OpenObjective {
  public:
-  // config.dataset decides the kind; tokenizer, template and end tokens that are needed become a part of the
-  // checkpoint's identity. Throws Error(kConfig) where an end token is to be appended and the model names none.
+  // config.dataset decides the kind of the records. The tokenizer, template and end tokens that are needed become part
+  // of the checkpoint's identity. Throws Error(kConfig) if an end token must be appended and the model names none.
   OpenLm(const TrainConfig& config, const TaskInputs& inputs);
 
   Attributes identity() override { return {}; }
   LearntEnds ends() const override { return {.chats = chat_.has_value(), .appended = eos_}; }
   void add_rules(SampleRules& rules) override {
     rules.tokenizer = tokenizer_;
-    // Else a text is its tokens, and nothing else.
+    // Otherwise the tokens of a text are all there is, and no encoder is needed.
     if (chat_ || eos_ >= 0)
       rules.encode = [this](const Record& record) { return std::vector{encode(record, config_.dataset)}; };
     if (chat_) rules.shown_as = "chat";
@@ -32,13 +33,13 @@ class OpenLm final : public OpenObjective {
   }
 
  private:
-  // dataset: names the fields, of the records that are learnt or of those that are held out; its kind is
-  // config.dataset's. Throws Error(kData) with the record's place.
+  // dataset: names the fields of the records to learn or of the held-out records; both are of the same kind. Throws
+  // Error(kData) with the place of the record.
   SampleTokens encode(const Record& record, const DatasetConfig& dataset) const;
 
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;
-  TokenId eos_ = -1;  // that ends a text; -1: none is appended
+  TokenId eos_ = -1;  // end token of texts; -1: none is appended
 };
 
 OpenLm::OpenLm(const TrainConfig& config, const TaskInputs& inputs) : OpenObjective(config, inputs) {
@@ -46,7 +47,7 @@ OpenLm::OpenLm(const TrainConfig& config, const TaskInputs& inputs) : OpenObject
   tokenizer_ = &checkpoint_.tokenizer();
   if (!config_.dataset.messages_field.empty()) {
     chat_.emplace(checkpoint_, config_.dataset);
-    checkpoint_.end_tokens();  // the student's are made of them
+    checkpoint_.end_tokens();  // they decide the end tokens of the student
   } else if (config_.append_eos) {
     eos_ = text_end_token(checkpoint_);
     MAGISTER_CHECK(eos_ >= 0, ExitCode::kConfig,
@@ -74,7 +75,7 @@ constexpr CurveColumn kHeldOutTokens[] = {kHeldOutLoss,
                                              return static_cast<float>(std::exp(static_cast<double>(numbers[0])));
                                            }}};
 
-// Losses may be not finite; then their perplexities are not, either.
+// A loss may be not finite; then its perplexity is not finite, either.
 void check_perplexity(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
   const auto loss = file.rows<float>("/evaluate/loss", first, count);
   const auto perplexity = file.rows<float>("/evaluate/perplexity", first, count);

@@ -1,4 +1,4 @@
-// See pairs.h. Names of the curves as TRL's: rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins.
+// See pairs.h. TRL calls the curves rewards/chosen, rewards/rejected, rewards/accuracies and rewards/margins.
 #include "tasks/train/objectives/pairs.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ PairRules rules_of(const TrainConfig& config, const DatasetConfig& dataset) {
 
 }  // namespace
 
-// The pad token is read before the identity is made.
+// The pad token must be read before the identity is made.
 OpenPairs::OpenPairs(const TrainConfig& config, const TaskInputs& inputs)
     : OpenObjective(config, inputs),
       pairs_(checkpoint_, rules_of(config, config.dataset)),
@@ -27,7 +27,7 @@ OpenPairs::OpenPairs(const TrainConfig& config, const TaskInputs& inputs)
 void OpenPairs::add_rules(SampleRules& rules) {
   rules.tokenizer = &checkpoint_.tokenizer();
   rules.group_samples = 2;
-  rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
+  rules.unit_tokens = 16384;  // a stop is possible between units while the reference is evaluated
   rules.encode = [this](const Record& record) { return pairs_.encode(record); };
 }
 
@@ -39,7 +39,7 @@ MicroBatch OpenPairs::micro_batch(const TrainingSamples& samples, const Samples&
 
 HeldOutSource OpenPairs::held_out(const Dataset& records, const DatasetConfig& dataset) {
   const auto pairs = std::make_shared<PairEncoder>(checkpoint_, rules_of(config_, dataset));
-  // On every rank, for the template and the end tokens become a part of the identity.
+  // Every rank encodes a record, since the template and the end tokens become part of the identity.
   const std::uint64_t first = records.records().begin;
   records.for_each({first, first + 1}, [&](Record&& record) { pairs->encode(record); });
   HeldOutSource source{records, [pairs](const Record& record) { return pairs->encode(record); }};
@@ -61,7 +61,7 @@ constexpr CurveColumn kPairColumns[] = {
     {"/train/rewards_accuracy", "part of the pairs whose chosen answer has the higher reward", accuracy_of},
     {"/train/rewards_margin", "rewards_chosen - rewards_rejected", margin_of}};
 
-// Behind the loss.
+// The numbers follow the loss.
 constexpr const char* kAsTraining = "of held-out pairs, as /train has it";
 constexpr CurveColumn kHeldOutPairColumns[] = {
     kHeldOutLoss,
@@ -70,7 +70,7 @@ constexpr CurveColumn kHeldOutPairColumns[] = {
     {"/evaluate/rewards_accuracy", kAsTraining, [](const float* numbers) { return accuracy_of(numbers + 1); }},
     {"/evaluate/rewards_margin", kAsTraining, [](const float* numbers) { return margin_of(numbers + 1); }}};
 
-// A step that was skipped may have rewards that are not finite.
+// The rewards of a skipped step may be not finite.
 void check_rewards(const ResultsReader& file, std::span<const CurveColumn> columns, std::uint64_t first,
                    std::uint64_t count, const char* what, FaultList& faults) {
   std::vector<std::vector<float>> of;
@@ -93,7 +93,8 @@ std::string describe_rewards(const StepResult& result) {
                      result.rewards.rejected, result.rewards.accuracy);
 }
 
-// TRL's names are eval_rewards/accuracies and eval_rewards/margins, of a reward model eval_accuracy and eval_margin.
+// TRL calls these eval_rewards/accuracies and eval_rewards/margins, and for reward models eval_accuracy and
+// eval_margin.
 std::string describe_held_out_rewards(const Evaluation& found, std::uint64_t, nlohmann::ordered_json& event) {
   const double margin = found.rewards.chosen - found.rewards.rejected;
   event["eval_accuracy"] = found.rewards.accuracy;

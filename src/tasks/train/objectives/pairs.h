@@ -1,4 +1,4 @@
-// Records of two answers to one prompt, of which one was preferred: what DPO and reward models have in common.
+// The common part of DPO and reward models: records with two answers to a prompt, of which one is preferred.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ class OpenPairs : public OpenObjective {
   MicroBatch micro_batch(const TrainingSamples& samples, const Samples& items) const override;
 
   PairEncoder pairs_;
-  std::vector<double> references_;  // by sample, log-probabilities of the reference; empty: 0
+  std::vector<double> references_;  // by sample: log-probabilities by the reference; empty: 0
   std::vector<double> margins_;     // by item; empty: 0
 
  private:

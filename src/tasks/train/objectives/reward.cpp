@@ -1,4 +1,4 @@
-// `reward`: a head of one number, which is higher of the answer that was preferred.
+// `reward`: trains a head with one output, the reward, which is higher for the preferred answer.
 #include "tasks/train/objective.h"
 #include "tasks/train/objectives/pairs.h"
 
@@ -16,7 +16,7 @@ class OpenReward final : public OpenPairs {
   }
 };
 
-// Of TRL's RewardConfig.
+// The key is that of TRL's RewardConfig.
 void read_reward_keys(ConfigNode& task, const ExperimentConfig&, TrainConfig& config) {
   ConfigNode node = task.only_if(config.trainer.objective == ObjectiveKind::kReward,
                                  "is given with another objective; set objective: reward, or remove it");

@@ -1,6 +1,6 @@
-// `value`: a head says of every token of a rollout what the whole text is worth; or, compared in pairs, which of two
-// texts is better where they part. A value is read in the row of a token that has been written (V of the prefix with
-// it), as a guide reads a candidate's.
+// `value`: trains a head that predicts, at every token of a rollout, the value of the whole text; or, with pairs, which
+// of two texts is better at the first token where they differ. The value in the row of a token is V of the prefix that
+// ends with this token, as a guide reads it for a candidate.
 #include <algorithm>
 #include <optional>
 
@@ -19,8 +19,8 @@ bool compares(const ValueConfig& config) {
   return config.of_pairs() || (config.loss == ValueOptions::Loss::kBce && !config.labels_are_rewards);
 }
 
-// What the keys of the rollouts' task say of them, before they are written. Throws Error(kConfig) where the loss cannot
-// learn from them. Local.
+// Checks the keys of the rollouts' task before it has run. Throws Error(kConfig) if the loss cannot learn from its
+// results. Local.
 void check_rollouts(const ValueConfig& config, const ResultsSource& source, const Task::RecordTexts& texts) {
   MAGISTER_CHECK(!compares(config) || texts.behind_a_cut != 1, ExitCode::kConfig,
                  "{} names {}, which has one continuation a cut (nothing is compared, so there are no preferences); "
@@ -49,24 +49,25 @@ class OpenValue final : public OpenObjective {
  private:
   void check_task();
   void open_rollouts();
-  // Every record has as many samples, which are its continuations behind prompt and roll-in up to their cuts; with
-  // pairs the winner of each comparison and the loser. The tokens that carry the loss are marked: a continuation's, of
-  // a pair the first that differs. A sample of more than max_length tokens, without a label or of a pair of equal texts
-  // is empty: it takes no part. Throws Error(kData) with the place.
+  // Returns the same number of samples for every record. Without pairs a sample is a continuation with its prompt and
+  // the roll-in up to its cut; with pairs two samples are the winner and the loser of a comparison. The tokens with a
+  // loss are marked: those of a continuation, or in a pair the first one that differs. A sample is empty and takes no
+  // part if it has more than max_length tokens or no label, or if the texts of its pair do not differ. Throws
+  // Error(kData) with the place.
   std::vector<SampleTokens> encode(const Record& record);
   std::vector<SampleTokens> encode_pairs(const std::vector<TokenId>& prompt, const Rollouts& all) const;
   SampleTokens sample(const std::vector<TokenId>& prompt, const Rollouts& all, std::size_t i) const;
-  // By sample of encode(), in [0, 1]; 0 for those that are empty. Throws Error(kData) for rewards outside of min_reward
-  // to max_reward.
+  // The labels of the samples of encode(), in [0, 1]; 0 for continuations that were not compared. Throws Error(kData)
+  // for rewards outside min_reward to max_reward.
   std::vector<double> labels(const Record& record);
   MicroBatch micro_batch(const TrainingSamples& samples, const Samples& items) const override;
 
   const ValueConfig& value_;
-  std::optional<RolloutsFile> rollouts_;  // nothing: they are not there yet
+  std::optional<RolloutsFile> rollouts_;  // nothing: an earlier task has not written them yet
   std::vector<double> labels_;            // by sample
 };
 
-// The pad token is read before the identity is made.
+// The pad token must be read before the identity is made.
 OpenValue::OpenValue(const TrainConfig& config, const TaskInputs& inputs)
     : OpenObjective(config, inputs), value_(config.value) {
   MAGISTER_CHECK(!checkpoint_.config().encoder, ExitCode::kConfig,
@@ -91,7 +92,7 @@ void OpenValue::open_rollouts() {
                  printable(path, 4096));
 }
 
-// Before the rollouts' task has run its model tells whether the tokenizers are one.
+// Checks the task that will write the rollouts: the tokenizer of its model must be that of this model.
 void OpenValue::check_task() {
   const ResultsSource& source = config_.source;
   const Task& task = *require_results(context_, source.place, source.task, kRolloutTask);
@@ -145,11 +146,11 @@ std::vector<SampleTokens> OpenValue::encode_pairs(const std::vector<TokenId>& pr
     SampleTokens won = sample(prompt, all, winner), lost = sample(prompt, all, loser);
     const auto differ = std::mismatch(won.ids.begin(), won.ids.end(), lost.ids.begin(), lost.ids.end());
     const auto place = static_cast<std::size_t>(differ.first - won.ids.begin());
-    // Of equal texts, and where one is the other's beginning, no token differs.
+    // No token differs if the texts are equal or one is the beginning of the other.
     if (place == std::min(won.ids.size(), lost.ids.size())) won = lost = SampleTokens({}, {});
     for (SampleTokens* one : {&won, &lost}) {
       if (one->ids.empty()) continue;
-      // What follows is not read.
+      // The tokens after the first difference are not read.
       one->ids.resize(place + 1);
       one->assistant.assign(place + 1, 0);
       one->assistant[place] = 1;
@@ -177,7 +178,7 @@ std::vector<double> OpenValue::labels(const Record& record) {
   return labels;
 }
 
-// Every text has a label, or every pair is compared, at the tokens that the samples mark.
+// Every text gets its label, or every pair the rows to compare, at the marked tokens.
 MicroBatch OpenValue::micro_batch(const TrainingSamples& samples, const Samples& items) const {
   MicroBatch batch = OpenObjective::micro_batch(samples, items);
   const std::vector<std::int64_t>& begins = batch.tokens.cu_seqlens;
