@@ -1,4 +1,4 @@
-// One step in the order in which it happens; see trainer.h.
+// Implements Trainer in the order of a step; see trainer.h.
 #include "magister/train/trainer.h"
 
 #include <ATen/ATen.h>
@@ -37,7 +37,8 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       pool_(num_threads),
       copies_(device_.device(), pool_),
       host_(world.split_by_host()),
-      // Where every rank updates all of them there, they change while others read.
+      // The ranks of a host may share one copy in these cases. In all others every rank updates all weights on the
+      // host, and would change them while other ranks still read them.
       model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer || options.optimizer_on_gpu),
       adapter_(lora_ ? lora_->first_values() : at::Tensor()),
       memory_(options.recompute, passes_at_once(device_, options, num_threads)),
@@ -55,7 +56,7 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
   MAGISTER_ASSERT(device_.has_gpu_code());
   send_weights();
   gpu_optimizer_.emplace(trained(), shards_, sharing().rank(), *device_.queue());
-  // Needed no more but where ranks exchange what they have updated, and where texts are written.
+  // The host needs its copy only if ranks exchange updated weights or if texts are generated.
   if (sharing().size() == 1 && options.objective != ObjectiveKind::kGrpo) model_ = HostWeights();
 }
 
@@ -122,7 +123,7 @@ std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, co
   send_weights();
   pass_pool().run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
     const auto i = static_cast<std::size_t>(index);
-    // Recomputing means that no graph is kept.
+    // With recomputation no graph is kept.
     const TrunkPass pass = pass_of(batches[i], true);
     const LossSums sums = loss_.losses(batches[i], head_pass(pass), 1.0, nullptr);
     all[i] = {sums.loss, sums.rewards};
@@ -195,7 +196,7 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
   return result;
 }
 
-// Where it is not added up on the device alone, every rank has it on the host.
+// Unless the gradient is summed on the device alone, it is in host memory on every rank.
 double Trainer::norm_of(const at::Tensor& gradient) {
   return norm_of_blocks(sharing(), shards_,
                         sum_stays() ? gpu_optimizer_->block_squares(gradient) : block_squares(gradient, pool_));
@@ -215,7 +216,7 @@ void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
     gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_there(), state_, copies_);
   }
   if (sharing().size() == 1) return;
-  // No rank changes the host's copy before the others have read it: they meet in the sums between.
+  // A rank changes the host copy only after the others have read it: the sums of a step synchronise the ranks.
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const FlatRange own = shards_.piece(bucket, sharing().rank());
     copies_.to_host(weights_there().narrow(0, own.begin, own.size()), weights_here().narrow(0, own.begin, own.size()));

@@ -1,5 +1,5 @@
-// What GRPO asks the trainer beside its steps: log-probabilities, also of the reference, and the weights that texts are
-// written with; see trainer.h.
+// The functions that GRPO needs in addition to steps: log-probabilities, also by the reference, and the weights to
+// generate texts with; see trainer.h.
 #include <ATen/ATen.h>
 
 #include "magister/core/error.h"
@@ -15,7 +15,7 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
   at::Tensor model = model_weights();
   if (of_reference && !lora_) {
     model = reference_.tensor();
-    // On a GPU as long as it is asked: before the gradients.
+    // A GPU holds the reference only during this call, before gradients exist.
     if (device_.has_gpu_code()) send(reference_.tensor(), model = at::Tensor());
   }
   MAGISTER_ASSERT(!of_reference || (options_.policy.beta != 0 && model.defined()));
@@ -24,7 +24,7 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
     HeadLossOptions options = head_options();
     options.gradient = false;
     at::Tensor none;
-    // Recomputing means that no graph is kept.
+    // With recomputation no graph is kept.
     const TrunkOptions trunk{true, options_.bf16, device_.has_gpu_code()};
     const TrunkPass pass = of_reference ? TrunkPass(layout_, model, batch.tokens, trunk) : pass_of(batch, true);
     const at::Tensor head_VD = layout_.view(model, layout_.head());

@@ -45,7 +45,7 @@ struct Pair {
 // A sequence of a GRPO batch: a prompt, then the text that was written, whose tokens have labels.
 struct PolicyText {
   double advantage = 0;
-  double token_weight = 0;  // of each of its tokens in the step's loss
+  double token_weight = 0;  // weight of each of its tokens in the loss of the step
 };
 
 struct MicroBatch {
@@ -54,8 +54,8 @@ struct MicroBatch {
   std::vector<Pair> pairs{};        // DPO, where targets has the answers' labels, and reward models
   std::vector<PolicyText> texts{};  // GRPO, by sequence
   std::vector<ValueText> values{};  // value models, by sequence
-  // GRPO, as label_logprobs() gives them, f32. old: of the time when the texts were written; undefined: they are those
-  // of the current weights. reference: by the reference; undefined: there is none.
+  // GRPO: log-probabilities as label_logprobs() gives them, f32. old: by the weights that generated the texts;
+  // undefined: the current weights did. reference: by the reference; undefined: there is none.
   at::Tensor old_logprob_T{}, reference_logprob_T{};
   // Fills in the teacher's rows, which are large, when the micro-batch is computed; empty: none. Any thread.
   std::function<void(HeadLossTargets&)> read_teacher{};
@@ -64,13 +64,13 @@ struct MicroBatch {
 struct TrainerOptions {
   ObjectiveKind objective = ObjectiveKind::kLm;
   OptimizerOptions optimizer;
-  DistillOptions distill;        // of `lm` and DPO: weight 0, lm_weight 1
-  PreferenceOptions preference;  // of pairs
-  PolicyOptions policy;          // of GRPO
-  ValueOptions value;            // of value models
-  NewHead new_head;              // of a reward or value model that begins as a language model
+  DistillOptions distill;        // `lm` and DPO: weight 0, lm_weight 1
+  PreferenceOptions preference;  // pairs
+  PolicyOptions policy;          // GRPO
+  ValueOptions value;            // value models
+  NewHead new_head;              // reward or value models that begin as a language model
   bool recompute = false;        // gradient checkpointing by layer
-  int passes_at_once = 0;        // micro-batches at once, at most, if memory is short; 0: one per thread
+  int passes_at_once = 0;        // limit on micro-batches at once if memory is short; 0: one per thread
   // The layers' products are bf16, see TrunkOptions; weights, sums and the optimizer are f32.
   bool bf16 = false;
   bool fast_sums = false;          // gradients of the ranks are added in any order
@@ -142,11 +142,11 @@ class Trainer {
   std::vector<std::vector<double>> sequence_logprobs(std::span<const MicroBatch> batches,
                                                      const std::function<void()>& heartbeat = {});
 
-  // The loss of each micro-batch with the current weights. Several at once, likewise. Not for GRPO. Local.
+  // The loss of each micro-batch with the current weights. Several are computed at once, too. Not for GRPO. Local.
   std::vector<HeldOutSums> losses(std::span<const MicroBatch> batches, const std::function<void()>& heartbeat = {});
 
   // The labels' log-probabilities of each micro-batch [T], nats, f32, NaN in rows without a label, at the policy's
-  // temperature. By the current weights, or by GRPO's reference. Several at once, likewise. Local.
+  // temperature. By the current weights, or by GRPO's reference. Several are computed at once, too. Local.
   std::vector<at::Tensor> label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                          const std::function<void()>& heartbeat = {});
   // The model with the current weights; refers to this object, until the next step. Weights on a GPU are copied to the
@@ -195,7 +195,7 @@ class Trainer {
   at::Tensor zeros(at::IntArrayRef shape) const;
   at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
   HeadLossOptions head_options() const;
-  HeadPass head_pass(const TrunkPass& pass) const;  // refers to it
+  HeadPass head_pass(const TrunkPass& pass) const;  // refers to pass
 
   // Weights as passes read them.
   const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_there_ : model_.tensor(); }
@@ -210,7 +210,8 @@ class Trainer {
   Communicator sums_;  // world's ranks, for messages that are under way at the same time as others
   TrainingDevice device_;
   mutable ThreadPool pool_;
-  std::optional<ThreadPool> fewer_passes_;  // fewer than threads; with a GPU one, on this thread, whose device it is
+  // Used if fewer passes than threads run at once. With a GPU it has one thread, the caller, whose device it is.
+  std::optional<ThreadPool> fewer_passes_;
   StagedCopies copies_;
   Communicator host_;   // world's ranks on this host
   HostWeights model_;   // unchanged with LoRA; undefined if only the GPU has weights

@@ -1,6 +1,6 @@
-// DPO. The loss of a pair is a function of two sums of log-probabilities, so the gradient of a row is that of its cross
-// entropy times minus the derivative by its sequence's sum: the head is read once for the sums and once for the
-// gradients, tile by tile.
+// DPO. The loss of a pair depends on two sums of log-probabilities. So the gradient of a row is that of its cross
+// entropy times minus the derivative of the loss by the sum of its sequence. The head is read once for the sums and
+// once for the gradients, tile by tile.
 #include <ATen/ATen.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // GRPO. The gradient of a row is that of its cross entropy times minus the derivative of its loss by its
-// log-probability. Where the texts are this policy's own and nothing is compared with a reference, no log-probability
-// has to be known: the head is read once.
+// log-probability. If the texts are from the current weights and there is no reference, the log-probabilities are not
+// needed, and the head is read only once.
 #include <ATen/ATen.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Reward models, and value models that learn from pairs. A reward is the product of one row with the head's only row,
-// in f64.
+// Reward models, and value models that learn from pairs. A reward is the dot product, in f64, of a row and the only row
+// of the head.
 #include <ATen/ATen.h>
 
 #include <utility>

@@ -1,4 +1,5 @@
-// Language models and distillation: a loss of every token that has a label, and of every row that a teacher has scored.
+// Language models and distillation. Every token with a label has a loss, and so has every row that a teacher has
+// scored.
 #include "train/objective_loss.h"
 
 namespace magister {

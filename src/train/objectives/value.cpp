@@ -1,4 +1,4 @@
-// Value models: every row of a text has the text's label.
+// Value models. The label of a text is the label of each of its rows.
 #include <ATen/ATen.h>
 
 #include "magister/device/upload.h"
