@@ -1,6 +1,7 @@
-// The promises of a teacher's rows, from the file alone: order, range and mass of the kept entries, NaN in a sample's last
-// row and nowhere else, and the alignment: row i speaks about token i+1, so where that token is among the kept entries of
-// row i, its log-probability is target_logprob. A file shifted by one row breaks that in nearly every row.
+// Checks the rows of a teacher from the file alone: order, range and mass of the kept entries, and NaN in the last row
+// of each sample and in no other row. It also checks the alignment: row i predicts token i+1, so if that token is among
+// the kept entries of row i, its log-probability is target_logprob. A file that is shifted by one row breaks this rule
+// in nearly every row.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,10 +16,11 @@ namespace {
 
 using Extent = ColumnSpec::Extent;
 
-// Log-probabilities are differences of rounded numbers: log p of a near-certain token may come out as 1e-6.
+// Log-probabilities are differences of rounded numbers: that of a token with probability near 1 may be 1e-6 instead of
+// 0.
 constexpr float kRowSlack = 1e-3f;
 
-// Rows of one unit that are in memory, and where each column stands.
+// Consecutive rows of a unit in memory, by column.
 class RowWindow {
  public:
   explicit RowWindow(const ResultsReader& file)
@@ -26,7 +28,7 @@ class RowWindow {
 
   std::uint64_t rows_a_window() const { return std::max<std::uint64_t>(1, (1 << 20) / (k_ * 8)); }
 
-  // Rows [begin, end), and the token after them when it belongs to the unit.
+  // Reads rows [begin, end), and the token after them if it belongs to the unit.
   void load(std::uint64_t begin, std::uint64_t end, std::uint64_t unit_end) {
     begin_ = begin;
     read("/tokens/id", begin, std::min(end + 1, unit_end), ids_);
@@ -40,7 +42,8 @@ class RowWindow {
       read("/tokens/assistant", begin, std::min(end + 1, unit_end), assistant_);
   }
 
-  // `row` counts from the file's begin; last: of its sample; vocabulary 0: unknown.
+  // Checks a row. row: counted from the begin of the file; last: it is the last row of its sample; vocabulary: 0:
+  // unknown.
   void check(std::uint64_t row, bool last, std::uint64_t vocabulary, const std::string& where,
              FaultList& faults) const {
     const std::size_t i = row - begin_;
@@ -58,7 +61,7 @@ class RowWindow {
         faults.add("{}, row {}: entry {} has log-probability {}", where, row, j, logprobs[j]);
       mass += std::exp(static_cast<double>(logprobs[j]));
       if (j == 0) continue;
-      // Rounded to half, different numbers become equal: only f32 ties are known to be ties.
+      // Different numbers may be equal after rounding to f16, so only ties in f32 are known to be ties.
       const bool tie_in_order = type_ == ColumnType::kF16 || logprobs[j] != logprobs[j - 1] || ids[j] > ids[j - 1];
       if (!(logprobs[j] <= logprobs[j - 1]) || !tie_in_order) {
         faults.add("{}, row {}: entries {} and {} are out of order (ids {} {}, log-probabilities {} {})", where, row,
@@ -77,7 +80,7 @@ class RowWindow {
     file_.read(column, begin, std::as_writable_bytes(std::span(values)));
   }
 
-  // A row that was not to be scored.
+  // Checks a row that must not be scored.
   void check_empty(std::uint64_t row, const std::string& where, FaultList& faults) const {
     const std::size_t i = row - begin_;
     bool empty =
@@ -89,7 +92,7 @@ class RowWindow {
 
   std::uint64_t draws() const { return rows_.encoding().draws; }
 
-  // Draws are other tokens than the kept ones, in order.
+  // Checks that draws are tokens outside the kept entries, in ascending order.
   void check_draws(std::uint64_t row, std::size_t i, std::uint64_t vocabulary, const std::string& where,
                    FaultList& faults) const {
     const std::int32_t* ids = top_ids_.data() + i * k_;
@@ -97,7 +100,8 @@ class RowWindow {
     for (std::uint64_t d = 0; d < draws() && tail_mass_[i] > 0; ++d) {
       const bool kept = std::find(ids, ids + k_, drawn[d]) != ids + k_;
       const bool outside = vocabulary > 0 && static_cast<std::uint64_t>(drawn[d]) >= vocabulary;
-      // A rest of 1e-6 is rounding: the kept entries may be all there is, and the draw the best of them.
+      // A tail_mass of about 1e-6 may be rounding: then there may be no token outside the kept entries, and a draw may
+      // be one of them.
       if (outside || (kept && tail_mass_[i] > kRowSlack) || (d > 0 && drawn[d] < drawn[d - 1])) {
         faults.add("{}, row {}: draw {} has id {}, which is no token, a kept one or out of order", where, row, d,
                    drawn[d]);
@@ -110,7 +114,7 @@ class RowWindow {
     if (!(std::isfinite(entropy_[i]) && entropy_[i] >= -kRowSlack))
       faults.add("{}, row {}: entropy is {}", where, row, entropy_[i]);
     const double tail = tail_mass_[i];
-    // A half has 11 bits: log p of -16 is off by up to 0.008, and so is p relatively.
+    // An f16 has 11 bits: a log-probability near -16 has an error up to 0.008, which is also the relative error of p.
     const double tolerance = type_ == ColumnType::kF16 ? 1e-2 : 1e-3;
     if (!(tail >= -kRowSlack && tail <= 1 + kRowSlack)) {
       faults.add("{}, row {}: tail_mass is {}", where, row, tail);
@@ -199,7 +203,7 @@ void check_teacher_samples(const ResultsReader& file, FaultList& faults) {
     for (std::size_t at = 0; at < bytes.size() && sound; at += 8, ++sample) {
       std::uint64_t value;
       std::memcpy(&value, bytes.data() + at, sizeof value);
-      // A record is one sample, or several windows one after the other.
+      // A record has one sample, or several consecutive windows.
       sound = value == expected || (sample > 0 && value + 1 == expected);
       if (!sound) faults.add("/samples/source_index[{}] is {}, but record {} comes next", sample, value, expected);
       expected = value + 1;

@@ -1,4 +1,4 @@
-// Names, types and comments of the teacher's datasets, and rows of parts of a unit.
+// See columns.h: the columns, and functions for the rows of parts of a unit.
 #include "tasks/teacher_logits/columns.h"
 
 #include <ATen/ATen.h>

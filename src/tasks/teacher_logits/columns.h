@@ -1,4 +1,4 @@
-// The datasets of a teacher-logits results file, and the bytes of one unit for them.
+// Columns of a results file of teacher logits, and the bytes of a unit for them.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,43 @@ namespace magister {
 
 class ThreadPool;
 
-// n samples, T tokens; key_bytes: width of /samples/key; half: log-probabilities as f16, as packed encodings have them.
+// Sizes and types of the columns. key_bytes: width of /samples/key; half: log-probabilities are f16, as in packed
+// encodings.
 struct TeacherShape {
   std::uint64_t num_samples = 0, num_tokens = 0, key_bytes = 1;
   TeacherEncoding encoding{};
   bool half = false;
-  bool marked =
-      false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
+  bool marked = false;  // /tokens/assistant marks the tokens of the assistant; only rows before them are scored
 };
 
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 
-// The unit's rows, converted for the file. draws_Td: i32, of sampled rows alone, else undefined. What is packed is unpacked again and held
-// to the error that the file's attribute `encoding_error` promises. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
-// row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
-// log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else. Throws Error(kData) when
-// a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all. The pool's threads share the rows; the bytes are the same.
+// Converts the rows of a unit for the file. draws_Td: i32, defined only for sampled rows. scored_T: 1 for rows that
+// hold numbers; empty: all do. The threads of pool share the rows; the bytes do not depend on them. Packed rows are
+// unpacked again and must keep the error that the file's attribute `encoding_error` promises. Throws Error(kInternal)
+// if a row breaks these rules: row i is the distribution of token i+1, so if token i+1 is among the kept entries of row
+// i, its log-probability equals target_logprob; target_logprob is NaN in the last row of each sample and in no other
+// row. Throws Error(kData) if a scored row is not finite.
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
                                       std::span<const std::uint8_t> scored_T, const TeacherEncoding& encoding,
                                       bool half, const at::Tensor& draws_Td = {}, ThreadPool* pool = nullptr);
 
-// The first scored row whose logits were not finite; -1: none.
+// The first scored row with logits that are not finite; -1: none.
 std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T);
 
-// Rows of parts of a unit, one after the other.
+// The rows of consecutive parts, joined.
 ReducedLogits joined(const std::vector<ReducedLogits>& parts);
 
-// `count` rows from `first` on.
+// The rows first, ..., first + count - 1.
 ReducedLogits narrowed(const ReducedLogits& rows, std::int64_t first, std::int64_t count);
 
-// The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
+// Places row i of logits at row rows[i] of T rows; the other rows are empty: ids -1, numbers NaN. The second function
+// fills them with `empty`.
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
 at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,
                      const at::Scalar& empty);
 
-// What `check` demands of them.
+// The rules that `check` tests.
 extern const ResultsSchema kTeacherLogitsSchema;
 
 }  // namespace magister

@@ -1,5 +1,5 @@
-// The keys of `task: teacher_logits`, in the order in which the resolved experiment shows them.
-// What depends on the model (top_k against the vocabulary, max_length against its positions) the task checks itself.
+// Reads the keys of `task: teacher_logits`, in the order in which the resolved experiment shows them. The task checks
+// what depends on the model: top_k against the vocabulary, max_length against the positions.
 #include "tasks/teacher_logits/config.h"
 
 #include "magister/core/error.h"
@@ -7,7 +7,7 @@
 namespace magister {
 namespace {
 
-// What a row holds, and as what.
+// Reads the encoding of the rows.
 void read_encoding(ConfigNode& node, TeacherLogitsConfig& config) {
   using Kind = TeacherEncoding::Kind;
   const std::string encoding = node.choice("encoding", {"plain", "compact", "sampled"}, "plain");

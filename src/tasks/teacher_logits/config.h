@@ -1,4 +1,5 @@
-// The keys of `task: teacher_logits`. configs/keys/teacher_logits.md lists each with default and range; keep the two in step.
+// The keys of `task: teacher_logits`. configs/keys/teacher_logits.md lists each with default and range; keep the two in
+// step.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,19 @@ class Task;
 
 struct TeacherLogitsConfig {
   std::string name = "teacher";
-  ModelSection model;                                   // the task's own or the experiment's
-  DatasetConfig dataset;                                // with slice
+  ModelSection model;                                   // of the task or of the experiment
+  DatasetConfig dataset;                                // with its slice
   LengthKey max_length;                                 // tokens per sample
-  std::string length_place, top_k_place, stride_place;  // file:line:column and key, for what the model decides
+  std::string length_place, top_k_place, stride_place;  // file:line:column and key, for checks against the model
   Overflow overflow = Overflow::kTruncate;
-  std::uint64_t stride = 0;  // overflow: window; start of the next window, 1 .. max_length; 0: max_length
+  std::uint64_t stride = 0;  // `overflow: window`: distance of two windows, 1 .. max_length; 0: max_length
   std::uint64_t top_k = 64;  // checked against the vocabulary once the model is known
-  bool logprob_f16 = false;  // logprob_dtype
+  bool logprob_f16 = false;  // logprob_dtype: f16
   TeacherEncoding::Kind encoding = TeacherEncoding::Kind::kPlain;
-  std::uint64_t tail_draws = 0;  // of sampled rows
-  std::uint64_t seed = 0;        // of their draws
+  std::uint64_t tail_draws = 0;  // sampled rows: number of draws
+  std::uint64_t seed = 0;        // seed of the draws
   std::uint64_t unit_tokens = 2048;
-  bool assistant_only = false;  // score: assistant; rows whose next token is not the assistant's stay empty
+  bool assistant_only = false;  // `score: assistant`: only rows before a token of the assistant are filled
 };
 
 TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const ExperimentConfig& experiment);

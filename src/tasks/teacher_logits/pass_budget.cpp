@@ -1,5 +1,6 @@
-// Peaks of two passes of the layers, which are what tokens cost: 119 KB each of an 8B model. A tile of logits is as large as thousands of
-// tokens' work and is there once, so the head is counted by its sizes: measured with it, tokens would seem to cost next to nothing.
+// The measurement runs the layers only, since they give the cost of a token: 119 KB for an 8B model. A tile of logits
+// takes as much memory as thousands of tokens, but is allocated once. A measurement with the head would show almost no
+// cost per token, so the head is computed from its sizes.
 #include "magister/tasks/teacher_logits/pass_budget.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +14,7 @@
 namespace magister {
 namespace {
 
-// Both are whole tiles of the products (2,048 rows): a tile that is filled up costs as much as a full one.
+// Both are multiples of the tile of the products (2,048 rows); a partly filled tile costs as much as a full one.
 constexpr std::int64_t kMany = 4096, kFew = 2048;
 
 std::uint64_t peak_of_layers(Transformer& model, std::int64_t tokens, int device) {
@@ -36,8 +37,8 @@ std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int
 }
 
 std::int64_t tokens_of_head(std::int64_t hidden_size, const LogitReducer& reducer, std::uint64_t free) {
-  // Of a pass when its layers are done: hidden states, of f32 at most, and the kept numbers, beside one tile; those of the pass before are still
-  // being copied.
+  // After the layers, memory holds the hidden states (f32 at most), the kept numbers and one tile. The factor 2 is for
+  // those of the previous pass, which are still being copied.
   const auto a_token = 2 * (static_cast<std::uint64_t>(hidden_size) * sizeof(float) + reducer.bytes_of_row());
   return static_cast<std::int64_t>((free - std::min(free, reducer.scratch_bytes())) / a_token);
 }

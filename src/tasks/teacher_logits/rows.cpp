@@ -1,4 +1,4 @@
-// A unit's rows as bytes of the file: checked and converted by all threads, each row once.
+// Converts the rows of a unit to the bytes of the file. All threads check and convert rows, each row once.
 #include <ATen/ATen.h>
 #include <immintrin.h>
 
@@ -26,7 +26,7 @@ bool is_scored(std::span<const std::uint8_t> scored_T, std::int64_t t) {
   return scored_T.empty() || scored_T[static_cast<std::size_t>(t)] != 0;
 }
 
-// The token after each row, -1 in a sample's last one.
+// The token after each row; -1 in the last row of a sample.
 std::vector<TokenId> next_tokens(const PackedBatch& batch) {
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   std::vector<TokenId> next_T(static_cast<std::size_t>(batch.num_tokens()));
@@ -37,7 +37,7 @@ std::vector<TokenId> next_tokens(const PackedBatch& batch) {
   return next_T;
 }
 
-// Of one scored row.
+// Checks one scored row.
 void check_alignment(std::int64_t t, TokenId next, std::span<const std::int32_t> top_id, const float* top_logprob,
                      float target) {
   MAGISTER_CHECK(
@@ -55,7 +55,8 @@ void check_alignment(std::int64_t t, TokenId next, std::span<const std::int32_t>
                  t, next, stored, target);
 }
 
-// row has packed_bytes(ids.size(), bits); again: as many as ids, work memory.
+// Packs ids into row, which has packed_bytes(ids.size(), bits) bytes, and unpacks them again to compare. again: work
+// memory.
 void pack_row(std::int64_t t, std::span<const std::int32_t> ids, std::uint64_t bits, std::span<std::byte> row,
               std::vector<std::int32_t>& again) {
   pack_ids(ids, bits, row);
@@ -69,7 +70,8 @@ void pack_row(std::int64_t t, std::span<const std::int32_t> ids, std::uint64_t b
   }
 }
 
-// What conversion to halves does to numbers: the largest that is lost, and the largest error above what `encoding_error` promises.
+// Faults of a conversion to f16: the largest log-probability that is lost, and the largest error above the promise of
+// `encoding_error`.
 struct HalfFaults {
   float lost = -std::numeric_limits<float>::infinity();
   bool any_lost = false;
@@ -83,7 +85,7 @@ HalfFaults compare(const float* exact, const std::uint16_t* half, std::int64_t c
   HalfFaults faults;
   for (std::int64_t i = 0; i < count; ++i) {
     const double is = exact[i], stored = widened(half[i]);
-    // One comparison for what every good number passes; NaN fails it, and the two of infinity.
+    // Every good number passes this one comparison; NaN and infinities do not.
     const double error = std::abs(stored - is), bound = std::max(std::abs(is) * 0x1p-11, 0x1p-25);
     if (error <= bound) [[likely]]
       continue;
@@ -98,13 +100,14 @@ HalfFaults compare(const float* exact, const std::uint16_t* half, std::int64_t c
   return faults;
 }
 
-// The halves of `logprob`, at `to`, by ATen's rounding. packed: held to the error that the file promises.
+// Writes logprob_Rk as f16 to `to`, with the rounding of ATen. packed: the error must be within the promise of the
+// file.
 void convert_halves(const at::Tensor& logprob_Rk, std::byte* to, bool packed) {
   at::Tensor half_Rk = at::from_blob(to, logprob_Rk.sizes(), at::TensorOptions(at::kHalf));
   half_Rk.copy_(logprob_Rk);
   const HalfFaults faults =
       compare(logprob_Rk.const_data_ptr<float>(), reinterpret_cast<const std::uint16_t*>(to), logprob_Rk.numel());
-  // A half ends at -65504: a log-probability below would be stored as that of a token which is impossible.
+  // The smallest f16 is -65504: a log-probability below it would be stored as that of an impossible token.
   MAGISTER_CHECK(
       !faults.any_lost, ExitCode::kData,
       "a log-probability of {:.6g} is below what 16 bits hold (it would be stored as minus infinity); choose "
@@ -115,7 +118,7 @@ void convert_halves(const at::Tensor& logprob_Rk, std::byte* to, bool packed) {
                  faults.error);
 }
 
-// The columns of many numbers a row, which threads fill tile by tile.
+// The columns with many numbers per row; threads fill them tile by tile.
 struct WideColumns {
   std::vector<std::byte> id, logprob, draws;
 };

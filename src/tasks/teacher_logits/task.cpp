@@ -1,5 +1,5 @@
 // Task teacher_logits: data set -> tokens -> units -> hidden states -> reduced logits -> rows of one results file.
-// The columns and the compute loop have files of their own beside this one.
+// columns.h and worker.h have the columns and the computation.
 #include "magister/run/task.h"
 
 #include <fmt/ranges.h>
@@ -24,12 +24,12 @@ class TeacherJob final : public TaskJob {
 
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
-  // With which vocabulary a student must agree, and how rows are to be read.
+  // The size of the vocabulary, which a student must match, and the encoding of the rows.
   Attributes identity() override {
     Attributes all = {{"vocab_size", static_cast<std::uint64_t>(model_.vocab_size)}};
     const Attributes stored = encoding().attributes();
     all.insert(all.end(), stored.begin(), stored.end());
-    const auto& [before, behind] = window_ends_;  // windows of an earlier version had none
+    const auto& [before, behind] = window_ends_;  // windows of an earlier version had no such tokens
     if (!before.empty() || !behind.empty())
       all.emplace_back("window_tokens", fmt::format("{} text {}", fmt::join(before, " "), fmt::join(behind, " ")));
     return all;
@@ -50,8 +50,8 @@ class TeacherJob final : public TaskJob {
   const TeacherLogitsConfig& config_;
   const ModelConfig& model_;
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
-  std::optional<ChatPrompts> chat_;       // where the records hold chats
-  AddedEnds window_ends_;                 // of texts that are cut into windows; a chat's template writes its own
+  std::optional<ChatPrompts> chat_;       // set if the records hold chats
+  AddedEnds window_ends_;                 // tokens around each window of a text; a chat template adds its own
 };
 
 TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs)

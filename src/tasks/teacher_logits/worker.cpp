@@ -1,5 +1,6 @@
-// One thread a shard; shard 0 of the group's leader claims units, all shards compute, the leader writes. A GPU always has its next pass, of
-// several units where one does not fill it, queued before the host makes the rows of the last one.
+// Each shard has one thread. Shard 0 of the group's leader claims units, all shards compute, and the leader writes. A
+// GPU has its next pass queued before the host makes the rows of the previous one; a pass has several units if one does
+// not fill it.
 #include "tasks/teacher_logits/worker.h"
 
 #include <ATen/ATen.h>
@@ -27,11 +28,12 @@
 namespace magister {
 namespace {
 
-// Whole sequences that go through the model together: those of the units of a pass, or a part where the device has no memory for more.
+// Whole sequences of one pass through the model: those of all its units, or a part of them if the device has too little
+// memory.
 struct Part {
   std::vector<std::vector<TokenId>> sequences;
-  std::vector<std::uint8_t> assistant;  // of every token, with `score: assistant`
-  std::vector<DrawKey> keys;            // of every sequence, of sampled rows
+  std::vector<std::uint8_t> assistant;  // for every token, with
+  std::vector<DrawKey> keys;            // for every sequence, if rows are sampled
   std::int64_t num_tokens() const {
     std::int64_t sum = 0;
     for (const auto& sequence : sequences) sum += static_cast<std::int64_t>(sequence.size());
@@ -58,8 +60,8 @@ void append(Part& part, Part&& more) {
   move_all(part.keys, more.keys);
 }
 
-// What the draws of a sample's rows depend on: its record, and which of the record's windows it is. Neither depends on the slice of an
-// array job.
+// The keys of the draws of each sample: its record, and the number of its window in the record. Neither depends on the
+// slice of an array job.
 std::vector<DrawKey> draw_keys(const ResultsFile& file, const Unit& unit, std::uint64_t seed) {
   const auto record = [&](std::uint64_t sample) {
     std::uint64_t index;
@@ -80,7 +82,7 @@ std::vector<DrawKey> draw_keys(const ResultsFile& file, const Unit& unit, std::u
   return keys;
 }
 
-// Of the rows that are scored; `rows` ascending, empty: all.
+// Uniform numbers for the scored rows. chosen: only `rows` (ascending) are scored; else all rows are.
 std::vector<double> uniforms_of(const Part& part, const std::vector<std::int64_t>& rows, bool chosen) {
   std::vector<double> uniforms;
   std::int64_t first = 0;
@@ -99,7 +101,7 @@ std::vector<double> uniforms_of(const Part& part, const std::vector<std::int64_t
   return uniforms;
 }
 
-// The next token of each row, -1 in a sample's last row.
+// The next token of each row; -1 in the last row of a sample.
 std::vector<TokenId> targets_of(const Part& part) {
   std::vector<TokenId> targets;
   for (const auto& sequence : part.sequences) {
@@ -110,7 +112,8 @@ std::vector<TokenId> targets_of(const Part& part) {
   return targets;
 }
 
-// Keeps the targets of the rows that are to be scored: those whose next token is the assistant's. Returns the rows, ascending.
+// Keeps only the targets of rows to score, which are those before a token of the assistant. Returns these rows,
+// ascending.
 std::vector<std::int64_t> choose_rows(const std::vector<std::uint8_t>& assistant, std::vector<TokenId>& targets) {
   std::vector<std::int64_t> rows;
   for (std::size_t t = 0; t + 1 < assistant.size(); ++t) {
@@ -135,11 +138,11 @@ Part part_of(const Part& whole, IndexRange sequences) {
   return part;
 }
 
-// A part whose rows are in flight.
+// A part whose rows are being computed.
 struct Started {
   LogitReducer::Started logits;
   std::vector<std::int64_t> scored;
-  at::Tensor hidden_TD;  // of sampled rows: these two, until the draws are made
+  at::Tensor hidden_TD;  // hidden_TD and uniforms: only for sampled rows, until the draws are made
   std::vector<double> uniforms;
   std::int64_t num_tokens = 0;
 };
@@ -156,7 +159,7 @@ class TeacherWorker final : public ShardModel {
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
     tokens_together_ = passes_.tokens_together(base_.pass);
-    // A unit has unit_tokens at most, or one sample that is longer.
+    // A unit has at most unit_tokens, or one sample that is longer.
     const std::uint64_t most_tokens = std::max(tokens_together_, base_.file.most_rows_of_a_unit());
     passes_.limit(measured_token_budget(model_, *reducer_, static_cast<std::int64_t>(most_tokens)));
   }
@@ -176,19 +179,20 @@ class TeacherWorker final : public ShardModel {
     Unit unit;
     PackedBatch batch;
   };
-  // A pass that the device works on while the next one is read and queued. On a CPU there is none: its rows are made at once.
+  // A pass that the GPU computes while the next one is read and queued. On a CPU the rows are made at once.
   struct Pending {
     std::vector<UnitOfPass> units;
     std::vector<Started> parts;
   };
 
-  // Towards the end a pass that is under way is finished first: its units may be all that this group should have.
+  // Near the end the pending pass is finished first, since its units may be the whole share of this group.
   std::vector<std::uint64_t> units_of_pass() {
     if (pending_ && !may_hold_more(pending_->units.size())) finish_pass();
     return next_units(tokens_together_);
   }
 
-  // False when the job wants to stop before the pass is finished: its units are dropped, nothing of them was written.
+  // False: the job was asked to stop before the pass was finished; its units are dropped, and nothing of them was
+  // written.
   bool start_pass(const std::vector<std::uint64_t>& units) {
     unit_ = static_cast<std::int64_t>(units.front());
     watch("compute", unit_);
@@ -213,7 +217,7 @@ class TeacherWorker final : public ShardModel {
     return true;
   }
 
-  // The pass's in-flight rows. False: the job wants to stop.
+  // Starts the parts of the pass and adds their pending rows to started. False: the job was asked to stop.
   bool compute(const Part& whole, std::vector<Started>& started) {
     std::vector<std::int64_t> lengths;
     lengths.reserve(whole.sequences.size());
@@ -233,7 +237,7 @@ class TeacherWorker final : public ShardModel {
       const PhaseTimes::Span span(times_, "compute body");
       hidden_TD = model_.forward(batch, [this] {
         fail_point("teacher.layer");
-        watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
+        watch("compute", unit_);  // called between layers: a record may take longer than the watchdog waits
         return stop_agreed();
       });
       if (!hidden_TD.defined()) return std::nullopt;
@@ -283,11 +287,11 @@ class TeacherWorker final : public ShardModel {
     pending_.reset();
   }
 
-  // Rows of the pass, unit by unit.
+  // Writes the rows of the pass, unit by unit.
   void write_units(const ReducedLogits& rows, std::span<const std::uint8_t> scored_T, const at::Tensor& draws_Td) {
     std::int64_t first = 0;
     for (const UnitOfPass& one : pending_->units) {
-      // By unit: it may wait until earlier ones are on disk.
+      // Set for each unit, since writing may wait until earlier units are on disk.
       watch("write", static_cast<std::int64_t>(one.unit.index));
       fail_point("teacher.unit.computed");
       const std::int64_t count = one.batch.num_tokens();
@@ -311,7 +315,7 @@ class TeacherWorker final : public ShardModel {
     return teacher_rows(own, batch, scored_T, encoding_, config_.logprob_f16, draws_Td, &pool_);
   }
 
-  // Every shard finds the same row, so all look for the layer together.
+  // Every shard finds the same row, so all shards look for the layer together.
   [[noreturn]] void refuse_row(const UnitOfPass& one, std::int64_t row) {
     const PackedBatch& batch = one.batch;
     const auto after = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), row);
@@ -326,10 +330,10 @@ class TeacherWorker final : public ShardModel {
   const TeacherLogitsConfig& config_;
   const TeacherEncoding encoding_;
   std::optional<LogitReducer> reducer_;
-  std::optional<TailSampler> tail_;  // of sampled rows
+  std::optional<TailSampler> tail_;  // for sampled rows
   std::optional<Pending> pending_;
-  std::int64_t unit_ = -1;             // the first of those that are computed
-  std::uint64_t tokens_together_ = 0;  // of a pass of several units; of a CPU's there is none
+  std::int64_t unit_ = -1;             // first unit of the current pass
+  std::uint64_t tokens_together_ = 0;  // tokens of a pass of several units; 0 on a CPU
   SequencePasses passes_;
 };
 

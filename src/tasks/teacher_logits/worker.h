@@ -1,4 +1,5 @@
-// What computes teacher logits on a shard: the reduced rows of every token of the units that the group claims.
+// The worker that computes teacher logits on a shard: the reduced rows of every token of the units that the group
+// claims.
 #pragma once
 
 #include <memory>
