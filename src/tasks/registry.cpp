@@ -1,4 +1,4 @@
-// One line a task; nothing registers itself behind the reader's back.
+// All tasks are listed here; no task registers itself in another file.
 #include "magister/tasks/registry.h"
 
 #include "tasks/evaluate/config.h"

@@ -1,4 +1,4 @@
-// The registry of tasks: those that are built in.
+// The registry of the built-in tasks.
 #pragma once
 
 #include "magister/run/task_kinds.h"

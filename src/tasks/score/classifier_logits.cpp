@@ -18,7 +18,7 @@ std::int64_t classifier_token(const std::vector<TokenId>& ids, const ModelConfig
 
 at::Tensor classifier_logits(Transformer& model, const std::vector<std::vector<TokenId>>& sequences,
                              bool share_prefixes, const std::function<bool()>& should_stop) {
-  // Beyond the shared rotary table a text's keys are its own: its length turns them.
+  // Long texts have a rotary table that depends on their length, so they cannot share keys.
   const bool shares = share_prefixes && model.shares_prefixes() &&
                       std::none_of(sequences.begin(), sequences.end(), [&](const auto& sequence) {
                         return rope_needs_own_table(model.config(), static_cast<std::int64_t>(sequence.size()));

@@ -1,4 +1,4 @@
-// Names, types and comments of the score datasets; a file is checked from its bytes alone.
+// See columns.h. `check` reads this file alone.
 #include "tasks/score/columns.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The datasets of a score task's results, and what `check` demands of them.
+// Columns of the results of a score task, and the rules that `check` tests.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace magister {
 
-// n samples of T tokens; labels: of the model, in order.
+// num_labels: number of labels of the model; /score/value has them in order.
 std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                       std::size_t num_labels);
 
-// Of a verifier: classes where it extracts answers, unread where it tells texts that it did not compare.
+// Columns of a verifier. classes: it extracts answers; unread: it reports texts that it did not compare.
 std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool unread);
 
-// Of texts of a generate task, beside either: kl where they were guided.
+// Columns for texts of a generate task, in addition to one of the two above. kl: the texts were guided; flops: their
+// cost is known.
 std::vector<ColumnSpec> answer_columns(std::uint64_t num_samples, bool kl, bool flops);
 
 extern const ResultsSchema kScoreSchema;

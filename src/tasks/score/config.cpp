@@ -1,4 +1,4 @@
-// The keys of `task: score`, in the order in which the resolved experiment shows them.
+// Reads the keys of `task: score`, in the order in which the resolved experiment shows them.
 #include "tasks/score/config.h"
 
 #include "magister/core/error.h"

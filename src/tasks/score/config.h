@@ -15,13 +15,13 @@
 
 namespace magister {
 
-// What is made of the head's numbers; `none` is what trainers of students and policies want.
+// The function that is applied to the logits; `none` is usual for the training of students and policies.
 enum class ScoreFunction { kNone, kSigmoid, kSoftmax };
 
-// A rule instead of a model: which one, and where a record holds what it compares.
+// A verifier that is used instead of a model, and the field of a record that it reads.
 struct ScoreVerifier {
   VerifierConfig rule;
-  std::string completion_field = "completion";  // where no generate task wrote the completions
+  std::string completion_field = "completion";  // used if no generate task wrote the completions
 };
 
 struct ScoreConfig {
@@ -35,8 +35,8 @@ struct ScoreConfig {
   ScoreFunction function = ScoreFunction::kNone;
   std::string function_place;
   bool share_prefixes = true;
-  std::optional<ScoreVerifier> verifier;  // then the six above say nothing, and model is none
-  std::string answers;                    // the generate task whose texts are scored; empty: the records'
+  std::optional<ScoreVerifier> verifier;  // if set, model.none is true, and max_length to share_prefixes are not used
+  std::string answers;                    // the generate task whose texts are scored; empty: the texts of the records
   std::string answers_place;              // file:line:column and key
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kMessages = "messages";
 constexpr const char* kTools = "tools";
-constexpr std::uint64_t kPassTokens = 2048;  // unless one text has more
+constexpr std::uint64_t kPassTokens = 2048;  // tokens of a pass, unless one text has more
 
 ModelSection in_f32(ModelSection model) {
   model.dtype = "f32";
@@ -46,7 +46,7 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
       max_length_(texts.max_length),
       model_(in_f32(section), context, {"reward_", "reward model"}) {
   const ModelConfig& model = model_.config();
-  // No cache of keys and values, so the rank's other GPUs are not needed.
+  // The model needs no KV cache, so the other GPUs of the rank are not needed.
   model_.open(context.world, missing_on_gpus(model).empty() ? gpu : std::nullopt);
   MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
                  "{}: {} has {} labels (a reward is one number); name a reward model "
@@ -92,8 +92,9 @@ std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const Writte
   return ids;
 }
 
-// A head reads the first token or the last, and what is judged stands at the end: what lies between the first token and the model's last
-// positions goes. Only where its own tokens are more than the policy's, which max_length bounds.
+// The head reads the first or the last token, and the text to judge is at the end. So the tokens after the first one
+// are removed until the rest fits the positions of the model. This happens only if this tokenizer makes more tokens
+// than that of the policy, which max_length limits.
 void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) const {
   const std::int64_t most = model_.config().max_position_embeddings;
   const auto size = static_cast<std::int64_t>(ids.size());
@@ -113,7 +114,7 @@ Rewarder::Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& po
   passes_.limit(static_cast<std::int64_t>(kPassTokens));
 }
 
-// Texts of one prompt share its tokens, and a row has the same bits whatever it is computed with.
+// Texts of one prompt share its tokens. The bits of a row do not depend on the other rows of the pass.
 std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vector<WrittenText>& texts,
                                       const std::string& where, const std::function<void()>& heartbeat) {
   const c10::InferenceMode no_gradients;

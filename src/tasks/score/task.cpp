@@ -1,5 +1,7 @@
-// Task score: what a sequence classifier or a reward model says about each record, a number or one for each label; by a rule: verify.cpp.
-// Source: transformers' *ForSequenceClassification (GenericForSequenceClassification): the head reads the last token that is no padding.
+// Task score: the logits of a sequence classifier or a reward model for each record, one number per label. verify.cpp
+// has the scores by a rule.
+// Source: transformers' *ForSequenceClassification (GenericForSequenceClassification): the head reads the last token
+// that is not padding.
 #include "magister/run/task.h"
 
 #include <algorithm>
@@ -41,8 +43,8 @@ class ScoreJob final : public TaskJob {
   const Dataset& dataset_;
   const ModelConfig& model_;
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
-  std::optional<ChatPrompts> chat_;       // where the records hold chats
-  std::optional<ScoredAnswers> answers_;  // of a generate task, behind the records
+  std::optional<ChatPrompts> chat_;       // set if the records hold chats
+  std::optional<ScoredAnswers> answers_;  // texts of a generate task, which follow the prompts of the records
   bool cuts_begins_ = false;
 };
 
@@ -95,7 +97,8 @@ TaskResults ScoreJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-// The head reads the last token: of a text that is cut, the tokens that the tokenizer adds around it stay, as transformers' truncation has it.
+// The head reads the last token. So if a text is cut, the tokens that the tokenizer adds around it are kept, as in the
+// truncation of transformers.
 void ScoreJob::keep_added(SampleRules& rules) const {
   rules.cuts_begins = cuts_begins_;
   if (tokenizer_ == nullptr || chat_) return;
@@ -109,7 +112,7 @@ void ScoreJob::keep_added(SampleRules& rules) const {
       config_.length_place, config_.max_length.tokens(), added, cuts_begins_ ? "to" : "behind");
 }
 
-// The second text of a pair has tokens of type 1, which are not told apart here.
+// The second text of a pair has tokens of type 1, and this task gives all tokens type 0.
 void ScoreJob::refuse_types(const std::vector<TokenId>& ids, const std::string& where) const {
   if (!model_.encoder || model_.encoder->token_types < 2 || ids.empty()) return;
   MAGISTER_CHECK(std::count(ids.begin(), ids.end(), ids.back()) == 1, ExitCode::kData,
@@ -134,7 +137,7 @@ SampleRules ScoreJob::rules() {
   return rules;
 }
 
-// A chat, or a record's prompt with each text that a model wrote behind it, in one piece.
+// The samples of a record: its chat, or its prompt with each generated text, encoded as one text.
 std::vector<SampleTokens> ScoreJob::encode(const Record& record) const {
   std::vector<SampleTokens> samples;
   const auto add = [&](std::vector<TokenId> ids) {

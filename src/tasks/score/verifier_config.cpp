@@ -1,4 +1,4 @@
-// In the order in which the resolved experiment shows the keys; see verifier_config.h.
+// Reads the keys in the order in which the resolved experiment shows them; see verifier_config.h.
 #include "magister/tasks/score/verifier_config.h"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ std::size_t chosen(ConfigNode& node, const char* key, const std::vector<std::str
   return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-// "-1.5e3" -> "-1500": every digit, as a double would not have them. An exponent that means thousands of zeros stays.
+// "-1.5e3" -> "-1500": keeps every digit, which a double would not. An exponent that would give thousands of zeros is
+// kept.
 std::string without_exponent(const std::string& number) {
   const std::size_t mark = number.find_first_of("eE");
   if (mark == std::string::npos) return number;
@@ -42,7 +43,7 @@ std::string without_exponent(const std::string& number) {
   return sign + digits.substr(digits[zeros] == '.' ? zeros - 1 : zeros);
 }
 
-// A line of JSON with its numbers as texts: parsed, they would have the digits of a double only.
+// A line of JSON with its numbers as strings: parsed as numbers they would keep only the digits of a double.
 std::string with_numbers_as_texts(const std::string& line) {
   std::string out;
   for (std::size_t at = 0; at < line.size();) {
@@ -72,7 +73,7 @@ std::string answer_text(const ordered_json& value, const std::string& field, con
   return text;
 }
 
-// Whether the pattern has a group; true also where it does not compile, which is then a fault of its own.
+// Returns false only for a pattern without a group. A pattern that is missing or does not compile is a fault.
 bool read_pattern(ConfigNode& of_regex, bool applies, VerifierOptions& options) {
   const std::optional<std::string> pattern = of_regex.optional_text("pattern");
   options.pattern = pattern.value_or("");
@@ -125,7 +126,7 @@ std::vector<std::string> right_answers(const Record& record, const std::string& 
   if (field.empty()) return {};
   if (const ordered_json& value = record_field(record, field); value.is_string())
     return {answer_text(value, field, record)};
-  Record spelled = record;  // numbers with every digit of the line, which a double does not keep
+  Record spelled = record;  // numbers have every digit of the line, which a double does not keep
   spelled.fields = std::make_shared<const ordered_json>(parse_record(with_numbers_as_texts(record.text)));
   const ordered_json& value = record_field(spelled, field);
   if (!value.is_array()) return {answer_text(value, field, record)};

@@ -1,5 +1,6 @@
-// A record's completions are one group of samples without tokens; a unit reads its records again and verifies them. Millions of short
-// texts a second cost less than one pass of a model, so each rank works in one thread.
+// The completions of a record are a group of samples without tokens; a unit reads its records again and verifies them.
+// A rule verifies millions of short texts per second, which costs less than a pass of a model, so each rank uses one
+// thread.
 #include "tasks/score/verify.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace magister {
 namespace {
 
 using nlohmann::ordered_json;
-constexpr std::uint64_t kCommitTexts = 1024;  // what one commit covers
+constexpr std::uint64_t kCommitTexts = 1024;  // texts of one commit
 
 struct Scores {
   std::vector<float> value;
@@ -51,10 +52,10 @@ class VerifierJob final : public TaskJob {
   }
 
  private:
-  // How many completions a record has.
+  // Number of completions per record.
   std::uint64_t group() const { return answers_ ? answers_->texts_a_record() : 1; }
   std::vector<std::string> completions_of(const Record& record) const;
-  // answer: one that is right; classes: of the record's completions so far.
+  // answer: a right answer; classes: the answers of the completions of the record so far.
   void add_class(const std::string& completion, const std::string& answer,
                  std::vector<std::optional<std::string>>& classes, Scores& scores) const;
   void add_scores(const Record& record, Scores& scores) const;
@@ -63,7 +64,7 @@ class VerifierJob final : public TaskJob {
   const ScoreConfig& config_;
   const TaskInputs inputs_;
   const Verifier verifier_;
-  std::optional<ScoredAnswers> answers_;  // where a generate task wrote the completions
+  std::optional<ScoredAnswers> answers_;  // set if a generate task wrote the completions
 };
 
 TaskResults VerifierJob::results(const PlanNumbers& plan) const {
@@ -121,7 +122,7 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
   Scores scores;
   for_records_of(unit, group(), inputs_.dataset, [&](const Record& record, IndexRange texts) {
     fail_point("score.verify.record");
-    add_scores(record, scores);  // of all: units are whole records (rules())
+    add_scores(record, scores);  // of all completions: units have whole records (rules())
     if (answers_) answers_->add(record, texts, scores.of_answers);
   });
   MAGISTER_CHECK(scores.value.size() == unit.samples.size(), ExitCode::kData,

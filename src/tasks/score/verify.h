@@ -1,4 +1,5 @@
-// Scores by a rule: whether completions, of the records or of a generate task, give the answers that the records hold. No model is loaded.
+// Scores by a rule: 1 if a completion, of the record or of a generate task, gives an answer that the record holds, else
+// 0. No model is loaded.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace magister {
 
-// config.verifier is there; config and inputs are kept by reference. Collective over the world.
+// config.verifier must be set; config and inputs are kept by reference. Collective over the world.
 std::unique_ptr<TaskJob> make_verifier_job(const ScoreConfig& config, const TaskInputs& inputs);
 
 }  // namespace magister

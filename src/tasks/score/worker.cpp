@@ -1,4 +1,5 @@
-// One thread a shard. Only the row that the head reads leaves the layers, so a unit's logits are a few numbers a record.
+// Each shard has one thread. Only the row that the head reads leaves the layers, so the logits of a unit are a few
+// numbers per record.
 #include "tasks/score/worker.h"
 
 #include <ATen/ATen.h>
@@ -55,7 +56,7 @@ class ScoreWorker final : public ShardModel {
   }
 
  private:
-  // False: the job wants to stop, and nothing of the units was written.
+  // False: the job was asked to stop, and nothing of the units was written.
   bool run_pass(const std::vector<std::uint64_t>& indices) {
     unit_ = static_cast<std::int64_t>(indices.front());
     watch("compute", unit_);
@@ -70,7 +71,7 @@ class ScoreWorker final : public ShardModel {
     if (!logits_SL.defined()) return false;
     std::size_t first = 0;
     for (const Unit& unit : units) {
-      // By unit: each waits until the one before is on disk.
+      // Set for each unit, since writing waits until the unit before it is on disk.
       watch("write", static_cast<std::int64_t>(unit.index));
       const auto count = static_cast<std::size_t>(unit.samples.size());
       const at::Tensor own_SL = logits_SL.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
@@ -82,7 +83,7 @@ class ScoreWorker final : public ShardModel {
     return true;
   }
 
-  // [sequences, labels] f32 on the CPU; undefined: the job wants to stop.
+  // [sequences, labels] f32 on the CPU; undefined: the job was asked to stop.
   at::Tensor compute(const Sequences& sequences) {
     const PhaseTimes::Span span(times_, "compute");
     std::vector<std::int64_t> lengths;
@@ -100,12 +101,12 @@ class ScoreWorker final : public ShardModel {
   at::Tensor pass(const Sequences& sequences) {
     return classifier_logits(model_, sequences, config_.share_prefixes, [this] {
       fail_point("score.layer");
-      watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
+      watch("compute", unit_);  // called between layers: a record may take longer than the watchdog waits
       return stop_agreed();
     });
   }
 
-  // Every shard finds the same record, so all look for the layer together.
+  // Every shard finds the same record, so all shards look for the layer together.
   void refuse_what_is_not_finite(const Unit& unit, std::span<const std::vector<TokenId>> sequences,
                                  const at::Tensor& logits_SL) {
     const at::Tensor good_S = logits_SL.isfinite().all(1);
@@ -132,8 +133,8 @@ class ScoreWorker final : public ShardModel {
   const ScoreConfig& config_;
   const MoreColumns more_;
   SequencePasses passes_;
-  std::uint64_t tokens_together_;  // of a pass of several units
-  std::int64_t unit_ = -1;         // the first of those that are computed
+  std::uint64_t tokens_together_;  // tokens of a pass of several units
+  std::int64_t unit_ = -1;         // first unit of the current pass
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What computes scores on a shard: the model's head at the last token of each sequence of the group's units.
+// The worker that computes scores on a shard: the logits of the head for each sequence of the units of the group.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace magister {
 
-// What stands beside a unit's scores; called on one thread a rank.
+// Further columns of a unit, in addition to its scores; called on one thread per rank.
 using MoreColumns = std::function<std::vector<ColumnBytes>(const Unit&)>;
 
 // config is kept by reference. Collective over the group.

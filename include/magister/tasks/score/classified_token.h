@@ -1,5 +1,5 @@
-// The token that stands for a record where a head of labels reads it: the last that is not padding, as transformers' ForSequenceClassification
-// looks for it (its first where all are).
+// The token at which a head of labels reads a record: the last one that is not padding, as transformers'
+// ForSequenceClassification finds it; the first one if all are padding.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace magister {
 
-// ids: of one record, of any integer type; pad_token_id below 0: there is none. Returns its place.
+// Returns the position of that token in ids, those of a record. pad_token_id below 0: there is none.
 template <std::ranges::random_access_range Ids>
 std::int64_t classified_token(const Ids& ids, std::int64_t pad_token_id) {
   auto place = static_cast<std::int64_t>(std::ranges::size(ids)) - 1;

@@ -1,4 +1,4 @@
-// What a sequence classifier or a reward model says of texts: the one row of each that its head reads.
+// The logits of a sequence classifier or a reward model: its head reads one row of each text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,11 +12,12 @@
 
 namespace magister {
 
-// The token that stands for a text: an encoder's first, else the last that is not padding.
+// Position of the token that the head reads: the first one for an encoder, else the last one that is not padding.
 std::int64_t classifier_token(const std::vector<TokenId>& ids, const ModelConfig& config);
-// [sequences, labels] f32, CPU, of one pass over all of them; a row's bits do not depend on the others. share_prefixes: tokens that neighbours
-// begin with alike are computed once (on CPUs; encoders have none, since every token reads all). Undefined: should_stop() said yes, asked between
-// layers on every shard alike. Collective over the model's group.
+// Returns [sequences, labels], f32, on the CPU, from one pass over all sequences; the bits of a row do not depend on
+// the others. share_prefixes: tokens at the begin of neighbours that are equal are computed once (CPUs only; not for
+// encoders, in which every token reads all). Returns an undefined tensor if should_stop() is true; every shard calls it
+// between layers. Collective over the model's group.
 at::Tensor classifier_logits(Transformer& model, const std::vector<std::vector<TokenId>>& sequences,
                              bool share_prefixes, const std::function<bool()>& should_stop = {});
 

@@ -1,5 +1,5 @@
-// A reward model's opinion of texts that a policy has written: a sequence classifier with one label, beside the policy, in f32: on its GPUs, divided
-// over them as it is, or on the CPU of every rank that asks.
+// Rewards of generated texts by a reward model, a sequence classifier with one label in f32. It is in memory together
+// with the policy: divided over the policy's GPUs in the same way, or on the CPU of every rank that needs it.
 #pragma once
 
 #include <atomic>
@@ -24,37 +24,39 @@
 
 namespace magister {
 
-// What is rewarded: records with the texts behind them.
+// The texts to reward, which follow the prompts of records.
 struct RewardedTexts {
-  std::string task, key;  // for messages: the task's name, and where the reward stands ("grpo.reward")
+  std::string task, key;  // for messages: the name of the task, and the place of the reward ("grpo.reward")
   const DatasetConfig& dataset;
-  std::uint64_t max_length = 0;  // tokens of prompt and text
-  std::string length_place;      // file:line:column and key that says so
-  TokenizerIdentity tokenizer;   // of the model that writes them
+  std::uint64_t max_length = 0;  // tokens of prompt and text together
+  std::string length_place;      // file:line:column and key that sets max_length
+  TokenizerIdentity tokenizer;   // of the model that generates them
 };
 
 class RewardModel {
  public:
-  // Opens and checks the model. gpu: of the policy's shard; a model that GPUs do not compute (an encoder) stands on the CPU all the same.
-  // The data set's config, whose records are texts or chats, is kept by reference. Throws Error(kConfig) for a model with other labels than
-  // one, with fewer positions than texts.max_length, or without a chat template where records are chats. Collective over the context's
-  // world.
+  // Opens and checks the model. gpu: that of the policy's shard; a model that GPUs do not support (an encoder) is on
+  // the CPU even so. texts.dataset, whose records are texts or chats, is kept by reference. Throws Error(kConfig) for a
+  // model that has not exactly one label, that has fewer positions than texts.max_length, or that has no chat template
+  // although records are chats. Collective over the world of the context.
   RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context,
               const std::optional<gpu::Queue>& gpu = {});
 
-  // Its names begin with reward_.
+  // The model; the names of its attributes begin with reward_.
   SideModel& side() { return model_; }
-  // Whether all shards of a group compute it together, where they have the policy; else each CPU that asks does, alone.
+  // True: all shards of a group compute it together, on the GPUs of the policy. False: each rank that needs it computes
+  // it alone on its CPU.
   bool is_on_gpus() const { return model_.model().gpu.has_value(); }
   // Memory of a device that also holds the policy, itemised.
   MemoryParts memory(int tp_size) const;
-  // What Rewarder asks for: the record's text, or its chat. Throws Error(kData) with its place.
+  // The prompt for Rewarder::rewards(): the record's text or its chat. Throws Error(kData) with the place of the
+  // record.
   std::string prompt_of(const Record& record) const;
 
  private:
   friend class Rewarder;
-  // prompt: of prompt_of(). Cut in its prompt where prompt and text are longer than the model's positions. Throws Error(kData) where there is
-  // no token; where: the record.
+  // prompt: from prompt_of(). Tokens of the prompt are removed if prompt and text have more tokens than the model has
+  // positions. Throws Error(kData) if there is no token; where: the record.
   std::vector<TokenId> tokens(const std::string& prompt, const WrittenText& text, const std::string& where) const;
   void cut(std::vector<TokenId>& ids, const std::string& where) const;
 
@@ -67,17 +69,19 @@ class RewardModel {
   mutable std::atomic<bool> has_cut_ = false;
 };
 
-// The reward model by its keys alone, as it stands beside a policy on GPUs.
+// The reward model as its keys alone describe it, in memory together with a policy on GPUs.
 SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length);
 
-// A reward model that is loaded.
+// A loaded reward model.
 class Rewarder {
  public:
-  // model, group and pool are kept by reference. Collective over the group, which is alone for a model that is not on GPUs.
+  // model, group and pool are kept by reference. A model that is not on GPUs needs a group of one shard. Collective
+  // over the group.
   Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {});
 
-  // Of each text behind the prompt (RewardModel::prompt_of): what task `score` says of both together. Throws Error(kData) where one is
-  // not finite; where: the record, for messages; heartbeat: called before every pass. Collective over the group.
+  // The score of the prompt (RewardModel::prompt_of) with each text, as task `score` computes it. Throws Error(kData)
+  // if a score is not finite; where: the record, for messages. heartbeat: called before every pass. Collective over the
+  // group.
   std::vector<double> rewards(const std::string& prompt, const std::vector<WrittenText>& texts,
                               const std::string& where, const std::function<void()>& heartbeat = {});
 

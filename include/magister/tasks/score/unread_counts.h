@@ -1,4 +1,5 @@
-// How many texts were not compared with their right answers, by reason: what columns of Unread say, and what is told of them.
+// Counts of texts that were not compared with their right answers, by reason: read from columns of Unread, and
+// reported.
 #pragma once
 
 #include <array>
@@ -12,15 +13,17 @@
 
 namespace magister {
 
-using UnreadCounts = std::array<std::uint64_t, kNumUnread>;  // of all texts, those that were compared first
+// by reason; the first is the count of texts that were compared
+using UnreadCounts = std::array<std::uint64_t, kNumUnread>;
 
-// Of a column.
+// The comment of such a column.
 std::string unread_comment();
 // {"nothing_found": 3, "not_read": 0, ...}
 nlohmann::ordered_json unread_json(const UnreadCounts& counts);
 // "3 of 40 texts not compared: 3 nothing_found"
 std::string unread_words(const UnreadCounts& counts);
-// Of a complete column with `width` texts a row, in the log and as the event `unread` of run.jsonl. False: the job was asked to stop. Local.
+// Reports the counts of a complete column with `width` texts per row, in the log and as the event `unread` of
+// run.jsonl. False: the job was asked to stop. Local.
 bool tell_unread(const RunContext& context, const std::string& task, const ResultsFile& file, const char* column,
                  std::uint64_t rows, std::uint64_t width);
 
