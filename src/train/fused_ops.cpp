@@ -171,16 +171,17 @@ class SiluProduct : public Function<SiluProduct> {
 }  // namespace
 
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return GpuCodeScope::is_on() ? gpu_rms_norm(x, weight, eps) : RmsNorm::apply(x, weight, eps);
+  return GpuCodeScope::is_on() ? gpu_rms_norm(x, weight, eps) : RmsNorm::apply(x.contiguous(), weight, eps);
 }
 
 at::Tensor fused_rotation(const at::Tensor& x_THE, const RopeTable& rope, std::int64_t turning, bool interleaved) {
   return GpuCodeScope::is_on() ? gpu_rotation(x_THE, rope, turning, interleaved)
-                               : Rotation::apply(x_THE, rope.cos_PE2, rope.sin_PE2, turning, interleaved);
+                               : Rotation::apply(x_THE.contiguous(), rope.cos_PE2, rope.sin_PE2, turning, interleaved);
 }
 
 at::Tensor fused_silu_product(const at::Tensor& gate, const at::Tensor& up) {
-  return GpuCodeScope::is_on() ? gpu_gate(gate, up, Activation::kSilu) : SiluProduct::apply(gate, up);
+  return GpuCodeScope::is_on() ? gpu_gate(gate, up, Activation::kSilu)
+                               : SiluProduct::apply(gate.contiguous(), up.contiguous());
 }
 
 }  // namespace magister

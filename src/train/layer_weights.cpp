@@ -99,7 +99,7 @@ std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
     const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
     for (const at::Tensor& part :
          out_TN.view({out_TN.size(0), -1, group + 2, config_.head_dim}).split_with_sizes({group, 1, 1}, 2))
-      all.push_back(part.flatten(1));
+      all.push_back(part.flatten(1).contiguous());  // flatten() of a single KV head is a view
     return all;
   }
   std::vector<std::int64_t> widths;

@@ -1,7 +1,7 @@
-// A model family defined by a test, in one file: EXAONE 4 without windows. It differs from Llama in the place of the
-// norms (on a block's output before it is added to the residual stream, none on its input) and, as its test configures
-// it, in the activation. It is linked with families_probe.cpp; nothing else in the program knows it. Oracle:
-// own_family_test.py, transformers' Exaone4ForCausalLM.
+// A model family defined by a test, in one file. Its layers are those of EXAONE 4 without windows: norms on a block's
+// output before it is added to the residual stream, none on its input, and the activation that the config names. Its
+// model_type is invented, so that only a program linked with this file knows it. Oracle: own_family_test.py,
+// transformers' Exaone4ForCausalLM.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
@@ -16,8 +16,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()));
 }
 
-constexpr Family kExaone4{"exaone4", "exaone4", "Exaone4ForCausalLM", "", false, read_hf, nullptr};
-[[maybe_unused]] const bool kAdded = (add_family(kExaone4), true);
+constexpr Family kOwn{"output_norms", "output_norms", "OutputNormsForCausalLM", "", false, read_hf, nullptr};
+[[maybe_unused]] const bool kAdded = (add_family(kOwn), true);
 
 }  // namespace
 }  // namespace magister

@@ -196,13 +196,14 @@ void read_objective(ConfigNode& node, const ExperimentConfig& experiment, TrainC
   for (const Objective* one : kObjectives) {
     if (name == one->name) config.trainer.objective = one->kind;
   }
-  kValueObjective.read(node, experiment, config);
+  kValueObjective.read(node, experiment, config);  // before the data set, whose keys its loss decides
   const Objective& objective = config.objective();
   ConfigNode of_records = only_where_used(node, objective.refused.dataset);
   config.dataset =
       read_dataset_or_pairs(of_records, config.of_pairs() && objective.learns_from == nullptr, objective.has_margins);
-  for (const Objective* one : {&kDistillObjective, &kDpoObjective, &kRewardObjective, &kGrpoObjective})
-    one->read(node, experiment, config);
+  for (const Objective* one : kObjectives) {
+    if (one != &kValueObjective) one->read(node, experiment, config);
+  }
   node.one_of({"dataset", "teacher", "rollouts"});
   const std::string_view refusal = objective.refused.assistant_only;
   ConfigNode of_chats =
