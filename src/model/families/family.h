@@ -1,6 +1,6 @@
 // A Family describes how a family's config.json and GGUF metadata become a ModelConfig. Each family has one file;
 // registry.cpp has the list of all. Layers never see a Family.
-// To add a family: families/<name>.cpp with one Family, one line in registry.cpp, one variant in tests/oracle.
+// To add a family: families/<name>.cpp with one Family, two lines in registry.cpp, one variant in tests/oracle.
 #pragma once
 
 #include <span>
