@@ -12,8 +12,8 @@
 
 namespace magister {
 
-// x / sqrt(mean(x^2) + eps) * weight over the last dimension; weight of its length. A tensor that is not contiguous is copied
-// first, here and below.
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension; weight of its length. A tensor that is not
+// contiguous is copied first, here and below.
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // Rotates the first `turning` numbers of each head by the row's angle: halves (a, b) -> (a cos - b sin, b cos + a sin),

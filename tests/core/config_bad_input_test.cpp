@@ -83,9 +83,7 @@ std::string deep_list(int depth) {
 // clang-format off: a table
 const std::vector<Case>& cases() {
   static const std::vector<Case> cases = {
-      // The text itself.
-      {"empty", "", {"e.yaml:1:1: |nothing but space"}},
-      {"comments only", "# a\n  # b\n", {"e.yaml:1:1: |nothing but space"}},
+      {"empty", "", {"e.yaml:1:1: |nothing but space"}}, {"comments only", "# a\n  # b\n", {"e.yaml:1:1: |nothing but space"}},
       {"a single value", "hello\n", {"e.yaml:1:1: |a single value stands here"}},
       {"a list", "- a\n- b\n", {"e.yaml:1:1: |a list stands here"}},
       {"null document", "~\n", {"e.yaml:1:1: |nothing stands here"}},

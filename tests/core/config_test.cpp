@@ -90,8 +90,8 @@ TEST(Config, OverridesWinInOrder) {
   EXPECT_EQ(read("name: a\nseed: what\n", {"seed=2"}).seed, 2);  // a wrong value that is replaced is no fault
 }
 
-// Every code point up to U+009F in each spelling of YAML: what is accepted reads back the same, and all controls but tab
-// and line feed are refused.
+// Every code point up to U+009F in each spelling of YAML: what is accepted reads back the same, and all controls but
+// tab and line feed are refused.
 TEST(Config, ResolvedReadsBackWhateverEscapesSpell) {
   for (int code = 0; code < 0xA0; ++code) {
     std::vector<std::string> spellings = {fmt::format("\\x{:02x}", code), fmt::format("\\u{:04X}", code),

@@ -120,8 +120,8 @@ struct ModelConfig {
   std::int64_t moe_intermediate_size = 0;
   bool norm_topk_prob = false;        // the probabilities of the chosen experts are divided by their sum
   std::vector<bool> layer_is_sparse;  // empty: all layers, if the model has experts
-  // Files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF); with fused_gate_up_proj also gate
-  // and up as one, rows of gate first (Granite).
+  // Files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF); with fused_gate_up_proj also
+  // gate and up as one, rows of gate first (Granite).
   bool stacked_experts = false;
   // Files hold gate and up of all experts as one tensor, [experts, inputs, 2 outputs], with columns of gate and up in
   // turn, and down as [experts, inputs, outputs] (gpt-oss).
