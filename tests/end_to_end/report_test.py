@@ -92,7 +92,7 @@ class Report(unittest.TestCase):
             cls.world.text = cls.world.text.replace("{{" + word + "}}", "{" + word + "}")
         cls.folder = cls.world.folder / "runs/x"
         cls.parts = pathlib.Path(tempfile.mkdtemp(dir=cls.scratch.name))
-        for point, left in (("teacher.unit.begin@6:kill", "teacher.h5.partial"), ("generate.record.done@20:kill", "answers.running.h5.partial")):
+        for point, left in (("results.commit.rows_written@4:kill", "teacher.h5.partial"), ("generate.record.done@20:kill", "answers.running.h5.partial")):
             cls.world.run("x", 1, MAGISTER_FAIL_POINT=point)
             shutil.copy(cls.folder / left, cls.parts)
         result = cls.world.run("x", 2)

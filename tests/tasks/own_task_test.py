@@ -55,7 +55,7 @@ class OwnTask(unittest.TestCase):
 
     def test_a_step_without_units(self):
         """A task may be a step of its own: it has no model, records or results, and stands beside tasks over units."""
-        world = tiny_world.World(self.scratch.name, records=60, model=self.world.model, text=EXPERIMENT + "  - task: count\n", results=("norms.h5",))
+        world = tiny_world.World(self.scratch.name, records=60, model=self.world.model, text=EXPERIMENT + "  - task: count\n    needs: norms\n", results=("norms.h5",))
         done = world.run("counted", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("counted 2 ranks", done.stderr)

@@ -15,7 +15,7 @@ struct StepCost {
   // FLOPs, estimated from the number of records, to compare with the experiment's other steps. Without a model: the
   // number of records.
   double work = 0;
-  int most_groups = 1;  // further groups would have nothing to do
+  int most_groups = 1'000'000;  // further groups would have nothing to do
 };
 
 // Made when the experiment is opened: a constructor checks everything that can be checked before anything computes.
