@@ -61,7 +61,7 @@ class OwnTask(unittest.TestCase):
         self.assertIn("counted 2 ranks", done.stderr)
         said = self.tool("plan", world.experiment("counted"), "--ranks", "2")
         self.assertEqual(said.returncode, 0, said.stderr)
-        self.assertRegex(said.stdout, r"task count \(count\) -> .*\n  counts +ranks\n(?!  memory)")
+        self.assertRegex(said.stdout, r"task count \(count\) -> .*\n  needs +norms\n  counts +ranks\norder")
 
     def test_checked(self):
         self.assertIn("all is well", self.tool("check", self.reference).stdout)
