@@ -147,7 +147,7 @@ TEST_F(ThroughputDecoding, WhatItDoesNotTakeIsRefused) {
   };
   EXPECT_NE(refuses(weights_of(at::kBFloat16), by_number).find("no algorithm for 256 x 128"), std::string::npos);
   EXPECT_NE(refuses(weights_of(at::kBFloat16, {QuantType::kInt8, 32}), good).find("not plain bf16"), std::string::npos);
-  EXPECT_NE(refuses(weights_of(at::kFloat), good).find("they take bf16"), std::string::npos);
+  EXPECT_NE(refuses(weights_of(at::kFloat), good).find("they need bf16"), std::string::npos);
   // A head that has none goes on as it was.
   GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);
   const at::Tensor rows = decoded(model), logits = model.logits(rows);

@@ -299,7 +299,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "phi3",
                 R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 1, 1],
                                      "original_max_position_embeddings": 64}})",
-                {"original_max_position_embeddings is 64 inside"}},
+                {"original_max_position_embeddings is 64 only inside"}},
         Refusal{
             "glm_part_of_nothing", "glm", R"({"partial_rotary_factor": 0.1})", {"of a head of 6 numbers 0 would turn"}},
         Refusal{"smollm3_flags", "smollm3", R"({"no_rope_layers": [1, 2]})", {"no_rope_layers is 2"}},
