@@ -27,7 +27,12 @@ struct TailSampler::Row {
   std::vector<std::int32_t> kept;     // ascending
   double mass = 0;                    // of the tail, before the next token
   std::int64_t drawn = 0, last = -1;  // draws made so far; the last token that has mass
+  std::int64_t end = 0;               // draws [drawn, end) are this shard's
   std::int32_t* draws = nullptr;      // null: only the mass is computed
+  // Draw n of d is the first token up to which the tail has more mass than this.
+  double target(std::int64_t n, std::int64_t d) const {
+    return rest * (static_cast<double>(n) + uniform) / static_cast<double>(d);
+  }
 };
 
 TailSampler::TailSampler(const LmHead& head, ProcessGroup& group, ThreadPool& pool, std::int64_t draws)
@@ -40,9 +45,7 @@ TailSampler::TailSampler(const LmHead& head, ProcessGroup& group, ThreadPool& po
 }
 
 void TailSampler::add_slice(const float* logits, std::int64_t columns, std::int64_t first_id, Row& row) const {
-  const auto target = [&] {
-    return row.rest * (static_cast<double>(row.drawn) + row.uniform) / static_cast<double>(draws_);
-  };
+  const auto probability = [&](std::int64_t i) { return std::exp(static_cast<double>(logits[i]) - row.logsumexp); };
   for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
     const std::int64_t n = std::min(kBlock, columns - begin), id = first_id + begin;
     const auto kept = std::lower_bound(row.kept.begin(), row.kept.end(), id);
@@ -52,10 +55,13 @@ void TailSampler::add_slice(const float* logits, std::int64_t columns, std::int6
       SoftmaxState state;
       cpu_kernels().logsumexp_step(logits + begin, n, &state);
       sum = state.sum * std::exp(static_cast<double>(state.maximum) - row.logsumexp);
-      const bool draws = row.draws != nullptr && row.drawn < draws_ && row.mass + sum > target();
+      const bool draws = row.draws != nullptr && row.drawn < row.end && row.mass + sum > row.target(row.drawn, draws_);
       if (!draws) {
         row.mass += sum;
-        if (sum > 0) row.last = id + n - 1;
+        for (std::int64_t i = n - 1; sum > 0; --i) {
+          row.last = id + i;
+          if (i == 0 || probability(begin + i) > 0) break;
+        }
         continue;
       }
     }
@@ -63,10 +69,10 @@ void TailSampler::add_slice(const float* logits, std::int64_t columns, std::int6
     double mass = row.mass;
     for (std::int64_t i = 0; i < n; ++i) {
       if (has_kept && std::binary_search(kept, row.kept.end(), static_cast<std::int32_t>(id + i))) continue;
-      const double p = std::exp(static_cast<double>(logits[begin + i]) - row.logsumexp);
+      const double p = probability(begin + i);
       mass += p;
       if (p > 0) row.last = id + i;
-      while (row.draws != nullptr && p > 0 && row.drawn < draws_ && mass > target())
+      while (row.draws != nullptr && p > 0 && row.drawn < row.end && mass > row.target(row.drawn, draws_))
         row.draws[row.drawn++] = static_cast<std::int32_t>(id + i);
     }
     row.mass = has_kept ? mass : row.mass + sum;
@@ -114,6 +120,33 @@ void TailSampler::walk(const at::Tensor& hidden_TD, std::vector<Row>& rows) cons
   });
 }
 
+// Each draw belongs to one shard: the one in whose part of the line its target lies, and those beyond the line's end to
+// the last shard that has mass. All shards decide with the same numbers, so no draw is made twice or left out.
+void TailSampler::divide_draws(const at::Device& device, std::vector<Row>& rows) const {
+  const auto T = static_cast<std::int64_t>(rows.size());
+  const int shards = group_.tp_size(), own = group_.tp_rank();
+  at::Tensor mass_T = at::empty({T}, at::TensorOptions().dtype(at::kDouble));
+  for (std::int64_t t = 0; t < T; ++t) mass_T.data_ptr<double>()[t] = rows[t].mass;
+  const at::Tensor gathered =
+      group_.all_gather(mass_T.view(at::kLong).to(device)).cpu().view({shards, T}).view(at::kDouble);
+  for (std::int64_t t = 0; t < T; ++t) {
+    Row& row = rows[t];
+    const auto mass_of = [&](int s) { return gathered.const_data_ptr<double>()[s * T + t]; };
+    const auto draws_below = [&](double mass) {
+      std::int64_t n = 0;
+      while (n < draws_ && row.target(n, draws_) < mass) ++n;
+      return n;
+    };
+    int last = shards - 1;
+    while (last > 0 && mass_of(last) == 0) --last;
+    row.mass = 0;
+    for (int s = 0; s < own; ++s) row.mass += mass_of(s);
+    row.drawn = own <= last ? draws_below(row.mass) : draws_;
+    row.end = own < last ? draws_below(row.mass + mass_of(own)) : draws_;
+    row.last = -1;
+  }
+}
+
 at::Tensor TailSampler::sample(const at::Tensor& hidden_TD, const ReducedLogits& logits,
                                std::span<const double> uniforms_T) const {
   const std::int64_t T = hidden_TD.size(0), k = logits.top_id_Tk.size(1);
@@ -130,34 +163,21 @@ at::Tensor TailSampler::sample(const at::Tensor& hidden_TD, const ReducedLogits&
     rows[t].kept.assign(ids, ids + k);
     std::sort(rows[t].kept.begin(), rows[t].kept.end());
   }
+  for (Row& row : rows) row.end = draws_;
   if (shards > 1) {
     walk(hidden_TD, rows);
-    at::Tensor mass_T = at::empty({T}, at::TensorOptions().dtype(at::kDouble));
-    for (std::int64_t t = 0; t < T; ++t) mass_T.data_ptr<double>()[t] = rows[t].mass;
-    const at::Tensor gathered =
-        group_.all_gather(mass_T.view(at::kLong).to(hidden_TD.device())).cpu().view({shards, T}).view(at::kDouble);
-    // The draws of a shard begin after the mass of the shards before it.
-    for (std::int64_t t = 0; t < T; ++t) {
-      double before = 0;
-      for (int s = 0; s < group_.tp_rank(); ++s) before += gathered.const_data_ptr<double>()[s * T + t];
-      rows[t].mass = before;
-      while (rows[t].drawn < draws_ &&
-             rows[t].rest * (static_cast<double>(rows[t].drawn) + rows[t].uniform) / static_cast<double>(draws_) <
-                 before)
-        ++rows[t].drawn;
-      rows[t].last = -1;
-    }
+    divide_draws(hidden_TD.device(), rows);
   }
   for (std::int64_t t = 0; t < T; ++t) rows[t].draws = draws_Td.data_ptr<std::int32_t>() + t * draws_;
   walk(hidden_TD, rows);
-  const bool is_last = group_.tp_rank() == shards - 1;
-  for (std::int64_t t = 0; t < T; ++t) {
-    // The tail's mass is known to 1e-7. If the sum ends before the last draw, that draw is the last token with mass.
-    for (; is_last && rows[t].drawn < draws_; ++rows[t].drawn) {
-      rows[t].draws[rows[t].drawn] = static_cast<std::int32_t>(std::max<std::int64_t>(rows[t].last, 0));
-    }
+  for (Row& row : rows) {
+    // The sum may end before this shard's last draws: the tail's mass is known to 1e-7, and a block's mass is rounded
+    // in another way than its tokens'. These draws are the last token that has mass.
+    for (; row.last >= 0 && row.drawn < row.end; ++row.drawn)
+      row.draws[row.drawn] = static_cast<std::int32_t>(row.last);
   }
-  if (shards == 1) return draws_Td;
+  // Without mass (NaN included) nothing is drawn, and the ids have no meaning.
+  if (shards == 1) return draws_Td.clamp_min_(0);
   const at::Tensor all =
       group_.all_gather(draws_Td.to(at::kLong).to(hidden_TD.device())).cpu().view({shards, T, draws_});
   return std::get<0>(all.max(0)).clamp_min(0).to(at::kInt);

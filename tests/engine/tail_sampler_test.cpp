@@ -85,5 +85,43 @@ TEST(TailSampler, ShardsThreadsAndNeighboursDrawTheSame) {
   EXPECT_TRUE(draws_Td.narrow(0, 290, 10).equal(tail.sample({0, kV})));
 }
 
+// The tail's mass is known to 1e-7, so a draw near its end may lie beyond the sum of all tokens. Here no token from
+// 2,000 on has mass: in one case all tokens of the last shard, in others a part of a block.
+TEST(TailSampler, ADrawBeyondTheTailIsTheLastTokenThatHasMass) {
+  constexpr std::int64_t kEnd = 2000;
+  Problem problem(64);
+  problem.hidden_TD.select(1, 0).fill_(1.0);
+  problem.weight_VD.narrow(0, kEnd, kV - kEnd).select(1, 0).fill_(-2000.0);
+  problem.uniforms.assign(problem.uniforms.size(), 1 - 0x1p-53);
+  const at::Tensor logits_TV = at::mm(problem.hidden_TD, problem.weight_VD.t());
+  const at::Tensor rest_TV = logits_TV.scatter(1, std::get<1>(logits_TV.topk(kTop)), -1e9).narrow(1, 0, kEnd);
+  const at::Tensor last_T = kEnd - 1 - at::argmax(rest_TV.flip(1).gt(-1e8).to(at::kInt), 1);
+  for (const std::vector<std::int64_t>& borders :
+       {std::vector<std::int64_t>{0, kV}, {0, kEnd, kV}, {0, 1111, 2500, kV}, {0, 1111, kEnd, 2500, kV}}) {
+    const at::Tensor draws_Td = problem.sample(borders);
+    EXPECT_TRUE(draws_Td.select(1, kDraws - 1).to(at::kLong).equal(last_T)) << borders.size() - 1 << " shards";
+    EXPECT_LT(draws_Td.max().item<int>(), kEnd);
+  }
+}
+
+// A fine grid of uniforms around the border of two shards, where one shard's sums and the other's are rounded in other
+// ways: the draw is the last token of the one or the first of the other.
+TEST(TailSampler, ADrawAtTheBorderOfTwoShardsIsMadeOnce) {
+  constexpr std::int64_t kGrid = 4000, kBorder = 1111;
+  Problem problem(kGrid);
+  problem.hidden_TD = problem.hidden_TD.narrow(0, 0, 1).expand({kGrid, kD}).contiguous();
+  at::Tensor p_V = at::softmax(at::mv(problem.weight_VD.to(at::kDouble), problem.hidden_TD[0].to(at::kDouble)), 0);
+  p_V.index_fill_(0, std::get<1>(p_V.topk(kTop)), 0.0);
+  const double place = (p_V.narrow(0, 0, kBorder).sum() / p_V.sum()).item<double>() * kDraws;
+  const auto draw = static_cast<std::int64_t>(place);
+  for (std::int64_t t = 0; t < kGrid; ++t)
+    problem.uniforms[t] = place - static_cast<double>(draw) + static_cast<double>(t - kGrid / 2) * 1e-9;
+  ASSERT_GT(p_V[kBorder - 1].item<double>(), 0);
+  ASSERT_GT(p_V[kBorder].item<double>(), 0);
+  const at::Tensor drawn_T = problem.sample({0, kBorder, kV}).select(1, draw);
+  EXPECT_EQ(drawn_T.min().item<int>(), kBorder - 1);
+  EXPECT_EQ(drawn_T.max().item<int>(), kBorder);
+}
+
 }  // namespace tail_sampler_test
 }  // namespace magister

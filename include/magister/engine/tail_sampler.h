@@ -33,6 +33,8 @@ class TailSampler {
   struct Row;
   // Goes over this shard's part of the vocabulary; each row's mass is added to its previous value.
   void walk(const at::Tensor& hidden_TD, std::vector<Row>& rows) const;
+  // Decides which draws are this shard's, by the shards' masses. Collective over the group.
+  void divide_draws(const at::Device& device, std::vector<Row>& rows) const;
   void walk_tile(const float* hidden, std::span<Row> rows, float* scratch) const;
   void add_slice(const float* logits, std::int64_t columns, std::int64_t first_id, Row& row) const;
 
