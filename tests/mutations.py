@@ -367,7 +367,7 @@ MUTATIONS = [
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_sampler Sampling.*"),
     Mutation("penalty-reversed", "src/engine/logits_processor.cpp", "logit > 0 ? logit / penalty_", "logit < 0 ? logit / penalty_", "test_engine_sampler Sampling.*"),
     Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_sampler KeyedUniform.*"),
-    Mutation("ties-to-the-last", SAMPLER, "for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place)", "for (; place > 0 && logits_V[i] >= logit(best[place - 1]); --place)", "test_engine_sampler MostProbable.*"),
+    Mutation("ties-to-the-last", SAMPLER, "for (; place > 0 && is_lower(logit(best[place - 1]), logits_V[i]); --place)", "for (; place > 0 && !is_lower(logits_V[i], logit(best[place - 1])); --place)", "test_engine_sampler MostProbable.*"),
     Mutation("stop-text-kept", "src/runtime/stop_rules.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
     # Text.
     Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),

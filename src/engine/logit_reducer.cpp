@@ -203,14 +203,16 @@ void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t num
   best.clear();
   for (const std::int64_t* share : shares) {
     for (std::int64_t i = 0; i < keep; ++i) {
-      Candidate candidate = std::bit_cast<Candidate>(share[numbers + i]);
-      if (candidate.id < 0) continue;
-      candidate.logit = static_cast<float>(candidate.logit - row.logsumexp);  // from here on the log-probability
-      best.push_back(candidate);
+      const auto candidate = std::bit_cast<Candidate>(share[numbers + i]);
+      if (candidate.id >= 0) best.push_back(candidate);
     }
   }
   const std::int64_t found = std::min<std::int64_t>(k, static_cast<std::int64_t>(best.size()));
-  sort_best(merged, found);
+  // The log-probabilities of a row that is not finite are all NaN, so it keeps the order of its logits.
+  const bool finite = !std::isnan(row.logsumexp);
+  if (!finite) std::partial_sort(best.begin(), best.begin() + found, best.end(), better);
+  for (Candidate& one : best) one.logit = static_cast<float>(one.logit - row.logsumexp);  // now the log-probability
+  if (finite) sort_best(merged, found);
   double mass = 0;
   for (std::int64_t i = 0; i < k; ++i) {
     out.id[i] = i < found ? best[i].id : -1;

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/gpu/head_kernel.h"
 #include "magister/device/upload.h"
@@ -10,12 +11,14 @@
 namespace magister {
 namespace {
 
-// A sort takes about 24 bytes per logit; sorting a whole tile would take the memory of six tiles, which no plan
+// A sort takes about 30 bytes per logit; sorting a whole tile would take the memory of six tiles, which no plan
 // contains.
 constexpr std::int64_t kSortedRows = 16;
 
 void sort_rows(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
-  const auto [values, ids] = at::sort(logits_Rv, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  // The sort would put NaN first; the kernel never makes it a candidate.
+  const at::Tensor numbers_Rv = logits_Rv.masked_fill(logits_Rv.isnan(), -std::numeric_limits<float>::infinity());
+  const auto [values, ids] = at::sort(numbers_Rv, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
   const std::int64_t keep = share_RK.size(1);
   const at::Tensor bits = values.narrow(1, 0, keep).contiguous().view(at::kInt).to(at::kLong).bitwise_and(0xffffffffLL);
   const at::Tensor packed = (ids.narrow(1, 0, keep) + vocab_begin).bitwise_left_shift(32).bitwise_or(bits);

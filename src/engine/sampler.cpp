@@ -21,8 +21,11 @@ double log_sum_exp(std::span<const float> logits) {
   return state.maximum + std::log(state.sum);
 }
 
+// Orders NaN below all numbers, as the GPU's kernels do. With `<` alone a NaN would hide the tokens that follow it.
+bool is_lower(float a, float b) { return a < b || (std::isnan(a) && !std::isnan(b)); }
+
 TokenId most_probable(std::span<const float> logits) {
-  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end(), is_lower) - logits.begin());
 }
 
 // Ids by descending logit (lower id first) that top-k and min-p keep. The logits are already divided by the
@@ -55,10 +58,10 @@ std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t c
   best.reserve(most);
   const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
   for (std::size_t i = 0; i < logits_V.size(); ++i) {  // insertion sort: almost every later token fails here
-    if (logits_V[i] == kExcluded || (best.size() == most && !(logits_V[i] > logit(best.back())))) continue;
+    if (logits_V[i] == kExcluded || (best.size() == most && !is_lower(logit(best.back()), logits_V[i]))) continue;
     if (best.size() < most) best.push_back(-1);
     std::size_t place = best.size() - 1;
-    for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place) best[place] = best[place - 1];
+    for (; place > 0 && is_lower(logit(best[place - 1]), logits_V[i]); --place) best[place] = best[place - 1];
     best[place] = static_cast<TokenId>(i);
   }
   return best;

@@ -5,16 +5,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace magister {
 
 void choose_experts(const float* logits, std::int64_t num_experts, std::int64_t k, bool normed, std::int32_t* experts,
                     float* weights) {
+  // NaN is compared as the smallest number, because it would otherwise be kept wherever it is met first.
+  const auto comparable = [&](std::int64_t x) {
+    return std::isnan(logits[x]) ? -std::numeric_limits<float>::infinity() : logits[x];
+  };
   for (std::int64_t i = 0; i < k; ++i) {
     std::int32_t best = -1;
     for (std::int32_t x = 0; x < num_experts; ++x) {
       if (std::find(experts, experts + i, x) != experts + i) continue;
-      if (best < 0 || logits[x] > logits[best]) best = x;
+      if (best < 0 || comparable(x) > comparable(best)) best = x;
     }
     experts[i] = best;
   }

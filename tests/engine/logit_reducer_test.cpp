@@ -230,6 +230,26 @@ TEST_P(Head, ARowThatIsNotFiniteIsSeenWhereverItsFaultStands) {
   }
 }
 
+// With 1,100 entries a GPU sorts whole rows instead of running its kernel.
+TEST_P(Head, ALogitThatIsNoNumberIsNoCandidate) {
+  for (const std::int64_t column : {0, 1471, 1472}) {
+    Problem problem(4, 8, 2500);
+    problem.on_gpu = GetParam();
+    at::Tensor logits_TV = at::mm(problem.hidden_TD, problem.weight_VD.t());
+    logits_TV.select(1, column).fill_(-1e9);
+    problem.weight_VD[column][0] = std::numeric_limits<float>::quiet_NaN();
+    for (const std::int64_t top : {5, 1100}) {
+      const at::Tensor wanted_Tk = std::get<1>(logits_TV.topk(top)).to(at::kInt);
+      for (const std::vector<std::int64_t>& borders : {std::vector<std::int64_t>{0, 2500}, {0, 1472, 2500}}) {
+        const ReducedLogits got = reduce_sharded(problem, borders, top);
+        EXPECT_FALSE((got.top_id_Tk == static_cast<int>(column)).any().item<bool>()) << column << " of " << top;
+        EXPECT_TRUE(got.top_id_Tk.narrow(1, 0, 5).equal(wanted_Tk.narrow(1, 0, 5))) << column << " of " << top;
+        EXPECT_TRUE(got.top_logprob_Tk.isnan().all().item<bool>());
+      }
+    }
+  }
+}
+
 TEST(LogitReducer, RefusesATopKOutsideTheVocabulary) {
   const Problem problem(2, 4, 10);
   const auto group = make_single_process_group();

@@ -88,6 +88,19 @@ TEST(MostProbable, EqualsASort) {
   }
 }
 
+// Wherever it is in the row: with `>` alone the tokens that follow it would be lost.
+TEST(MostProbable, ANaNIsLast) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(best_tokens(std::vector<float>{nan, 1, 3, nan, 2}, 2), (std::vector<TokenId>{2, 4}));
+  EXPECT_EQ(best_tokens(std::vector<float>{1, nan, 3}, 3), (std::vector<TokenId>{2, 0, 1}));
+  EXPECT_EQ(best_tokens(std::vector<float>{nan, nan, -3}, 2), (std::vector<TokenId>{2, 0}));
+  CandidateRow row;
+  row.ids = {4, 2, 9};
+  row.logits = row.model_logits = {1, nan, 3};
+  const std::vector<GuidedToken> guided = {{4, 0}, {2, 0}, {9, 0}};
+  EXPECT_EQ(sample_candidate(row, guided, {.temperature = 0}, {}).id, 9);
+}
+
 TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
   const double base = keyed_uniform({1, 2, 3, 4});
   EXPECT_EQ(base, keyed_uniform({1, 2, 3, 4}));

@@ -47,6 +47,16 @@ TEST(ChooseExperts, LogitsThatAreNoNumbersShow) {
   }
 }
 
+TEST(ChooseExperts, ALogitThatIsNoNumberIsChosenLast) {
+  const float nan = std::nanf("");
+  for (const auto& [logits, wanted] : {std::pair(std::vector<float>{nan, 1, 2, 0}, std::vector<int>{1, 2}),
+                                       {{1, 2, nan, 0}, {0, 1}},
+                                       {{nan, nan, nan, 0}, {0, 3}}}) {
+    const Routes routes = choose_experts(at::tensor(logits).unsqueeze(0), 2, false);
+    EXPECT_TRUE(routes.experts_Tk.equal(at::tensor(wanted, at::kInt).unsqueeze(0))) << routes.experts_Tk;
+  }
+}
+
 class Mixture : public testing::Test {
  protected:
   static constexpr std::int64_t kD = 40, kF = 24, kX = 9, kK = 3, kT = 700;

@@ -36,8 +36,8 @@ struct SampledToken {
   float logprob = 0;  // nats, by the model's own distribution: before bias, penalty, temperature and truncation
 };
 
-// The `count` tokens with the highest logits, best first; in a tie the lower id first. Excluded tokens are left out, so
-// the result may have fewer tokens. Local, pure.
+// The `count` tokens with the highest logits, best first; in a tie the lower id first; NaN last. Excluded tokens are
+// left out, so the result may have fewer tokens. Local, pure.
 std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t count);
 
 // Appends the k most probable tokens of a row and their log-probabilities, best first; in a tie the lower id first; k

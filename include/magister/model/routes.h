@@ -10,7 +10,7 @@
 namespace magister {
 
 // The k experts of each token in ascending order, and their weights. The choice depends on the token's own logits only;
-// among equal logits the lower expert wins. A NaN logit makes the token's weights NaN.
+// among equal logits the lower expert wins. A NaN logit is chosen last and makes the token's weights NaN.
 struct Routes {
   at::Tensor experts_Tk;  // i32
   at::Tensor weights_Tk;  // f32
