@@ -114,13 +114,22 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
   return frequencies / at::tensor(rope.frequency_divisors, at::kFloat);
 }
 
-RopeTable rope_table(const ModelConfig& config, std::int64_t sequence_length, std::int64_t num_positions,
-                     std::size_t table) {
-  const at::Tensor positions_P1 = at::arange(num_positions, at::kLong).to(at::kFloat).unsqueeze(1);
-  const at::Tensor angles_PE2 = positions_P1 * rope_inverse_frequencies(config, sequence_length, table);
+RopeTable rope_rows(const ModelConfig& config, std::int64_t sequence_length, const at::Tensor& positions_P,
+                    std::size_t table) {
+  const at::Tensor angles_PE2 =
+      positions_P.to(at::kFloat).unsqueeze(1) * rope_inverse_frequencies(config, sequence_length, table);
   const double factor = rope_of(config, table).attention_factor;
   if (factor == 1.0) return {angles_PE2.cos(), angles_PE2.sin()};
   return {angles_PE2.cos() * factor, angles_PE2.sin() * factor};
+}
+
+RopeTable rope_table(const ModelConfig& config, std::int64_t sequence_length, std::int64_t num_positions,
+                     std::size_t table) {
+  return rope_rows(config, sequence_length, at::arange(num_positions, at::kLong), table);
+}
+
+std::uint64_t rope_row_bytes(const ModelConfig& config) {
+  return num_rope_tables(config) * static_cast<std::uint64_t>(rotary_dim_of(config)) * sizeof(float);
 }
 
 }  // namespace magister

@@ -186,10 +186,12 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const 
 // This pass needs its own leaf, because several threads differentiate by the same weights.
 at::Tensor leaf_of(const at::Tensor& view) { return view.detach().requires_grad_(true); }
 
-RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::size_t number, at::Device device) {
-  std::int64_t longest = 0;
-  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
-    longest = std::max(longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+RopeTable rope_of_batch(const ModelConfig& config, const TrainBatch& batch, std::size_t number, at::Device device) {
+  std::int64_t longest = 0;  // of the sequences that share a table
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    if (!rope_needs_own_table(config, length)) longest = std::max(longest, length);
+  }
   const RopeTable shared = rope_table(config, 0, longest, number);
   std::vector<at::Tensor> cos, sin;
   for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
@@ -221,7 +223,8 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
       token_ids_T_(upload(batch.token_ids_T, flat.device())) {
   if (options.gpu_code) sequences_ = std::make_shared<SequencePlan>(batch.cu_seqlens, flat.device());
   const ModelConfig& config = layout.description().config;
-  for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i, flat.device()));
+  for (std::size_t i = 0; i < num_rope_tables(config); ++i)
+    rope_.push_back(rope_of_batch(config, batch, i, flat.device()));
   const c10::NoGradGuard no_graph;
   at::Tensor hidden_TD =
       at::embedding(layout.view(flat, layout.embeddings()), token_ids_T_) * embedding_multiplier(config, at::kFloat);

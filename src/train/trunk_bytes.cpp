@@ -1,6 +1,7 @@
 // Memory that passes keep, for plans; see trunk.h. Counted from the operations of trunk.cpp.
 #include <algorithm>
 
+#include "magister/model/rope.h"
 #include "magister/train/trunk.h"
 
 namespace magister {
@@ -56,7 +57,9 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D));
   const double layers = bytes_of_layers(config, keeps.recompute,
                                         [&](bool sparse) { return layer_bytes(config, longest, sparse, keeps); });
-  return static_cast<std::uint64_t>(T * (layers + passing));
+  // The rotary rows of all tokens, and the tables from which they are copied.
+  const double rotary = 2 * static_cast<double>(rope_row_bytes(config));
+  return static_cast<std::uint64_t>(T * (layers + passing + rotary));
 }
 
 namespace {
@@ -91,7 +94,8 @@ std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens
   const double passing = 4 * 4 * D + (bf16 ? 2 : 4) * 4 * std::max(F, D);
   const double layers =
       bytes_of_layers(config, recompute, [&](bool sparse) { return gpu_layer_bytes(config, longest, sparse, bf16); });
-  return static_cast<std::uint64_t>(T * (layers + passing));
+  const double rotary = static_cast<double>(rope_row_bytes(config));  // of all tokens
+  return static_cast<std::uint64_t>(T * (layers + passing + rotary));
 }
 
 }  // namespace magister

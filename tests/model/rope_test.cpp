@@ -7,7 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <numbers>
+
+#include "magister/model/transformer.h"
+#include "model/cpu/cpu_weights.h"
 
 namespace magister {
 namespace rope_test {
@@ -46,6 +50,79 @@ TEST(Rope, TableDoesNotDependOnThreadsOrItsLength) {
   EXPECT_TRUE(at::equal(one.cos_PE2, three.cos_PE2) && at::equal(one.sin_PE2, three.sin_PE2));
   EXPECT_TRUE(at::equal(one.cos_PE2.narrow(0, 0, 77), shorter.cos_PE2));
   EXPECT_TRUE(at::equal(one.sin_PE2.narrow(0, 0, 77), shorter.sin_PE2));
+}
+
+bool same_row(const at::Tensor& table_PE2, std::int64_t row, const at::Tensor& other_PE2, std::int64_t other) {
+  return std::memcmp(table_PE2.const_data_ptr<float>() + row * table_PE2.size(1),
+                     other_PE2.const_data_ptr<float>() + other * table_PE2.size(1),
+                     static_cast<std::size_t>(table_PE2.size(1)) * sizeof(float)) == 0;
+}
+
+TEST(Rope, RowsHaveTheBitsOfTheTable) {
+  for (const std::int64_t head_dim : {2, 20, 64, 96, 128, 256}) {
+    for (const RopeConfig::Kind kind : {RopeConfig::Kind::kDefault, RopeConfig::Kind::kLlama3}) {
+      ModelConfig config = rotary(kind, head_dim);
+      config.rope.attention_factor = head_dim == 96 ? 1.25 : 1.0;
+      const RopeTable all = rope_table(config, 0, 9000);
+      for (const std::vector<std::int64_t>& positions :
+           {std::vector<std::int64_t>{8000}, {0}, {17, 8999, 3}, {5, 6, 7, 8, 9, 10, 11}, {1, 4, 9, 16, 25}}) {
+        const RopeTable rows = rope_rows(config, 0, at::tensor(positions, at::kLong));
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+          EXPECT_TRUE(same_row(rows.cos_PE2, static_cast<std::int64_t>(i), all.cos_PE2, positions[i]) &&
+                      same_row(rows.sin_PE2, static_cast<std::int64_t>(i), all.sin_PE2, positions[i]))
+              << positions[i] << " of heads of " << head_dim;
+        }
+      }
+    }
+  }
+}
+
+// Two texts of which a cache holds most: a pass makes rows for its own positions, each once.
+TEST(Rope, APassHasRowsForItsPositionsOnly) {
+  CpuWeights weights;
+  weights.config = rotary(RopeConfig::Kind::kDefault);
+  const PackedBatch batch = pack_sequences({{1}, {1, 2, 3}, {1, 2}}, {8000, 4, 5});
+  const RopeTables tables = weights.rope_tables(batch);
+  ASSERT_EQ(tables.tables.size(), 2u);
+  EXPECT_EQ(tables.tables[0].sizes(), (std::vector<std::int64_t>{4, 32}));
+  const RopeTable all = rope_table(weights.config, 0, 8001);
+  ASSERT_EQ(tables.rows.size(), 1u);
+  ASSERT_EQ(tables.rows[0].cos.size(), 6u);
+  std::size_t t = 0;
+  for (const std::int64_t position : {8000, 4, 5, 6, 5, 6}) {
+    const auto same = [&](const float* row, const at::Tensor& table) {
+      return std::memcmp(row, table.const_data_ptr<float>() + position * 32, 32 * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(tables.rows[0].cos[t], all.cos_PE2) && same(tables.rows[0].sin[t], all.sin_PE2)) << position;
+    ++t;
+  }
+}
+
+// A sequence above the trained length of dynamic scaling has its own frequencies; the others share theirs.
+TEST(Rope, ALongSequenceHasItsOwnRows) {
+  CpuWeights weights;
+  weights.config = rotary(RopeConfig::Kind::kDynamic);
+  const PackedBatch batch = pack_sequences({std::vector<TokenId>(150, 1), {1, 2}});
+  const RopeTables tables = weights.rope_tables(batch);
+  ASSERT_EQ(tables.tables.size(), 4u);
+  EXPECT_EQ(tables.tables[0].size(0), 2);
+  const RopeTable own = rope_table(weights.config, 150, 150), shared = rope_table(weights.config, 0, 2);
+  EXPECT_TRUE(tables.tables[2].equal(own.cos_PE2) && tables.tables[3].equal(own.sin_PE2));
+  EXPECT_TRUE(tables.tables[0].equal(shared.cos_PE2));
+  EXPECT_EQ(tables.rows[0].cos[149], tables.tables[2].const_data_ptr<float>() + 149 * 32);
+  EXPECT_EQ(tables.rows[0].cos[151], tables.tables[0].const_data_ptr<float>() + 32);
+}
+
+// The rows of 96 tokens: cosines and sines of half of the head each, while they are made as angles, too.
+TEST(Rope, PlansCountTheRows) {
+  const ModelConfig narrow = [] {
+    ModelConfig config = rotary(RopeConfig::Kind::kDefault);
+    config.rotary_dim = 32;
+    return config;
+  }();
+  const ModelConfig whole = rotary(RopeConfig::Kind::kDefault);
+  EXPECT_EQ(rope_row_bytes(whole), 64u * sizeof(float));
+  EXPECT_GE(activation_bytes(whole, {}, 96, 1), activation_bytes(narrow, {}, 96, 1) + 96 * 6 * 16 * sizeof(float));
 }
 
 TEST(Rope, DynamicScalingStartsAboveTheTrainedLength) {

@@ -53,6 +53,24 @@ TEST(MemoryPlan, CountsPassesAsRunsDo) {
   }
 }
 
+// Cosines and sines of heads of 16, of all positions up to the longest text, in steps of 4,096. A model with dynamic
+// scaling appends the rows of a longer text to a copy of them.
+TEST(MemoryPlan, CountsRotaryTables) {
+  const auto tables = [](const PassShape& pass, RopeConfig::Kind kind) {
+    ModelConfig config = small_config();
+    config.rope.kind = kind;
+    return part_of(device_memory(
+                       config, [](int) { return std::uint64_t{1000}; }, 1, pass, 40, GpuDemand{at::kBFloat16, false}),
+                   "rotary tables");
+  };
+  constexpr std::uint64_t kRow = 16 * sizeof(float);
+  using Kind = RopeConfig::Kind;
+  EXPECT_EQ(tables({.tokens = 300, .sequence_tokens = 700}, Kind::kDefault), 4096 * kRow);
+  EXPECT_EQ(tables({.tokens = 300, .sequence_tokens = 8193}, Kind::kDefault), 3 * 4096 * kRow);
+  EXPECT_EQ(tables({.tokens = 5000}, Kind::kDefault), 2 * 4096 * kRow);
+  EXPECT_EQ(tables({.tokens = 5000}, Kind::kDynamic), (2 * 4096 + 2 * 5000) * kRow);
+}
+
 // 2 MiB for every shard of a group on one host, whatever its task: they are made when the model is tested.
 TEST(MemoryPlan, CountsTheMemoryOfSumsInKernels) {
   const auto sums = [](int tp_size, at::ScalarType dtype, std::uint64_t pages) {

@@ -31,8 +31,15 @@ bool rope_needs_own_table(const ModelConfig& config, std::int64_t sequence_lengt
 struct RopeTable {
   at::Tensor cos_PE2, sin_PE2;  // [positions, R/2] f32, contiguous
 };
-// Rows for positions 0 to num_positions - 1 of a sequence of sequence_length tokens.
+// Rows for these positions (i64 [P], CPU, in any order) of a sequence of sequence_length tokens. A row's bits depend on
+// its position and the sequence's length only.
+RopeTable rope_rows(const ModelConfig& config, std::int64_t sequence_length, const at::Tensor& positions_P,
+                    std::size_t table = 0);
+// The same for positions 0 to num_positions - 1.
 RopeTable rope_table(const ModelConfig& config, std::int64_t sequence_length, std::int64_t num_positions,
                      std::size_t table = 0);
+
+// Bytes of a position's cosines and sines in all tables of the model.
+std::uint64_t rope_row_bytes(const ModelConfig& config);
 
 }  // namespace magister

@@ -162,7 +162,7 @@ PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, s
 // Bytes of a page of 48 tokens over all layers of a shard, with f32 numbers; other dtypes need their share of it.
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition);
 
-// Upper bound of the bytes of work memory of a forward pass on one shard of a CPU, without rotary tables.
+// Upper bound of the bytes of work memory of a forward pass on one shard of a CPU.
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads);
 
@@ -175,6 +175,10 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 // of the longest sequence.
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype);
+
+// Bytes of the rotary tables on a GPU: those that stay, and those of a pass in which the longest sequence needs its
+// own. sequence_tokens: of the longest sequence, with its keys in a cache.
+std::uint64_t gpu_rotary_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t sequence_tokens);
 
 // Bytes of decoding passes: their buffers, their inputs for every number of rows and keys, and attention's partial
 // sums. 0 on all tp_size shards if the decoding kernels do not support the heads of one of them.

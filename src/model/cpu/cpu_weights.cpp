@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
@@ -71,24 +72,45 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
 
 namespace {
 
+std::int64_t length_of(const PackedBatch& batch, std::int64_t s) {
+  return batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+}
+
+// The positions of all sequences that share a table, ascending, each once. The positions of a sequence are neighbours.
+std::vector<std::int64_t> shared_positions(const ModelConfig& config, const PackedBatch& batch) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    if (!rope_needs_own_table(config, length_of(batch, s))) ranges.emplace_back(batch.past(s), length_of(batch, s));
+  }
+  std::sort(ranges.begin(), ranges.end());
+  std::vector<std::int64_t> positions;
+  for (const auto& [begin, end] : ranges) {
+    for (std::int64_t next = positions.empty() ? begin : std::max(begin, positions.back() + 1); next < end; ++next)
+      positions.push_back(next);
+  }
+  return positions;
+}
+
 // Appends the rows of rotary embedding `index` for every token of the batch.
-void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::size_t index, std::int64_t longest,
-                   RopeTables& tables) {
-  const RopeTable shared = rope_table(config, 0, longest, index);
+void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::size_t index,
+                   const std::vector<std::int64_t>& positions, RopeTables& tables) {
+  const RopeTable shared = rope_rows(config, 0, at::tensor(positions, at::kLong), index);
   tables.tables.insert(tables.tables.end(), {shared.cos_PE2, shared.sin_PE2});
   tables.half = shared.cos_PE2.size(1);
   RopeRows& rows = tables.rows.emplace_back();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t length = batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    const std::int64_t past = batch.past(s), length = length_of(batch, s);
     RopeTable table = shared;
+    auto row = std::lower_bound(positions.begin(), positions.end(), past) - positions.begin();
     if (rope_needs_own_table(config, length)) {
       refuse_dynamic_rope_with_cache(batch, config, length);
-      table = rope_table(config, length, length, index);
+      table = rope_rows(config, length, at::arange(past, length, at::kLong), index);
       tables.tables.insert(tables.tables.end(), {table.cos_PE2, table.sin_PE2});
+      row = 0;
     }
-    for (std::int64_t position = batch.past(s); position < length; ++position) {
-      rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + position * tables.half);
-      rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + position * tables.half);
+    for (std::int64_t position = past; position < length; ++position, ++row) {
+      rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + row * tables.half);
+      rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + row * tables.half);
     }
   }
 }
@@ -97,11 +119,8 @@ void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::siz
 
 RopeTables CpuWeights::rope_tables(const PackedBatch& batch) const {
   RopeTables tables;
-  std::int64_t longest = 0;
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    longest = std::max(longest, batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
-  }
-  for (std::size_t i = 0; i < num_rope_tables(config); ++i) add_rope_rows(config, batch, i, longest, tables);
+  const std::vector<std::int64_t> positions = shared_positions(config, batch);
+  for (std::size_t i = 0; i < num_rope_tables(config); ++i) add_rope_rows(config, batch, i, positions, tables);
   return tables;
 }
 
@@ -132,7 +151,11 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
       std::max({partition.mlp.size(), partition.expert.size(), static_cast<std::uint64_t>(config.num_experts)});
   const std::uint64_t a_thread =
       static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
-  return 4 * (static_cast<std::uint64_t>(num_tokens) * a_token + static_cast<std::uint64_t>(num_threads) * a_thread);
+  // Rotary rows and, while they are made, their angles (half a table) and cosines and sines before their factor; each
+  // token points to its rows.
+  const std::uint64_t rotary = 5 * rope_row_bytes(config) / 2 + num_rope_tables(config) * 2 * sizeof(float*);
+  return static_cast<std::uint64_t>(num_tokens) * (4 * a_token + rotary) +
+         4 * static_cast<std::uint64_t>(num_threads) * a_thread;
 }
 
 }  // namespace magister

@@ -13,10 +13,11 @@
 
 namespace magister {
 
-// cos and sin of every packed token. The rows point into the tables held here. Sequences share a table, but where
-// scaling depends on the length, a long sequence has its own.
+// cos and sin of every packed token. The rows point into the tables held here, which have a row for each position of
+// the batch, not for the positions before it. Sequences share a table, but where scaling depends on the length, a long
+// sequence has its own.
 struct RopeTables {
-  std::vector<at::Tensor> tables;  // [positions, R/2] f32, R = rotary_dim: cos, sin, cos, sin, ...
+  std::vector<at::Tensor> tables;  // [positions of the batch, R/2] f32, R = rotary_dim: cos, sin, cos, sin, ...
   std::vector<RopeRows> rows;      // indexed by LayerShape::rope_table
   std::int64_t half = 0;
   at::Tensor gather_cos(const LayerShape& shape) const;  // [T, R/2]

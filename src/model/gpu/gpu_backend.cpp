@@ -12,6 +12,7 @@
 #include "magister/core/log.h"
 #include "magister/device/gpu.h"
 #include "magister/device/staged_upload.h"
+#include "magister/model/rope.h"
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
@@ -140,6 +141,15 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
          capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype);
+}
+
+std::uint64_t gpu_rotary_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t sequence_tokens) {
+  constexpr std::int64_t kStep = gpu::RopeOnDevice::kStep;
+  const std::int64_t shared = std::max<std::int64_t>(1, std::min(sequence_tokens, positions_of_shared_rope(config)));
+  const std::int64_t stay = (shared + kStep - 1) / kStep * kStep;
+  // A sequence's own rows are appended to a copy of the shared ones.
+  const std::int64_t passing = rope_needs_own_table(config, sequence_tokens) ? stay + 2 * num_tokens : 0;
+  return static_cast<std::uint64_t>(stay + passing) * rope_row_bytes(config);
 }
 
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,

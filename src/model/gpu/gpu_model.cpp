@@ -47,7 +47,9 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
   const PackedBatch& batch = pass.batch;
   std::int64_t longest = 1;
   const auto length_of = [&](std::int64_t s) { return batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]; };
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) longest = std::max(longest, length_of(s));
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    if (!rope_needs_own_table(weights_.config, length_of(s))) longest = std::max(longest, length_of(s));
+  }
   rope_.reach(longest);
   const std::size_t tables = num_rope_tables(weights_.config);
   std::vector<std::vector<at::Tensor>> cos(tables), sin(tables);
@@ -64,7 +66,7 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
     if (rope_needs_own_table(weights_.config, length)) {
       refuse_dynamic_rope_with_cache(batch, weights_.config, length);
       for (std::size_t i = 0; i < tables; ++i) {
-        const RopeTable own = rope_table(weights_.config, length, length, i);
+        const RopeTable own = rope_table(weights_.config, length, length, i);  // there is no cache, so all are needed
         cos[i].push_back(upload(own.cos_PE2, weights_.device));
         sin[i].push_back(upload(own.sin_PE2, weights_.device));
       }

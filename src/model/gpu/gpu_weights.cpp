@@ -243,7 +243,7 @@ void RopeOnDevice::reach(std::int64_t positions) {
   cos_.clear();
   sin_.clear();
   for (std::size_t i = 0; i < num_rope_tables(weights_.config); ++i) {
-    const RopeTable table = rope_table(weights_.config, 0, (positions + 4095) / 4096 * 4096, i);
+    const RopeTable table = rope_table(weights_.config, 0, (positions + kStep - 1) / kStep * kStep, i);
     cos_.push_back(table.cos_PE2.to(weights_.device));
     sin_.push_back(table.sin_PE2.to(weights_.device));
   }

@@ -67,9 +67,10 @@ struct GpuWeights {
   bool has_codes() const;
 };
 
-// Rotary tables on the device, [P, R/2], by LayerShape::rope_table. They grow on demand.
+// Rotary tables on the device, [P, R/2], by LayerShape::rope_table. They grow on demand, by kStep positions.
 class RopeOnDevice {
  public:
+  static constexpr std::int64_t kStep = 4096;
   explicit RopeOnDevice(const GpuWeights& weights) : weights_(weights) {}
   // Makes the tables cover at least `positions` positions.
   void reach(std::int64_t positions);
