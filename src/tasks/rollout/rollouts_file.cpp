@@ -42,8 +42,9 @@ std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
 // Describes an impossible value; empty if there is none.
 std::string fault_of(const Rollouts& all, std::uint64_t n) {
   for (const std::uint32_t cut : all.cut) {
-    if (cut > all.roll_in.size())
-      return fmt::format("a cut behind {} of the roll-in's {} tokens", cut, all.roll_in.size());
+    if (cut >= all.roll_in.size())
+      return fmt::format("a cut keeps {} of the roll-in's {} tokens, and at least one is written anew", cut,
+                         all.roll_in.size());
   }
   for (std::size_t i = 0; i < all.continuations.size(); ++i) {
     const Continuation& one = all.continuations[i];

@@ -96,15 +96,12 @@ class RolloutWorker final : public GeneratorShard {
     return whole;
   }
 
-  // Cuts are uniform on [first_cut, tokens - 1], so at least one token is new. A shorter roll-in is cut before its last
-  // token.
   void continue_from_cuts(std::uint64_t source, Record& record) {
     const RolloutConfig& config = setup_.config;
-    const std::uint64_t last = record.rollouts.roll_in.size() - 1, first = std::min(config.first_cut, last);
     for (std::uint64_t c = 0; c < config.cuts; ++c) {
       const double u = keyed_uniform({stream(config.seed, kCuts), source, c, 0});
-      const auto cut = first + static_cast<std::uint64_t>(u * static_cast<double>(last - first + 1));
-      record.rollouts.cut.push_back(static_cast<std::uint32_t>(cut));
+      const std::uint32_t cut = cut_of(u, config.first_cut, record.rollouts.roll_in.size());
+      record.rollouts.cut.push_back(cut);
       GenerationRequest request{source, 1 + c * config.n, record.prompt,
                                 static_cast<std::int64_t>(config.max_new_tokens.tokens() - cut)};
       const auto begin = record.rollouts.roll_in.begin();
@@ -193,6 +190,12 @@ class RolloutWorker final : public GeneratorShard {
 };
 
 }  // namespace
+
+std::uint32_t cut_of(double u, std::uint64_t first_cut, std::uint64_t tokens) {
+  MAGISTER_CHECK(tokens > 0, ExitCode::kInternal, "a roll-in has no token (it has no place for a cut); report this");
+  const std::uint64_t first = std::min(first_cut, tokens - 1);
+  return static_cast<std::uint32_t>(first + static_cast<std::uint64_t>(u * static_cast<double>(tokens - first)));
+}
 
 std::unique_ptr<ShardWorker> make_rollout_worker(ShardContext shard, RolloutSetup& setup, const RolloutShape& shape) {
   return std::make_unique<RolloutWorker>(std::move(shard), setup, shape);

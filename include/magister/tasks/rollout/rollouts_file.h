@@ -38,7 +38,7 @@ struct Continuation {
 // All texts of one record.
 struct Rollouts {
   std::vector<TokenId> roll_in;             // the whole text
-  std::vector<std::uint32_t> cut;           // [C] tokens of the roll-in that are kept
+  std::vector<std::uint32_t> cut;           // [C] tokens of the roll-in that are kept, at least one less than it has
   std::vector<Continuation> continuations;  // [C * N]
 };
 
