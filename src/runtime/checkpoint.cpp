@@ -184,9 +184,11 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
 }
 
 std::shared_ptr<const ModelRules> Checkpoint::rules(bool ends_count) {
-  if (generation_) return rules_;
-  generation_ = read_generation_config(path(), config().vocab_size);
-  if (!generation_->not_computed.empty())
+  std::optional<std::shared_ptr<const ModelRules>>& known = rules_.at(ends_count ? 1 : 0);
+  if (known) return *known;
+  const bool is_first = !generation_;
+  if (is_first) generation_ = read_generation_config(path(), config().vocab_size);
+  if (is_first && !generation_->not_computed.empty())
     log_warning(
         "{}: {} (transformers would write other texts with it, and here nothing reads it; of stop_strings the task's "
         "key `stop` does the "
@@ -200,11 +202,18 @@ std::shared_ptr<const ModelRules> Checkpoint::rules(bool ends_count) {
                   return word.size() == 1 && std::find(ends.begin(), ends.end(), word.front()) != ends.end();
                 });
   if (rules.min_length > 0 || rules.min_new_tokens > 0) rules.end_tokens = ends;
-  if (!rules.empty()) rules_ = std::make_shared<const ModelRules>(std::move(rules));
-  return rules_;
+  known = rules.empty() ? nullptr : std::make_shared<const ModelRules>(std::move(rules));
+  return *known;
 }
 
-std::string Checkpoint::rules_sha256() const { return rules_ ? sha256_hex(rules_->canonical_text()) : ""; }
+std::string Checkpoint::rules_sha256() const {
+  std::string text;
+  for (const auto& known : rules_) {
+    const std::string one = known && *known ? (*known)->canonical_text() : "";
+    if (one != text) text += one;
+  }
+  return text.empty() ? "" : sha256_hex(text);
+}
 
 namespace {
 

@@ -3,6 +3,7 @@
 // that nothing that decides a result is left out of its identity.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,8 +69,8 @@ class Checkpoint {
   // warning about rules that are not computed. ends_count: end tokens end the text, so bad words never bar them, and
   // the minimum lengths of the rules bar them until they are reached.
   std::shared_ptr<const ModelRules> rules(bool ends_count = true);
-  // A line for users about the file that rules() read, and the hash of the rules; empty: there is nothing to say, or no
-  // rule.
+  // A line for users about the file that rules() read, and the hash of the rules that it returned, of both where both
+  // were asked for and differ; empty: there is nothing to say, or no rule.
   std::string describe_generation() const { return generation_ ? generation_->describe() : ""; }
   std::string rules_sha256() const;
 
@@ -103,7 +104,8 @@ class Checkpoint {
   std::optional<std::optional<ChatSource>> chat_;  // outer: chat_source() was called
   std::optional<std::vector<TokenId>> end_tokens_;
   std::optional<GenerationConfig> generation_;
-  std::shared_ptr<const ModelRules> rules_;  // as computed by the first call of rules()
+  // By ends_count; no value: rules() was not called with it.
+  std::array<std::optional<std::shared_ptr<const ModelRules>>, 2> rules_;
 };
 
 }  // namespace magister
