@@ -181,7 +181,15 @@ std::span<const std::uint64_t> RowSampler::allowed(Sequence& sequence) const {
   if (!by_rules && allows_all_rows()) return state.allowed;
   sequence.allowed = by_rules ? tokens_by_rules(*rules, state, V)
                               : std::vector<std::uint64_t>(state.allowed.begin(), state.allowed.end());
-  if (!allows_all_rows()) keep_below(sequence.allowed, allowed_vocab_size_, V);
+  if (allows_all_rows()) return sequence.allowed;
+  keep_below(sequence.allowed, allowed_vocab_size_, V);
+  const auto any = [](std::uint64_t word) { return word != 0; };
+  MAGISTER_CHECK(
+      std::any_of(sequence.allowed.begin(), sequence.allowed.end(), any), ExitCode::kData,
+      "record {}, text {}: after {} tokens every token that may come next lies outside the {} tokens that the value "
+      "model has (none of them could be rated); use a value model with the model's vocabulary, or change the "
+      "constraint",
+      sequence.request.record, sequence.request.sample, sequence.logprobs.size(), allowed_vocab_size_);
   return sequence.allowed;
 }
 

@@ -57,7 +57,7 @@ class RowSampler {
   Rows finish_drawing(const DrawnRows& drawn) const;
 
   // Draws the sequence's next token, appends it with the data that are kept of its row, and returns it. guided: empty,
-  // or the offsets of its candidates. Throws Error(kData) if no token continues its constraint.
+  // or the offsets of its candidates. Throws Error(kData) if no token may come next.
   SampledToken sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
 
   // The row after bias, penalty and constraint, from which a guide takes its candidates and which is its reference.

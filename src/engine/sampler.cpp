@@ -89,14 +89,18 @@ namespace {
 // drawn; empty: all that are not excluded.
 TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const SamplingParams& params,
                     const DrawKey& key) {
-  if (params.temperature == 0.0) return most_probable(logits);
+  const TokenId best = most_probable(logits);
+  MAGISTER_CHECK(std::isfinite(logits[static_cast<std::size_t>(best)]), ExitCode::kInternal,
+                 "the best of {} tokens has the logit {} (no token can be drawn); report this with the experiment",
+                 logits.size(), logits[static_cast<std::size_t>(best)]);
+  if (params.temperature == 0.0) return best;
   for (float& logit : logits) logit = static_cast<float>(logit / params.temperature);
   // Top-p applies to what top-k kept, and min-p to what top-p kept, each renormalised; min-p's bound does not change
   // with that.
   SamplingParams without_min_p = params;
   without_min_p.min_p = 0;
   const bool sorts = params.top_k > 0 || params.top_p < 1.0;
-  const double top = logits[static_cast<std::size_t>(most_probable(logits))];
+  const double top = logits[static_cast<std::size_t>(best)];
   std::vector<TokenId> ids = std::move(only);
   if (sorts) {
     ids = kept_tokens(logits, without_min_p);
@@ -121,7 +125,7 @@ TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const Sa
   }
   const double target = keyed_uniform(key) * total;
   double reached = 0;
-  TokenId drawn = -1;
+  TokenId drawn = best;
   for (const TokenId id : ids) {
     const double w = weight(id);
     if (w == 0) continue;
@@ -129,7 +133,6 @@ TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const Sa
     reached += w;
     if (reached > target) break;
   }
-  MAGISTER_ASSERT(drawn >= 0);
   return drawn;
 }
 
@@ -155,7 +158,9 @@ SampledToken sample_token(std::span<float> logits_V, const DecodingState& state,
 // Draws in the order of ids, so that all sums equal those over the whole row.
 SampledToken sample_candidate(const CandidateRow& row, std::span<const GuidedToken> guided,
                               const SamplingParams& params, const DrawKey& key) {
-  MAGISTER_ASSERT(guided.size() == row.ids.size() && !guided.empty());
+  MAGISTER_CHECK(guided.size() == row.ids.size() && !guided.empty(), ExitCode::kInternal,
+                 "{} candidates have {} offsets (no token can be drawn); report this with the experiment",
+                 row.ids.size(), guided.size());
   std::vector<std::size_t> by_id(guided.size());
   std::iota(by_id.begin(), by_id.end(), 0);
   std::sort(by_id.begin(), by_id.end(), [&](std::size_t a, std::size_t b) { return row.ids[a] < row.ids[b]; });

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/generating.h"
+#include "engine/row_sampler.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -392,6 +393,35 @@ TEST_F(Guided, WithMultiplierZeroItIsTheReference) {
   const Texts got = write_guided({32, 512, 100, true}, 100);
   expect_equal(got, write({32, 512, 100, true}));
   for (const auto& [key, text] : got) EXPECT_TRUE(text.guide_kl.empty());
+}
+
+// Token 280 is the only one that begins a text, and the value model has 200 tokens.
+TEST_F(Guided, RefusesAConstraintWhoseTokensCannotBeRated) {
+  std::vector<std::string> bytes;
+  for (int i = 0; i < 290; ++i)
+    bytes.push_back({static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26)});
+  const std::vector<TokenId> ends{299};
+  const Constraint constraint({ConstraintRule::Kind::kRegex, "uk", {}, "test"}, bytes, ends, 300);
+  const auto group = make_single_process_group();
+  ThreadPool pool(1);
+  const Transformer model = load(*group, pool);
+  RowSampler sampler(model, {32, 512, 100, true});
+  Sequence sequence;
+  sequence.request = {4, 2, {}, 8, &constraint};
+  sequence.request.decoding = std::make_shared<const Decoding>(sampling_, 77);
+  sequence.tokens = {1, 2};
+  sequence.constraint.emplace(constraint);
+  const std::vector<float> logits_V(300, 0.5f);
+  EXPECT_EQ(best_tokens(sampler.processed(sequence, logits_V), 6), std::vector<TokenId>{280});
+  sampler.read_guided_rows(6, 200);
+  try {
+    sampler.processed(sequence, logits_V);
+    ADD_FAILURE() << "a row without a token was returned";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    EXPECT_NE(std::string(error.what()).find("record 4, text 2: after 0 tokens every token"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(Guided, RefusesWhatDoesNotFit) {

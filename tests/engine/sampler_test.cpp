@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "magister/core/error.h"
 #include "magister/engine/logits_processor.h"
 
 namespace magister {
@@ -99,6 +100,17 @@ TEST(MostProbable, ANaNIsLast) {
   row.logits = row.model_logits = {1, nan, 3};
   const std::vector<GuidedToken> guided = {{4, 0}, {2, 0}, {9, 0}};
   EXPECT_EQ(sample_candidate(row, guided, {.temperature = 0}, {}).id, 9);
+}
+
+TEST(Sampler, RefusesARowWithoutATokenToDraw) {
+  std::vector<float> logits = {1, 2};
+  EXPECT_THROW(sample_candidate({}, {}, {}, {}), Error);
+  const std::vector<std::uint64_t> none = {0};
+  for (const SamplingParams& params :
+       {SamplingParams{}, SamplingParams{.top_k = 1}, SamplingParams{.temperature = 0}}) {
+    std::vector<float> row = logits;
+    EXPECT_THROW(sample_token(row, {{}, none}, LogitsChain(params), params, {}), Error);
+  }
 }
 
 TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "magister/core/error.h"
 #include "model/gpu/product.h"
 #include "model/gpu/wide_product_kernel.h"
 #include "model/stored_weight.h"
@@ -100,6 +101,16 @@ TEST_P(Products, CodesBecomeTheNumbersTheyStandFor) {
     dequantize(s.weight, c.bits, c.group, out.data_ptr(), type == at::kFloat, Queue{});
     EXPECT_TRUE(at::equal(out, s.value_NK.to(at::kFloat).to(type))) << c10::toString(type);
   }
+}
+
+TEST(Product, RefusesMoreGroupsThanItsIndicesReach) {
+  alignas(16) std::uint16_t scales[8] = {};
+  StoredWeight weight;
+  weight.scales = scales;
+  weight.N = 1 << 21;
+  weight.K = 1 << 15;
+  weight.G = 1 << 10;
+  EXPECT_THROW(dequantize(weight, 8, 32, scales, false, Queue{}), Error);
 }
 
 }  // namespace gpu_product_test

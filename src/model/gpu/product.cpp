@@ -102,7 +102,11 @@ void set_group(StoredWeight& weight, int group) {
   weight.group_shift = group == 0 ? 30 : std::countr_zero(static_cast<unsigned>(group));
   if (group == 0) weight.lead = 0;
   MAGISTER_ASSERT(weight.scales == nullptr || weight.G == ((weight.lead + weight.K - 1) >> weight.group_shift) + 1);
-  MAGISTER_ASSERT(std::int64_t{weight.N} * weight.G < std::int64_t{1} << 31);  // indices have 32 bits
+  // The shape is the checkpoint's, and the kernels' indices have 32 bits.
+  MAGISTER_CHECK(std::int64_t{weight.N} * weight.G < std::int64_t{1} << 31, ExitCode::kConfig,
+                 "a quantised weight of {} x {} numbers has {} groups a row (the GPU's kernels count fewer than 2^31 "
+                 "groups); divide the model over more GPUs, or choose model.quantization_group: 128",
+                 weight.N, weight.K, weight.G);
   MAGISTER_ASSERT((weight.offsets == nullptr) == (weight.offset == CodeFormat::Offset::kMiddle));
 }
 
