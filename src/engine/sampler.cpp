@@ -101,6 +101,7 @@ TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const Sa
   without_min_p.min_p = 0;
   const bool sorts = params.top_k > 0 || params.top_p < 1.0;
   const double top = logits[static_cast<std::size_t>(best)];
+  if (std::isinf(top)) return best;  // the temperature is so small that the logits are beyond f32; a GPU does the same
   std::vector<TokenId> ids = std::move(only);
   if (sorts) {
     ids = kept_tokens(logits, without_min_p);

@@ -113,6 +113,16 @@ TEST(Sampler, RefusesARowWithoutATokenToDraw) {
   }
 }
 
+TEST(Sampler, ATemperatureThatNoFloatHoldsTakesTheBest) {
+  for (const float shift : {0.0f, -50.0f}) {
+    for (const SamplingParams& params :
+         {SamplingParams{.temperature = 1e-40}, SamplingParams{.temperature = 1e-40, .top_p = 0.9}}) {
+      std::vector<float> row = {1 + shift, 4 + shift, 2 + shift, 4 + shift};
+      EXPECT_EQ(sample_token(row, {}, LogitsChain(params), params, {1, 2, 3, 4}).id, 1);
+    }
+  }
+}
+
 TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
   const double base = keyed_uniform({1, 2, 3, 4});
   EXPECT_EQ(base, keyed_uniform({1, 2, 3, 4}));
