@@ -1,16 +1,19 @@
-// Curves are linear between neighbouring points and are not extended beyond their ends.
+// Curves are linear between neighbouring points and are not extended beyond their ends. Points of equal cost are
+// common: all methods without a guide have a KL of 0.
 #include "tasks/evaluate/matched.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
+#include <tuple>
 
 namespace magister {
 namespace {
 
 using nlohmann::ordered_json;
 
+// points: ascending, each cost once.
 std::optional<CurvePoint> at(const std::vector<CurvePoint>& points, double cost) {
   const auto above = std::lower_bound(points.begin(), points.end(), cost,
                                       [](const CurvePoint& point, double wanted) { return point.cost < wanted; });
@@ -25,10 +28,14 @@ std::optional<CurvePoint> at(const std::vector<CurvePoint>& points, double cost)
 }  // namespace
 
 ordered_json matched_shares(std::vector<Curve> curves, const std::string& cost_name) {
-  const auto is_before = [](const CurvePoint& a, const CurvePoint& b) { return a.cost < b.cost; };
+  const auto is_before = [](const CurvePoint& a, const CurvePoint& b) {
+    return std::tuple(a.cost, -a.share, -a.low, -a.high) < std::tuple(b.cost, -b.share, -b.low, -b.high);
+  };
+  const auto costs_the_same = [](const CurvePoint& a, const CurvePoint& b) { return a.cost == b.cost; };
   std::set<double> costs;
   for (Curve& curve : curves) {
-    std::stable_sort(curve.points.begin(), curve.points.end(), is_before);
+    std::sort(curve.points.begin(), curve.points.end(), is_before);
+    curve.points.erase(std::unique(curve.points.begin(), curve.points.end(), costs_the_same), curve.points.end());
     for (const CurvePoint& point : curve.points) costs.insert(point.cost);
   }
   ordered_json all = ordered_json::array();

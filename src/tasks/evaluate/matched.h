@@ -18,8 +18,8 @@ struct Curve {
 };
 
 // Reads the curves at the cost of each point that lies within two curves or more, ascending: [{<cost_name>: x,
-// "curves": {name: {share, wilson95}}}]. Between two points a curve is linear. If points of a curve have equal cost,
-// the first one counts at that cost, and the last one starts the line to the next cost.
+// "curves": {name: {share, wilson95}}}]. Between two points a curve is linear. Of the points of a curve that have
+// equal cost the one with the highest share counts, so the order of points does not matter. Local, pure.
 nlohmann::ordered_json matched_shares(std::vector<Curve> curves, const std::string& cost_name);
 
 }  // namespace magister
