@@ -116,10 +116,13 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Samp
         fail_point("tokenize.record");
         if (rules.encode) {
           std::uint64_t left_out = 0;
+          bool is_cut = false;
           for (const SampleTokens& sample : rules.encode(record)) {
             add_samples(record, sample.ids, sample.assistant, rules);
             left_out += sample.turns_left_out;
+            is_cut = is_cut || sample.ids.size() > rules.max_length;
           }
+          num_records_cut += is_cut ? 1 : 0;
           num_turns_left_out += left_out;
           num_records_with_such += left_out > 0 ? 1 : 0;
           return;
@@ -131,6 +134,7 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Samp
           rules.tokenizer->encode(record.text, EncodeOptions{}, ids);
         }
         add_samples(record, ids, {}, rules);
+        num_records_cut += ids.size() > rules.max_length ? 1 : 0;
       },
       [&stop] { return stop.raised(); });
 }
@@ -150,7 +154,6 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                  "{}: the record has {} tokens, less than {} (nothing can follow "
                  "it); fix or remove it",
                  record.where, length, rules.min_length);
-  if (length > rules.max_length) ++num_cut;
   if (length > rules.max_length && rules.overflow == Overflow::kTruncate &&
       (rules.kept_tail > 0 || rules.cuts_begins)) {
     const std::uint64_t tail = rules.cuts_begins ? rules.max_length - rules.kept_head : rules.kept_tail;
@@ -206,7 +209,7 @@ void SamplePlan::agree(const Communicator& world) {
   first_token_ = world.exclusive_sum(own_tokens_);
   num_samples = world.sum(own_samples_);
   num_tokens = world.sum(own_tokens_);
-  num_cut = world.sum(num_cut);
+  num_records_cut = world.sum(num_records_cut);
   num_turns_left_out = world.sum(num_turns_left_out);
   num_records_with_such = world.sum(num_records_with_such);
   num_items = world.sum(num_items);

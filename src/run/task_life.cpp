@@ -166,8 +166,8 @@ ResultsFile TaskRunner::resume(const Attributes& expected) {
 namespace {
 
 void log_samples(const std::string& task, const SamplePlan& plan, const SampleRules& rules) {
-  if (plan.num_cut > 0) {
-    log_info("{}: {} records are longer than max_length {} and were {}", task, plan.num_cut, rules.max_length,
+  if (plan.num_records_cut > 0) {
+    log_info("{}: {} records are longer than max_length {} and were {}", task, plan.num_records_cut, rules.max_length,
              rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
   }
   if (plan.num_turns_left_out > 0) {

@@ -221,7 +221,8 @@ void TaskRunner::plan_samples(PlanReport& report) {
   report.results_bytes = report.needed_bytes = results_bytes(spec) + results.packed_bytes;
   report.notes = {{"records", std::to_string(dataset_.records().size())},
                   {"longest sample", fmt::format("{} tokens", samples.longest_sample)}};
-  if (samples.num_cut > 0) report.notes.emplace_back("longer than max_length", std::to_string(samples.num_cut));
+  if (samples.num_records_cut > 0)
+    report.notes.emplace_back("longer than max_length", fmt::format("{} records", samples.num_records_cut));
   if (samples.num_turns_left_out > 0)
     report.notes.emplace_back(
         "turns of the assistant left out",

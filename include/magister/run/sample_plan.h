@@ -83,7 +83,7 @@ class SamplePlan {
   std::uint64_t num_samples = 0;
   std::uint64_t num_tokens = 0;
   std::uint64_t num_units = 0;
-  std::uint64_t num_cut = 0;  // samples of `encode`, or records, that were truncated or windowed
+  std::uint64_t num_records_cut = 0;  // records of which a sample or more was truncated or cut into windows
   // Turns of the assistant whose tokens cannot be marked, and the number of records with such turns.
   std::uint64_t num_turns_left_out = 0, num_records_with_such = 0;
   std::uint64_t max_key_bytes = 1;
