@@ -2,16 +2,17 @@
 #include "magister/run/time_estimate.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <map>
 
 #include "magister/device/upload.h"
 #include "magister/parallel/thread_pool.h"
+#include "magister/train/memory_ladder.h"
 
 namespace magister {
 namespace {
@@ -87,7 +88,8 @@ Speed measured_speed(const gpu::Queue& queue, bool writes) {
     ThreadPool pool(queue.on_host() ? usable_cores() : 1);
     if (is_new) speed.flops = measured_flops(queue, pool);
     if (writes) speed.bytes_per_second = measured_reads(queue, pool);
-  } catch (const c10::OutOfMemoryError&) {  // a missing estimate is no reason to fail
+  } catch (const std::exception& error) {  // a missing estimate is no reason to fail
+    if (!is_out_of_memory(error)) throw;
     speed = {};
   }
   return speed;

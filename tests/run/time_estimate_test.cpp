@@ -1,7 +1,14 @@
 // Closed forms of the estimate; what is measured is only looked at for being a number.
 #include "magister/run/time_estimate.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
 
 namespace magister {
 namespace time_estimate_test {
@@ -15,6 +22,41 @@ TEST(TimeEstimate, WrittenTokensWaitForWeightsOrProducts) {
   EXPECT_DOUBLE_EQ(seconds_of({0, 320, 0, 32}, 1e9, 4e9, speed, 1),
                    0.64);  // 10 steps read 40 GB in 0.4 s, the products take 0.64 s
   EXPECT_DOUBLE_EQ(seconds_of({0, 320, 0, 8}, 1e9, 4e9, speed, 1), 1.6);
+}
+
+enum class Fault { kBadAlloc, kHostAllocator, kOther };
+
+// Throws for all tensors of more than a MB.
+class FailingAllocator final : public c10::Allocator {
+ public:
+  explicit FailingAllocator(Fault fault) : fault_(fault), before_(c10::GetCPUAllocator()) {
+    c10::SetCPUAllocator(this, 1);
+  }
+  ~FailingAllocator() override { c10::SetCPUAllocator(before_, 1); }
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes <= 1 << 20) return before_->allocate(bytes);
+    if (fault_ == Fault::kBadAlloc) throw std::bad_alloc();
+    TORCH_CHECK(fault_ != Fault::kHostAllocator, "DefaultCPUAllocator: not enough memory: you tried to allocate ",
+                bytes);
+    TORCH_CHECK(false, "another fault");
+  }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+ private:
+  Fault fault_;
+  c10::Allocator* before_;
+};
+
+// Products are measured with 0.6 MB, reads with 64 MiB per core. Every queue of the host has a figure of its own.
+TEST(TimeEstimate, ZerosWithoutMemory) {
+  for (const auto& [device, fault] : {std::pair(-2, Fault::kBadAlloc), {-3, Fault::kHostAllocator}}) {
+    const FailingAllocator failing(fault);
+    const Speed speed = measured_speed({.device = device}, true);
+    EXPECT_EQ(speed.flops, 0) << device;
+    EXPECT_EQ(speed.bytes_per_second, 0) << device;
+  }
+  const FailingAllocator failing(Fault::kOther);
+  EXPECT_THROW(measured_speed({.device = -4}, true), c10::Error);
 }
 
 TEST(TimeEstimate, MeasuresThisHost) {
