@@ -64,10 +64,14 @@ std::optional<std::map<std::string, std::uintmax_t>> files_in(const std::string&
   std::map<std::string, std::uintmax_t> files;
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return std::nullopt;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, error)) {
-    if (fs::is_directory(entry.symlink_status(error))) continue;
-    if (!fs::is_regular_file(entry.symlink_status(error))) return std::nullopt;
-    files[entry.path().lexically_relative(folder).string()] = entry.file_size(error);
+  // A range-based for would throw where a folder below cannot be read or is gone.
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const fs::file_status status = at->symlink_status(error);
+    if (error) return std::nullopt;
+    if (fs::is_directory(status)) continue;
+    if (!fs::is_regular_file(status)) return std::nullopt;
+    files[at->path().lexically_relative(folder).string()] = at->file_size(error);
+    if (error) return std::nullopt;
   }
   return error ? std::nullopt : std::optional(std::move(files));
 }

@@ -18,7 +18,8 @@ void make_folder(const Communicator& world, const std::string& folder);
 // Renames the file or folder at `path` to the first free name <path>.previous-N, N >= 1. Throws Error(kInputOutput).
 // Local.
 void put_path_aside(const std::string& path);
-// True if both folders hold regular files of the same names and contents, and nothing else. Local.
+// True if both folders hold regular files of the same names and contents, and nothing else; false if one cannot be
+// read. Local.
 bool has_same_files(const std::string& folder, const std::string& other);
 // Throws Error(kInputOutput) unless `path` exists, which belongs to the complete results. called: its name in the
 // message. Local.
