@@ -190,14 +190,27 @@ void rename_durably(const std::string& from, const std::string& to) {
   sync_folder_of(to);
 }
 
-std::uint64_t free_bytes_beside(const std::string& path) {
+namespace {
+
+// Returns errno, or 0 with the number.
+int read_free_bytes(const std::string& path, std::uint64_t& bytes) {
   struct statvfs space{};
-  if (statvfs(folder_of(path).c_str(), &space) != 0) return 0;
-  return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+  if (statvfs(folder_of(path).c_str(), &space) != 0) return errno;
+  bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+  return 0;
+}
+
+}  // namespace
+
+std::uint64_t free_bytes_beside(const std::string& path) {
+  std::uint64_t bytes = 0;
+  read_free_bytes(path, bytes);
+  return bytes;
 }
 
 void require_free_bytes(const std::string& path, std::uint64_t bytes) {
-  const std::uint64_t free = free_bytes_beside(path);
+  std::uint64_t free = 0;
+  if (const int error = read_free_bytes(path, free); error != 0) fail_io(path, "reading the free space", error);
   MAGISTER_CHECK(bytes <= free, ExitCode::kInputOutput,
                  "{}: needs {} bytes, {} are free (the work would stop in its middle); "
                  "free space or write elsewhere",

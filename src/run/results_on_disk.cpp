@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +14,7 @@
 #include <system_error>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/io/whole_file.h"
 
@@ -108,10 +111,18 @@ ResultsFile::State state_everywhere(const Communicator& world, const std::string
 }
 
 std::uint64_t free_bytes_for(const std::string& results_path) {
+  std::error_code error;
   fs::path folder = fs::absolute(results_path).parent_path();
-  while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
   struct statvfs space{};
-  if (statvfs(folder.c_str(), &space) != 0) return 0;
+  errno = 0;
+  if (fail_point("results.free_space") || statvfs(folder.c_str(), &space) != 0) {
+    const int reason = errno == 0 ? EIO : errno;
+    fail(ExitCode::kInputOutput,
+         "{}: the free space cannot be read: {} (the results might not fit); check the file system, or choose another "
+         "output.directory",
+         printable(folder.string(), 4096), std::strerror(reason));
+  }
   return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
 }
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "io/posix_file.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -110,6 +111,13 @@ TEST_F(WholeFileTest, FoldersAreMadeOrTheFaultIsNamed) {
   put(path_, "a file");
   expect_error("x.json", [&] { make_folders(path_); });
   expect_error("x.json/below", [&] { make_folders(path_ + "/below"); });
+}
+
+TEST_F(WholeFileTest, FreeSpaceThatCannotBeReadIsNotZero) {
+  require_free_bytes(path_, 1);
+  expect_error("needs 18446744073709551615 bytes, ", [&] { require_free_bytes(path_, ~std::uint64_t{0}); });
+  expect_error("reading the free space failed: No such file or directory",
+               [&] { require_free_bytes((folder_ / "missing/x.h5").string(), 1); });
 }
 
 }  // namespace whole_file_test

@@ -34,7 +34,8 @@ constexpr std::uint64_t kFreeSpaceMargin = 1 << 20;
 // file was already begun, because its size is fixed. Throws Error(kInputOutput). Collective over world.
 void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes,
                       const std::string& made_smaller_by = "");
-// Returns the free bytes for an unprivileged user at the place of results_path; its folder need not exist yet. Local.
+// Returns the free bytes for an unprivileged user at the place of results_path; its folder need not exist yet. Throws
+// Error(kInputOutput) with the system's reason if the file system does not say it. Local.
 std::uint64_t free_bytes_for(const std::string& results_path);
 // Throws Error(kConfig) if the file belongs to another experiment, and names the difference; a task's keys have the
 // prefix task_key. Collective over world.
