@@ -76,7 +76,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"yarn",
                 "llama",
                 R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})",
-                {"yarn", "rope_scaling", "llama3"}},
+                {"rope type \"yarn\" in rope_scaling", "family: default, linear, dynamic, llama3; results"}},
+        Refusal{"rope_types_with_yarn",
+                "olmo3",
+                R"({"rope_scaling": {"rope_type": "su"}})",
+                {"family: default, linear, dynamic, llama3, yarn; results"}},
+        Refusal{"rope_types_with_longrope",
+                "phi3",
+                R"({"rope_scaling": {"rope_type": "yarn"}})",
+                {"family: default, linear, dynamic, llama3, longrope; results"}},
         Refusal{"longrope", "llama", R"({"rope_scaling": {"type": "longrope", "long_factor": [1]}})", {"longrope"}},
         Refusal{"rope_text", "llama", R"({"rope_scaling": "linear"})", {"rope_scaling is \"linear\"", "an object"}},
         Refusal{"rope_type_number", "llama", R"({"rope_scaling": {"type": 3}})", {"rope_scaling.type is 3"}},
@@ -443,6 +451,8 @@ TEST_F(Gguf, LongRope) {
   refused([](auto&, auto& m) { m["phi3.rope.scaling.attn_factor"] = 1.2; }, {"not both there"}, "phi3");
   refused([](auto&, auto& m) { m["phi3.rope.scaling.type"] = std::string("longrope"); }, {"not both there"}, "phi3");
   refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("longrope"); }, {"type is \"longrope\""});
+  refused([](auto&, auto& m) { m["phi3.rope.scaling.type"] = std::string("yarn"); },
+          {"type is \"yarn\" (known in this family: none, linear, longrope; results"}, "phi3");
 }
 
 TEST_F(Gguf, RefusedByNameAndValue) {
@@ -492,7 +502,8 @@ TEST_F(Gguf, RefusedByNameAndValue) {
           {"llama.attention.value_length is 8"});
   refused([](auto&, auto& m) { m["llama.rope.dimension_count"] = std::uint64_t{4}; },
           {"rope.dimension_count is 4", "head size 6"});
-  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("yarn"); }, {"rope.scaling.type", "yarn"});
+  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("yarn"); },
+          {"rope.scaling.type is \"yarn\" (known in this family: none, linear; results"});
   refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("linear"); },
           {"rope.scaling.factor is missing"});
   refused([](auto&, auto& m) { m["llama.attention.layer_norm_rms_epsilon"] = 0.0; }, {"layer_norm_rms_epsilon is 0"});

@@ -4,7 +4,9 @@
 #include "model/families/gguf_config.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -257,11 +259,12 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   std::string type = "none";
   if (const MetadataValue* value = find(architecture_ + ".rope.scaling.type")) {
     const auto* text = std::get_if<std::string>(value);
-    const bool yarn = text != nullptr && *text == "yarn" && is_named(computes_, "rope.scaling.yarn");
-    const bool longrope = text != nullptr && *text == "longrope" && is_named(computes_, "longrope");
-    MAGISTER_CHECK(yarn || longrope || (text != nullptr && (*text == "none" || *text == "linear")), ExitCode::kData,
-                   "{}: {}.rope.scaling.type is {} (known: none, linear; results would be wrong); use another model",
-                   printable(path_), architecture_, shown(*value));
+    const std::vector<std::string> known =
+        rope_types({"none", "linear"}, {{"longrope", "longrope"}, {"yarn", "rope.scaling.yarn"}}, computes_);
+    MAGISTER_CHECK(text != nullptr && std::find(known.begin(), known.end(), *text) != known.end(), ExitCode::kData,
+                   "{}: {}.rope.scaling.type is {} (known in this family: {}; results would be wrong); use another "
+                   "model",
+                   printable(path_), architecture_, shown(*value), fmt::join(known, ", "));
     type = *text;
   }
   // Files older than rope.scaling.* have only rope.scale_linear.

@@ -3,10 +3,13 @@
 // Source: transformers modeling_rope_utils (standardised rope parameters).
 #include "model/families/json_value.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "magister/core/error.h"
 
@@ -37,6 +40,15 @@ double json_number(const nlohmann::json& value, const std::string& path, const s
 
 bool is_named(std::span<const char* const> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<std::string> rope_types(std::vector<std::string> of_all,
+                                    std::initializer_list<std::pair<const char*, const char*>> others,
+                                    std::span<const char* const> computes) {
+  for (const auto& [type, computed_as] : others) {
+    if (is_named(computes, computed_as)) of_all.emplace_back(type);
+  }
+  return of_all;
 }
 
 namespace {
@@ -261,14 +273,13 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
         printable(path), rope.key, printable(name));
   }
   const std::string type = rope_type(rope);
-  const bool longrope = type == "longrope" && is_named(reading.computes, "longrope");
-  const bool yarn = type == "yarn" && is_named(reading.computes, "yarn");
-  const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3" || longrope || yarn;
-  MAGISTER_CHECK(
-      known, ExitCode::kData,
-      "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
-      "wrong); use another model",
-      printable(path), printable(type), rope.key);
+  const std::vector<std::string> known = rope_types({"default", "linear", "dynamic", "llama3"},
+                                                    {{"longrope", "longrope"}, {"yarn", "yarn"}}, reading.computes);
+  MAGISTER_CHECK(std::find(known.begin(), known.end(), type) != known.end(), ExitCode::kData,
+                 "{}: rope type \"{}\" in {} is not supported (known in this family: {}; results would be wrong); use "
+                 "another model",
+                 printable(path), printable(type), rope.key, fmt::join(known, ", "));
+  const bool longrope = type == "longrope", yarn = type == "yarn";
   refuse_unknown_members(rope, reading.computes, longrope, yarn);
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);

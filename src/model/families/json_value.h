@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "magister/model/model_config.h"
 
@@ -41,5 +44,10 @@ std::optional<double> json_rope_member(const nlohmann::json& root, const std::st
 std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
                                                  std::span<const char* const> computes);
 bool is_named(std::span<const char* const> names, std::string_view name);
+// The rope types that a family accepts, for the check and its message: those of all families, and each of `others`
+// whose second name is in `computes`.
+std::vector<std::string> rope_types(std::vector<std::string> of_all,
+                                    std::initializer_list<std::pair<const char*, const char*>> others,
+                                    std::span<const char* const> computes);
 
 }  // namespace magister
