@@ -363,7 +363,7 @@ MUTATIONS = [
     Mutation("tail-mass-of-k-minus-one", "src/engine/logit_reducer.cpp", "    if (i < found) mass +=", "    if (i + 1 < found) mass +=", "test_engine_logit_reducer"),
     Mutation("nan-check-removed", TEACHER_ROWS, "|| !std::isfinite(entropy[t])", "", "test_tasks_teacher_columns"),
     # Sampling.
-    Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_sampler Sampling.*"),
+    Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(top_k));", "ids.resize(static_cast<std::size_t>(top_k) + 1);", "test_engine_sampler Sampling.*"),
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_sampler Sampling.*"),
     Mutation("penalty-reversed", "src/engine/logits_processor.cpp", "logit > 0 ? logit / penalty_", "logit < 0 ? logit / penalty_", "test_engine_sampler Sampling.*"),
     Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_sampler KeyedUniform.*"),

@@ -28,22 +28,19 @@ TokenId most_probable(std::span<const float> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end(), is_lower) - logits.begin());
 }
 
-// Ids by descending logit (lower id first) that top-k and min-p keep. The logits are already divided by the
-// temperature.
-std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingParams& params) {
+// The ids that top-k keeps, by descending logit (lower id first). top_k: 0 keeps all that are not excluded.
+std::vector<TokenId> kept_tokens(std::span<const float> logits, std::int64_t top_k) {
   std::vector<TokenId> ids;
-  const float top = *std::max_element(logits.begin(), logits.end());
-  const double least = params.min_p > 0 ? top + std::log(params.min_p) : -std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] != kExcluded && logits[i] >= least) ids.push_back(static_cast<TokenId>(i));
+    if (logits[i] != kExcluded) ids.push_back(static_cast<TokenId>(i));
   }
   const auto better = [&](TokenId a, TokenId b) {
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x > y || (x == y && a < b);
   };
-  if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < ids.size()) {
-    std::nth_element(ids.begin(), ids.begin() + params.top_k, ids.end(), better);
-    ids.resize(static_cast<std::size_t>(params.top_k));
+  if (top_k > 0 && static_cast<std::size_t>(top_k) < ids.size()) {
+    std::nth_element(ids.begin(), ids.begin() + top_k, ids.end(), better);
+    ids.resize(static_cast<std::size_t>(top_k));
   }
   std::sort(ids.begin(), ids.end(), better);
   return ids;
@@ -97,14 +94,12 @@ TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const Sa
   for (float& logit : logits) logit = static_cast<float>(logit / params.temperature);
   // Top-p applies to what top-k kept, and min-p to what top-p kept, each renormalised; min-p's bound does not change
   // with that.
-  SamplingParams without_min_p = params;
-  without_min_p.min_p = 0;
   const bool sorts = params.top_k > 0 || params.top_p < 1.0;
   const double top = logits[static_cast<std::size_t>(best)];
   if (std::isinf(top)) return best;  // the temperature is so small that the logits are beyond f32; a GPU does the same
   std::vector<TokenId> ids = std::move(only);
   if (sorts) {
-    ids = kept_tokens(logits, without_min_p);
+    ids = kept_tokens(logits, params.top_k);
   } else if (ids.empty()) {
     ids.resize(logits.size());
     std::iota(ids.begin(), ids.end(), 0);

@@ -48,6 +48,10 @@ TEST_F(Sampling, Temperature) { expect_frequencies({.temperature = 0.5}, softmax
 TEST_F(Sampling, TopK) { expect_frequencies({.top_k = 2}, softmax({2, 1, kOut, kOut, kOut})); }
 TEST_F(Sampling, TopP) { expect_frequencies({.top_p = 0.7}, softmax({2, 1, kOut, kOut, kOut})); }
 TEST_F(Sampling, MinP) { expect_frequencies({.min_p = 0.2}, softmax({2, 1, 0.5, kOut, kOut})); }
+TEST_F(Sampling, MinPAfterTopK) {
+  expect_frequencies({.top_k = 4, .min_p = 0.3}, softmax({2, 1, kOut, kOut, kOut}));
+  expect_frequencies({.top_k = 2, .min_p = 0.1}, softmax({2, 1, kOut, kOut, kOut}));
+}
 TEST_F(Sampling, Bias) { expect_frequencies({.logit_bias = {{3, 3.0f}}}, softmax({2, 1, 0.5, 2, 0})); }
 TEST_F(Sampling, Penalty) { expect_frequencies({.repetition_penalty = 2.0}, softmax({1, 1, 0.5, -2, 0})); }
 TEST_F(Sampling, Mask) {
