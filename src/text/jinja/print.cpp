@@ -124,7 +124,7 @@ void append_json_text(const std::string& text, bool ensure_ascii, std::string& o
       out += static_cast<char>(c);
     } else if (c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f') {
       out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : c == '\b' ? "\\b" : "\\f";
-    } else if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000 && c != 0x7F)) {
+    } else if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000)) {
       escape(static_cast<unsigned>(c));
     } else if (ensure_ascii && c >= 0x10000) {
       escape(static_cast<unsigned>(0xD800 + ((c - 0x10000) >> 10)));
