@@ -1,5 +1,6 @@
 // The state of an escape inside a JSON string. Only the short escapes and the \u00XX of the table below are allowed, so
 // a name has no second spelling by other escapes, no half of a surrogate pair occurs, and an escape is one character.
+// U+007F alone has two spellings: the library writes it as an escape in const and enum, and json.dumps as it is.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ inline Escape after(Escape state, char c) {
     case kU00:
       return c == '0' ? kU000 : c == '1' ? kU001 : c == '7' ? kU007 : kBarred;
     case kU000:
-      return one_of("01234567be") ? kPlain : kBarred;
+      return one_of("01234567bef") ? kPlain : kBarred;
     case kU001:
       return one_of("0123456789abcdef") ? kPlain : kBarred;
     case kU007:

@@ -146,7 +146,7 @@ class Json(unittest.TestCase):
         return answer
 
     def test_values_are_written_as_json_dumps_writes_them(self):
-        values = [{"a": [1, 2, {"b": None}], "c d": {}}, [1, [2, 3], []], "a/b \"x\" é 数 \n\\ 😀", {"x": 1.5, "y": True}, -7, [], {}, {"k\"q": "\t"}]
+        values = [{"a": [1, 2, {"b": None}], "c d": {}}, [1, [2, 3], []], "a/b \"x\" é 数 \n\\ 😀", {"x": 1.5, "y": True}, -7, [], {}, {"k\"q": "\t"}, "\x0b\x0e\x0f\x10"]
         for schema in [{"const": one} for one in values] + [{"enum": values}, {"type": ["object", "array"], "enum": [{"a": 1}, [1, 2]]}, {"type": "object", "const": {"a": [1, 2]}},
                                                             {"$defs": {"v": {"enum": [{"a": 1, "b": 2}, "x"]}}, "type": "array", "items": {"$ref": "#/$defs/v"}, "minItems": 2, "maxItems": 2}]:
             wanted = [json.dumps(one, ensure_ascii=False) for one in schema.get("enum", [schema["const"]] if "const" in schema else [])]
@@ -157,6 +157,11 @@ class Json(unittest.TestCase):
                 self.assertLessEqual(set(answer["samples"]), set(wanted))
         compact = answers([{"kind": "json_schema", "text": json.dumps({"const": {"a": [1, 2]}}), "accepts": ['{"a":[1,2]}', '{"a": [1, 2]}']}])[0]
         self.assertEqual(compact["accepts"], [False, True])
+
+    def test_del_in_a_const_is_an_escape(self):
+        accepts = ['"a\\u007f"', '"a\x7f"', '"a\\u007F"']
+        self.assertEqual(self.texts({"const": "a\x7f"}, samples=3, accepts=accepts)["accepts"], [True, False, False])
+        self.assertEqual(self.texts({"type": "string"}, samples=0, accepts=accepts)["accepts"], [True, True, False])
 
     def test_a_name_has_one_spelling(self):
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": {"type": "null"}}
@@ -184,7 +189,7 @@ class Json(unittest.TestCase):
 
 
 # Characters that JSON escapes, that UTF-8 writes with one to four bytes, and both.
-TEXTS = ["", "a", "\"", "\\", "\n", "é", "😀", "数据", "a\"b", "ab\\cd", "\t\b\f\r\n", "\x01\x1f", "\x7f", "\"" * 5, "say \"you\"\n", "\\" * 8, "😀😀😀", "é\"é\"é\"é", "abcde", "abcdef",
+TEXTS = ["", "a", "\"", "\\", "\n", "é", "😀", "数据", "a\"b", "ab\\cd", "\t\b\f\r\n", "\x01\x1f", "\x7f", "".join(map(chr, range(1, 32))), "\"" * 5, "say \"you\"\n", "\\" * 8, "😀😀😀", "é\"é\"é\"é", "abcde", "abcdef",
          *("x" * count for count in (62, 63, 64, 65, 99, 100, 129, 130, 131, 189, 190, 191, 299, 300, 301)), "\n" * 130, "\n" * 131, "😀\"" * 50, "😀\"" * 50 + "\\"]
 
 
