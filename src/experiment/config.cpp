@@ -218,9 +218,10 @@ void read_sources(ConfigNode& node, DatasetConfig& dataset) {
 DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(ConfigNode&, DatasetConfig&)>& fields) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
-  dataset.paths = node.only_if(!node.has("sources"),
-                               "is given beside `sources` (files are joined in order, or drawn by weight); remove one")
-                      .texts("path");
+  dataset.paths =
+      node.only_if(!node.has("sources"),
+                   "is given together with `sources` (files are joined in order, or drawn by weight); remove one")
+          .texts("path");
   read_sources(node, dataset);
   node.one_of({"path", "sources"});
   dataset.config = node.optional_text("config").value_or("");

@@ -78,11 +78,13 @@ void set_path(ModelSection& model, const std::string& given) {
 // Reads the source of a task's own model: the model that an earlier task trains, a path, or a config without weights.
 void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
   model.task = section.optional_text("task").value_or("");
-  ConfigNode other = section.only_if(
-      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  ConfigNode other =
+      section.only_if(model.task.empty(),
+                      "is given together with `task` (a model is a folder or what a task writes); remove one of them");
   const std::string config = other.optional_text("config").value_or("");
-  ConfigNode named = other.only_if(
-      config.empty(), "is given beside `config` (a model has weights, or it begins without); remove one of them");
+  ConfigNode named =
+      other.only_if(config.empty(),
+                    "is given together with `config` (a model has weights, or it begins without); remove one of them");
   set_path(model, named.text("path"));
   section.one_of({"path", "task", "config"});
   read_random_start(other, config, experiment.seed, model);
@@ -94,8 +96,9 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
 ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& experiment) {
   ModelSection model;
   model.task = section.optional_text("task").value_or("");
-  ConfigNode named = section.only_if(
-      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  ConfigNode named =
+      section.only_if(model.task.empty(),
+                      "is given together with `task` (a model is a folder or what a task writes); remove one of them");
   set_path(model, named.text("path"));
   section.one_of({"path", "task"});
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});

@@ -125,12 +125,13 @@ void read_devices(ConfigNode& node, const LayoutConfig& layout, PlanSection& pla
                  fmt::format("^ *(([0-9]+ *x *){{0,2}}{0}|([0-9]+ *x *)?{0}( *\\+ *([0-9]+ *x *)?{0})+) *$", cards));
   if (!plan.hosts.empty() && node.has("device_memory")) {
     node.reject("devices",
-                "is given beside `device_memory` (it says what its GPUs have already); remove one of the two");
+                "is given together with `device_memory` (it says what its GPUs have already); remove one of the two");
   }
   if (!plan.hosts.empty() && layout.cpu_only) {
-    node.reject("devices",
-                "is given beside layout.devices: cpu (the job would leave these GPUs idle); write layout.devices: auto "
-                "behind it, or remove it");
+    node.reject(
+        "devices",
+        "is given together with layout.devices: cpu (the job would leave these GPUs idle); write layout.devices: auto "
+        "behind it, or remove it");
   }
 }
 

@@ -314,7 +314,9 @@ TEST(Experiment, NamesWhatIsWrong) {
        "tasks.0.dataset.offsets: ",
        "both `lengths` and `offsets`"},
       {{"tasks.0.dataset.path=[]"}, "tasks.0.dataset.path: ", "the list is empty"},
-      {{"tasks.0.dataset.sources=[{path: a, weight: 1}]"}, "tasks.0.dataset.path: ", "is given beside `sources`"},
+      {{"tasks.0.dataset.sources=[{path: a, weight: 1}]"},
+       "tasks.0.dataset.path: ",
+       "is given together with `sources`"},
       {{"tasks.0.dataset.seed=1"}, "tasks.0.dataset.seed: ", "is given without `sources`"},
       {{"tasks.0.dataset.paths=x"}, "tasks.0.dataset.paths: ", "did you mean path?"},
       {{"tasks.0.datset.path=x"}, "tasks.0.datset: ", "did you mean dataset?"},
@@ -556,7 +558,7 @@ TEST(Experiment, ModelsOfEarlierTasks) {
     EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0) << message;
   }
   const std::string both = refusal(kGood + train + uses("task: student, path: m"));
-  EXPECT_NE(both.find("tasks.2.model.path: is given beside `task`"), std::string::npos) << both;
+  EXPECT_NE(both.find("tasks.2.model.path: is given together with `task`"), std::string::npos) << both;
   EXPECT_NE(refusal("name: a\nmodel: {task: student}\ntasks:\n" + train).find("model.task"), std::string::npos);
 }
 

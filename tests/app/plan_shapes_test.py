@@ -192,8 +192,8 @@ class PlanShapes(unittest.TestCase):
         self.assertIn("is expected); did you mean A100-80GB? else write for example", self.plan("Llama-3.1-8B", "plan.device_memory=a100-80gb", code=78))
         # Who has said how much there is.
         self.assertIn("GB each, and plan.devices gives 23.7 GB (loading", self.plan("Llama-3.1-70B", f"model.path={ROOT / 'configs/shapes/llama-3.1-70b'}", "plan.devices=4 x RTX4090", "layout.gpus_per_group=4", code=78))
-        self.assertIn("is given beside `device_memory`", self.plan("Llama-3.1-8B", "plan.devices=H200", "plan.device_memory=H200", code=78))
-        self.assertIn("is given beside layout.devices: cpu", self.plan("Llama-3.1-8B", "plan.devices=H200", "layout.devices=cpu", code=78))
+        self.assertIn("is given together with `device_memory`", self.plan("Llama-3.1-8B", "plan.devices=H200", "plan.device_memory=H200", code=78))
+        self.assertIn("is given together with layout.devices: cpu", self.plan("Llama-3.1-8B", "plan.devices=H200", "layout.devices=cpu", code=78))
         self.assertIn("such as those in configs/shapes\n", self.plan("nothing", code=74))
         (self.folder / "one.gguf").write_bytes(b"GGUF")
         self.assertIn("leave --config-only out", self.plan("one.gguf", code=78))

@@ -160,8 +160,8 @@ class RandomStart(unittest.TestCase):
         here = {"config": str(self.config), "tokenizer": folder}
         cases = [({"seed": 1, "path": folder}, (), "is given without `config`"),
                  ({"tokenizer": folder, "path": folder}, (), "is given without `config`"),
-                 ({**here, "path": folder}, (), "is given beside `config`"),
-                 ({**here, "task": "before"}, (), "is given beside `task`"),
+                 ({**here, "path": folder}, (), "is given together with `config`"),
+                 ({**here, "task": "before"}, (), "is given together with `task`"),
                  (here, ("tasks.0.train.adapter.rank=2",), "an adapter of a model that has no weights yet"),
                  ({**here, "tokenizer": str(self.world.model / "tokenizer.json")}, (), "neither a folder nor a .gguf file"),
                  ({**here, "tokenizer": str(tiny_world.SMOLLM2)}, (), "raise vocab_size"),

@@ -339,7 +339,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
                 (78, "known: lm, distill, dpo, reward", "tasks.0.objective=ppo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),
                 (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
-                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given beside `batch_tokens`", "tasks.0.train.batch_tokens=200"), (78, "5 sequences at once of a step that takes 4", "tasks.0.train.micro_batch=5"),
+                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given together with `batch_tokens`", "tasks.0.train.batch_tokens=200"), (78, "5 sequences at once of a step that takes 4", "tasks.0.train.micro_batch=5"),
                 (78, "no model here has a batch norm", "tasks.0.train.sync_batch_norm=true"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
                 (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"), (78, "it computes in bf16, and weights", "model.attention=cudnn"), (78, "it is for bf16, and weights", "model.decoding=throughput"),
                 (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, "none of the 1 records has a token to learn from",

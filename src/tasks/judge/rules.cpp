@@ -44,8 +44,8 @@ void read_judge_prompts(ConfigNode& node, JudgeRules& rules) {
   for (ConfigNode& one : node.optional_sections("prompts")) rules.prompts.push_back(read_prompt(one, rules.mode));
   if (rules.prompts.size() > 16)
     node.reject("prompts", "{} prompts (every text is judged by each); give at most 16", rules.prompts.size());
-  ConfigNode alone =
-      node.only_if(!node.has("prompts"), "is given beside `prompts` (one or several, not both); remove one of them");
+  ConfigNode alone = node.only_if(!node.has("prompts"),
+                                  "is given together with `prompts` (one or several, not both); remove one of them");
   ConfigNode prompt = alone.section("prompt");
   const JudgePromptConfig single = read_prompt(prompt, rules.mode);
   if (rules.prompts.empty() || !node.has("prompts")) rules.prompts = {single};

@@ -8,16 +8,17 @@ namespace {
 
 // The model is a folder, or the result of an earlier task with objective reward.
 void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, RewardConfig& reward) {
-  ConfigNode alone =
-      node.only_if(reward.verifier.empty(), "is given beside a verifier (a text has one reward); remove one of them");
+  ConfigNode alone = node.only_if(reward.verifier.empty(),
+                                  "is given together with a verifier (a text has one reward); remove one of them");
   std::optional<ConfigNode> section = alone.optional_section("model");
   if (!section) return;
   reward.model = read_reward_model(*section, experiment);
 }
 
 void read_judge(ConfigNode& node, const ExperimentConfig& experiment, RewardConfig& reward) {
-  ConfigNode alone = node.only_if(reward.verifier.empty() && !reward.model,
-                                  "is given beside a verifier or a model (a text has one reward); remove one of them");
+  ConfigNode alone =
+      node.only_if(reward.verifier.empty() && !reward.model,
+                   "is given together with a verifier or a model (a text has one reward); remove one of them");
   if (std::optional<ConfigNode> judge = alone.optional_section("judge"))
     reward.judge = read_judge_reward(*judge, experiment);
 }

@@ -7,13 +7,14 @@ namespace magister {
 
 namespace {
 
-constexpr const char* kOfModels = "is given beside `score.verifier` (a rule computes without a model); remove it";
+constexpr const char* kOfModels =
+    "is given together with `score.verifier` (a rule computes without a model); remove it";
 
 void read_verifier(ConfigNode section, bool of_answers, ScoreVerifier& verifier) {
   const std::string kind = section.choice("verifier", {"exact", "math", "regex"}, "exact");
   verifier.rule = read_verifier_config(section, kind);
   ConfigNode of_records = section.only_if(
-      !of_answers, "is given beside `answers` (the completions are a generate task's); remove one of them");
+      !of_answers, "is given together with `answers` (the completions are a generate task's); remove one of them");
   verifier.completion_field = of_records.text("completion", "completion");
   section.also_called("completion", {"prediction", "response", "output", "text"});
 }

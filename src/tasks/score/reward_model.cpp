@@ -102,8 +102,8 @@ void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) const
   ids.erase(ids.begin() + 1, ids.begin() + 1 + (size - most));
   if (has_cut_.exchange(true)) return;
   log_warning(
-      "{}: a text and its prompt have {} tokens of the reward model {}, which was made for {} (the prompt is cut "
-      "behind its first token, as others will be without a word); write shorter texts to reward whole ones",
+      "{}: a text and its prompt have {} tokens of the reward model {}, which was made for {} (tokens after the "
+      "first one are left out, and no warning follows for other texts); write shorter texts to reward whole ones",
       where, size, model_.path(), most);
 }
 

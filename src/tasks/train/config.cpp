@@ -30,7 +30,8 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   if (tokens) batches.batch_tokens = static_cast<std::uint64_t>(*tokens);
   ConfigNode of_sequences = node.only_if(
       !tokens,
-      "is given beside `batch_tokens` (a step takes so many sequences, or so many tokens); remove one of them");
+      "is given together with `batch_tokens` (a step has a number of sequences or of tokens, not both); remove one of "
+      "them");
   batches.global_batch = of_sequences.count("global_batch", 8, 1, 1 << 20);
   if (const auto sequences = node.integer_or_auto("micro_batch", 1, 1 << 20))
     batches.micro_batch = static_cast<std::uint64_t>(*sequences);
@@ -139,11 +140,10 @@ void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, Trai
 void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
   const std::int64_t stage = node.integer("zero", 1, 0, 3);
   if (stage > 1) {
-    node.reject(
-        "zero",
-        "stage {} of ZeRO (every rank holds the whole weights and a whole gradient as yet); choose 1, and fewer "
-        "ranks a host",
-        stage);
+    node.reject("zero",
+                "stage {} of ZeRO (every rank still holds the whole weights and a whole gradient); choose 1, and fewer "
+                "ranks a host",
+                stage);
   }
   config.trainer.divides_optimizer = stage == 1;
   config.trainer.bf16 = node.choice("precision", {"auto", "f32", "bf16"}, "auto") == "bf16";

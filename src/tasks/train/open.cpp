@@ -75,9 +75,10 @@ void TrainJob::open_adapter() {
 }
 
 void TrainJob::check_head() const {
-  MAGISTER_CHECK(!config_.trainer.lora, ExitCode::kConfig,
-                 "{}: train.adapter with objective: {} (an adapter's folder has no head as yet); remove train.adapter",
-                 config_.rank_place, config_.objective().name);
+  MAGISTER_CHECK(
+      !config_.trainer.lora, ExitCode::kConfig,
+      "{}: train.adapter with objective: {} (an adapter's folder cannot hold a head yet); remove train.adapter",
+      config_.rank_place, config_.objective().name);
   const ModelConfig& model = layout_.description().config;
   MAGISTER_CHECK(
       static_cast<std::int64_t>(model.labels.size()) == config_.head_labels(), ExitCode::kConfig,

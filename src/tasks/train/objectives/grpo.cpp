@@ -79,8 +79,8 @@ OpenGrpo::OpenGrpo(const TrainConfig& config, const TaskInputs& inputs)
   const ModelConfig& model = checkpoint_.config();
   check_positions(model, config_.length_place, config_.batches.max_length, 0);
   MAGISTER_CHECK(model.final_logit_softcapping == 0 || config_.grpo.sampling.temperature == 1, ExitCode::kConfig,
-                 "{}: grpo.temperature is {}, and the model caps its logits (a temperature behind the cap is not "
-                 "differentiated as yet); choose 1",
+                 "{}: grpo.temperature is {}, and the model caps its logits (the gradient of a temperature after "
+                 "the cap is not computed yet); choose 1",
                  config_.name, config_.grpo.sampling.temperature);
   reward_.check_fields(dataset_);
   if (config_.dataset.messages_field.empty()) return;
