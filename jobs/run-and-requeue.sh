@@ -51,10 +51,10 @@ say "ended with $status"
 if [ "$terminated" -eq 1 ] && [ "$status" -ne 0 ]; then
   # scancel without --signal also sends TERM to mpirun, which leaves its ranks two seconds.
   [ "$status" -eq 75 ] || say "TERM reached the launcher, too, and it ended its ranks before they had stopped; what was not committed is computed again"
-  say "not requeued after TERM; submit the same script again to go on"
+  say "not requeued after TERM; submit the same script again to continue"
 elif [ "$status" -eq 75 ] && [ "$job" != none ]; then
   if [ "$restart" -ge "$max_restarts" ]; then
-    say "not requeued: MAGISTER_MAX_RESTARTS=$max_restarts is reached; submit the same script again to go on"
+    say "not requeued: MAGISTER_MAX_RESTARTS=$max_restarts is reached; submit the same script again to continue"
   elif scontrol requeue "$job"; then
     say "requeued"
     # Slurm ends this script now; without the pause the job could be counted as failed first. A shell heeds TERM in `wait`, not behind a command's end.
@@ -62,7 +62,7 @@ elif [ "$status" -eq 75 ] && [ "$job" != none ]; then
     while [ "$terminated" -eq 0 ] && kill -0 $! 2>/dev/null; do wait $!; done
     kill $! 2>/dev/null
   else
-    say "scontrol requeue failed; submit the same script again to go on"
+    say "scontrol requeue failed; submit the same script again to continue"
   fi
 fi
 exit "$status"

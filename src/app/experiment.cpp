@@ -84,7 +84,7 @@ void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tas
     if (found != places.end() && found->second < index) continue;
     if (found != places.end()) {
       const bool itself = found->second == index;
-      node.reject("needs", "{} {} (tasks are run in the order in which they stand); {}", printable(wanted),
+      node.reject("needs", "{} {} (tasks run in the order of the file); {}", printable(wanted),
                   itself ? "is this task itself" : "comes after this task",
                   itself ? "remove it" : "put it before this one");
       continue;
@@ -92,7 +92,8 @@ void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tas
     std::vector<std::string> earlier;
     for (std::size_t i = 0; i < index; ++i) earlier.push_back(tasks[i]->name());
     const std::string nearest = nearest_name(wanted, earlier);
-    node.reject("needs", "no task before this one is named {} (it would be waited for in vain); {}", printable(wanted),
+    node.reject("needs", "no task before this one is named {} (this task would wait for it forever); {}",
+                printable(wanted),
                 nearest.empty() ? "name one, or remove it" : fmt::format("did you mean {}?", printable(nearest)));
   }
 }
@@ -136,7 +137,7 @@ void add_needs_of_path(const TaskPath& path, Task& task, const TaskPlaces& place
 void add_needs_of_paths(const std::string& folder, ConfigNode& node, Task& task, const TaskPlaces& places,
                         std::size_t index) {
   const auto describe = [](const std::string& name, bool itself) {
-    return fmt::format("{} {} and writes what stands there (it is read when this task begins); {}", printable(name),
+    return fmt::format("{} {} and writes that file (it is read when this task begins); {}", printable(name),
                        itself ? "is this task itself" : "comes after this task",
                        itself ? "name another file" : "put it before this one, or name another file");
   };
@@ -163,7 +164,7 @@ void check_shared_model(ConfigNode& root, const std::vector<std::unique_ptr<Task
   const std::optional<ConfigNode> model = root.optional_section("model");
   for (const ConfigNode::Written& value : model->all_values()) {
     if (!model->place(value.path.substr(model->path().size() + 1)).starts_with("argument ")) continue;
-    root.reject(value, "no task takes it (each has a model of its own, or none); {}",
+    root.reject(value, "no task uses it (every task has its own model, or none); {}",
                 own.empty() ? "remove it" : "change " + own + ".model in the file instead");
   }
 }

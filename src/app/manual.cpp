@@ -89,9 +89,9 @@ std::string man_page() {
     out += fmt::format(".B {}\n.br\n", roff(usage_line(command)));
   }
   out +=
-      ".SH DESCRIPTION\n"
-      "One YAML experiment is executed by any number of MPI ranks into HDF5 files. A run that was stopped or killed "
-      "goes on when the same command is given again; the file is the same for any number of ranks.\n.SH COMMANDS\n";
+      ".SH DESCRIPTION\nOne YAML experiment is executed by any number of MPI ranks into HDF5 files. A run that was "
+      "stopped or killed continues when the same command is given again; the file is the same for any number of "
+      "ranks.\n.SH COMMANDS\n";
   for (const CommandEntry& command : all_commands()) {
     out += fmt::format(".SS {}\n{}\n", roff(command.name), roff(command.help));
     for (const PositionalEntry& positional : command.positionals) {

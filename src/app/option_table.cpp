@@ -18,12 +18,12 @@ constexpr PositionalEntry kExperiment[] = {
 };
 constexpr OptionEntry kRunOptions[] = {
     {"--max-wall", "HH:MM:SS",
-     "stop cleanly (exit 75) when this time is over, counted from the start: behind the pass or step that is at work "
+     "stop cleanly (exit 75) when this time is over, counted from the start: after the pass or step that is running "
      "then"},
     {"--fresh", nullptr, "put an earlier result aside and start over"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
-    {"--quiet", nullptr, "say warnings and errors only", "-q"},
-    {"--verbose", nullptr, "say more: what every rank does, and progress every 5 s", "-v"},
+    {"--quiet", nullptr, "print warnings and errors only", "-q"},
+    {"--verbose", nullptr, "print more: what every rank does, and progress every 5 s", "-v"},
 };
 constexpr OptionEntry kPlanOptions[] = {
     {"--ranks", "N", "plan for N ranks instead of those of this start, or of a rank for each GPU of plan.devices"},
@@ -40,7 +40,7 @@ constexpr PositionalEntry kModel[] = {
     {"MODEL", Count::kOne, "a GGUF file, a folder with tokenizer.json, or a tokenizer.json"},
 };
 constexpr OptionEntry kTokenizeOptions[] = {
-    {"--decode", nullptr, "the way back: a JSON array of ids a line in, text out"},
+    {"--decode", nullptr, "the reverse: a JSON array of ids per line in, text out"},
     {"--special", nullptr,
      "add the special tokens (BOS, EOS) that the model's tokenizer adds; with --decode: show them"},
 };
@@ -85,8 +85,7 @@ constexpr OptionEntry kBenchOptions[] = {
      "model, too"},
     {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},
     {"--rows", "N", "rows of product (default 1: one decoding sequence); layer: a decoding pass of N texts"},
-    {"--past", "N",
-     "on a GPU: tokens of each text that stand in the cache before (decode: of the prompts, default 16)"},
+    {"--past", "N", "on a GPU: tokens of each text that are in the cache before (decode: of the prompts, default 16)"},
     {"--lengths", "KIND", "on a GPU: even, or uneven texts of a unit, from one part to eight (default even)"},
     {"--layers", "N", "on a GPU with --random: only N layers are made; layer computes the whole model from them"},
     {"--threads", "N", "compute threads (default 1)"},
@@ -100,8 +99,7 @@ constexpr OptionEntry kBenchOptions[] = {
 };
 
 constexpr CommandEntry kCommands[] = {
-    {"run", run_command, "execute an experiment; the same command goes on with a stopped run", kExperiment,
-     kRunOptions},
+    {"run", run_command, "execute an experiment; the same command continues a stopped run", kExperiment, kRunOptions},
     {"plan", plan_command, "everything but compute: ranks, devices, memory, units, tokens, bytes, free space",
      kExperiment, kPlanOptions},
     {"summarize", summarize_command, "a judge's summary again, from its complete results: labels may have changed",
@@ -127,7 +125,7 @@ constexpr CommandEntry kCommands[] = {
     {"check", check_command, "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
     {"export", export_command, "convert a results file", kResults, kExportOptions},
     {"merge", merge_command, "join the finished files of an array job into one", kMerge, {}},
-    {"status", status_command, "all tasks of a run's folder, at work or not: state, units, tokens/s, time left, loss",
+    {"status", status_command, "all tasks of a run's folder, running or not: state, units, tokens/s, time left, loss",
      kRun, kStatusOptions},
     {"history", history_command, "every start of the runs in a folder: state, tokens, loss, time, GPU hours", kRuns,
      kHistoryOptions},

@@ -55,11 +55,10 @@ void refuse_unless_whole(const std::string& path, const ResultsCheck& check) {
   if (check.whole()) return;
   const std::string faults = fmt::format("the check found faults, {} lines of them", check.faults.size());
   MAGISTER_CHECK(!check.complete, ExitCode::kData,
-                 "{}: {} (what the file says cannot be trusted); compute it again with run --fresh", printable(path),
-                 faults);
+                 "{}: {} (its content cannot be trusted); compute it again with run --fresh", printable(path), faults);
   // A file that a run cannot continue is refused by that run with its own message.
   const bool is_known = check.units > 0 || check.faults.empty();
-  fail(ExitCode::kData, "{}: is not finished{}, and {}; run the command that made it again: it goes on with the rest",
+  fail(ExitCode::kData, "{}: is not finished{}, and {}; run the command that made it again: it computes the rest",
        printable(path),
        is_known ? fmt::format(", {} of {} units are committed", check.units_done, check.units) : std::string(),
        check.faults.empty() ? "what is there is sound (rows are missing)" : faults + " in what is there");

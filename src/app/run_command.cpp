@@ -213,11 +213,9 @@ std::string order_text(const Experiment& experiment, const OpenTasks& tasks, int
   const int groups = TaskDispatcher::num_groups(num_ranks, tasks.ranks_a_group()),
             at_once = experiment.config().run.at_once;
   if (!may_overlap(needs, groups, at_once)) return "order: one after the other, each over all ranks\n";
-  std::string out = fmt::format(
-      "order over {} groups of {}, if tasks take as long as their numbers of records and tokens let guess\n  {:<6} "
-      "{:<8} "
-      "task\n",
-      groups, format_count(static_cast<std::uint64_t>(tasks.ranks_a_group()), "rank"), "step", "groups");
+  std::string out =
+      fmt::format("order over {} groups of {}, estimated from the tasks' records and tokens\n  {:<6} {:<8} task\n",
+                  groups, format_count(static_cast<std::uint64_t>(tasks.ranks_a_group()), "rank"), "step", "groups");
   std::size_t step = 0;
   double last = -1;
   for (const PlannedStart& start : planned_order(needs, tasks.sizes(), groups, at_once)) {

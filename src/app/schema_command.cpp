@@ -67,7 +67,7 @@ class SchemaWriter {
   Json write(const ConfigRules& experiment, const std::vector<std::string>& kinds) {
     Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                    {"title", "magister experiment"},
-                   {"description", "An experiment of magister; configs/keys says more of every key."}};
+                   {"description", "An experiment of magister; configs/keys explains every key."}};
     const ConfigKey& tasks = *experiment.find("tasks");
     Json item = {
         {"type", "object"},
@@ -111,7 +111,7 @@ class SchemaWriter {
                {{"type", "integer"},
                 {"minimum", 1},
                 {"maximum", 10'000},
-                {"description", "the tasks below are repeated so often, one round after the other"}}},
+                {"description", "how often the tasks below are repeated, one round after the other"}}},
               {"matrix",
                {{"type", "object"},
                 {"minProperties", 1},

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TaskState {
-  std::string state;                  // "done", "running", "to go on", "waiting", "failed (65)", "left out"
+  std::string state;                  // "done", "running", "resumable", "waiting", "failed (65)", "left out"
   std::uint64_t units = 0, done = 0;  // steps of a training; 0 units: their number is unknown
   std::optional<double> loss;
   // The start ended before it began the task, so results there are from an earlier start.
@@ -88,7 +88,7 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   if (at_work && !task.begin.empty() && !task.exit_code) {
     out.state = "running";
   } else if (begun) {
-    out.state = "to go on";
+    out.state = "resumable";
   }
   return out;
 }

@@ -75,7 +75,7 @@ const Value* scalar_of(Value& value, std::string_view expected, std::string& pro
     problem = fmt::format("the key has no value ({} is expected); write one, or remove the key", expected);
   } else {
     problem =
-        fmt::format("{} stands here ({} is expected); write one value after the colon", name_of(value.kind), expected);
+        fmt::format("{} is given ({} is expected); write one value after the colon", name_of(value.kind), expected);
     value.abandoned = true;
   }
   return nullptr;
@@ -371,7 +371,7 @@ std::string advice_for_value(std::string_view key, const std::string& value, con
                              bool may_be_list) {
   if (const std::string foreign = foreign_value(key, value); !foreign.empty()) return foreign;
   if (const std::string list = may_be_list ? list_of_numbers(value) : ""; !list.empty())
-    return "numbers stand in brackets: " + list;
+    return "numbers are written in brackets: " + list;
   const std::string nearest = nearest_name(value, names);
   return nearest.empty() ? "write one of them" : "did you mean " + nearest + "?";
 }
@@ -406,7 +406,7 @@ std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_
   std::vector<std::int64_t> numbers;
   Resolved list{.kind = Resolved::Kind::kFlowList};
   if (value != nullptr && value->kind != Kind::kList) {
-    add_fault(key, fmt::format("{} stands here (a list of whole numbers is expected); write it as [0, 1]",
+    add_fault(key, fmt::format("{} is given (a list of whole numbers is expected); write it as [0, 1]",
                                name_of(value->kind)));
     value = nullptr;
   }

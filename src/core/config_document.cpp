@@ -85,8 +85,7 @@ ConfigDocument::ConfigDocument(std::string_view text, const std::string& source,
   if (shared_->tree == nullptr) finish();
   if (shared_->tree->kind != Kind::kMap) {
     shared_->faults.push_back({shared_->tree->position, "",
-                               fmt::format("{} stands here (an experiment is a map of keys); "
-                                           "begin with \"name: ...\"",
+                               fmt::format("{} is given (an experiment is a map of keys); begin with \"name: ...\"",
                                            name_of(shared_->tree->kind))});
     finish();
   }

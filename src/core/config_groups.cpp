@@ -156,8 +156,8 @@ class Expansion {
     if (!has_group_keys(group, path)) return true;
     if (rounds != nullptr && matrix != nullptr) {
       fault(*matrix, path + ".matrix",
-            "stands beside rounds (which of the two is repeated within the other is not said); put one group into the "
-            "other's " +
+            "is given together with rounds (it is not clear which is repeated within the other); put one group into "
+            "the other's " +
                 list_);
       return true;
     }
@@ -196,9 +196,9 @@ class Expansion {
     const bool taken = std::any_of(variables.begin(), variables.end(), [&](const Variable& v) { return v.of == name; });
     if (taken) {
       fault(at, path,
-            fmt::format("{{{}}} is already what a group around this one repeats (which is meant could not be "
-                        "told); {}",
-                        name, name == "round" ? "make one group of the two" : "give it another name"));
+            fmt::format(
+                "{{{}}} is already what a group around this one repeats (it would not be clear which is meant); {}",
+                name, name == "round" ? "make one group of the two" : "give it another name"));
     }
     return !taken;
   }
@@ -210,7 +210,7 @@ class Expansion {
     const std::int64_t* const count = written->kind == Kind::kScalar ? std::get_if<std::int64_t>(&number) : nullptr;
     if (count == nullptr || *count < 1 || *count > static_cast<std::int64_t>(kMostEntries)) {
       fault(rounds, path,
-            fmt::format("{} stands here (it says how often the {} are repeated); give a whole number from 1 to {}",
+            fmt::format("{} is given (it says how often the {} are repeated); give a whole number from 1 to {}",
                         written->kind == Kind::kScalar ? printable(written->scalar, 60) : name_of(written->kind), list_,
                         kMostEntries));
       return {};
@@ -283,11 +283,11 @@ class Expansion {
                                     [&](const auto& value) { return is_value(*value, *values.items.front()); });
     if (!plain) {
       fault(values, path,
-            "no name of a variable (it stands in braces in the entries); use letters, digits and _, and not round");
+            "no name of a variable (it is written in braces in the entries); use letters, digits and _, and not round");
     } else if (!listed) {
       fault(values, path,
-            "no list of single values, or of maps of single values with the same keys (each is put where its name "
-            "stands in braces); write for example [0, 1, 2], or [{name: small, path: a}, {name: large, path: b}]");
+            "no list of single values, or of maps of single values with the same keys (each replaces its name in "
+            "braces); write for example [0, 1, 2], or [{name: small, path: a}, {name: large, path: b}]");
     }
     return plain && listed && is_free(name, variables, values, path);
   }
@@ -333,8 +333,8 @@ class Expansion {
     for (const Variable& variable : variables)
       known.push_back("{" + variable.name + (variable.round > 0 ? "}, {round-1}, {round+1}" : "}"));
     fault(value, path,
-          fmt::format("{} is no variable of this group (it would stand there as it is; known here: {}); "
-                      "write one of them, or give the variable another name",
+          fmt::format("{} is no variable of this group (it would be copied as it is; known here: {}); write one of "
+                      "them, or give the variable another name",
                       printable(unknown, 60), join_names(known)));
     return false;
   }
@@ -365,8 +365,8 @@ class Expansion {
       });
       if (stands) continue;
       fault(entry, path,
-            fmt::format("{{{}}} stands in the name alone (the copies would compute the same); take it out "
-                        "of the group, or use {{{}}} in another value",
+            fmt::format("{{{}}} is used in the name alone (the copies would compute the same); take it out of the "
+                        "group, or use {{{}}} in another value",
                         variable.name, variable.name));
       return false;
     }

@@ -152,9 +152,8 @@ void ConfigNode::for_entries(std::string_view key,
   Value* const map = find_known(key);
   if (map == nullptr) return;
   if (map->kind != Kind::kMap) {
-    add_fault(key,
-              fmt::format("{} stands here (a map of further keys is expected); indent names and values below the key",
-                          name_of(map->kind)));
+    add_fault(key, fmt::format("{} is given (a map of further keys is expected); indent names and values below the key",
+                               name_of(map->kind)));
     map->abandoned = true;
     return;
   }
@@ -168,7 +167,7 @@ void ConfigNode::for_entries(std::string_view key,
     }
     shared_->faults.push_back(
         {value->position, path_of(key) + "." + name,
-         fmt::format("{} stands here (one value is expected); write one value after the colon", name_of(value->kind))});
+         fmt::format("{} is given (one value is expected); write one value after the colon", name_of(value->kind))});
     value->abandoned = true;
   }
 }
@@ -257,9 +256,8 @@ std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
     return nodes;
   }
   if (value->kind != Kind::kList || value->items.empty()) {
-    add_fault(key,
-              fmt::format("{} stands here (a list of maps, at least one, is expected); begin each entry with \"- \"",
-                          value->kind == Kind::kList ? "an empty list" : name_of(value->kind)));
+    add_fault(key, fmt::format("{} is given (a list of maps, at least one, is expected); begin each entry with \"- \"",
+                               value->kind == Kind::kList ? "an empty list" : name_of(value->kind)));
     value->abandoned = true;
     return nodes;
   }
@@ -272,10 +270,9 @@ std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
     list.items.push_back(std::make_unique<Resolved>());
     bool broken = broken_;
     if (item->kind != Kind::kMap) {
-      shared_->faults.push_back({item->position, path_of(name),
-                                 fmt::format("{} stands here (a map is expected); write "
-                                             "keys and values",
-                                             name_of(item->kind))});
+      shared_->faults.push_back(
+          {item->position, path_of(name),
+           fmt::format("{} is given (a map is expected); write keys and values", name_of(item->kind))});
       item->abandoned = true;
       item = nullptr;
       broken = true;

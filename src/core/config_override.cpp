@@ -82,7 +82,7 @@ void apply_override(ConfigNode::Shared& shared, const std::string& text, int arg
                  "tasks.0.top_k=8");
   }
   if (steps.size() > static_cast<std::size_t>(ConfigDocument::kMaxDepth)) {
-    return fault("", fmt::format("a key path of more than {} steps (no key stands that deep); shorten it",
+    return fault("", fmt::format("a key path of more than {} steps (no key is that deep); shorten it",
                                  ConfigDocument::kMaxDepth));
   }
   const auto is_map = [&] {

@@ -30,15 +30,14 @@ constexpr Row kKeys[] = {
     {"pipeline_parallel_size pp_size pp context_parallel_size",
      "a model is divided over a group by the columns of its weights: layout.gpus_per_group"},
     {"n_gpu_layers gpu_layers ngl num_gpu_layers",
-     "a model stands on GPUs whole or not at all: layout.devices: auto or "
-     "cpu, layout.gpus_per_group"},
+     "a model is on GPUs as a whole or not at all: layout.devices: auto or cpu, layout.gpus_per_group"},
     {"device device_type accelerator use_cpu no_cuda use_gpu", "here that is layout.devices: auto, cpu or a list"},
     {"num_gpus n_gpu n_gpus gpu_count num_devices world_size nproc nproc_per_node num_processes num_machines num_nodes "
      "data_parallel_size dp_size dp local_rank node_rank n_workers",
      "the number of ranks is the launcher's: mpirun -np N magister run FILE.yaml, or srun"},
     {"worker_id worker_index shard_id shard_index num_shards total_workers n_shards job_index array_index",
-     "a run divides its records over its ranks by itself; of separate jobs it is a task's slice: 0/6, and `magister "
-     "merge` joins their results"},
+     "a run divides its records over its ranks by itself; separate jobs take slices of a task (slice: 0/6), and "
+     "`magister merge` joins their results"},
     {"num_workers dataloader_num_workers num_proc preprocessing_num_workers",
      "remove it: the ranks that the launcher starts (mpirun -np N) read and tokenise the records before the work "
      "begins"},
@@ -47,7 +46,7 @@ constexpr Row kKeys[] = {
      "remove it: MPI joins the ranks, and NCCL the GPUs of a group"},
     {"distributed fsdp deepspeed parallel_method accelerate_config use_multi_gpu multi_gpu distributed_training "
      "training_type training_method",
-     "every training is over all ranks that the launcher starts; train.zero says what they divide"},
+     "every training runs over all ranks that the launcher starts; train.zero decides what they divide"},
     {"timeout time_out job_timeout max_time max_runtime", "here that is run.max_wall: HH:MM:SS"},
     {"user", "of a judge's prompt; generate takes finished prompts: dataset.text or dataset.messages"},
     {"user_id users tenant priority queue partition time_limit walltime nodes",
@@ -55,7 +54,7 @@ constexpr Row kKeys[] = {
      "in time with run.max_wall"},
     // Memory.
     {"swap_space cpu_offload cpu_offload_gb kv_cache_memory max_gpu_memory memory_limit gpu_memory vram",
-     "free memory is measured and used; passes are made smaller with token_budget or max_sequences, of a training with "
+     "free memory is measured and used; passes are made smaller with token_budget or max_sequences, in a training with "
      "train.memory_fraction"},
     {"clear_cache clear_cache_interval empty_cache torch_empty_cache_steps gc_interval",
      "remove it: memory is given "
@@ -82,7 +81,7 @@ constexpr Row kKeys[] = {
     {"tokenizer_name tokenizer_path tokenizer_name_or_path tokenizer_mode", "the tokenizer is that of model.path"},
     {"speculative_model num_speculative_tokens draft_model", "remove it: no model drafts for another here"},
     {"model_name model_path hf_model model_id llm_name llm base_model model_tag",
-     "here that is model.path (a folder, a .gguf file, or org/name of the hub's cache), of one task alone "
+     "here that is model.path (a folder, a .gguf file, or org/name of the hub's cache), for one task alone "
      "tasks.0.model.path"},
     {"judge_model judge_name judge_path teacher_model teacher_name teacher_path student_model student_name "
      "student_path writer_model",
@@ -90,11 +89,11 @@ constexpr Row kKeys[] = {
     // Sections of other programs' files.
     {"distillation distill kd knowledge_distillation",
      "here those are tasks: `task: teacher_logits` writes a teacher's logits, `task: train` with `objective: distill` "
-     "learns from them; of each the records are tasks.0.dataset, the first of them tasks.0.dataset.limit"},
+     "learns from them; the records of each are tasks.0.dataset, and tasks.0.dataset.limit takes the first ones"},
     {"first_round", "only tasks of `rounds` have it: in a matrix no task is the first"},
     {"judging evaluation metric", "here those are tasks: `judge`, `score`, `evaluate`, with their keys below tasks"},
     // Studies of answers.
-    {"run_id run_ids answers_run", "of a judge that is `answers`: the path of that run's results, or its folder"},
+    {"run_id run_ids answers_run", "for a judge that is `answers`: the path of that run's results, or its folder"},
     {"semantic_entropy semantic_clusters nli_model entailment_model",
      "remove it: no task clusters texts by what they mean (configs/guides/evaluation.md says what there is)"},
     {"gnll g_nll nll sequence_nll",
@@ -107,12 +106,10 @@ constexpr Row kKeys[] = {
      "here that is train.precision: bf16 of a training, "
      "and model.dtype elsewhere"},
     {"resume resume_from_checkpoint load_checkpoint checkpoint_path auto_resume",
-     "remove it: the same command goes on "
-     "with a stopped run; --fresh starts over"},
+     "remove it: the same command continues a stopped run; --fresh starts over"},
     {"overwrite overwrite_output_dir force", "remove it: `magister run --fresh` puts earlier results aside"},
     {"checkpoint_dir checkpoints_dir save_dir save_path",
-     "here that is output.directory: results and states stand in its "
-     "folder of the experiment's name"},
+     "here that is output.directory: results and states are in its folder with the experiment's name"},
     {"save_total_limit max_checkpoints keep_last", "here that is train.keep"},
     {"early_stopping early_stopping_patience load_best_model_at_end metric_for_best_model callbacks",
      "remove it: a training makes its steps; train.evaluate shows the loss of records that are held out"},
@@ -139,7 +136,7 @@ constexpr Row kKeys[] = {
     {"num_beams beam_search beam_width use_beam_search length_penalty",
      "there is no search by beams; best_of keeps the "
      "most probable of several texts"},
-    {"stream streaming", "remove it: texts stand in the results when they are complete"},
+    {"stream streaming", "remove it: texts are in the results when these are complete"},
     {"generation sampling_params generation_config gen_kwargs generation_kwargs sampling inference",
      "here that is a task of its own, `task: generate`, which has the keys of its texts: temperature, "
      "max_new_tokens, max_sequences"},
@@ -148,7 +145,7 @@ constexpr Row kKeys[] = {
      "here that is max_sequences: texts that a group writes at the same time"},
     // Exams.
     {"exam exams exam_title blueprint sections points answer_key variants learning_objectives",
-     "remove it: no task makes an exam; configs/guides/exams.md tells what of one can be done and what cannot"},
+     "remove it: no task makes an exam; configs/guides/exams.md lists what can be done and what cannot"},
     {"deduplicate deduplication dedup unique near_duplicates",
      "remove it: no task looks for texts that are alike (configs/guides/exams.md)"},
     {"accept accept_if accepted min_score min_rating filter filter_by keep_if where only_if review_and_fix max_retries "
@@ -160,11 +157,11 @@ constexpr Row kKeys[] = {
     {"ollama ollama_url ollama_host openai_base_url api_base api_url",
      "remove it: there is no server to ask; a run loads model.path itself"},
     {"alert alerts alerting webhook webhooks notify notifications email slack slack_url callback_url",
-     "remove it: nothing is sent anywhere; the exit code and runs/NAME/run.jsonl tell how a run went "
+     "remove it: nothing is sent anywhere; the exit code and runs/NAME/run.jsonl show how a run went "
      "(configs/guides/service.md)"},
     {"monitor monitoring monitor_interval gpu_monitor gpu_monitoring metrics metrics_port prometheus prometheus_port "
      "grafana dashboard max_temperature temperature_limit power_limit",
-     "remove it: no GPU is watched and nothing is served; `magister status RUN --json` tells of a run "
+     "remove it: no GPU is watched and nothing is served; `magister status RUN --json` describes a run "
      "(configs/guides/service.md)"},
     {"auth authentication auth_token rate_limit rate_limits",
      "remove it: there is no server; files belong to who runs the job"},
@@ -172,8 +169,7 @@ constexpr Row kKeys[] = {
      "remove it: there is no server; a run "
      "reads its requests from dataset.path"},
     {"log_level verbose debug log_file",
-     "`magister run -v` says what every rank does, -q warnings alone; logs stand in "
-     "runs/NAME/logs"},
+     "`magister run -v` prints what every rank does, -q only warnings; logs are in runs/NAME/logs"},
 };
 
 constexpr Row kCommands[] = {
@@ -192,10 +188,10 @@ constexpr Row kCommands[] = {
     {"teacher logits teacher_logits",
      "it is a task: write `task: teacher_logits` in an experiment, then magister run "
      "FILE.yaml"},
-    {"resume continue restart", "magister run FILE.yaml goes on with a stopped run by itself"},
+    {"resume continue restart", "magister run FILE.yaml continues a stopped run by itself"},
     {"launch start submit run_parallel run_parallel.py accelerate torchrun deepspeed",
      "mpirun -np N magister run FILE.yaml, on a cluster sbatch jobs/one-node.sbatch FILE.yaml"},
-    {"exam exams quiz", "no task makes an exam; configs/guides/exams.md tells what of one can be done"},
+    {"exam exams quiz", "no task makes an exam; configs/guides/exams.md lists what can be done"},
     {"tune sweep optimize hpo search",
      "nothing searches by itself; `matrix` in an experiment makes a task for each combination of values "
      "(configs/keys/experiment.md)"},
@@ -205,11 +201,11 @@ constexpr Row kCommands[] = {
     {"validate dry-run dryrun lint verify estimate", "magister plan FILE.yaml checks everything and computes nothing"},
     {"monitor top watch progress ps tail", "magister status RUN shows a run's tasks; `watch` repeats it"},
     {"metrics stats gpu-stats performance prometheus grafana dashboard",
-     "magister status RUN --json tells of a run and magister doctor --json of the machine; use, temperature and power "
-     "of GPUs are nvidia-smi's"},
+     "magister status RUN --json describes a run, magister doctor --json the machine; nvidia-smi shows use, "
+     "temperature and power of GPUs"},
     {"log logs", "a run's logs are runs/NAME/logs, its events runs/NAME/run.jsonl; magister status RUN sums them up"},
     {"recommend recommendations advise sizing",
-     "magister plan --config-only FILE.yaml tells how many GPUs a model needs"},
+     "magister plan --config-only FILE.yaml shows how many GPUs a model needs"},
     {"health test-setup test_parallel_setup test_parallel_setup.py selftest self-test test env gpu gpus list-gpus "
      "multigpu nvidia-smi",
      "magister doctor shows ranks, hosts, GPUs and links"},
@@ -224,11 +220,11 @@ constexpr Row kCommands[] = {
 
 constexpr Row kOptions[] = {
     {"--dry-run --validate --check", "magister plan FILE.yaml checks everything and computes nothing"},
-    {"--resume --continue", "magister run FILE.yaml goes on with a stopped run by itself"},
+    {"--resume --continue", "magister run FILE.yaml continues a stopped run by itself"},
     {"--restart --overwrite --force", "--fresh puts an earlier result aside and starts over"},
     {"--np --num-gpus --nproc-per-node --world-size --num-processes",
      "the number of ranks is mpirun's, one a GPU: mpirun -np N magister run FILE.yaml"},
-    {"--config --config-file", "the experiment stands behind the command: magister run FILE.yaml"},
+    {"--config --config-file", "the experiment comes after the command: magister run FILE.yaml"},
     {"--output --output-file --outfile", "of export that is --out; a run's folder is output.directory"},
     {"--format --type", "of export that is --to"},
     {"--timeout --time --time-limit --walltime", "--max-wall HH:MM:SS stops a run cleanly after that time"},
@@ -291,7 +287,8 @@ constexpr ValueRow kValues[] = {
     {"collectives", "nccl gloo mpi", "the library is not chosen here; reproducible or fast is"},
     {"objective", "sft clm causal_lm pretrain", "write lm"},
     {"objective", "kd gkd distillation soft_labels", "write distill"},
-    {"objective", "ppo rloo reinforce rl", "of these grpo is there, which learns by rewards without a value model"},
+    {"objective", "ppo rloo reinforce rl",
+     "of these only grpo exists, which learns from rewards without a value model"},
     {"objective", "pita qsharp q# critic", "write value: configs/guides/pita.md"},
     {"objective", "rm reward_model bradley_terry", "write reward"},
     {"objective", "orpo kto cpo simpo", "of these dpo is there"},
@@ -300,7 +297,7 @@ constexpr ValueRow kValues[] = {
     {"mode", "score scores likert rating scale", "write rubric: a score"},
     {"mode", "pair pairs comparison preference arena", "write pairwise"},
     {"mode", "multiple_choice mcq letter letters", "write choice"},
-    {"method", "logits logprobs likelihood", "write prefill: the verdict's probability where it stands"},
+    {"method", "logits logprobs likelihood", "write prefill: the verdict's probability is read at its position"},
     {"method", "generate generation text greedy", "write decode: a reply is written and read"},
     {"task", "sft finetune fine-tune finetuning training dpo grpo ppo distill distillation reward",
      "write train, whose objective says what is learnt"},
@@ -310,7 +307,7 @@ constexpr ValueRow kValues[] = {
     {"task", "review validate validation grade grading critique", "write judge"},
     {"task", "pita qsharp q#", "that is three tasks, rollout, train and generate: configs/guides/pita.md"},
     {"task", "exam exams quiz assemble",
-     "no task makes an exam; configs/guides/exams.md tells what of one can be done and what cannot"},
+     "no task makes an exam; configs/guides/exams.md lists what can be done and what cannot"},
     {"task", "fix rewrite filter deduplicate dedup", "no task does that: configs/guides/exams.md"},
     {"task", "serve server api", "there is no server; generate answers a file of requests"},
 };
@@ -376,8 +373,9 @@ std::string foreign_model(std::string_view path) {
     out = fmt::format("; the hub's name of it is {0}: download it with `hf download {0}`, and write that name",
                       repository);
   if (!quantization.empty())
-    out += fmt::format("{} the end of the name asks for what model.quantization: {} does, beside the model's own name",
-                       out.empty() ? ";" : ", and", quantization);
+    out += fmt::format(
+        "{} the end of the name asks for what model.quantization: {} does; write that key and the model's own name",
+        out.empty() ? ";" : ", and", quantization);
   return out;
 }
 

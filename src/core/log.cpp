@@ -104,7 +104,7 @@ void open_rank_log(const std::string& directory) {
     std::filesystem::create_directories(directory);
     const auto kind = std::filesystem::symlink_status(path).type();
     if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
-      throw std::runtime_error("no regular file stands there, and nothing is written through a link");
+      throw std::runtime_error("it is no regular file, and nothing is written through a link");
     }
     auto logger = std::make_shared<spdlog::logger>("rank", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");

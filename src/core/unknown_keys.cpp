@@ -171,8 +171,8 @@ class UnknownKeys {
         one_value && inside != nullptr ? map_of_value(*inside, printable(given.value.scalar, 80)) : "";
     const std::string names = inside == nullptr ? "" : ": " + join_names(inside->names());
     faults_.push_back({given.value.position, printable(at.prefix + given.name),
-                       fmt::format("{} stands here (a map of further keys is expected{}); {}",
-                                   name_of(given.value.kind), map.empty() ? names : "",
+                       fmt::format("{} is given (a map of further keys is expected{}); {}", name_of(given.value.kind),
+                                   map.empty() ? names : "",
                                    map.empty() ? "indent them below the key" : "write " + given.name + ": " + map)});
   }
 

@@ -68,11 +68,11 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    stop(mark, "an alias *name (a file of a few lines could stand for millions); write the value out");
+    stop(mark, "an alias *name (a file of a few lines could expand to millions); write the value out");
   }
 
   void OnAnchor(const YAML::Mark& mark, const std::string& name) override {
-    stop(mark, fmt::format("an anchor &{} (aliases are not supported: a file of a few lines could stand for millions); "
+    stop(mark, fmt::format("an anchor &{} (aliases are not supported: a file of a few lines could expand to millions); "
                            "write the value out, in quotes when & belongs to it",
                            printable(name, 60)));
   }
@@ -164,7 +164,7 @@ class TreeBuilder : public YAML::EventHandler {
     open.key_position = source_.at(mark);
     open.repeated = false;
     if (name == "<<") {
-      stop(mark, "a merge key << (what a key means must stand where it is read); write the keys out");
+      stop(mark, "a merge key << (every key must be written where it applies); write the keys out");
     }
     const auto [first, is_new] = open.seen.emplace(name, open.key_position);
     if (!is_new) {
@@ -254,8 +254,8 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
     const auto byte = static_cast<unsigned char>(text[i]);
     if (in_indentation && byte == '\t') {
       fault(i,
-            "a tab in the indentation (its width is a matter of taste, so what belongs where is not clear); "
-            "indent with spaces");
+            "a tab in the indentation (editors show it with different widths, so the nesting is not clear); indent "
+            "with spaces");
       return false;
     }
     if (byte != ' ') in_indentation = byte == '\n';

@@ -123,7 +123,7 @@ class Parser {
       all.least = count();
       all.most = all.least;
       if (skip(',')) all.most = is_digit(now()) ? count() : kNoBound;
-      if (!skip('}')) fail("no count stands between these braces; write \\{ for the character");
+      if (!skip('}')) fail("there is no count between these braces; write \\{ for the character");
       if (all.most < all.least) fail(fmt::format("a count of at least {} and at most {}", all.least, all.most));
     } else {
       return atom;
@@ -136,7 +136,7 @@ class Parser {
   }
 
   std::uint32_t count() {
-    if (!is_digit(now())) fail("no count stands between these braces; write \\{ for the character");
+    if (!is_digit(now())) fail("there is no count between these braces; write \\{ for the character");
     std::uint32_t value = 0;
     for (; is_digit(now()); ++at_) {
       value = value * 10 + (now() - '0');
@@ -158,7 +158,7 @@ class Parser {
       ++at_;
       leaf.set = complement(kLineEnds);
     } else if (c == '*' || c == '+' || c == '?' || c == '{') {
-      fail("nothing stands before this repetition");
+      fail("nothing comes before this repetition");
     } else if (c == ']' || c == '}') {
       fail(fmt::format("a \"{}\" that closes nothing; write \\{} for the character", static_cast<char>(c),
                        static_cast<char>(c)));

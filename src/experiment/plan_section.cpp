@@ -131,7 +131,7 @@ void read_devices(ConfigNode& node, const LayoutConfig& layout, PlanSection& pla
     node.reject(
         "devices",
         "is given together with layout.devices: cpu (the job would leave these GPUs idle); write layout.devices: auto "
-        "behind it, or remove it");
+        "after it, or remove it");
   }
 }
 

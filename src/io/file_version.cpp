@@ -37,8 +37,8 @@ void FileVersions::check_unchanged() const {
     const std::optional<Known> now = known(path);
     if (now == file) continue;
     fail(ExitCode::kInputOutput,
-         "{}: {} since this job opened it (what was read then and what stands there now would count as one model); "
-         "leave a model's files alone during a run, and run the same command again",
+         "{}: {} since this job opened it (the old and the new content would count as one model); leave a model's "
+         "files alone during a run, and run the same command again",
          printable(path, 4096), now ? "was changed" : "is gone");
   }
 }

@@ -212,8 +212,7 @@ void require_free_bytes(const std::string& path, std::uint64_t bytes) {
   std::uint64_t free = 0;
   if (const int error = read_free_bytes(path, free); error != 0) fail_io(path, "reading the free space", error);
   MAGISTER_CHECK(bytes <= free, ExitCode::kInputOutput,
-                 "{}: needs {} bytes, {} are free (the work would stop in its middle); "
-                 "free space or write elsewhere",
+                 "{}: needs {} bytes, {} are free (the work would stop half-way); free space or write elsewhere",
                  printable(path), bytes, free);
 }
 

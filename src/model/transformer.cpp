@@ -149,7 +149,7 @@ void check_batch(const PackedBatch& batch, const ModelConfig& config) {
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t t = 0; t < batch.num_tokens(); ++t) {
     MAGISTER_CHECK(ids[t] >= 0 && ids[t] < config.vocab_size, ExitCode::kData,
-                   "token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use the "
+                   "token id {} is outside the model's vocabulary of {} (there is no embedding for it); use the "
                    "tokenizer that belongs to the model",
                    ids[t], config.vocab_size);
   }

@@ -68,7 +68,7 @@ struct Watchdog::State {
         "rank {} on {} has been in phase {}{} for {:.1f} s, {} {:.1f} s (it, or a rank that it waits for, is stuck; "
         "committed units are safe); run the same command again, or raise run.watchdog_seconds",
         log_world_rank(), host_name(), phase, unit < 0 ? "" : fmt::format(" (unit {})", unit), Seconds(spent).count(),
-        sign_of_life ? "and nobody has shown a sign of life in the last" : "longer than its deadline of",
+        sign_of_life ? "and no rank has reported progress in the last" : "longer than its deadline of",
         Seconds(sign_of_life ? patience : deadline).count());
   }
 

@@ -160,7 +160,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   MAGISTER_CHECK(!section.cudnn_attention || (on_gpus && section.dtype != "f32"), ExitCode::kConfig,
                  "model.attention: cudnn {} (it computes in bf16 on GPUs alone); remove the key, or give the task a "
                  "`model` of its own",
-                 on_gpus ? "beside model.dtype: f32" : "and " + plan.cpus_alone);
+                 on_gpus ? "with model.dtype: f32" : "and " + plan.cpus_alone);
   const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
   plan.lengths = task.fit_lengths(positions_of(plan.own().config), [](const ModelSection& other) {
     const ModelSection found = other.placeholder();
@@ -171,7 +171,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
       ExitCode::kConfig,
       "model.decoding: throughput {} (it is for plain bf16 weights on GPUs); remove the key, or give the task a "
       "`model` of its own",
-      on_gpus ? "beside model.dtype: " + section.dtype : "and " + plan.cpus_alone);
+      on_gpus ? "with model.dtype: " + section.dtype : "and " + plan.cpus_alone);
   plan.models.front().pass = task.pass_shape(device);
   plan.models.front().pages = pages_of_one_text(plan.own().pass);
   for (const SecondModel& second : task.second_models(device)) {

@@ -51,8 +51,8 @@ std::string results_at(const std::string& path, const std::string& kind, const s
   }
   std::sort(found.begin(), found.end());
   MAGISTER_CHECK(!found.empty(), ExitCode::kConfig,
-                 "{} names the folder {}, in which no complete results of a {} task stand (they are needed); finish "
-                 "that run first, or name a results file",
+                 "{} names the folder {}, which holds no complete results of a {} task (they are needed); finish that "
+                 "run first, or name a results file",
                  place, printable(path, 4096), kind);
   MAGISTER_CHECK(found.size() == 1, ExitCode::kConfig,
                  "{} names the folder {}, which holds results of several {} tasks (it is not clear which are meant); "

@@ -146,8 +146,8 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
   const std::uint64_t length = ids.size();
   for (const TokenId id : ids) {
     MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
-                   "{}: token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use "
-                   "the tokenizer that belongs to the model",
+                   "{}: token id {} is outside the model's vocabulary of {} (there is no embedding for it); use the "
+                   "tokenizer that belongs to the model",
                    record.where, id, rules.vocab_size);
   }
   MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData,

@@ -44,7 +44,7 @@ void ShardModel::wait_for_leader(const char* phase) const {
   if (group_.tp_size() == 1) return;
   if (group_.tp_rank() > 0) wait_for_others(phase);
   group_.broadcast_number(0, 0);
-  watch("go on behind the leader");
+  watch("continue after the leader");
 }
 
 std::vector<std::uint64_t> ShardModel::next_units(std::uint64_t tokens) {

@@ -146,7 +146,7 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
     words.push_back(fmt::format("{} of {}: {} tokens in {:.1f} s", groups, part.size, tokens, longest));
   }
   if (words.empty()) return;
-  log_info("{}: groups {} (shares in proportion to tokens a second would let them end together)", loop.task,
+  log_info("{}: groups {} (with shares in proportion to these speeds they would end together)", loop.task,
            fmt::join(words, "; "));
   loop.context.log.event("sizes", event);
 }

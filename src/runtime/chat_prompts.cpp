@@ -119,8 +119,8 @@ RenderedChat ChatPrompts::render(const Chat& guarded, bool answer_follows) const
   variables.update(variables_);
   const std::optional<ChatTemplate>& used = tool_template_ && !guarded.tools.is_null() ? tool_template_ : template_;
   MAGISTER_CHECK(used.has_value(), ExitCode::kData,
-                 "the chat has no tools, and the model's only chat template is {} (as transformers has it, chats "
-                 "without tools want the one called default); name one with model.chat_template",
+                 "the chat has no tools, and the model's only chat template is {} (as in transformers, chats without "
+                 "tools need the one called default); name one with model.chat_template",
                  tool_template_->source());
   return used->render(variables);
 }

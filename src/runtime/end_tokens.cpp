@@ -167,8 +167,8 @@ void warn_of_unended_turn(Checkpoint& checkpoint, const std::string& name, std::
     return turn->token < 0 && turn->text.find(stop) != std::string::npos;
   };
   if (std::any_of(stop_texts.begin(), stop_texts.end(), stops)) return;
-  log_warning("{}: {} ends a turn with {}, and what ends a text is {} (texts run on behind their turn's end); {}", name,
-              printable(turn->template_name),
+  log_warning("{}: {} ends a turn with {}, and what ends a text is {} (texts continue after the end of their turn); {}",
+              name, printable(turn->template_name),
               turn->token >= 0 ? fmt::format("token {} \"{}\"", turn->token, printable(turn->text, 40))
                                : fmt::format("\"{}\"", printable(turn->text, 40)),
               describe_end_tokens(checkpoint, ends),

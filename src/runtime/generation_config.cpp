@@ -191,7 +191,7 @@ class KeysReader {
 
 std::string GenerationConfig::describe() const {
   std::string line;
-  if (!obeyed.empty()) line = fmt::format("kept to: {}", fmt::join(obeyed, ", "));
+  if (!obeyed.empty()) line = fmt::format("applied: {}", fmt::join(obeyed, ", "));
   if (!not_taken.empty())
     line += fmt::format("{}not taken, since the task's keys decide how to sample: {}", line.empty() ? "" : "; ",
                         fmt::join(not_taken, ", "));

@@ -55,8 +55,8 @@ void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, No
   for (const auto& [length, other] : {std::pair(&prompt, &text), std::pair(&text, &prompt)}) {
     if (length->is_written() || length->tokens() == length->usual()) continue;
     notes.emplace_back(length->key(),
-                       fmt::format("{}, beside {} {} in {} positions (auto; {} where a model has more)",
-                                   length->tokens(), other->key(), other->tokens(), positions, length->usual()));
+                       fmt::format("{}, with {} {} in {} positions (auto; {} where a model has more)", length->tokens(),
+                                   other->key(), other->tokens(), positions, length->usual()));
   }
 }
 

@@ -95,18 +95,17 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   MAGISTER_CHECK(gpu || !section.cudnn_attention, ExitCode::kConfig,
                  "model.attention: cudnn on CPUs (cuDNN computes on GPUs alone); remove the key, or run on GPUs");
   MAGISTER_CHECK(!section.cudnn_attention || activation_dtype(model.plain_dtype) == at::kBFloat16, ExitCode::kConfig,
-                 "model.attention: cudnn beside model.dtype: {} (it computes in bf16 alone); choose bf16, remove the "
+                 "model.attention: cudnn with model.dtype: {} (it computes in bf16 alone); choose bf16, remove the "
                  "key, or give tasks of another type a `model` of their own",
                  section.dtype);
   model.cudnn_attention = section.cudnn_attention;
   MAGISTER_CHECK(gpu || !section.throughput_decoding, ExitCode::kConfig,
                  "model.decoding: throughput on CPUs (it chooses among products of GPUs); remove the key, or run on "
                  "GPUs");
-  MAGISTER_CHECK(
-      !section.throughput_decoding || model.plain_dtype == at::kBFloat16, ExitCode::kConfig,
-      "model.decoding: throughput beside model.dtype: {} (it is for plain bf16 weights); choose bf16, remove "
-      "the key, or give tasks of another type a `model` of their own",
-      section.dtype);
+  MAGISTER_CHECK(!section.throughput_decoding || model.plain_dtype == at::kBFloat16, ExitCode::kConfig,
+                 "model.decoding: throughput with model.dtype: {} (it is for plain bf16 weights); choose bf16, remove "
+                 "the key, or give tasks of another type a `model` of their own",
+                 section.dtype);
   model.throughput_decoding = section.throughput_decoding;
   // `auto` depends on the CPU: if one rank has no fast bf16, all use f32, or the rows would depend on which rank
   // computed them.

@@ -71,7 +71,7 @@ class Translation {
     } else if (ruby_ && c == '^') {
       out_.replace(out_.size() - 1, 1, "(?:\\A|(?<=\\n))");
     } else if (ruby_ && c == '}' && pattern_.compare(at_, 1, "+") == 0 && quantifier()) {
-      refuse("a + behind a count");  // repeats in Oniguruma, is possessive in PCRE2
+      refuse("a + after a count");  // repeats in Oniguruma, is possessive in PCRE2
     }
   }
   // Reports whether the closed braces are {n,m}, not \p{..}.

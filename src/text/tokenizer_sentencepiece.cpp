@@ -96,7 +96,7 @@ SentencePieceModel read_model(std::string_view bytes, const std::string& source)
       source, model.model_type);
   MAGISTER_CHECK(
       !model.has_denormalizer, ExitCode::kData,
-      "{}: has a denormalizer, which is not known here (texts would be decoded otherwise); use a supported tokenizer",
+      "{}: has a denormalizer, which is not known here (texts would be decoded differently); use a supported tokenizer",
       source);
   return model;
 }

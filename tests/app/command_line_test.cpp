@@ -72,7 +72,7 @@ TEST(CommandLine, RefusesInOneMessage) {
       {{"run"}, "FILE.yaml is missing (usage: magister run FILE.yaml"},
       {{"run", "a.yaml", "--frsh"}, "did you mean --fresh?"},
       {{"run", "a.yaml", "--dry-run"}, "magister plan FILE.yaml checks everything"},
-      {{"run", "a.yaml", "--resume"}, "goes on with a stopped run by itself"},
+      {{"run", "a.yaml", "--resume"}, "continues a stopped run by itself"},
       {{"run", "a.yaml", "--unheard-of=3"}, "unknown option --unheard-of (known: --max-wall"},
       {{"run", "a.yaml", "--max-wall"}, "--max-wall"},
       {{"run", "a.yaml", "--max-wall", "1:00:00", "--max-wall", "2:00:00"}, "--max-wall"},

@@ -253,7 +253,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"name=."}, "name: ", "cannot name a folder"},
       {{"seed=-1"}, "seed: ", "-1 is out of range"},
       {{"model.dtype=fp32"}, "model.dtype: ", "did you mean f32?"},
-      {{"layout.devices=cuda:3"}, "layout.devices: ", "numbers stand in brackets: [3]"},
+      {{"layout.devices=cuda:3"}, "layout.devices: ", "numbers are written in brackets: [3]"},
       {{"model.quantization=int5"}, "model.quantization: ", "did you mean"},
       {{"model.quantization=int4", "model.quantization_group=48"},
        "model.quantization_group: ",
@@ -262,7 +262,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"layout.gpus_per_group=0"}, "layout.gpus_per_group: ", "0 is out of range"},
       {{"layout.devices=gpu"}, "layout.devices: ", "auto takes GPUs where there are some"},
       {{"layout.devices=cuda"}, "layout.devices: ", "(known: auto, cpu, or a list of GPUs such as [0, 1]); auto takes"},
-      {{"layout.devices=0,1"}, "layout.devices: ", "numbers stand in brackets: [0, 1]"},
+      {{"layout.devices=0,1"}, "layout.devices: ", "numbers are written in brackets: [0, 1]"},
       {{"layout.devices=free"}, "layout.devices: ", "no GPU is chosen by its free memory"},
       {{"model.dtype=bfloat16"}, "model.dtype: ", "write bf16"},
       {{"model.dtype=int8"}, "model.dtype: ", "that is model.quantization: int8"},
@@ -377,8 +377,8 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"layout.gpus=[0,1]", "here that is layout.devices, a list", ""},
       {"gpus_per_model=2", "here that is layout.gpus_per_group", ""},
       {"layout.num_gpus=2", "the number of ranks is the launcher's", ""},
-      {"worker_id=0", "a task's slice: 0/6", ""},
-      {"tasks.0.total_workers=6", "a task's slice: 0/6", ""},
+      {"worker_id=0", "slices of a task (slice: 0/6)", ""},
+      {"tasks.0.total_workers=6", "slices of a task (slice: 0/6)", ""},
       {"model.device_map=auto", "layout.gpus_per_group, where auto takes as many as it needs", ""},
       {"model.max_memory=x", "no GPU has a limit of its own", ""},
       {"distillation.dataset.max_samples=10", "tasks.0.dataset.limit", ""},
@@ -394,7 +394,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"attn_impl=eager", "here that is model.attention", ""},
       {"tasks.0.batch_size_per_gpu=8", "here that is train.global_batch", ""},
       {"use_parallel_execution=true", "here that is run.at_once", ""},
-      {"resume_from_checkpoint=x", "the same command goes on", ""},
+      {"resume_from_checkpoint=x", "the same command continues", ""},
       {"port=8000", "there is no server", ""},
       {"model.trust_remote_code=true", "no code of a model is ever run", ""},
       {"tasks.1.num_beams=4", "best_of keeps", ""},
@@ -483,7 +483,7 @@ TEST(Experiment, ModelThatNoTaskTakes) {
       "name: a\ntasks:\n  - {task: train, model: {config: c, tokenizer: t}, dataset: {path: d}}\n"
       "  - {task: score, name: s, dataset: {path: d}, score: {verifier: exact}}\n";
   const std::string message = refusal(own, {"model.path=/models/mine"});
-  EXPECT_NE(message.find("argument model.path=/models/mine: model.path: no task takes it"), std::string::npos)
+  EXPECT_NE(message.find("argument model.path=/models/mine: model.path: no task uses it"), std::string::npos)
       << message;
   EXPECT_NE(message.find("change tasks.0.model in the file instead"), std::string::npos) << message;
   EXPECT_EQ(refusal(own + "model: {path: /models/mine}\n"), "");  // in a file it waits for a task

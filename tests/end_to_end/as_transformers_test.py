@@ -133,7 +133,7 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         self.assertEqual(found, [ids[:len(sample)] for ids, sample in zip(expected(texts).input_ids, found, strict=True)])
         self.assertGreater(max(map(len, found)), 100)
         (self.folder / "texts.jsonl").write_text('{"id": "a", "text": "a plan <|extra|>"}\n')
-        self.refused("beyond-text", 65, "texts.jsonl:1", "token id 320 stands outside the model's vocabulary of 320", overrides=[f"tasks.0.dataset.path={self.folder}/texts.jsonl"])
+        self.refused("beyond-text", 65, "texts.jsonl:1", "token id 320 is outside the model's vocabulary of 320", overrides=[f"tasks.0.dataset.path={self.folder}/texts.jsonl"])
 
     def test_windows(self):
         texts = [json.loads(line)["text"] for line in open(self.world.data, encoding="utf-8")]

@@ -125,7 +125,7 @@ class AtOnce(unittest.TestCase):
         self.assertEqual([line.split(",")[0] for line in lines if line.startswith("twice: ")], [f"twice: {state}" for state in states if state == "running"] + ["twice: done"])
         rows = {line.split()[0]: line.split()[2] for line in lines if " generate " in line}
         self.assertEqual(rows.pop("third"), "done")
-        # All results of the folder are shown. At once, or one after the other; "to go on": its file is there, and it has not begun to compute.
+        # All results of the folder are shown. At once, or one after the other; "resumable": its file is there, and it has not begun to compute.
         known = {"running", "waiting", "to"} if states[0] == "running" else {"done"}
         self.assertEqual((set(rows), set(rows.values()) - known, "running" in rows.values()), ({"first", "second"}, set(), states[0] == "running"))
         ids = [event["start"] for event in self.events("twice", "run")]
@@ -294,7 +294,7 @@ class AtOnce(unittest.TestCase):
             self.assertIn(f"tasks.0.needs: {message}", done.stderr)
         self.world.text = HEAD + TEXTS % ("one", "{data}", "") + TEXTS % ("two", "{data}", ", needs: onee")
         done = self.world.run("needs", 0)
-        self.assertIn("tasks.1.needs: no task before this one is named onee (it would be waited for in vain); did you mean one?", done.stderr)
+        self.assertIn("tasks.1.needs: no task before this one is named onee (this task would wait for it forever); did you mean one?", done.stderr)
         # It says when, not what: results stay those of the task.
         self.world.text = HEAD + TEXTS % ("one", "{data}", "") + TEXTS % ("two", "{data}", "")
         self.assertEqual(self.world.run("needs", 0).returncode, 0)

@@ -215,7 +215,7 @@ class Constraint(unittest.TestCase):
                 ({"constraint": {"choice": []}}, "choice"), ({"constraint": {"choice": [""]}}, "choice"), ({"constraint": {"choice": ["a", "a"]}}, "twice"),
                 ({"constraint": {"regex": "(a"}}, "parenthesis"), ({"constraint": {"regex": "a", "choice": ["a"]}}, "several"), ({"constraint": {}}, "constraint"),
                 ({"constraint": {"grammar": "root ::= root \"a\""}}, "no token may begin"), ({"constraint": {"grammar": "root ::= other"}}, "constraint.grammar"),
-                ({"constraint": {"regex": "a"}, "stop": ["b"]}, "beside a constraint"), ({"constraint": {"regex": "a"}, "ignore_eos": True}, "ignore_eos"),
+                ({"constraint": {"regex": "a"}, "stop": ["b"]}, "together with a constraint"), ({"constraint": {"regex": "a"}, "ignore_eos": True}, "ignore_eos"),
                 ({"constraint": {"regexp": "a"}}, "regexp"), ({"logit_bias": [{"token": "no such token", "bias": 1}]}, "no such token"),
                 ({"logit_bias": [{"id": 9999, "bias": 1}]}, "9999"), ({"logit_bias": [{"id": 1, "bias": 1}, {"token": "!", "bias": 2}]}, "twice"),
                 ({"logit_bias": [{"bias": 1}]}, "neither"), ({"logit_bias": [{"id": 1}]}, "logit_bias.0.bias: the key is missing"), ({"logit_bias": [{"id": 1, "bias": 1e9}]}, "bias"),

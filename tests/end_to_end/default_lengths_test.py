@@ -148,7 +148,7 @@ class DefaultLengths(unittest.TestCase):
         finally:
             for path in self.folder.glob("model/*.away"):
                 path.rename(path.with_suffix(".safetensors"))
-        self.assertIn("max_prompt_length 48, beside max_new_tokens 48 in 96 positions", said)
+        self.assertIn("max_prompt_length 48, with max_new_tokens 48 in 96 positions", said)
 
 
 if __name__ == "__main__":

@@ -345,7 +345,7 @@ class Evaluate(unittest.TestCase):
                  (78, "is a generate task", "tasks.5.scores=warm"), (78, "out of range", e + "pass_at=0"), (78, "twice", e + "pass_at=[2,2]"), (78, "has 6 texts a record", e + "pass_at=7"), (78, "has 6 texts a record", e + "majority_at=[7]"),
                  (78, "did you mean", e + "majority_ties=shares"), (78, "majority_at", "tasks.5.evaluate.majority_at=null", "tasks.5.evaluate.majority_ties=share"), (78, "twice", "tasks.4.scores=[warm-scores,warm-scores]"),
                  (78, "scores records 0 to 30, and warm-scores those from 0 to 37 .*give the tasks the same", "tasks.3.dataset.limit=30", "tasks.1.dataset.limit=30"), (78, "records 30 to 36 have a text and are not in these data .*same records", "tasks.2.dataset.limit=30"), (78, "unknown key", e + "pass=1"),
-                 (78, "did you mean hot-scores?", e + "curves.1.scores=[hot-score]"), (78, "names two curves", e + "curves.1.name=warm"), (78, "there is none to hold it against", e + "curves=[{name: a, scores: warm-scores}]")]
+                 (78, "did you mean hot-scores?", e + "curves.1.scores=[hot-score]"), (78, "names two curves", e + "curves.1.name=warm"), (78, "there is none to compare it with", e + "curves=[{name: a, scores: warm-scores}]")]
         faults = 0
         for code, words, *arguments in cases:
             self.world.forget("bad")

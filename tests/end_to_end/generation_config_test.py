@@ -206,7 +206,7 @@ class Rules(unittest.TestCase):
                    stop_strings=["x"], transformers_version="5.23.0", max_length=20)
         done = self.start("planned", GENERATE, verb="plan")
         line = next(line for line in done.stdout.splitlines() if "generation_config.json" in line)
-        for words in ("kept to: suppress_tokens", "temperature 0.6", "top_p 0.95", "top_k 20", "repetition_penalty 1.05", "do_sample true"):
+        for words in ("applied: suppress_tokens", "temperature 0.6", "top_p 0.95", "top_k 20", "repetition_penalty 1.05", "do_sample true"):
             self.assertIn(words, line)
         for words in ("typical_p", "max_length", "transformers_version", "eos_token_id"):
             self.assertNotIn(words, line)

@@ -186,14 +186,14 @@ class GpuCode(unittest.TestCase):
         self.assertIn("complete already", again.stderr)
 
     def test_cudnn_where_there_is_none(self):
-        self.refused_and_said("cudnn", ((["model.attention=cudnn"], "model.attention: cudnn on CPUs", {}), (["model.attention=cudnn"], "beside model.dtype: f32", ON_HOST),
+        self.refused_and_said("cudnn", ((["model.attention=cudnn"], "model.attention: cudnn on CPUs", {}), (["model.attention=cudnn"], "with model.dtype: f32", ON_HOST),
                                         (["model.attention=cudn"], "did you mean cudnn?", {}),
                                         (["model.attention=cudnn", "model.dtype=bf16"], "model.attention: cudnn cannot be used on cpu: ", ON_HOST)), "model.attention=flash")
 
     def test_throughput_where_there_is_none(self):
         key = "model.decoding=throughput"
-        self.refused_and_said("throughput", (([key], "model.decoding: throughput on CPUs", {}), ([key], "beside model.dtype: f32", ON_HOST),
-                                             ([key, "model.dtype=fp8"], "beside model.dtype: fp8", ON_HOST), (["model.decoding=throughputs"], "did you mean throughput?", {}),
+        self.refused_and_said("throughput", (([key], "model.decoding: throughput on CPUs", {}), ([key], "with model.dtype: f32", ON_HOST),
+                                             ([key, "model.dtype=fp8"], "with model.dtype: fp8", ON_HOST), (["model.decoding=throughputs"], "did you mean throughput?", {}),
                                              ([key, "model.dtype=bf16", "model.quantization=int8"], "and quantization: int8", ON_HOST),
                                              ([key, "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)), "model.decoding=latency")
 

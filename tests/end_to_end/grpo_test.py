@@ -439,7 +439,7 @@ class Grpo(tiny_world.Refusals, unittest.TestCase):
     def test_what_is_refused(self):
         # Faults of the experiment are told all at once.
         for number, (words, overrides) in enumerate((
-                (("are not whole groups of 4", "grpo.epsilon: ", "did you mean grpo?", "grpo.beta: ", "all tokens, or more", "none better than the others", "stands behind its own prompt",
+                (("are not whole groups of 4", "grpo.epsilon: ", "did you mean grpo?", "grpo.beta: ", "all tokens, or more", "none better than the others", "follows its own prompt",
                   "writes on after a prompt", "rewards are read from texts", "did you mean max_new_tokens?", "a text has one reward", "known: group, batch, none", "set objective: dpo"),
                  (T + "global_batch=10", G + "epsilon=-0.1", G + "loss_type=grpoo", G + "beta=-1", G + "top_k=1", G + "temperature=0", T + "packing=true",
                   T + "append_eos=true", "tasks.0.dataset.tokens=ids", G + "max_completion_length=9", G + "reward.judge=j", G + "scale_rewards=all", "tasks.0.dpo.beta=0.1")),

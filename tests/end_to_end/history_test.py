@@ -66,7 +66,7 @@ class History(unittest.TestCase):
         self.ended(process)
         first, tasks = self.status("x")
         self.assertRegex(first, "^x: killed, start 1 of 1")
-        self.assertRegex(tasks["answers"], r"^answers +generate +to go on +\d/5 ")
+        self.assertRegex(tasks["answers"], r"^answers +generate +resumable +\d/5 ")
         self.assertIn("waiting", tasks["verdicts"])
 
     def test_killed_and_done(self):
@@ -74,7 +74,7 @@ class History(unittest.TestCase):
         first, tasks = self.status("y")
         self.assertRegex(first, "^y: killed, start 1 of 1")
         self.assertRegex(tasks["answers"], r"done +5/5 \(100\.0 %\)")
-        self.assertRegex(tasks["verdicts"], r"to go on +\d/\d+ ")
+        self.assertRegex(tasks["verdicts"], r"resumable +\d/\d+ ")
         self.world.complete("y", 2)
         first, tasks = self.status("y")
         self.assertRegex(first, "^y: done, start 2 of 2")

@@ -319,7 +319,7 @@ class Lora(unittest.TestCase):
         # Two layers of q [48, 48] and v [24, 48]: the model's 67,824 numbers stand once, and have no moments.
         for rank, text in zip((4, 8), shown):
             factors = 2 * rank * (48 + 48 + 48 + 24)
-            self.assertIn(f"{factors} of an adapter, beside 67824", text)
+            self.assertIn(f"{factors} of an adapter, in addition to 67824", text)
             self.assertIn(f"weights {4 * (67824 + factors) / 1024:.1f} KiB, ", text)
             self.assertIn(f"optimizer {8 * factors / 1024:.1f} KiB, ", text)
 

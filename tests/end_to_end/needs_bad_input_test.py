@@ -104,7 +104,7 @@ CASES = [
     ("a judge of a reward model", JUDGE % ("verdicts", ", model: @{{path: {value}}}"), "is a classifier of 1 labels"),
     ("a histogram from a head of one", ROLLOUT % ("rollouts", ", reward: {{verifier: exact}}") + VALUE % ("task: rollouts", ", value: {{loss: histogram}}, model: @{{path: {value}}}"), "is a classifier of 1 labels (this objective learns a head of 11)"),
     ("an adapter of a head", (WORTH % ("worth", "")).replace("max_length: 32", "max_length: 32, adapter: {{rank: @2}}"), "an adapter's folder cannot hold a head yet"),
-    ("a file of a later task", (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/texts.h5"') + TEXTS % ("texts", ""), "texts comes after this task and writes what stands there"),
+    ("a file of a later task", (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/texts.h5"') + TEXTS % ("texts", ""), "texts comes after this task and writes that file"),
     ("a file of its own", (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/score.h5"'), "score is this task itself"),
     ("a pattern of files of later tasks", TEXTS % ("texts-1", "") + (SCORE % ("score", "")).replace("path: {data}", 'path: @"{runs}/{name}/texts-*.h5"') + TEXTS % ("texts-2", ""), "texts-2 comes after this task"),
     ("a later model by its path", TEXTS % ("one", ', model: {{path: @"{runs}/{name}/student"}}') + TRAIN % ("student", ""), "student comes after this task"),

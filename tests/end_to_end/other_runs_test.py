@@ -82,7 +82,7 @@ class OtherRuns(unittest.TestCase):
         self.refused(self.run_text("none", AGAIN, answers="runs/run-42/verdicts.h5"), "holds no complete results of a generate task")
         empty = self.folder / "runs/empty"
         empty.mkdir(parents=True)
-        self.refused(self.run_text("none", AGAIN, answers="runs/empty"), "in which no complete results of a generate task stand")
+        self.refused(self.run_text("none", AGAIN, answers="runs/empty"), "which holds no complete results of a generate task")
         shutil.copy(self.folder / "runs/run-42/answers.h5", empty / "greedy.h5")
         shutil.copy(self.folder / "runs/run-42/answers.h5", empty / "samples.h5")
         self.refused(self.run_text("none", AGAIN, answers="runs/empty"), "several generate tasks", "runs/empty/greedy.h5, runs/empty/samples.h5")
@@ -186,16 +186,16 @@ class OtherRuns(unittest.TestCase):
 
         def row(*options):
             return subprocess.run([tiny_world.PROGRAM, "status", world.folder / "runs/t", *options], capture_output=True, text=True, check=True).stdout
-        self.assertRegex(row(), rf"student +train +to go on +{step}/15 \([\d.]+ %\) .* {loss:.4f} ")
+        self.assertRegex(row(), rf"student +train +resumable +{step}/15 \([\d.]+ %\) .* {loss:.4f} ")
         (task,) = json.loads(row("--json"))["tasks"]
-        self.assertEqual((task["state"], task["units_done"], task["units"]), ("to go on", step, 15))
+        self.assertEqual((task["state"], task["units_done"], task["units"]), ("resumable", step, 15))
         self.assertAlmostEqual(task["loss"], loss, delta=1e-6)
         self.assertGreater(task["tokens_per_second"], 0)
         # Without the log's words, as an earlier build wrote it: what the states say.
         log = world.folder / "runs/t/run.jsonl"
         kept = log.read_text()
         log.write_text("".join(line + "\n" for line in kept.splitlines() if '"event":"step' not in line and '"event":"state"' not in line))
-        self.assertRegex(row(), rf"student +train +to go on +{step} .* {loss:.4f} ")
+        self.assertRegex(row(), rf"student +train +resumable +{step} .* {loss:.4f} ")
         log.write_text(kept)
         world.complete("t", 1)
         self.assertRegex(row(), r"student +train +done +15/15 \(100\.0 %\) ")

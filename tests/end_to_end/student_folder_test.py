@@ -107,7 +107,7 @@ class StudentFolder(unittest.TestCase):
         self.world.model = self.plain
         student = self.run_it("beside", "tasks.0.train.optimizer.warmup=500", words=("warmup takes all",))
         # A model cannot be trained from what it replaces, and --fresh leaves it where it is.
-        self.run_it("beside", "--fresh", f"model.path={student}", code=78, words=("student is this task itself and writes what stands there",))
+        self.run_it("beside", "--fresh", f"model.path={student}", code=78, words=("student is this task itself and writes that file",))
         self.assertTrue((student / "model.safetensors").exists())
         # Half of a state, from a kill while it was written.
         half = student.with_suffix(".checkpoints") / "step-00000001.safetensors.creating"

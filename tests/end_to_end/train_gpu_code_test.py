@@ -117,7 +117,7 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
         # The CPU's code does not go on with it.
         tiny_world.wait_until(lambda: self.world.run("bits", 1, *held_out).returncode == 78, seconds=60, pause=0.3)
         lines = self.train("bits", 3, *held_out, **ON_HOST)
-        self.assertIn("goes on after step 3", lines)
+        self.assertIn("continues after step 3", lines)
         self.assertEqual(self.content("bits"), one)
         self.world.forget("bits")
         lines = self.train("bits", 1, *held_out, **ON_HOST, MAGISTER_FAIL_POINT="train.pass.memory@5:enospc")
@@ -164,7 +164,7 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
                     tries.append(self.world.run("place", 1, *then, MAGISTER_GPUS_ON_HOST="16", **ON_HOST))
                     return tries[-1].returncode == 0
                 tiny_world.wait_until(goes_on, seconds=60, pause=0.3)
-                self.assertIn("goes on after step 2", tries[-1].stdout + tries[-1].stderr)
+                self.assertIn("continues after step 2", tries[-1].stdout + tries[-1].stderr)
                 self.assertEqual(self.content("place"), one)
 
     def test_adapters_in_bf16(self):

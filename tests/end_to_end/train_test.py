@@ -259,7 +259,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
         done = self.world.run("damaged", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"{newest.name}: was changed since it was written", done.stderr)
-        self.assertIn("goes on after step 3", done.stderr)
+        self.assertIn("continues after step 3", done.stderr)
         self.assertEqual(newest.with_name(newest.name + ".previous-1").read_bytes(), damage(newest))
         self.assertEqual(self.content("damaged"), whole)
 

@@ -218,7 +218,7 @@ class TurnEnd(unittest.TestCase):
         self.world.text, self.world.names = TRAIN.replace("steps: 60", "adapter: {{rank: 16, alpha: 64}}, steps: 120"), ("student.h5",)
         done = self.run_it("adapter")
         adapter = self.folder / "runs/adapter/student"
-        self.assertIn("generation_config.json beside the adapter names both", done.stderr)
+        self.assertIn("generation_config.json next to the adapter names both", done.stderr)
         model = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(self.plain), adapter)
         self.assertEqual(model.generation_config.eos_token_id, OWN)
         ends = json.loads((adapter / "generation_config.json").read_text())["eos_token_id"]
@@ -258,7 +258,7 @@ class TurnEnd(unittest.TestCase):
         (self.world.model / "chat_template.jinja").write_text(CHAT.replace("<|end|>", ""))
         ends, said = self.student_config("endless", steps)
         self.assertEqual(ends, OWN)
-        self.assertIn("writes no token behind an answer", said)
+        self.assertIn("writes no token after an answer", said)
 
     def test_a_policy_ends_its_texts_as_trl_ends_them(self):
         """With the tokenizer's end token and those of generation_config.json; the student is left with both."""

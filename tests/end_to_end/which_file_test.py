@@ -59,7 +59,7 @@ class Weights(unittest.TestCase):
                 got, sha256, said = self.teacher(name)
                 numpy.testing.assert_array_equal(got, want)
                 self.assertNotEqual(sha256, first_sha256)
-                self.assertEqual(said.count("model.safetensors.index.json beside it is not"), 1, said)
+                self.assertEqual(said.count("model.safetensors.index.json next to it is not"), 1, said)
         self.assertFalse(numpy.array_equal(first, want))
 
 

@@ -89,7 +89,7 @@ class Csv(Formats):
     def test_refused(self):
         self.assert_refused(self.write("a.csv", "text,b\nx,1\ny\n"), 65, "a.csv:3: ", "1 fields", "2")
         self.assert_refused(self.write("b.csv", 'text\n"open\nx\n'), 65, "b.csv:2: ", "still open")
-        self.assert_refused(self.write("c.csv", 'text\n"a"b\n'), 65, "c.csv:2: ", "behind its closing quote")
+        self.assert_refused(self.write("c.csv", 'text\n"a"b\n'), 65, "c.csv:2: ", "after its closing quote")
         self.assert_refused(self.write("d.csv", "texts,b\nx,1\n"), 65, 'no column "text"', "texts, b", 'did you mean "texts"')
         self.assert_refused(self.write("e.csv", "text,text\nx,1\n"), 65, "e.csv:1: ", "there twice")
         self.assert_refused(self.write("f.csv", ""), 65, "no first row")
@@ -435,7 +435,7 @@ class TokenArrays(Formats):
         for name in ("out", "soft"):
             self.assert_refused(str(other), 65, f"no {name} in this file itself", tokens=name)
         for name in ("beside", "virtual"):
-            self.assert_refused(str(other), 65, "stand in other files", tokens=name)
+            self.assert_refused(str(other), 65, "are in other files", tokens=name)
 
 
 if __name__ == "__main__":

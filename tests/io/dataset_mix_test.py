@@ -109,7 +109,7 @@ class DatasetMix(unittest.TestCase):
         done = run_case([PROBE, "records", json.dumps({"paths": paths, "weights": [1e6, 1e-6], "stop": 1})], text=True,
                         env={**os.environ, "MAGISTER_MOST_DRAWS": "1"})
         self.assertEqual(done.returncode, 78, done.stderr)
-        self.assertIn("a weight is too small beside the others", done.stderr)
+        self.assertIn("a weight is too small compared with the others", done.stderr)
 
 
 if __name__ == "__main__":

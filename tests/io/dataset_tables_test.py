@@ -201,7 +201,7 @@ class Arrow(Tables):
         whole = pathlib.Path(path).read_bytes()
         self.assert_refused(self.write("cut.arrow", whole[:-8]), 65, "no end mark")
         self.assert_refused(self.write("tiny.arrow", b"x"), 65, "fewer than any Arrow file")
-        self.assert_refused(self.write("joined.arrow", whole + whole), 65, "behind its end mark")
+        self.assert_refused(self.write("joined.arrow", whole + whole), 65, "follow its end mark")
         doubled = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
         self.assert_refused(self.arrow("doubled.arrow", doubled), 65, "two columns have the name text")
         self.assert_refused(path, 65, 'no column "txt"', text="txt")

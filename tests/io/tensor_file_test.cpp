@@ -238,7 +238,7 @@ TEST(TensorFile, HoldsItsMemoryBudget) {
   expect_all_refused(
       "large.safetensors",
       {{"ten million brackets", safetensors("{\"a\":" + million), "is a list"},
-       {"deep __metadata__", safetensors("{\"__metadata__\":{\"a\":" + million), "texts must stand there"},
+       {"deep __metadata__", safetensors("{\"__metadata__\":{\"a\":" + million), "texts must be there"},
        {"a dimension of ten million digits",
         safetensors(with("{\"dtype\":\"F32\",\"shape\":[" + std::string(10'000'000, '1') + "]}")), "number overflow"},
        {"shape of ones", safetensors(with("{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}")), "8 dimensions"}});
@@ -320,7 +320,7 @@ TEST(TensorFile, RefusesBadIndexes) {
       {"empty name", R"({"weight_map":{"a":""}})", "names the shard"},
       {"tensor twice", R"({"weight_map":{"a":"good.safetensors","a":"good.safetensors"}})", "there twice"},
       {"tensor in no shard", R"({"weight_map":{"a":"good.safetensors","zz":"good.safetensors"}})",
-       "tensor zz does not stand in"},
+       "tensor zz is not in"},
       {"two shards with one tensor", R"({"weight_map":{"a":"good.safetensors","b":"copy.safetensors"}})",
        "there twice"},
       {"deep", "{\"x\":" + std::string(100000, '['), "nested deeper"},

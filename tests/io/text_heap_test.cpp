@@ -146,7 +146,7 @@ TEST_F(TextHeapTest, DamageIsTold) {
     std::string with, words;
   };
   for (const Damage& damage :
-       {Damage{descriptor + 4, u64(1ull << 60), "row 0 of /generate/text cannot be read: its heap stands at byte"},
+       {Damage{descriptor + 4, u64(1ull << 60), "row 0 of /generate/text cannot be read: its heap is at byte"},
         {descriptor + 4, u64(0), "names no heap"},
         {descriptor + 16 + 4, u64(heap + 8), "row 1 of /generate/text cannot be read: there is no heap at byte"},
         {descriptor + 12, std::string("\x09\0\0\0", 4), "has no object 9"},

@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "gemma3_text",
                 R"({"rope_scaling": {"rope_type": "linear", "factor": 8.0},
                     "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 10.0}}})",
-                {"rope_scaling stands beside rope_parameters"}},
+                {"rope_scaling is given together with rope_parameters"}},
         Refusal{
             "gemma3_exact_gelu", "gemma3_text", R"({"hidden_activation": "gelu"})", {"hidden_activation is \"gelu\""}},
         Refusal{"gemma2_exact_gelu", "gemma2", R"({"hidden_activation": "gelu"})", {"hidden_activation is \"gelu\""}},
@@ -447,7 +447,7 @@ TEST_F(Gguf, LongRope) {
   changed([](auto&, auto& m) { m["phi3.rope.dimension_count"] = std::uint64_t{4}; },
           {"rope_factors_short.weight is F32 [3]", "[2]"});
   changed([](auto& f, auto&) { f.values("rope_factors_long.weight") = at::tensor({1.0f, 0.0f, 1.0f}); }, {"holds 0"});
-  changed([](auto&, auto& m) { m["phi3.rope.scale_linear"] = 2.0; }, {"rope_factors_long.weight beside another"});
+  changed([](auto&, auto& m) { m["phi3.rope.scale_linear"] = 2.0; }, {"rope_factors_long.weight together with another"});
   refused([](auto&, auto& m) { m["phi3.rope.scaling.attn_factor"] = 1.2; }, {"not both there"}, "phi3");
   refused([](auto&, auto& m) { m["phi3.rope.scaling.type"] = std::string("longrope"); }, {"not both there"}, "phi3");
   refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("longrope"); }, {"type is \"longrope\""});

@@ -83,7 +83,7 @@ class Endings(unittest.TestCase):
         for mca in ([], over_tcp):
             code, _, err, seconds = job("stop-asked", 2, mca)
             self.assertEqual(code, 70, err)
-            self.assertRegex(err, r"rank 1 on \S+ has been in phase waiting for the other ranks for .* and nobody has shown a sign of life in the last 0\.5 s")
+            self.assertRegex(err, r"rank 1 on \S+ has been in phase waiting for the other ranks for .* and no rank has reported progress in the last 0\.5 s")
             self.assertLess(seconds, 150)
 
     def test_a_suspended_job_goes_on(self):

@@ -83,7 +83,7 @@ TEST(Watchdog, WaitsForOthersAsLongAsTheyShowASignOfLife) {
   watchdog.wait_for_others("wait for the texts", 4, [&] { return std::uint64_t{7}; });
   ASSERT_TRUE(listener.hears());
   EXPECT_NE(listener.messages().front().find("in phase wait for the texts (unit 4) for "), std::string::npos);
-  EXPECT_NE(listener.messages().front().find("and nobody has shown a sign of life in the last 0.1 s ("),
+  EXPECT_NE(listener.messages().front().find("and no rank has reported progress in the last 0.1 s ("),
             std::string::npos);
   // A question without an answer, or one that fails, is no sign of life either.
   std::atomic<bool> answers{false};

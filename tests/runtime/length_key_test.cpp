@@ -46,7 +46,7 @@ TEST(LengthKey, LeavesWhatThePositionsHold) {
   EXPECT_EQ(none.fitted(2048), "prompt: 1792 text: 256 ");
   ASSERT_EQ(none.notes.size(), 1u);
   EXPECT_EQ(none.notes[0].first, "prompt");
-  EXPECT_EQ(none.notes[0].second, "1792, beside text 256 in 2048 positions (auto; 2048 where a model has more)");
+  EXPECT_EQ(none.notes[0].second, "1792, with text 256 in 2048 positions (auto; 2048 where a model has more)");
   EXPECT_EQ(none.fitted(1024), "prompt: 768 text: 256 ");
   EXPECT_EQ(none.fitted(64), "prompt: 32 text: 32 ");
   EXPECT_EQ(none.notes.size(), 2u);

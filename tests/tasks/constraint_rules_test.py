@@ -127,7 +127,7 @@ class Patterns(unittest.TestCase):
 
     def test_what_is_no_expression_is_refused_by_its_place(self):
         for regex, words in ((r"a(?=b)", "Lookahead"), (r"(?<!a)b", "Lookbehind"), (r"(a)\1", "Backreference"), (r"a\b", "Word boundary"), (r"\p{L}", "Unicode"), ("(a", "parenthesis"),
-                             ("a)", "parenthesis"), ("a**", "two repetitions"), ("*a", "nothing stands before"), ("[a", "not closed"), ("a{2,1}", "at least 2"), ("[z-a]", "in order"),
+                             ("a)", "parenthesis"), ("a**", "two repetitions"), ("*a", "nothing comes before"), ("[a", "not closed"), ("a{2,1}", "at least 2"), ("[z-a]", "in order"),
                              ("a$b", "at the end"), ("a^b", "at the start"), (r"\q", "escape"), ("(?i)a", "flags"), ("a{x}", "count")):
             for place in ("regex", "pattern"):
                 answer = answers([request(place, regex, [])])[0]

@@ -118,7 +118,7 @@ TEST(TokenizerJson, RefusesByName) {
       {byte_level, split("(["), "cannot be compiled"},
       {byte_level, split("[a&&b]"), "&&"},
       {byte_level, split("[a[b]]"), "a set inside a set"},
-      {byte_level, split("\\\\d{1,3}+"), "behind a count"},
+      {byte_level, split("\\\\d{1,3}+"), "after a count"},
       {byte_level, split("\\\\h"), "\\h"},
       {byte_level, split("\\\\p{Greek}"), "Greek"},
       {byte_level, split("[a\\\\S]"), "negated"},

@@ -125,11 +125,11 @@ class MergedFile final : public TensorFile {
     }
     if (!of_cache.empty())
       log_info("{}: {}", printable(paths_.back()), describe_cache_scales(of_cache.size(), of_cache.front()->name));
-    MAGISTER_CHECK(
-        !config_.fan_in_fan_out || !inputs_first_.empty(), ExitCode::kData,
-        "{}: fan_in_fan_out is true (the model's weights do not stand as [in, out]: the adapter is of another "
-        "model{}); name the model that it was trained on",
-        printable(config_.path), config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
+    MAGISTER_CHECK(!config_.fan_in_fan_out || !inputs_first_.empty(), ExitCode::kData,
+                   "{}: fan_in_fan_out is true (the model's weights are not stored as [in, out]: the adapter is of "
+                   "another model{}); name the model that it was trained on",
+                   printable(config_.path),
+                   config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
     MAGISTER_CHECK(!merged_.empty(), ExitCode::kData,
                    "{}: holds no tensors (the adapter would change nothing); remove model.adapter",
                    printable(paths_.back()));

@@ -63,7 +63,7 @@ class LoraConfigReader {
   LoraConfigReader(std::string path, json root) : root_(std::move(root)) { out_.path = std::move(path); }
 
   LoraConfig read() {
-    require(root_.is_object(), "", "an object must stand in the file", "fetch the file again");
+    require(root_.is_object(), "", "an object must be in the file", "fetch the file again");
     require(root_.value("peft_type", json()) == "LORA", "peft_type", "only LORA is merged here", kMerge);
     for (const auto& [key, value] : root_.items()) {
       const bool known = std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end();
@@ -93,19 +93,19 @@ class LoraConfigReader {
 
   void read_scale() {
     const json rank = root_.value("r", json());
-    require(rank.is_number_unsigned() && rank >= 1 && rank <= kMaxRank, "r", "a rank from 1 to 65536 must stand there",
+    require(rank.is_number_unsigned() && rank >= 1 && rank <= kMaxRank, "r", "a rank from 1 to 65536 must be there",
             "fetch the file again");
     out_.rank = rank.get<std::int64_t>();
     const json alpha = root_.value("lora_alpha", json());
-    require(alpha.is_number() && std::isfinite(alpha.get<double>()), "lora_alpha", "a number must stand there",
+    require(alpha.is_number() && std::isfinite(alpha.get<double>()), "lora_alpha", "a number must be there",
             "fetch the file again");
     out_.alpha = alpha.get<double>();
     require(out_.alpha != 0, "lora_alpha", "the adapter would change nothing", "remove model.adapter");
     const json stabilized = root_.value("use_rslora", json(false));
-    require(stabilized.is_boolean(), "use_rslora", "true or false must stand there", "fetch the file again");
+    require(stabilized.is_boolean(), "use_rslora", "true or false must be there", "fetch the file again");
     out_.rank_stabilized = stabilized.get<bool>();
     const json transposed = root_.value("fan_in_fan_out", json(false));
-    require(transposed.is_boolean() || transposed.is_null(), "fan_in_fan_out", "true or false must stand there",
+    require(transposed.is_boolean() || transposed.is_null(), "fan_in_fan_out", "true or false must be there",
             "fetch the file again");
     out_.fan_in_fan_out = transposed == true;
   }
@@ -117,7 +117,7 @@ class LoraConfigReader {
                         !says_nothing(root_.value("exclude_modules", json()));
     if (!targets.is_array() || chosen) return;
     for (const json& target : targets) {
-      require(target.is_string(), "target_modules", "names of layers must stand there", "fetch the file again");
+      require(target.is_string(), "target_modules", "names of layers must be there", "fetch the file again");
       out_.targets.push_back(target.get<std::string>());
     }
   }

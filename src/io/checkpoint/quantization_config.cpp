@@ -22,8 +22,7 @@ class Reader {
 
   QuantizationConfig read() {
     MAGISTER_CHECK(root_.is_object(), ExitCode::kData,
-                   "{}: quantization_config is {} (an object must stand there); fetch the "
-                   "config again",
+                   "{}: quantization_config is {} (an object must be there); fetch the config again",
                    printable(out_.path), root_.type_name());
     const std::string method =
         text(root_, "quant_method",
@@ -57,8 +56,7 @@ class Reader {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null()) return fallback;
     MAGISTER_CHECK(found->is_string(), ExitCode::kData,
-                   "{}: quantization_config's {} is {} (a text must stand there); fetch the "
-                   "config again",
+                   "{}: quantization_config's {} is {} (a text must be there); fetch the config again",
                    printable(out_.path), key, found->type_name());
     return found->get<std::string>();
   }
@@ -70,7 +68,7 @@ class Reader {
         found->is_number_integer() && (!found->is_number_unsigned() || found->get<std::uint64_t>() < (1u << 30));
     MAGISTER_CHECK(
         fits && found->get<std::int64_t>() >= -1 && found->get<std::int64_t>() < (1 << 30), ExitCode::kData,
-        "{}: quantization_config's {} is {} (a whole number from -1 to 2^30 must stand there); fetch the config again",
+        "{}: quantization_config's {} is {} (a whole number from -1 to 2^30 must be there); fetch the config again",
         printable(out_.path), key, printable(found->dump(), 40));
     return found->get<std::int64_t>();
   }
@@ -79,8 +77,7 @@ class Reader {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null()) return fallback;
     MAGISTER_CHECK(found->is_boolean(), ExitCode::kData,
-                   "{}: quantization_config's {} is {} (true or false must stand there); "
-                   "fetch the config again",
+                   "{}: quantization_config's {} is {} (true or false must be there); fetch the config again",
                    printable(out_.path), key, found->type_name());
     return found->get<bool>();
   }
@@ -141,11 +138,11 @@ class Reader {
   void read_block(const json& block) {
     const bool two =
         block.is_array() && block.size() == 2 && block[0].is_number_unsigned() && block[1].is_number_unsigned();
-    MAGISTER_CHECK(
-        two && block[0].get<std::uint64_t>() - 1 < 65536 && block[1].get<std::uint64_t>() - 1 < 65536, ExitCode::kData,
-        "{}: quantization_config names blocks of {} (two numbers from 1 to 65536 must stand there); fetch the config "
-        "again",
-        printable(out_.path), printable(block.dump(), 60));
+    MAGISTER_CHECK(two && block[0].get<std::uint64_t>() - 1 < 65536 && block[1].get<std::uint64_t>() - 1 < 65536,
+                   ExitCode::kData,
+                   "{}: quantization_config names blocks of {} (two numbers from 1 to 65536 must be there); fetch the "
+                   "config again",
+                   printable(out_.path), printable(block.dump(), 60));
     out_.block_rows = block[0].get<std::int64_t>();
     out_.block_columns = block[1].get<std::int64_t>();
   }

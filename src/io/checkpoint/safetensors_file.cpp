@@ -93,8 +93,8 @@ std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
   for (const auto& [tensor, shard] : shards) {
     const TensorInfo* info = tensors->find(tensor);
     MAGISTER_CHECK(info != nullptr && fs::path(tensors->path_of(*info)).filename() == shard, ExitCode::kData,
-                   "{}: tensor {} does not stand in {}, which the index names (the shards are incomplete or not of one "
-                   "model); fetch them again",
+                   "{}: tensor {} is not in {}, which the index names (the shards are incomplete or not of one model); "
+                   "fetch them again",
                    printable(index.string()), printable(tensor), printable(shard));
   }
   return tensors;
@@ -107,7 +107,7 @@ void say_which_weights(const fs::path& single, const fs::path& index) {
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);
   if (!said.insert(single.string()).second) return;
-  log_info("{}: is read, and {} beside it is not (an index of shards that stood there before, or of the same weights)",
+  log_info("{}: is read, and {} next to it is not (it is an index of earlier shards, or of the same weights)",
            printable(single.string()), index.filename().string());
 }
 

@@ -124,7 +124,7 @@ class HeaderReader final : public StrictJson {
   }
 
   void expect(bool good, const std::string& what, Kind kind, const char* wanted) const {
-    MAGISTER_CHECK(good, ExitCode::kData, "{}: {} is {} ({} must stand there); fetch the file again", where(), what,
+    MAGISTER_CHECK(good, ExitCode::kData, "{}: {} is {} ({} must be there); fetch the file again", where(), what,
                    name_of(kind), wanted);
   }
 
@@ -141,22 +141,20 @@ class IndexReader final : public StrictJson {
  private:
   void on_value(Kind kind, std::string& text) override {
     MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData,
-                   "{}: is {} (an object with \"weight_map\" must stand "
-                   "there); fetch the file again",
-                   where(), name_of(kind));
+                   "{}: is {} (an object with \"weight_map\" must be there); fetch the file again", where(),
+                   name_of(kind));
     if (depth() == 1) {
       in_map_ = key() == "weight_map";
-      MAGISTER_CHECK(!in_map_ || kind == Kind::kObject, ExitCode::kData,
-                     "{}: \"weight_map\" is {} (an object of tensor and file "
-                     "names must stand there); fetch the file again",
-                     where(), name_of(kind));
+      MAGISTER_CHECK(
+          !in_map_ || kind == Kind::kObject, ExitCode::kData,
+          "{}: \"weight_map\" is {} (an object of tensor and file names must be there); fetch the file again", where(),
+          name_of(kind));
       found = found || in_map_;
     }
     if (depth() != 2 || !in_map_) return;
     MAGISTER_CHECK(kind == Kind::kText, ExitCode::kData,
-                   "{}: the shard of tensor {} is {} (a file name must stand there); fetch "
-                   "the file again",
-                   where(), printable(key()), name_of(kind));
+                   "{}: the shard of tensor {} is {} (a file name must be there); fetch the file again", where(),
+                   printable(key()), name_of(kind));
     const bool plain = !text.empty() && text.size() <= 255 && text != "." && text != ".." &&
                        text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
     MAGISTER_CHECK(plain, ExitCode::kData,

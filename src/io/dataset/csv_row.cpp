@@ -48,7 +48,7 @@ void CsvColumns::split(std::string_view row, const std::string& where) {
       }
       MAGISTER_CHECK(
           at >= row.size() || row[at] == separator_, ExitCode::kData,
-          "{}: field {} has text behind its closing quote (a quote inside a quoted field is doubled); fix this row",
+          "{}: field {} has text after its closing quote (a quote inside a quoted field is doubled); fix this row",
           where, num_fields_);
     } else {
       const std::size_t end = std::min(row.find(separator_, at), row.size());

@@ -111,8 +111,7 @@ void check_copies(const fs::path& folder, const std::vector<std::string>& names)
     }
     const auto [other, is_new] = seen.emplace(stem, name);
     MAGISTER_CHECK(is_new, ExitCode::kData,
-                   "{}: {} and {} stand beside each other (their records would be read twice); move one away, or name "
-                   "the files",
+                   "{}: {} and {} are both there (their records would be read twice); move one away, or name the files",
                    printable(folder.string()), printable(other->second, 120), printable(name, 120));
   }
 }

@@ -48,7 +48,7 @@ std::vector<std::string> expand(const std::string& given, const DatasetConfig& c
 }
 
 constexpr const char* kKnownFormats =
-    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow, .h5 of teacher_logits or "
+    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst after it, .parquet, .arrow, .h5 of teacher_logits or "
     "with token ids";
 
 constexpr std::pair<const char*, DataKind> kKinds[] = {{".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},

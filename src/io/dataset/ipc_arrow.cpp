@@ -127,8 +127,7 @@ class StreamTable final : public IpcTable {
     std::shared_ptr<arrow::RecordBatch> batch;
     require(reader_->ReadNext(&batch));
     if (batch == nullptr && require(file_->Tell()) != require(file_->GetSize())) {
-      throw arrow::Status::Invalid(
-          "bytes stand behind its end mark (of streams that were joined only the first is one)");
+      throw arrow::Status::Invalid("bytes follow its end mark (of joined streams only the first is read)");
     }
     ++next_;
     return batch;

@@ -84,8 +84,8 @@ MixedOrder::MixedOrder(const DatasetMix& mix, std::vector<std::uint64_t> lengths
     poll();
     MAGISTER_CHECK(
         draws <= most_draws_, ExitCode::kConfig,
-        "dataset.sources: {} draws were made and the data set is not at its end (a weight is too small beside the "
-        "others); set stopping_strategy to first_exhausted, or give weights nearer to each other",
+        "dataset.sources: {} draws were made and the data set is not at its end (a weight is too small compared with "
+        "the others); set stopping_strategy to first_exhausted, or give weights nearer to each other",
         draws);
   }
 }

@@ -44,7 +44,7 @@ class Array {
     const H5Type type(MAGISTER_READ_HDF5(H5Dget_type(data_.get()), path));
     const H5Space space(MAGISTER_READ_HDF5(H5Dget_space(data_.get()), path));
     MAGISTER_CHECK(H5Pget_external_count(made.get()) == 0 && H5Pget_layout(made.get()) != H5D_VIRTUAL, ExitCode::kData,
-                   "{}: the numbers of {} stand in other files (only this one is read and hashed); copy them into it",
+                   "{}: the numbers of {} are in other files (only this one is read and hashed); copy them into it",
                    printable(path), name_);
     const int rank = H5Sget_simple_extent_ndims(space.get());
     MAGISTER_CHECK(H5Tget_class(type.get()) == H5T_INTEGER && (rank == 1 || rank == 2), ExitCode::kData,

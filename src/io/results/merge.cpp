@@ -139,11 +139,10 @@ void check_cover(std::vector<Part>& parts) {
     part.first_unit = std::exchange(units, units + part.num_units);
   }
   const std::uint64_t all = parts.front().file.number("source_records");
-  MAGISTER_CHECK(
-      next == all, ExitCode::kData,
-      "{}: ends before record {} of {} (counted from 0), and no part goes on there (records would be missing); give "
-      "every slice once",
-      printable(parts.back().file.path()), next, all);
+  MAGISTER_CHECK(next == all, ExitCode::kData,
+                 "{}: ends before record {} of {} (counted from 0), and no part continues there (records would be "
+                 "missing); give every slice once",
+                 printable(parts.back().file.path()), next, all);
 }
 
 // The experiment without its slice, as a run over all records would have it.

@@ -93,10 +93,10 @@ std::vector<PlacedColumn> from_text(const std::string& text) {
 bool exists(const std::string& path) {
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0) {
-    MAGISTER_CHECK(errno == ENOENT || errno == ENOTDIR, ExitCode::kInputOutput,
-                   "{}: cannot be looked at: {} (what stands "
-                   "there decides how the run begins); check the path and its permissions",
-                   printable(path), std::strerror(errno));
+    MAGISTER_CHECK(
+        errno == ENOENT || errno == ENOTDIR, ExitCode::kInputOutput,
+        "{}: cannot be looked at: {} (its state decides how the run begins); check the path and its permissions",
+        printable(path), std::strerror(errno));
     return false;
   }
   MAGISTER_CHECK(S_ISREG(status.st_mode), ExitCode::kInputOutput,

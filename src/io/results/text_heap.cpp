@@ -87,7 +87,7 @@ void TextHeap::open_collection(std::uint64_t address, std::uint64_t row) {
   collection_.clear();
   address_ = 0;
   if (address > file_bytes || file_bytes - address < kHeader)
-    fail_at(row, fmt::format("its heap stands at byte {} of {}", address, file_bytes));
+    fail_at(row, fmt::format("its heap is at byte {} of {}", address, file_bytes));
   std::vector<std::byte> header(kHeader);
   file.read_at(address, header);
   const std::uint64_t size = number_at<std::uint64_t>(header, 8);

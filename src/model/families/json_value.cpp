@@ -101,8 +101,8 @@ RopeObject rope_object(const nlohmann::json& root, const std::string& path, cons
     const auto* beside = member(root, "rope_parameters");
     MAGISTER_CHECK(beside == nullptr || beside == found || !beside->is_object() || !is_by_type(*beside),
                    ExitCode::kData,
-                   "{}: rope_scaling stands beside rope_parameters by types of layers (which of the two applies "
-                   "depends on the program); remove one of them",
+                   "{}: rope_scaling is given together with rope_parameters by types of layers (which of the two "
+                   "applies depends on the program); remove one of them",
                    printable(path));
     if (is_by_type(*found)) return {member(*found, layer_type.c_str()), std::string(key) + "." + layer_type, path};
     refuse_flat(*found, key, path);

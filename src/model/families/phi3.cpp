@@ -40,11 +40,10 @@ void read_gguf_longrope(const GgufConfig& source, ModelConfig& config) {
                  printable(source.path()), kShort, kLong, source.architecture());
   if (!source.has_tensor(kShort)) return;
   RopeConfig& rope = config.rope;
-  MAGISTER_CHECK(
-      rope.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
-      "{}: tensor {} beside another scaling of the rotary embedding (which of the two holds is not defined); "
-      "use another model",
-      printable(source.path()), kLong);
+  MAGISTER_CHECK(rope.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
+                 "{}: tensor {} together with another scaling of the rotary embedding (it is not defined which of the "
+                 "two holds); use another model",
+                 printable(source.path()), kLong);
   rope.kind = RopeConfig::Kind::kLongRope;
   const std::int64_t size = (config.rotary_dim > 0 ? config.rotary_dim : config.head_dim) / 2;
   rope.short_factor = source.divisors(kShort, size);

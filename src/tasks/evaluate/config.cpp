@@ -17,7 +17,7 @@ std::vector<std::uint64_t> read_counts(ConfigNode& node, const char* key) {
   std::vector<std::uint64_t> counts;
   for (const std::int64_t one : node.optional_integers(key, 1, kMostTexts)) {
     if (std::find(counts.begin(), counts.end(), static_cast<std::uint64_t>(one)) != counts.end())
-      node.reject(key, "{} stands there twice (one column would be another's copy); remove one of them", one);
+      node.reject(key, "{} is listed twice (one column would be a copy of the other); remove one of them", one);
     counts.push_back(static_cast<std::uint64_t>(one));
   }
   return counts;
@@ -53,7 +53,7 @@ std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std:
                   printable(curve.name));
   }
   if (curves.size() == 1)
-    section.reject("curves", "has one curve (there is none to hold it against); add another, or remove it");
+    section.reject("curves", "has one curve (there is none to compare it with); add another, or remove it");
   return curves;
 }
 
@@ -68,7 +68,7 @@ EvaluateConfig read_evaluate_config(ConfigNode& node, const ExperimentConfig& ex
   }
   config.scores_place = node.place("scores");
   if (std::set<std::string>(config.scores.begin(), config.scores.end()).size() != config.scores.size())
-    node.reject("scores", "names a task twice (its figures would stand there twice); remove one of them");
+    node.reject("scores", "names a task twice (its figures would be there twice); remove one of them");
   ConfigNode section = node.section("evaluate");
   config.pass_place = section.place("pass_at");
   config.pass_at = read_counts(section, "pass_at");

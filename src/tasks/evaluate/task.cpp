@@ -65,7 +65,7 @@ class EvaluateJob final : public TaskJob {
   }
 
  private:
-  static constexpr const char* kHolds = "what it says of all records";
+  static constexpr const char* kHolds = "the summary of all records";
   std::string path_beside(const char* extension) const {
     return fs::path(inputs_.context.results_path).replace_extension(extension).string();
   }
@@ -221,10 +221,8 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
 }
 
 void EvaluateJob::check_beside(const char* extension, const std::string& text) const {
-  MAGISTER_CHECK(read_whole_file(path_beside(extension), 1 << 30, "it tells what the results say") == text,
-                 ExitCode::kData,
-                 "{}: is not what {} says of all records (it is damaged or was changed); put it back, or start over "
-                 "with --fresh",
+  MAGISTER_CHECK(read_whole_file(path_beside(extension), 1 << 30, "it sums up the results") == text, ExitCode::kData,
+                 "{}: is not the summary of {} (it is damaged or was changed); put it back, or start over with --fresh",
                  printable(path_beside(extension), 4096), printable(inputs_.context.results_path, 4096));
 }
 

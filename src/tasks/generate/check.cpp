@@ -42,7 +42,7 @@ void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<
     if (ids[j] < 0) faults.add("row {}: kept token id {} is not a token", row, ids[j]);
     if (!(logprobs[j] <= kSlack)) faults.add("row {}: a kept token has log-probability {}", row, logprobs[j]);
     if (j > 0 && (logprobs[j] > logprobs[j - 1] || (logprobs[j] == logprobs[j - 1] && ids[j] == ids[j - 1]))) {
-      faults.add("row {}: kept token {} stands after {}, which is not more probable", row, ids[j], ids[j - 1]);
+      faults.add("row {}: kept token {} comes after {}, which is not more probable", row, ids[j], ids[j - 1]);
     }
     if (ids[j] == written && logprobs[j] != written_logprob) {
       faults.add("row {}: token {} has log-probability {} among the kept ones and {} as the written one", row, written,

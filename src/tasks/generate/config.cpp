@@ -42,12 +42,13 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
 void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   if (!config.constraint) return;
   if (!config.stop.empty()) {
-    node.reject("stop",
-                "a stop text beside a constraint (texts would end before they are complete); remove one of them");
+    node.reject(
+        "stop",
+        "a stop text together with a constraint (texts would end before they are complete); remove one of them");
   }
   if (config.ignore_eos && config.stop_tokens.empty()) {
     node.reject("ignore_eos",
-                "true beside a constraint (a complete text could not end); remove it or name stop_tokens");
+                "true together with a constraint (a complete text could not end); remove it or name stop_tokens");
   }
 }
 

@@ -70,7 +70,7 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
     for (std::size_t i = 0; i < config.choices.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (config.choices[i] == config.choices[j]) {
-          section->reject(key, "\"{}\" stands here twice (it would be chosen no more often for that); remove one",
+          section->reject(key, "\"{}\" is listed twice (it would not be chosen more often); remove one",
                           printable(config.choices[i]));
         }
       }

@@ -23,7 +23,7 @@ struct GeneratedTexts::Columns {
 GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
   const ResultsReader& file = columns_->file;
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
-                 "{}: is not a complete file of texts (there is nothing to go on from); run its generate task first",
+                 "{}: is not a complete file of texts (there is no text to read); run its generate task first",
                  printable(path));
   columns_->units.emplace(file);
   file.column("/samples/key", ColumnType::kUtf8);

@@ -126,11 +126,10 @@ void ValueModel::check(const TaskInputs& inputs) {
   const std::int64_t positions =
       std::min(positions_of_shared_rope(value),
                value.max_position_embeddings > 0 ? value.max_position_embeddings : positions_of_shared_rope(value));
-  MAGISTER_CHECK(
-      texts_.longest <= static_cast<std::uint64_t>(positions), ExitCode::kConfig,
-      "{}: {} holds {} positions in its cache, and max_prompt_length and max_new_tokens are {} together (what "
-      "it says of longer texts would be meaningless); lower one of them",
-      config_.model_place, path, positions, texts_.longest);
+  MAGISTER_CHECK(texts_.longest <= static_cast<std::uint64_t>(positions), ExitCode::kConfig,
+                 "{}: {} holds {} positions in its cache, and max_prompt_length and max_new_tokens are {} together "
+                 "(its values for longer texts would mean nothing); lower one of them",
+                 config_.model_place, path, positions, texts_.longest);
   for (int shard = 0; shard < tp_size_; ++shard)
     partition_for(value, shard, tp_size_);  // throws if the model cannot be divided
 }

@@ -160,7 +160,7 @@ class Rewriter {
       pattern(one.key(), place + "/" + one.key());  // throws if it is not an expression
       for (auto other = patterns.begin(); other != one; ++other) {
         MAGISTER_CHECK(one.value() == other.value() || !may_share_a_text(one.key(), other.key()), ExitCode::kConfig,
-                       "{}: a name can match both {} and {} at {} (only one of their schemas would be kept to); write "
+                       "{}: a name can match both {} and {} at {} (only one of their schemas would be enforced); write "
                        "patterns that no name matches both",
                        name_, printable(other.key()), printable(one.key()), printable(place));
       }

@@ -83,7 +83,7 @@ RecordAnswers::RecordAnswers(const std::string& path, const DatasetConfig& confi
   const bool keys_there = has_keys(texts_, path), keys_here = !config.key_field.empty();
   MAGISTER_CHECK(same_data || (keys_there && keys_here), ExitCode::kData,
                  "{}: its texts were written for other data than {} (dataset_sha256 is {}, here {}), and {} no keys "
-                 "(which text answers which record cannot be told); give both tasks dataset.key, or the same data",
+                 "(it is not known which text answers which record); give both tasks dataset.key, or the same data",
                  printable(path), printable(config.paths.front(), 4096),
                  texts_.attribute("dataset_sha256").substr(0, 12), dataset.sha256().substr(0, 12),
                  keys_there  ? "this task has"
@@ -110,8 +110,8 @@ void RecordAnswers::index_keys() {
   }
   if (!twice) return;
   fail(ExitCode::kData,
-       "{}: the key {} stands there twice, for records {} and {} (which of them answers which record cannot be told); "
-       "give the records keys of their own",
+       "{}: the key {} occurs twice, for records {} and {} (which of them answers which record cannot be told); give "
+       "the records keys of their own",
        printable(path_), shown(texts_.key(twice->first * n)), twice->first + first_, twice->second + first_);
 }
 

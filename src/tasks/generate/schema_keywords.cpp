@@ -77,9 +77,8 @@ class Walk {
       if (alone != kAlone.end()) {
         const bool typed = key == "type" && (*alone == std::string_view("enum") || *alone == std::string_view("const"));
         MAGISTER_CHECK(key == *alone || typed, ExitCode::kConfig,
-                       "{}: {} beside {} at {} (only {} would be kept to); write "
-                       "what both mean as one schema",
-                       name_, printable(key), *alone, shown(place), *alone);
+                       "{}: {} next to {} at {} (only {} would be enforced); write what both mean as one schema", name_,
+                       printable(key), *alone, shown(place), *alone);
       } else {
         MAGISTER_CHECK(has(kRead, key), ExitCode::kConfig,
                        "{}: the keyword {} at {} is not supported (texts that break it would "
@@ -107,19 +106,18 @@ class Walk {
     for (const auto& [key, inner] : value.items()) {
       const bool typeless = !value.contains("type") && has(kRead, key) && key != "format";
       MAGISTER_CHECK(!typeless, ExitCode::kConfig,
-                     "{}: {} without a type at {} (it would be kept to by one type only); write the type "
-                     "beside it",
-                     name_, printable(key), shown(place));
+                     "{}: {} without a type at {} (it would be enforced for one type only); add the type", name_,
+                     printable(key), shown(place));
     }
     for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
       if (value.contains(key)) check_bound(value.at(key), place + "/" + key);
     }
     if (value.contains("pattern") && value.contains("format"))
-      refuse("pattern beside format", "only one would be kept to");
+      refuse("pattern with format", "only one would be enforced");
     const bool free_names = value.contains("patternProperties") || value.contains("propertyNames") ||
                             (value.contains("additionalProperties") && value.at("additionalProperties") != false);
     if (value.contains("properties") && (value.contains("patternProperties") || value.contains("propertyNames"))) {
-      refuse("properties beside patternProperties or propertyNames", "only one would be kept to");
+      refuse("properties with patternProperties or propertyNames", "only one would be enforced");
     }
     if (free_names && value.contains("minProperties") && value.at("minProperties") != 0 &&
         value.at("minProperties") != 1) {
@@ -133,7 +131,7 @@ class Walk {
         return c == '"' || c == '\\' || (c >= 0 && c < 0x20) || c == 0x7F;
       });
       if (free_names && escaped)
-        refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
+        refuse("free names with one that JSON writes with an escape", "the same name could occur twice");
     }
     if (!value.contains("required")) return;
     MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig,
@@ -165,10 +163,10 @@ class Walk {
   // The library reads bounds as doubles.
   void check_bound(const json& value, const std::string& place) const {
     const bool rounded = value.is_number_integer() && fmt::format("{:.0f}", value.get<double>()) != value.dump();
-    MAGISTER_CHECK(!rounded, ExitCode::kConfig,
-                   "{}: the bound {} at {} is no double (it would be kept to as the nearest one); write one that is, "
-                   "such as {:.0f}",
-                   name_, printable(value.dump()), shown(place), value.get<double>());
+    MAGISTER_CHECK(
+        !rounded, ExitCode::kConfig,
+        "{}: the bound {} at {} is no double (the nearest one would be enforced); write one that is, such as {:.0f}",
+        name_, printable(value.dump()), shown(place), value.get<double>());
   }
 
   // Compares enum and const with the type next to them: the library writes their values and ignores the type.
@@ -181,10 +179,10 @@ class Walk {
       const std::string type = one.is_number() ? "number" : one.type_name();  // nlohmann's names are the schema's
       bool right = false;
       for (const json& wanted : types) right |= wanted == type || (wanted == "integer" && whole);
-      MAGISTER_CHECK(right, ExitCode::kConfig,
-                     "{}: the value {} at {} is not of the type beside it (no text could match with it); "
-                     "remove one of them",
-                     name_, printable(one.dump()), shown(place));
+      MAGISTER_CHECK(
+          right, ExitCode::kConfig,
+          "{}: the value {} at {} is not of the type given with it (no text could match with it); remove one of them",
+          name_, printable(one.dump()), shown(place));
     }
   }
 

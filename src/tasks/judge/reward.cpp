@@ -112,11 +112,10 @@ std::vector<std::vector<TokenId>> JudgeReward::prompts_of(const Record& record,
                                                           const std::vector<std::string>& texts) const {
   std::vector<std::vector<TokenId>> prompts = prompts_.encode(record, texts);
   for (const std::vector<TokenId>& prompt : prompts) {
-    MAGISTER_CHECK(
-        !prompt.empty() && prompt.size() <= config_.max_prompt_length.tokens(), ExitCode::kData,
-        "{}: the judge's prompt with a text has {} tokens, and {}.max_prompt_length is {} (a prompt is never "
-        "cut); raise it, with which the run goes on, or shorten the record",
-        record.where, prompt.size(), config_.name, config_.max_prompt_length.tokens());
+    MAGISTER_CHECK(!prompt.empty() && prompt.size() <= config_.max_prompt_length.tokens(), ExitCode::kData,
+                   "{}: the judge's prompt with a text has {} tokens, and {}.max_prompt_length is {} (a prompt is "
+                   "never cut); raise it and run the same command again, or shorten the record",
+                   record.where, prompt.size(), config_.name, config_.max_prompt_length.tokens());
   }
   return prompts;
 }

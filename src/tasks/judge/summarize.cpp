@@ -31,8 +31,8 @@ void check_same_prompts(const VerdictsFile& file, const std::string& path, const
                                                            {"slice_end", slice.end}};
   for (const auto& [name, value] : wanted) {
     MAGISTER_CHECK(has_attribute(file, name, value), ExitCode::kData,
-                   "{}: was made by another experiment ({} differs; its summary would speak of "
-                   "other prompts); name the experiment that made it",
+                   "{}: was made by another experiment ({} differs; its summary would describe other prompts); name "
+                   "the experiment that made it",
                    printable(path), name);
   }
 }
@@ -67,8 +67,8 @@ void check_same_records(const VerdictsFile& file, const std::string& path, const
       if (same) file.read_rows("/tokens/id", rows[0], std::as_writable_bytes(std::span(judged)));
       MAGISTER_CHECK(
           same && judged == prompt, ExitCode::kData,
-          "{}: is not the record that was judged as number {} (its prompt in {} is another; its "
-          "label would stand beside another's verdict); give the data that was judged, with changed labels at most",
+          "{}: is not the record that was judged as number {} (its prompt in {} is another; its label would be "
+          "compared with another record's verdict); give the data that was judged, with changed labels at most",
           record.where, record.source_index, printable(path));
       ++sample;
     }
@@ -84,9 +84,7 @@ void check_same_records(const VerdictsFile& file, const std::string& path, const
 void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const std::string& path = context.results_path;
   MAGISTER_CHECK(ResultsFile::state_on_disk(path) == ResultsFile::State::kComplete, ExitCode::kData,
-                 "{}: is not complete (a summary speaks of all "
-                 "verdicts); finish its run first",
-                 printable(path));
+                 "{}: is not complete (a summary covers all verdicts); finish its run first", printable(path));
   const VerdictsFile file(path);
   file.check(context.world);
   Checkpoint checkpoint(config.model);

@@ -239,8 +239,7 @@ Beside JudgeJob::beside() const {
   Beside beside;
   for (const char* const extension : {".summary.json", ".summary.csv"})
     beside.needed.push_back({fs::path(inputs_.context.results_path).replace_extension(extension).string(),
-                             "what it says of all verdicts",
-                             "put it back, or make it again with `magister summarize`"});
+                             "the summary of all verdicts", "put it back, or make it again with `magister summarize`"});
   return beside;
 }
 

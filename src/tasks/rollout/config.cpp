@@ -16,14 +16,14 @@ void read_texts(ConfigNode& node, RolloutConfig& config) {
   config.first_greedy = kind != "sampled";
   config.n = node.count("n", 2, 1, 4096);
   if (config.cuts * config.n > 4096) {
-    node.reject("n", "{} texts behind each of {} cuts (a record has at most 4096); lower one of them", config.n,
+    node.reject("n", "{} texts after each of {} cuts (a record has at most 4096); lower one of them", config.n,
                 config.cuts);
   }
   config.continue_guided = node.choice("continue_with", {"policy", "reference"}, "policy") == "policy";
   config.sampling = read_sampling(node);
   const std::uint64_t drawn = config.n - (config.first_greedy ? 1 : 0);
   if (config.sampling.temperature == 0.0 && (drawn > 1 || (drawn == 1 && config.first_greedy))) {
-    node.reject("temperature", "0 with {} texts behind a cut (all of them would be the same); raise it, or set n: 1",
+    node.reject("temperature", "0 with {} texts after a cut (all of them would be the same); raise it, or set n: 1",
                 config.n);
   }
 }

@@ -214,7 +214,7 @@ RolloutsFile::RolloutsFile(const std::string& path) : file_(path), units_(file_)
 std::vector<TokenId> RolloutsFile::prompt(std::uint64_t record) const {
   const auto offset = file_.rows<std::uint64_t>("/samples/offset", record, 2);
   MAGISTER_CHECK(offset[0] <= offset[1] && offset[1] - offset[0] < (1u << 30), ExitCode::kData,
-                 "{}: the prompt of sample {} stands at rows {} to {} (the file is damaged); use another file",
+                 "{}: the prompt of sample {} is at rows {} to {} (the file is damaged); use another file",
                  printable(path(), 4096), record, offset[0], offset[1]);
   return file_.rows<TokenId>("/tokens/id", offset[0], offset[1] - offset[0]);
 }

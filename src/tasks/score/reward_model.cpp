@@ -134,7 +134,7 @@ std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vect
   });
   for (const double reward : rewards) {
     MAGISTER_CHECK(std::isfinite(reward), ExitCode::kData,
-                   "{}: the reward model's number for a text is {} (no advantage can be told from it); look at the "
+                   "{}: the reward model's number for a text is {} (no advantage can be computed from it); look at the "
                    "weights of {}",
                    where, reward, source_.model_.path());
   }

@@ -64,11 +64,10 @@ ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
                  "{}: model.quantization_loss compares distributions over a vocabulary (this model gives {} numbers); "
                  "remove it, and compare the scores of two runs",
                  config_.name, model_.labels.size());
-  MAGISTER_CHECK(
-      config_.answers.empty() || config_.dataset.tokens_field.empty(), ExitCode::kConfig,
-      "{}: dataset.tokens gives ids (the texts of {} stand behind prompts that are texts or chats); name the "
-      "field of the prompts' text",
-      config_.name, printable(config_.answers));
+  MAGISTER_CHECK(config_.answers.empty() || config_.dataset.tokens_field.empty(), ExitCode::kConfig,
+                 "{}: dataset.tokens gives ids (the texts of {} follow prompts that are texts or chats); name the "
+                 "field of the prompts' text",
+                 config_.name, printable(config_.answers));
   if (config_.dataset.tokens_field.empty()) {
     tokenizer_ = &inputs.checkpoint.tokenizer();
     cuts_begins_ = inputs.checkpoint.cuts_begins();
@@ -116,7 +115,7 @@ void ScoreJob::keep_added(SampleRules& rules) const {
 void ScoreJob::refuse_types(const std::vector<TokenId>& ids, const std::string& where) const {
   if (!model_.encoder || model_.encoder->token_types < 2 || ids.empty()) return;
   MAGISTER_CHECK(std::count(ids.begin(), ids.end(), ids.back()) == 1, ExitCode::kData,
-                 "{}: its last token, {}, stands inside, too, as between the texts of a pair (this model's tokens have "
+                 "{}: its last token, {}, is inside, too, as between the texts of a pair (this model's tokens have "
                  "types, and all would get the first: the score would not be the model's); score pairs with a model "
                  "without types, such as DistilBERT or DeBERTa-v3",
                  where, ids.back());

@@ -140,10 +140,10 @@ void read_evaluation(ConfigNode& train, const ExperimentConfig& experiment, Trai
 void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
   const std::int64_t stage = node.integer("zero", 1, 0, 3);
   if (stage > 1) {
-    node.reject("zero",
-                "stage {} of ZeRO (every rank still holds the whole weights and a whole gradient); choose 1, and fewer "
-                "ranks a host",
-                stage);
+    node.reject(
+        "zero",
+        "stage {} of ZeRO (every rank holds all weights and a whole gradient); choose 1, and fewer ranks a host",
+        stage);
   }
   config.trainer.divides_optimizer = stage == 1;
   config.trainer.bf16 = node.choice("precision", {"auto", "f32", "bf16"}, "auto") == "bf16";

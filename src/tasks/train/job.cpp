@@ -82,7 +82,7 @@ Notes TrainJob::notes(const PlanNumbers& plan) const {
                                 batches.batch_tokens > 0 ? fmt::format("at most {} tokens", batches.batch_tokens)
                                                          : fmt::format("{} {}", batches.global_batch, items))},
           {"parameters",
-           lora_ ? fmt::format("{} of an adapter, beside {}", lora_->num_parameters(), layout_.num_parameters())
+           lora_ ? fmt::format("{} of an adapter, in addition to {}", lora_->num_parameters(), layout_.num_parameters())
                  : std::to_string(layout_.num_parameters())}};
 }
 

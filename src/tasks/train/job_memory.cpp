@@ -215,8 +215,8 @@ std::string TrainJob::memory_fault(const PlanNumbers& plan) const {
   const auto [of_host, host_allows] = format_bytes_apart(sum_of(on_host), allowed_host_bytes());
   const bool host_counts = model_.gpu && !model_.planned_gpu;
   return fmt::format(
-      "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would end "
-      "the job in its middle); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
+      "{}: a rank on {} needs {} at least: {}{}, and train.memory_fraction {} allows it {}{} (the system would kill "
+      "the job); lower train.micro_batch or train.max_length, {}use fewer ranks on a host, or raise "
       "train.memory_fraction",
       config_.name, model_.planned_gpu ? "a planned GPU" : host_name(), needed, describe(on_device),
       model_.gpu ? fmt::format("; of its host {}: {}", of_host, describe(on_host)) : "", config_.memory_fraction,

@@ -61,7 +61,7 @@ void TrainJob::check_model(int tp_size) const {
 void TrainJob::open_adapter() {
   MAGISTER_CHECK(checkpoint_.section().adapter.empty(), ExitCode::kConfig,
                  "{}: train.adapter on a model with the adapter {} (the new one would belong to merged weights that "
-                 "stand nowhere); merge the first with PEFT's merge_and_unload and name that folder as model.path",
+                 "are stored nowhere); merge the first with PEFT's merge_and_unload and name that folder as model.path",
                  config_.model.place, printable(checkpoint_.section().adapter));
   lora_.emplace(layout_, *config_.trainer.lora);
   // PEFT accepts this without a warning.

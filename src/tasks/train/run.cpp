@@ -126,14 +126,14 @@ class Training {
         printable(path), num_evaluated(), due, curves_.step);
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
-    if (is_root()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
+    if (is_root()) log_info("{}: continues after step {} of {}", work_.config.name, curves_.step, steps_);
   }
 
   // Damaged states are renamed, not removed, so that they can be examined.
   void put_damaged_aside(const LoadedState& state) {
     if (!is_root()) return;
     for (const LoadedState::Damaged& damaged : state.damaged) {
-      log_warning("{}: {} (training cannot go on from it); it is put aside, and the run goes on from {}",
+      log_warning("{}: {} (training cannot continue from it); it is set aside, and the run continues from {}",
                   printable(damaged.path, 4096), damaged.problem, printable(state.path, 4096));
       put_path_aside(damaged.path);
     }

@@ -30,10 +30,10 @@ TrainingSamples::TrainingSamples(const ResultsFile& file, std::uint64_t num_samp
       marked_(config.objective().marks(config) != nullptr),
       offset_(rows<std::uint64_t>(file, "/samples/offset", 0, num_samples + 1)) {
   for (std::uint64_t i = 0; i < num_samples; ++i) {
-    MAGISTER_CHECK(offset_[i] <= offset_[i + 1] && offset_[i + 1] - offset_[i] < (1u << 30), ExitCode::kData,
-                   "sample {} stands at tokens {} to {} (the offsets of the working file are damaged); start over with "
-                   "--fresh",
-                   i, offset_[i], offset_[i + 1]);
+    MAGISTER_CHECK(
+        offset_[i] <= offset_[i + 1] && offset_[i + 1] - offset_[i] < (1u << 30), ExitCode::kData,
+        "sample {} is at tokens {} to {} (the offsets of the working file are damaged); start over with --fresh", i,
+        offset_[i], offset_[i + 1]);
     const auto length = static_cast<std::uint32_t>(offset_[i + 1] - offset_[i]);
     const auto marks = marked_ && length > 0 ? rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length)
                                              : std::vector<std::uint8_t>();

@@ -34,14 +34,14 @@ void warn_of_turns(Checkpoint& checkpoint, const TrainConfig& config, const Lear
   }
   if (turn && turn->text.empty()) {
     log_warning(
-        "{}: {} writes no token behind an answer (the student does not learn where a turn ends); use a template that "
+        "{}: {} writes no token after an answer (the student does not learn where a turn ends); use a template that "
         "ends a turn with a token",
         config.name, printable(turn->template_name));
   } else if (turn && turn->token < 0) {
     log_warning(
         "{}: {} ends a turn with \"{}\", which is no token of the vocabulary, and what ends a text is {} (the student "
-        "writes on behind its turn's end); generate with that text as a stop text, or use a tokenizer in which it is "
-        "one token",
+        "continues after the end of its turn); generate with that text as a stop text, or use a tokenizer in which it "
+        "is one token",
         config.name, printable(turn->template_name), printable(turn->text, 40),
         describe_end_tokens(checkpoint, checkpoint.end_tokens()));
   }
@@ -63,7 +63,7 @@ void say_student_ends(Checkpoint& checkpoint, const TrainConfig& config, const L
   if (config.trainer.lora) {
     log_warning(
         "{} (PEFT and transformers read the end tokens of the model alone, and would write on); generation_config.json "
-        "beside the adapter names both, which is read here: elsewhere give them to generate() as eos_token_id",
+        "next to the adapter names both, which is read here: elsewhere give them to generate() as eos_token_id",
         end);
   } else {
     log_info("{}: generation_config.json of the student names both", end);

@@ -60,10 +60,10 @@ TaskData Train::data(const RunContext& context) const {
   const std::string path = source.path(kind, context);
   const Task* const maker = source.task.empty() ? nullptr : require_results(context, source.place, source.task, kind);
   if (maker != nullptr && !is_made(context, path)) return {maker->data(context).config, true};
-  MAGISTER_CHECK(fs::exists(path) || !fs::exists(path + ".partial"), ExitCode::kData,
-                 "{}: is not complete ({}.partial stands there, and rows would be missing); finish the run that writes "
-                 "it first",
-                 printable(path, 4096), printable(fs::path(path).filename().string()));
+  MAGISTER_CHECK(
+      fs::exists(path) || !fs::exists(path + ".partial"), ExitCode::kData,
+      "{}: is not complete ({}.partial is there, and rows would be missing); finish the run that writes it first",
+      printable(path, 4096), printable(fs::path(path).filename().string()));
   DatasetConfig dataset;
   dataset.paths = {path};
   dataset.tokens_field = "tokens";

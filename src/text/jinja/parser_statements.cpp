@@ -84,7 +84,7 @@ void Parser::refuse_unknown(std::size_t first) const {
 void Parser::refuse_statement(const Token& token) const {
   if (token.kind != TokenKind::kName) unexpected("a statement");
   if (is_foreign(token.text))
-    refuse(token.place, "the statement \"{}\" is not known here (chat templates stand alone)", token.text);
+    refuse(token.place, "the statement \"{}\" is not known here (a chat template is one file)", token.text);
   refuse(token.place, "the statement \"{}\" is not known here, or no block is open that it belongs to", token.text);
 }
 

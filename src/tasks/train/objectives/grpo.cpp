@@ -304,10 +304,9 @@ constinit const Objective kGrpoObjective = {
     .refused = {.append_eos = "is given with objective: grpo (the model writes on after a prompt); remove it",
                 .assistant_only = "is given with objective: grpo (all that the model writes is learnt, and no more); "
                                   "remove it",
-                .batch_tokens =
-                    "is given with objective: grpo (a step takes whole groups of texts whose lengths nobody "
-                    "knows before); name global_batch",
-                .packing = "is given with objective: grpo (every text stands behind its own prompt); remove it",
+                .batch_tokens = "is given with objective: grpo (a step takes whole groups of texts whose lengths are "
+                                "not known in advance); name global_batch",
+                .packing = "is given with objective: grpo (every text follows its own prompt); remove it",
                 .evaluate = kNothingHeldOut},
     .read = read_grpo_keys,
     .read_batches = read_grpo_batches,
