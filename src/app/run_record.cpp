@@ -36,7 +36,7 @@ T member(const json& event, const char* key, T fallback) {
 // A start that computed nothing logs rates of 0 in its last phases; they do not replace earlier rates.
 void add_rates(TaskRecord& task, const json& event) {
   const auto add = [&](const char* key, double& rate) {
-    if (const double told = member(event, key, 0.0); told > 0) rate = told;
+    if (const double reported = member(event, key, 0.0); reported > 0) rate = reported;
   };
   add("tokens_per_second", task.tokens_per_second);
   add("written_tokens_per_second", task.written_tokens_per_second);

@@ -31,7 +31,7 @@ struct TaskState {
 };
 
 // The state of a task by this start's events, if its results do not show it; "" if the events do not tell.
-std::string told_of(const Past& past, const TaskRecord& task, bool at_work) {
+std::string state_from_events(const Past& past, const TaskRecord& task, bool at_work) {
   constexpr int kStopped = static_cast<int>(ExitCode::kStopped);
   if (task.exit_code && *task.exit_code != 0 && *task.exit_code != kStopped)
     return fmt::format("failed ({})", *task.exit_code);
@@ -64,13 +64,13 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const TaskKind* const kind = find_kind(kinds, task.kind);
   const bool counts_steps = kind != nullptr && kind->counts_steps;
   const bool at_work = past.state == "running" || past.state == "no end";
-  const std::string told = told_of(past, task, at_work);
-  TaskState out{told.empty() ? "waiting" : told, task.units, task.done, task.loss};
-  if (!told.empty() && !at_work && task.begin.empty()) return {told, 0, 0, std::nullopt, true};
-  if (task.results.empty() || told == "waiting") return out;
+  const std::string reported = state_from_events(past, task, at_work);
+  TaskState out{reported.empty() ? "waiting" : reported, task.units, task.done, task.loss};
+  if (!reported.empty() && !at_work && task.begin.empty()) return {reported, 0, 0, std::nullopt, true};
+  if (task.results.empty() || reported == "waiting") return out;
   const std::string path = results_in(past.folder, task);
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
-  if (on_disk == ResultsFile::State::kComplete && told.empty()) {
+  if (on_disk == ResultsFile::State::kComplete && reported.empty()) {
     // Prefer the log's number, since packed files have units of their own, and the units of a training are not steps.
     if (out.units == 0 || (counts_steps && !task.counts_steps)) out.units = units_in(path);
     return {"done", out.units, out.units, out.loss, false};
@@ -84,7 +84,7 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
     out.units = counts.units;
     out.done = counts.done;
   }
-  if (!told.empty()) return out;
+  if (!reported.empty()) return out;
   if (at_work && !task.begin.empty() && !task.exit_code) {
     out.state = "running";
   } else if (begun) {
@@ -160,16 +160,16 @@ Computed computed_in(const std::vector<Past>& starts) {
 }
 
 // Tasks that later starts have shown, and tasks of which later starts showed only their own end.
-struct Told {
+struct Reported {
   std::set<std::string> tasks, ends;
 };
 
 // The rows of start i without tasks that other starts have shown; the new rows count as shown from then on.
 std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const Computed& computed, TaskKinds kinds,
-                         Told& told) {
+                         Reported& reported) {
   std::vector<Row> rows;
   for (TaskRecord task : starts[i].start.tasks) {
-    if (told.tasks.contains(task.name)) continue;
+    if (reported.tasks.contains(task.name)) continue;
     const auto other = computed.find(task.name);
     if (task.units == 0 && task.begin.empty() && other != computed.end()) {
       task.units = other->second.units;
@@ -177,19 +177,19 @@ std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const C
       task.loss = other->second.loss;
     }
     Row row{task, state_of(starts[i], task, kinds), results_in(starts[i].folder, task), i + 1};
-    const bool ended_before = told.ends.contains(task.name);
+    const bool ended_before = reported.ends.contains(task.name);
     if (row.now.of_the_start) {
-      told.ends.insert(task.name);
+      reported.ends.insert(task.name);
     } else if (row.now.state != "waiting" || !ended_before) {
-      told.tasks.insert(task.name);
+      reported.tasks.insert(task.name);
     }
-    if (!ended_before || told.tasks.contains(task.name)) rows.push_back(std::move(row));
+    if (!ended_before || reported.tasks.contains(task.name)) rows.push_back(std::move(row));
   }
   return rows;
 }
 
 // Complete results in the folder that no start has logged: from a log that was removed, or from merge.
-std::vector<Row> rows_without_a_log(const std::string& folder, const Told& told) {
+std::vector<Row> rows_without_a_log(const std::string& folder, const Reported& reported) {
   std::vector<Row> rows;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -198,7 +198,7 @@ std::vector<Row> rows_without_a_log(const std::string& folder, const Told& told)
     Row row;
     row.task.name = entry.path().stem().string();
     row.path = path;
-    if (told.tasks.contains(row.task.name)) continue;
+    if (reported.tasks.contains(row.task.name)) continue;
     try {
       const ResultsReader file(path);
       const std::string format = file.text("format");
@@ -253,16 +253,16 @@ RunStatus status_of(const std::string& folder, TaskKinds kinds) {
                  "{}/run.jsonl: no start of a run in it (it was cut off); look at the results with info",
                  printable(folder));
   const Computed computed = computed_in(starts);
-  Told told;
+  Reported reported;
   for (std::size_t i = starts.size(); i-- > 0;) {
     if (i + 1 == starts.size() || starts[i].state == "running")
-      status.shown.insert(status.shown.begin(), {i, rows_of(starts, i, computed, kinds, told)});
+      status.shown.insert(status.shown.begin(), {i, rows_of(starts, i, computed, kinds, reported)});
   }
   for (std::size_t i = starts.size(); i-- > 0;) {
-    std::vector<Row> rows = rows_of(starts, i, computed, kinds, told);
+    std::vector<Row> rows = rows_of(starts, i, computed, kinds, reported);
     status.earlier.insert(status.earlier.begin(), rows.begin(), rows.end());
   }
-  for (Row& row : rows_without_a_log(folder, told)) status.earlier.push_back(std::move(row));
+  for (Row& row : rows_without_a_log(folder, reported)) status.earlier.push_back(std::move(row));
   return status;
 }
 

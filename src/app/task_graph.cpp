@@ -39,7 +39,7 @@ bool may_overlap(const TaskNeeds& needs, int num_groups, int at_once) {
 TaskSchedule::TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& tasks, int num_groups, int most_at_once)
     : tasks_(tasks),
       most_at_once_(static_cast<std::size_t>(most_at_once > 0 ? std::min(most_at_once, num_groups) : num_groups)),
-      behind_(needs.size(), 0),
+      chain_cost_(needs.size(), 0),
       needed_by_(needs.size()),
       out_(needs.size(), false),
       team_of_(static_cast<std::size_t>(num_groups), needs.size()),
@@ -48,8 +48,8 @@ TaskSchedule::TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& task
       num_waiting_(needs.size()) {
   team_size_.back() = team_of_.size();
   for (std::size_t i = needs.size(); i-- > 0;) {
-    behind_[i] += tasks[i].cost;
-    for (const std::size_t j : needs[i]) behind_[j] = std::max(behind_[j], behind_[i]);
+    chain_cost_[i] += tasks[i].cost;
+    for (const std::size_t j : needs[i]) chain_cost_[j] = std::max(chain_cost_[j], chain_cost_[i]);
   }
   for (std::size_t i = 0; i < needs.size(); ++i) {
     unmet_.push_back(needs[i].size());
@@ -59,7 +59,7 @@ TaskSchedule::TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& task
 }
 
 void TaskSchedule::add_ready(std::size_t task) {
-  ready_.emplace(-behind_[task], task);
+  ready_.emplace(-chain_cost_[task], task);
   ready_cost_ += tasks_[task].cost;
 }
 
@@ -106,7 +106,7 @@ std::vector<int> TaskSchedule::widths(const std::vector<std::size_t>& tasks) con
   const auto add = [&](std::size_t k) {
     const Task& task = tasks_[tasks[k]];
     if (widths[k] < task.most_groups)
-      longest.emplace(behind_[tasks[k]] - task.cost + task.cost / widths[k], tasks.size() - 1 - k);
+      longest.emplace(chain_cost_[tasks[k]] - task.cost + task.cost / widths[k], tasks.size() - 1 - k);
   };
   for (std::size_t k = 0; k < tasks.size(); ++k) add(k);
   for (std::size_t spare = free_.size() - tasks.size(); spare > 0 && !longest.empty(); --spare) {

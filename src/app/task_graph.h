@@ -62,14 +62,14 @@ class TaskSchedule {
 
   const std::vector<Task> tasks_;
   const std::size_t most_at_once_;
-  std::vector<double> behind_;  // cost of a task plus that of the longest chain of tasks that need it
+  std::vector<double> chain_cost_;  // cost of a task plus that of the longest chain of tasks that need it
   std::vector<std::vector<std::size_t>> needed_by_;
   std::vector<std::size_t> unmet_;  // number of needed tasks that have not ended
   std::vector<bool> out_;
   std::vector<std::size_t> team_of_;  // for each group its last task; at first the number of tasks
   std::vector<std::size_t> team_size_, team_free_;
   int num_leaving_ = 0;                             // number of teams of which only some groups are free
-  std::set<std::pair<double, std::size_t>> ready_;  // sorted by -behind_: the first begins first
+  std::set<std::pair<double, std::size_t>> ready_;  // sorted by -chain_cost_: the first begins first
   double ready_cost_ = 0;
   std::set<int> free_;
   std::vector<LeftOut> left_out_;

@@ -112,8 +112,8 @@ void open_rank_log(const std::string& directory) {
     logger->flush_on(spdlog::level::info);  // the last messages before a crash must be in the file
     // Reports a full disk once (spdlog itself would repeat the report). The handler is called while a message is
     // written and the mutex is held, so it writes to standard error directly.
-    logger->set_error_handler([path, told = false](const std::string& reason) mutable {
-      if (std::exchange(told, true)) return;
+    logger->set_error_handler([path, reported = false](const std::string& reason) mutable {
+      if (std::exchange(reported, true)) return;
       const std::string text =
           fmt::format("{}: cannot be written: {} (log messages are lost, results are not); free space", printable(path),
                       printable(reason));

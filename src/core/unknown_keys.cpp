@@ -99,11 +99,11 @@ class UnknownKeys {
     const KnownMap at{value.rules == nullptr ? kNone : *value.rules, path.empty() ? "" : path + "."};
     for (const auto& [name, member] : value.members) {
       if (member->known && member->is_asked_to_be_a_map) {
-        tell_of_value({name, *member}, at);
+        report_value({name, *member}, at);
       } else if (member->known) {
         find(*member, at.prefix + name, at);
-      } else if (!tell_of_section(*member, at.prefix + name, at, around)) {
-        tell({name, *member}, at.prefix + name, at, around);
+      } else if (!report_section(*member, at.prefix + name, at, around)) {
+        report({name, *member}, at.prefix + name, at, around);
       }
     }
     for (std::size_t i = 0; i < value.items.size(); ++i)
@@ -153,7 +153,7 @@ class UnknownKeys {
     return meant.empty() ? "" : "did you mean " + meant + "?";
   }
 
-  void tell(const UnknownKey& unknown, const std::string& path, const KnownMap& at, const KnownMap& around) {
+  void report(const UnknownKey& unknown, const std::string& path, const KnownMap& at, const KnownMap& around) {
     add(unknown, path, "known here: " + join_names(at.rules.names()), advice_for(unknown, at, around));
   }
 
@@ -163,7 +163,7 @@ class UnknownKeys {
          fmt::format("unknown key (it would change nothing; {}); {}", why, advice.empty() ? "remove it" : advice)});
   }
 
-  void tell_of_value(const UnknownKey& given, const KnownMap& at) {
+  void report_value(const UnknownKey& given, const KnownMap& at) {
     const ConfigKey* const key = at.rules.find(given.name);
     const ConfigRules* const inside = key == nullptr || key->maps.empty() ? nullptr : key->maps.front().get();
     const bool one_value = given.value.kind == Value::Kind::kScalar;
@@ -178,7 +178,7 @@ class UnknownKeys {
 
   // For a whole map of another program ("training: {micro_batch_size: 4}") whose name means nothing here: each of its
   // keys is answered as if it were in the enclosing map. Returns false if none of the keys means anything.
-  bool tell_of_section(const Value& section, const std::string& path, const KnownMap& at, const KnownMap& around) {
+  bool report_section(const Value& section, const std::string& path, const KnownMap& at, const KnownMap& around) {
     const std::string name = path.substr(at.prefix.size());
     if (section.kind != Value::Kind::kMap) return false;
     if (!advice_for({name, section}, at, around).empty()) return false;

@@ -194,7 +194,7 @@ struct ConstraintState::Matcher {
     }
     return {};
   }
-  TextBounds bounds_behind(std::string_view bytes) {
+  TextBounds bounds_after(std::string_view bytes) {
     if (!state.AcceptString(std::string(bytes))) return {};
     const TextBounds bounds = bounds_here();
     state.Rollback(1);
@@ -309,7 +309,7 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
   }
   if (matcher_->compiled.counted)
     matcher_->compiled.counted->bar(matcher_->words, matcher_->place,
-                                    [this](std::string_view bytes) { return matcher_->bounds_behind(bytes); });
+                                    [this](std::string_view bytes) { return matcher_->bounds_after(bytes); });
   const bool any =
       std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
   return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();

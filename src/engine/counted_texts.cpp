@@ -113,7 +113,7 @@ CountedTokens::CountedTokens(const std::vector<std::string>& tokens) : tokens_(t
 }
 
 void CountedTokens::bar(std::vector<std::uint64_t>& allowed, const TextPlace& place,
-                        const std::function<TextBounds(std::string_view)>& bounds_behind) const {
+                        const std::function<TextBounds(std::string_view)>& bounds_after) const {
   std::map<std::string_view, TextBounds> known;
   const auto check = [&](std::uint32_t id) {
     if (!has_bit(allowed, id)) return;
@@ -123,7 +123,7 @@ void CountedTokens::bar(std::vector<std::uint64_t>& allowed, const TextPlace& pl
       if (n == bytes.size()) return TextBounds{};  // the token ends here, so the string has no characters yet
       const std::string_view begin = bytes.substr(0, n);
       const auto found = known.find(begin);
-      return found != known.end() ? found->second : known.emplace(begin, bounds_behind(begin)).first->second;
+      return found != known.end() ? found->second : known.emplace(begin, bounds_after(begin)).first->second;
     });
     if (!fits) drop_bit(allowed, id);
   };

@@ -44,10 +44,10 @@ bool go_on(TextPlace& place, std::string_view bytes, const std::function<TextBou
 class CountedTokens {
  public:
   explicit CountedTokens(const std::vector<std::string>& tokens);  // keeps a reference
-  // Clears the bits of tokens that would break bounds. bounds_behind(bytes): the bounds of the string that begins with
+  // Clears the bits of tokens that would break bounds. bounds_after(bytes): the bounds of the string that begins with
   // the last of these bytes after the current text.
   void bar(std::vector<std::uint64_t>& allowed, const TextPlace& place,
-           const std::function<TextBounds(std::string_view)>& bounds_behind) const;
+           const std::function<TextBounds(std::string_view)>& bounds_after) const;
 
  private:
   const std::vector<std::string>& tokens_;

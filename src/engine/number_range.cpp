@@ -83,19 +83,18 @@ class RangeWriter {
   }
 
   // Returns the expression that may follow the digits above this weight, which is that of the first decimal or below.
-  std::string behind(int weight, bool low, bool high, bool must) {
+  std::string tail(int weight, bool low, bool high, bool must) {
     low = low && !low_.ends_above(weight);
     if (!low && !high) return must ? "[0-9] digits" : weight == -1 ? "more" : "digits";
     if (high && high_.ends_above(weight))
       return weight == -1 && !must ? "(\"\" | \".\" \"0\" zeros)" : must ? "\"0\" zeros" : "zeros";
-    if (weight == -1 && !must)
-      return fmt::format("({}\".\" {})", low ? "" : "\"\" | ", behind(weight, low, high, true));
+    if (weight == -1 && !must) return fmt::format("({}\".\" {})", low ? "" : "\"\" | ", tail(weight, low, high, true));
     return state({weight, low, high, must});
   }
 
   // Digits before the point, from this weight down.
   std::string before(int weight, bool low, bool high, bool first) {
-    if (weight < 0) return behind(-1, low, high, false);
+    if (weight < 0) return tail(-1, low, high, false);
     if (!low && !high) return fmt::format("[0-9]{{{}}} more", weight + 1);
     return choices(weight, low, high, first && weight > 0 ? 1 : 0,
                    [&](bool l, bool h) { return before(weight - 1, l, h, false); });
@@ -128,7 +127,7 @@ class RangeWriter {
     const std::string name = fmt::format("digit{}", ++num_rules_);
     names_.emplace(key, name);
     std::string body =
-        choices(weight, low, high, 0, [&, weight = weight](bool l, bool h) { return behind(weight - 1, l, h, false); });
+        choices(weight, low, high, 0, [&, weight = weight](bool l, bool h) { return tail(weight - 1, l, h, false); });
     if (!must && !low) body = "\"\" | " + body;
     rules_ += fmt::format("{} ::= {}\n", name, body);
     return name;
@@ -216,7 +215,7 @@ class RangeWriter {
   }
 
   std::string mantissa(bool low, bool high) {
-    return choices(0, low, high, 1, [&](bool l, bool h) { return behind(-1, l, h, false); });
+    return choices(0, low, high, 1, [&](bool l, bool h) { return tail(-1, l, h, false); });
   }
 
   // Exponents from `least` (no bound if empty) to `most`, with or without a sign and with leading zeros.

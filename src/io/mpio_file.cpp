@@ -75,7 +75,7 @@ void MpioFile::transfer(Direction direction, const PlacedColumn& column, std::ui
                  "{}: {} {} bytes of {} through MPI-IO failed: {}, {} bytes are free (committed "
                  "units are safe); check disk and hints (output.hints) and run the same command again",
                  printable(path_), direction == Direction::kWrite ? "writing" : "reading", num_bytes, column.spec.path,
-                 hdf5_reason(), free_bytes_beside(path_));
+                 hdf5_reason(), free_bytes_at(path_));
 }
 
 void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::span<const std::byte> data) {
@@ -92,7 +92,7 @@ void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::s
         std::memcmp(back.data(), piece.data(), piece.size()) == 0, ExitCode::kInputOutput,
         "{}: MPI-IO wrote {} bytes of {} and reported no error, but they are not in the file, {} bytes are free "
         "(committed units are safe); free space or set output.driver to pwrite, and run the same command again",
-        printable(path_), piece.size(), column.spec.path, free_bytes_beside(path_));
+        printable(path_), piece.size(), column.spec.path, free_bytes_at(path_));
     data = data.subspan(piece.size());
   }
 }

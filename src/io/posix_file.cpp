@@ -42,7 +42,7 @@ int open_flags(PosixFile::Access access) {
 
 void fail_io(const std::string& path, const std::string& doing, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
-  const std::string room = full ? fmt::format(", {} bytes are free", free_bytes_beside(path)) : "";
+  const std::string room = full ? fmt::format(", {} bytes are free", free_bytes_at(path)) : "";
   fail(ExitCode::kInputOutput, "{}: {} failed: {}{} (committed units are safe); {} and run the same command again",
        printable(path), doing, std::strerror(error), room,
        full             ? "free space"
@@ -100,8 +100,8 @@ void PosixFile::protect_neighbours() {
                  "{}: another program holds an exclusive lock on it "
                  "(it could change what is written here); end that program",
                  printable(path_));
-  static std::atomic<bool> said{false};
-  if (!said.exchange(true)) {
+  static std::atomic<bool> reported{false};
+  if (!reported.exchange(true)) {
     log_warning(
         "{}: this file system refuses range locks: {} (over NFS, hosts could overwrite each other's bytes); every "
         "write waits for the disk instead (O_DSYNC), which is slower",
@@ -202,7 +202,7 @@ int read_free_bytes(const std::string& path, std::uint64_t& bytes) {
 
 }  // namespace
 
-std::uint64_t free_bytes_beside(const std::string& path) {
+std::uint64_t free_bytes_at(const std::string& path) {
   std::uint64_t bytes = 0;
   read_free_bytes(path, bytes);
   return bytes;

@@ -58,7 +58,7 @@ void rename_durably(const std::string& from, const std::string& to);
 
 // Free bytes for an unprivileged user on the file system of `path`, which need not exist yet, only its folder. For
 // messages: 0 if they cannot be read.
-std::uint64_t free_bytes_beside(const std::string& path);
+std::uint64_t free_bytes_at(const std::string& path);
 // Throws Error(kInputOutput) with both numbers if the file system of `path` has fewer than `bytes` free, and with
 // errno's text if that cannot be read.
 void require_free_bytes(const std::string& path, std::uint64_t bytes);

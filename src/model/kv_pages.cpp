@@ -13,12 +13,12 @@ namespace magister {
 
 KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim)
     : kv_heads_(kv_heads), num_pages_(num_pages), head_dim_(head_dim) {
-  constexpr std::int64_t kBehind = 16;  // a product may read this many floats after the last page
+  constexpr std::int64_t kPadding = 16;  // a product may read this many floats after the last page
   const std::int64_t floats = kv_heads * num_pages * page_floats();
   // The memory must be zero: slots without a token are multiplied before they are masked, and denormal numbers would be
   // slow. The system provides zeros when a page is first touched, so a cache for many texts costs only the memory that
   // the texts in flight use.
-  const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kBehind) * sizeof(float);
+  const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kPadding) * sizeof(float);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig,
                  "a KV cache of {} bytes cannot be allocated (the system has no more memory); use fewer ranks on this "
@@ -26,7 +26,7 @@ KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t hea
                  bytes);
   storage_ = std::shared_ptr<float>(static_cast<float*>(memory), [bytes](float* at) { ::munmap(at, bytes); });
   keys_ = storage_.get();
-  values_ = keys_ + floats + kBehind;
+  values_ = keys_ + floats + kPadding;
 }
 
 void KvPages::write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key,

@@ -10,9 +10,9 @@
 namespace magister {
 
 std::vector<GpuDevice> discover_cuda_gpus() {
-  static std::atomic<bool> said{false};
+  static std::atomic<bool> reported{false};
   std::error_code ignored;
-  if (std::filesystem::exists("/dev/nvidiactl", ignored) && !said.exchange(true)) {
+  if (std::filesystem::exists("/dev/nvidiactl", ignored) && !reported.exchange(true)) {
     log_warning(
         "this host has NVIDIA GPUs, but the program was built without GPU code (it computes on CPUs); run "
         "MAGISTER_CUDA=ON scripts/build.sh and start it again");

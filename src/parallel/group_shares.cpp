@@ -23,12 +23,12 @@ std::string listed(const std::vector<GroupShares::Part>& parts, int GroupShares:
 std::vector<std::uint8_t> round_of(const std::vector<GroupShares::Part>& parts) {
   int all = 0;
   for (const auto& part : parts) all += part.share;
-  std::vector<int> behind(parts.size(), 0);
+  std::vector<int> lag(parts.size(), 0);
   std::vector<std::uint8_t> round;
   for (int unit = 0; unit < all; ++unit) {
-    for (std::size_t i = 0; i < parts.size(); ++i) behind[i] += parts[i].share;
-    const auto next = static_cast<std::size_t>(std::max_element(behind.begin(), behind.end()) - behind.begin());
-    behind[next] -= all;
+    for (std::size_t i = 0; i < parts.size(); ++i) lag[i] += parts[i].share;
+    const auto next = static_cast<std::size_t>(std::max_element(lag.begin(), lag.end()) - lag.begin());
+    lag[next] -= all;
     round.push_back(static_cast<std::uint8_t>(next));
   }
   return round;

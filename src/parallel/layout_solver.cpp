@@ -188,7 +188,7 @@ std::vector<Gpus> choose_gpus(const std::vector<RankProbe>& ranks, const LayoutC
   return chosen;
 }
 
-bool wants_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
+bool needs_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
   MAGISTER_CHECK(!config.cpu_only || config.devices.empty(), ExitCode::kConfig,
                  "layout.devices is cpu and also names GPUs (a run uses one or the other); keep one");
   if (config.cpu_only) return false;
@@ -305,7 +305,7 @@ std::string unlike_cards(const std::vector<DeviceRow>& table) {
 LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
   check_ranges(ranks.size(), config);
   LayoutSolution solution;
-  solution.on_gpu = wants_gpus(ranks, config);
+  solution.on_gpu = needs_gpus(ranks, config);
   MAGISTER_CHECK(!solution.on_gpu || config.shards_per_rank == 1, ExitCode::kConfig,
                  "layout.shards_per_rank: {} on GPUs (shards in threads are for CPUs; a rank's GPUs have a thread each "
                  "by themselves); set it to 1, with layout.devices_per_rank if need be, or layout.devices: cpu",

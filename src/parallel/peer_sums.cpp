@@ -187,8 +187,13 @@ struct PeerSums::Making {
   // Properties of a shard, in the order in which it sends them.
   struct Place {
     std::int64_t wanted, on_host, host, process, device, index;
-    explicit Place(const Numbers& told)
-        : wanted(told[0]), on_host(told[1]), host(told[2]), process(told[3]), device(told[4]), index(told[5]) {}
+    explicit Place(const Numbers& values)
+        : wanted(values[0]),
+          on_host(values[1]),
+          host(values[2]),
+          process(values[3]),
+          device(values[4]),
+          index(values[5]) {}
   };
 
   // The reason why these shards cannot use peer sums; "" if they can.
@@ -234,9 +239,9 @@ struct PeerSums::Making {
   void find_places() {
     std::int64_t device = 0;
     attempt([&] { device = peer_memory::number_of(queue); });
-    for (const Numbers& told : group.gather_numbers(
+    for (const Numbers& values : group.gather_numbers(
              {wanted() ? 1 : 0, queue.on_host() ? 1 : 0, this_host(), this_process(), device, queue.device}))
-      places.emplace_back(told);
+      places.emplace_back(values);
     problem = agreed_problem(group, problem.empty() ? obstacle() : problem);
   }
 
@@ -269,14 +274,14 @@ struct PeerSums::Making {
     const std::vector<Numbers> all = group.gather_numbers(mine);
     for (std::size_t shard = 0; shard < shards; ++shard) attempt([&] { find_memory_of(shard, all[shard]); });
   }
-  void find_memory_of(std::size_t shard, const Numbers& told) {
-    MAGISTER_CHECK(told[0] != 0, ExitCode::kInternal, "shard {} has no memory for it", shard);
-    auto* memory = reinterpret_cast<std::byte*>(static_cast<std::intptr_t>(told[0]));
+  void find_memory_of(std::size_t shard, const Numbers& values) {
+    MAGISTER_CHECK(values[0] != 0, ExitCode::kInternal, "shard {} has no memory for it", shard);
+    auto* memory = reinterpret_cast<std::byte*>(static_cast<std::intptr_t>(values[0]));
     if (here(shard)) {
       if (shard != own) peer_memory::reach(queue, static_cast<int>(places[shard].index));
     } else {
       peer_memory::Handle handle;
-      std::copy(told.begin() + 1, told.end(), handle.begin());
+      std::copy(values.begin() + 1, values.end(), handle.begin());
       memory = sums->peers_->opened.emplace_back(peer_memory::open(queue.device, handle)).get();
     }
     sums->peers_->memory[shard] = reinterpret_cast<float*>(memory);

@@ -281,9 +281,8 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
   listed.push_back(smallest);
   std::string out = "  model     " + describe_planned_model({config, own.dtype, own.scheme}) + "\n";
   for (std::size_t i = 1; i < plan.models.size(); ++i) {
-    const GroupModel& beside = plan.models[i];
-    out +=
-        fmt::format("  {:<9} {}\n", beside.name, describe_planned_model({beside.config, beside.dtype, beside.scheme}));
+    const GroupModel& model = plan.models[i];
+    out += fmt::format("  {:<9} {}\n", model.name, describe_planned_model({model.config, model.dtype, model.scheme}));
   }
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);

@@ -16,20 +16,21 @@ namespace magister {
 void check_positions(const ModelConfig& model, const std::string& length_place, std::uint64_t max_prompt_length,
                      std::uint64_t max_new_tokens) {
   const std::uint64_t longest = max_prompt_length + max_new_tokens;
-  const std::string said = max_new_tokens == 0 ? fmt::format("{} is {}", length_place, max_prompt_length)
-                                               : fmt::format("{} is {} and max_new_tokens {}, together {}",
-                                                             length_place, max_prompt_length, max_new_tokens, longest);
+  const std::string lengths = max_new_tokens == 0
+                                  ? fmt::format("{} is {}", length_place, max_prompt_length)
+                                  : fmt::format("{} is {} and max_new_tokens {}, together {}", length_place,
+                                                max_prompt_length, max_new_tokens, longest);
   const char* const what = max_new_tokens == 0 ? "lower it" : "lower one of them";
   const Positions positions = positions_of(model);
   MAGISTER_CHECK(
       positions.whole == 0 || longest <= positions.whole, ExitCode::kConfig,
       "{}, but the model was made for {} positions (texts beyond them would be meaningless); {}, or leave it to the "
       "model with auto",
-      said, positions.whole, what);
+      lengths, positions.whole, what);
   MAGISTER_CHECK(longest <= positions.cached, ExitCode::kConfig,
                  "{}, but from {} positions on this model's rotary frequencies depend on a text's length (all keys in "
                  "the cache would have to be rotated again); {}, or leave it to the model with auto",
-                 said, positions.cached, what);
+                 lengths, positions.cached, what);
 }
 
 std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,
@@ -126,7 +127,7 @@ bool GeneratorShard::fill() {
   const std::uint64_t most = group_.tp_rank() == 0 ? tickets.fair_share() : 0;
   while (claims()) {
     const bool may_hold_more = units_held_ == 0 || units_held_ < most;
-    const GroupClaim claim = claim_beside_others(group_, tickets, base_.stop_wanted, may_hold_more);
+    const GroupClaim claim = claim_another(group_, tickets, base_.stop_wanted, may_hold_more);
     if (!claim.unit) {
       (claim.none_left ? exhausted_ : holds_its_share_) = true;
       break;

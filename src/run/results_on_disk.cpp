@@ -89,8 +89,8 @@ bool has_same_files(const std::string& folder, const std::string& other) {
   });
 }
 
-void require_beside(const std::string& results_path, const std::string& path, const char* called,
-                    const char* what_to_do) {
+void require_side_file(const std::string& results_path, const std::string& path, const char* called,
+                       const char* what_to_do) {
   MAGISTER_CHECK(fs::exists(path), ExitCode::kInputOutput,
                  "{}: is not there, though {} is complete ({} was moved or removed); {}", printable(path, 4096),
                  printable(results_path, 4096), called, what_to_do);

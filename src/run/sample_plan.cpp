@@ -177,8 +177,8 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
 // with `stride`.
 void SamplePlan::add_windows(const Record& record, std::span<const TokenId> ids,
                              std::span<const std::uint8_t> assistant, const SampleRules& rules) {
-  const auto& [before, behind] = rules.window_ends;
-  const std::uint64_t added = before.size() + behind.size(), room = rules.max_length - added;
+  const auto& [before, after] = rules.window_ends;
+  const std::uint64_t added = before.size() + after.size(), room = rules.max_length - added;
   MAGISTER_ASSERT(added < rules.max_length && (added == 0 || !rules.marks_assistant));
   const std::span<const TokenId> own = ids.subspan(before.size(), ids.size() - added);
   const std::uint64_t stride = rules.stride == 0 ? room : std::min(rules.stride, room);
@@ -188,7 +188,7 @@ void SamplePlan::add_windows(const Record& record, std::span<const TokenId> ids,
     sample = before;
     sample.insert(sample.end(), own.begin() + static_cast<std::ptrdiff_t>(begin),
                   own.begin() + static_cast<std::ptrdiff_t>(begin + count));
-    sample.insert(sample.end(), behind.begin(), behind.end());
+    sample.insert(sample.end(), after.begin(), after.end());
     add_sample(record, sample, rules.marks_assistant ? assistant.subspan(begin, count) : assistant);
   }
 }

@@ -72,8 +72,8 @@ void run_shards(const GpuGroup& group, UnitTickets& tickets,
   });
 }
 
-GroupClaim claim_beside_others(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted,
-                               bool may_hold_more) {
+GroupClaim claim_another(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted,
+                         bool may_hold_more) {
   constexpr std::int64_t kNoneLeft = -1, kLater = -2;
   std::int64_t index = kNoneLeft;
   if (group.tp_rank() == 0) {
@@ -91,7 +91,7 @@ GroupClaim claim_beside_others(ProcessGroup& group, UnitTickets& tickets, const 
 
 std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
                                              const std::function<bool()>& stop_wanted) {
-  return claim_beside_others(group, tickets, stop_wanted, true).unit;
+  return claim_another(group, tickets, stop_wanted, true).unit;
 }
 
 }  // namespace magister

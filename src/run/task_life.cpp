@@ -70,15 +70,15 @@ StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
   constexpr std::int64_t kPause = 100'000'000;
   struct State {
     std::atomic<std::int64_t> next_look{0};
-    std::atomic<bool> told{false};
+    std::atomic<bool> stop_seen{false};
   };
   return [&stop, &tickets, state = std::make_shared<State>()] {
-    if (stop.raised() || state->told.load(std::memory_order_relaxed)) return true;
+    if (stop.raised() || state->stop_seen.load(std::memory_order_relaxed)) return true;
     const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
     std::int64_t next = state->next_look.load(std::memory_order_relaxed);
     if (now < next || !state->next_look.compare_exchange_strong(next, now + kPause)) return false;
-    if (tickets.stop_requested()) state->told = true;
-    return state->told.load();
+    if (tickets.stop_requested()) state->stop_seen = true;
+    return state->stop_seen.load();
   };
 }
 
@@ -91,7 +91,7 @@ std::string TaskRunner::working_path() const {
 // The identity of the results: two runs with the same identity belong to one results file. It contains only the part of
 // the experiment that counts (identity.h). Collective over the world.
 Attributes TaskRunner::identity() {
-  const std::string& experiment = context_.experiment_yaml;
+  const std::string& experiment = context_.identity_yaml;
   Attributes all = {{"experiment", experiment}, {"config_sha256", config_sha256(experiment)}};
   const auto add = [&all](const Attributes& more) { all.insert(all.end(), more.begin(), more.end()); };
   add(checkpoint_.identity(context_.world, context_.stop_poll()));
@@ -120,10 +120,10 @@ void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
 bool TaskRunner::is_complete(const Attributes& expected) {
   if (state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kComplete) return false;
   check_attributes_everywhere(context_.world, context_.results_path, on_any_cpu(expected), task_key());
-  const Beside beside = job_->beside();
-  for (const Beside::File& file : beside.needed)
-    require_beside(context_.results_path, file.path, file.holds, file.remedy);
-  if (beside.check) beside.check();
+  const SideFiles side_files = job_->side_files();
+  for (const SideFiles::File& file : side_files.needed)
+    require_side_file(context_.results_path, file.path, file.holds, file.remedy);
+  if (side_files.check) side_files.check();
   return true;
 }
 
@@ -133,7 +133,7 @@ ExitCode TaskRunner::run() {
   make_folder(world, fs::path(context_.results_path).parent_path().string());
   const ResultsLock lock(world, context_.results_path, context_.held);
   if (context_.fresh) {
-    put_aside(world, job_->beside().put_aside);
+    put_aside(world, job_->side_files().put_aside);
     put_aside(world, {context_.results_path, context_.results_path + ".partial"});
     if (packs()) put_aside(world, {working, working + ".partial"});
   }

@@ -72,7 +72,7 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
       context_(std::move(context)),
       checkpoint_(available_model(task.model_section(), context_, model_is_placeholder_)),
       lengths_(fit_lengths()),
-      layout_(layout_beside_hashing(plan_ranks)),
+      layout_(layout_while_hashing(plan_ranks)),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       devices_(group_ ? group_->table() : plan_layout(context_.world, num_ranks_, layout_)),
@@ -122,7 +122,7 @@ Notes TaskRunner::fit_lengths() {
 
 // Starts to hash the model's files if this task runs first. Much of the hashing is done while devices, tokenizer and
 // data are opened.
-LayoutConfig TaskRunner::layout_beside_hashing(const std::optional<int>& plan_ranks) {
+LayoutConfig TaskRunner::layout_while_hashing(const std::optional<int>& plan_ranks) {
   if (!plan_ranks && context_.earlier_tasks.empty() && !model_is_placeholder_)
     checkpoint_.begin_hashing(context_.world);
   LayoutConfig layout = layout_of(task_, context_);

@@ -152,7 +152,7 @@ void report_sizes(const UnitLoop& loop, const Computed& computed, double seconds
 }
 
 // Explains why groups were idle: a unit is computed by one group. by_group: filled on rank 0.
-void tell_of_idle_groups(const UnitLoop& loop, const std::vector<std::uint64_t>& by_group, std::uint64_t num_pending) {
+void report_idle_groups(const UnitLoop& loop, const std::vector<std::uint64_t>& by_group, std::uint64_t num_pending) {
   const auto idle = static_cast<std::size_t>(std::count(by_group.begin(), by_group.end(), 0));
   if (idle == 0 || idle == by_group.size()) return;
   log_info("{}: {} of {} groups computed nothing: there {} for all of them; {}", loop.task, idle, by_group.size(),
@@ -264,7 +264,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
     computed.tokens_by_group.clear();
   }
   report_phases(context.world, loop.times, loop.task, computed, context.log);
-  tell_of_idle_groups(loop, computed.tokens_by_group, num_pending);
+  report_idle_groups(loop, computed.tokens_by_group, num_pending);
   if (loop.group.shares().mixed()) report_sizes(loop, computed, own_seconds, sizes);
   report_memory(loop, gpus);
   if (finished) return ExitCode::kDone;

@@ -82,7 +82,7 @@ FileVersions versions_of(const ModelSection& section) {
   const bool is_another = section.random && !section.random->tokenizer.empty();
   const std::string& tokenizer = is_another ? section.random->tokenizer : section.path;
   if (!fs::is_directory(tokenizer)) versions.add(tokenizer);
-  for (const std::string& path : files_beside_weights(tokenizer, section.path)) versions.add(path);
+  for (const std::string& path : files_next_to_weights(tokenizer, section.path)) versions.add(path);
   return versions;
 }
 
@@ -242,10 +242,11 @@ void check_trained(const Communicator& world, const std::string& folder, const c
 // sha256: hash of weights and config. Collective over world.
 void check_trained_folder(const Communicator& world, const std::string& folder, const std::string& sha256,
                           const StopPoll& poll) {
-  const std::string beside = small_files_sha256(world, [&] { return files_beside_weights(folder, folder); }, poll);
+  const std::string small_sha256 =
+      small_files_sha256(world, [&] { return files_next_to_weights(folder, folder); }, poll);
   if (world.max(std::uint64_t{poll && poll()}) > 0) return;  // hashing ended early
   check_trained(world, folder, kModelFolderKey, sha256);
-  check_trained(world, folder, kModelFolderFilesKey, beside);
+  check_trained(world, folder, kModelFolderFilesKey, small_sha256);
 }
 
 }  // namespace

@@ -220,14 +220,14 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
 }
 
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
-                       const MemoryParts& beside, std::uint64_t together) {
+                       const MemoryParts& additional, std::uint64_t together) {
   if (model.planned_gpu) return;  // the memory of planned hosts is unknown
-  MemoryParts all = beside;
+  MemoryParts all = additional;
   const bool on_host = !model.gpu || model.gpu->on_host();
   if (on_host) all.insert(all.begin(), parts.begin(), parts.end());
   if (all.empty()) return;
   if (together > 0)
-    together = (on_host ? together : 0) + static_cast<std::uint64_t>(model.shards_on_host) * sum_of(beside);
+    together = (on_host ? together : 0) + static_cast<std::uint64_t>(model.shards_on_host) * sum_of(additional);
   HostMemory memory = host_memory();
   // Weights that an earlier task left are reused or freed.
   const std::uint64_t kept =

@@ -67,7 +67,7 @@ std::string without_spaces_around(const std::string& text) {
 }
 
 // The tokens that the template writes after an answer; no value if they cannot be determined.
-std::optional<std::vector<TokenId>> behind_an_answer(const ChatPrompts& chats) {
+std::optional<std::vector<TokenId>> tokens_after_answer(const ChatPrompts& chats) {
   const auto answered = [&](const char* answer) {
     return chats.encode_answered({{{{"role", "user"}, {"content", "Is it so?"}}}}, answer,
                                  "a chat to try the template");
@@ -82,18 +82,18 @@ std::optional<std::vector<TokenId>> behind_an_answer(const ChatPrompts& chats) {
   }
 }
 
-struct Behind {
+struct AnswerEnd {
   TurnEnd turn;
   std::vector<TokenId> tokens;
 };
 
-std::optional<Behind> find_turn_end(Checkpoint& checkpoint) {
+std::optional<AnswerEnd> find_turn_end(Checkpoint& checkpoint) {
   const ChatSource* const source = checkpoint.chat_source();
   if (source == nullptr) return std::nullopt;
-  auto tokens = behind_an_answer(ChatPrompts(checkpoint, DatasetConfig{}));
+  auto tokens = tokens_after_answer(ChatPrompts(checkpoint, DatasetConfig{}));
   if (!tokens) return std::nullopt;
   const Tokenizer& tokenizer = checkpoint.tokenizer();
-  Behind found{{.token = -1, .text = "", .template_name = source->name}, *std::move(tokens)};
+  AnswerEnd found{{.token = -1, .text = "", .template_name = source->name}, *std::move(tokens)};
   const auto special =
       std::find_if(found.tokens.begin(), found.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
   if (special != found.tokens.end()) {

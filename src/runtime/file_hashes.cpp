@@ -204,10 +204,10 @@ std::vector<std::string> hash_files(const std::vector<std::string>& paths, int t
   std::vector<std::exception_ptr> errors(paths.size());
   std::atomic<std::size_t> next{0}, running{0};
   std::atomic<bool> ends{false};
-  const auto work = [&](const std::function<bool()>& told) {
+  const auto work = [&](const std::function<bool()>& stop) {
     for (std::size_t i; !ends && (i = next++) < order.size();) {
       try {
-        hashes[order[i]] = hash_file(paths[order[i]], readers, told);
+        hashes[order[i]] = hash_file(paths[order[i]], readers, stop);
       } catch (...) {
         errors[order[i]] = std::current_exception();
         ends = true;

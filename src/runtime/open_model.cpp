@@ -165,7 +165,7 @@ std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) 
   // Less than check_device_memory() allows, since NCCL and cuBLAS allocate their memory in between.
   const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) *
                                                  static_cast<double>(least_free_gpu_bytes(gpus, kept.store)));
-  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + beside_bytes);
+  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + reserved_bytes);
 }
 
 // The name contains the type, because two types of one checkpoint are two sets of weights.

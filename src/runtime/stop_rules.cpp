@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "magister/core/utf8.h"
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 
 namespace magister {
 
@@ -23,7 +23,7 @@ bool ends_text(const Tokenizer& tokenizer, std::span<const TokenId> prompt, cons
     seen += tokenizer.is_special(id) || tokenizer.token_bytes(id).empty() ? 0 : 1;
   }
   const auto before = count == tokens.size() ? prompt : std::span(tokens).first(tokens.size() - count);
-  const std::string text = decode_behind(tokenizer, before, std::span(tokens).last(count), true);
+  const std::string text = decode_continuation(tokenizer, before, std::span(tokens).last(count), true);
   return std::any_of(rules.texts.begin(), rules.texts.end(),
                      [&](const std::string& stop) { return text.find(stop) != text.npos; });
 }
@@ -34,7 +34,7 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> prompt,
     return std::find(rules.tokens.begin(), rules.tokens.end(), id) != rules.tokens.end();
   };
   if (rules.constrained && !tokens.empty() && ends(tokens.back())) tokens = tokens.first(tokens.size() - 1);
-  std::string text = decode_behind(tokenizer, prompt, tokens, /*skip_special_tokens=*/true);
+  std::string text = decode_continuation(tokenizer, prompt, tokens, /*skip_special_tokens=*/true);
   std::size_t end = text.size();
   for (const std::string& stop : rules.texts) end = std::min(end, text.find(stop));
   text.resize(std::min(end, text.size()));

@@ -46,7 +46,7 @@ void read_id(const Metadata& metadata, const char* key, const std::string& sourc
 // No larger tokenizer.json is known; the largest vocabularies take 20-35 MB.
 constexpr std::uintmax_t kMaxTokenizerBytes = 256u << 20;
 
-FilesBeside files_beside(const std::filesystem::path& vocabulary) {
+TokenizerConfigFiles read_config_files(const std::filesystem::path& vocabulary) {
   constexpr std::uintmax_t kMost = 64u << 20;
   const std::filesystem::path folder = vocabulary.parent_path();
   const auto read = [&](const char* name) {
@@ -60,7 +60,7 @@ FilesBeside files_beside(const std::filesystem::path& vocabulary) {
 }
 
 // add_bos_token and add_eos_token of tokenizer_config.json, if it is next to a SentencePiece model.
-SentencePieceEnds ends_beside(const FilesBeside& files) {
+SentencePieceEnds named_ends(const TokenizerConfigFiles& files) {
   SentencePieceEnds ends;
   const nlohmann::json config = nlohmann::json::parse(files.config, nullptr, false);
   const auto read = [&](const char* key, std::optional<bool>& value) {
@@ -73,20 +73,20 @@ SentencePieceEnds ends_beside(const FilesBeside& files) {
 
 // The name tells the kind of file; tokenizer.model is either SentencePiece or, for Llama 3, a tiktoken list.
 Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
-  const FilesBeside beside = files_beside(path);
+  const TokenizerConfigFiles config_files = read_config_files(path);
   if (path.extension() == ".gguf")
     return Tokenizer::from_gguf(gguf_vocabulary(TensorFile::open(path.string())->metadata(), path.string()),
-                                path.string(), beside);
+                                path.string(), config_files);
   const std::string content = read_whole_file(path, kMaxTokenizerBytes, "text is turned into tokens by it"),
                     name = path.filename().string();
   if (name.starts_with("tekken") && name.ends_with(".json"))
-    return Tokenizer::from_tekken(content, path.string(), beside);
-  if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string(), beside);
+    return Tokenizer::from_tekken(content, path.string(), config_files);
+  if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string(), config_files);
   // A tiktoken list begins with "IQ== 0", a SentencePiece model with the byte 0x0A.
   const bool list = name.ends_with(".tiktoken") ||
                     (!content.empty() && content[0] > ' ' && content.substr(0, 64).find(' ') != std::string::npos);
-  return list ? Tokenizer::from_tiktoken(content, path.string(), beside)
-              : Tokenizer::from_sentencepiece(content, path.string(), ends_beside(beside), beside);
+  return list ? Tokenizer::from_tiktoken(content, path.string(), config_files)
+              : Tokenizer::from_sentencepiece(content, path.string(), named_ends(config_files), config_files);
 }
 
 constexpr const char* kVocabularies[] = {"tokenizer.json",          "tekken.json",   "tokenizer.model", "spiece.model",
@@ -105,7 +105,7 @@ Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::vector<std::string> files_beside_weights(const std::string& tokenizer_folder, const std::string& model_folder) {
+std::vector<std::string> files_next_to_weights(const std::string& tokenizer_folder, const std::string& model_folder) {
   std::vector<std::string> paths;
   const auto add = [&](const std::string& folder, const char* name) {
     std::error_code error;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 
 namespace magister {
 
@@ -15,7 +15,7 @@ std::vector<TokenId> encode_written(const Tokenizer& tokenizer, const std::strin
     std::vector<TokenId> ids;
     std::copy_if(text.ids.begin(), text.ids.end(), std::back_inserter(ids),
                  [&](TokenId id) { return id < tokenizer.vocab_size() && !tokenizer.is_special(id); });
-    if (auto all = encode_behind(tokenizer, prompt, ids, text.text)) return *std::move(all);
+    if (auto all = encode_continuation(tokenizer, prompt, ids, text.text)) return *std::move(all);
   }
   return tokenizer.encode(prompt + text.text);
 }

@@ -120,12 +120,12 @@ std::optional<std::string> braced_fractions(std::string_view text) {
     }
     const std::string_view a = first_sign(parts[i]), rest = parts[i].substr(a.size());
     if (rest.empty()) return std::string(text);
-    const std::string_view b = first_sign(rest), behind = rest.substr(b.size());
+    const std::string_view b = first_sign(rest), after = rest.substr(b.size());
     out.append("{").append(a).append("}");
     if (b == "{") {
       out.append(rest);
     } else {
-      out.append("{").append(b).append("}").append(behind);
+      out.append("{").append(b).append("}").append(after);
     }
   }
   return out;

@@ -14,24 +14,24 @@ std::string StreamingDecoder::push(TokenId id) {
   ids_.push_back(id);
   const std::string all = text_from(0);
   if (all.empty() || all.ends_with("\xEF\xBF\xBD")) return {};
-  std::string said;
-  if (num_said_ > 0) said = tokenizer_.decode(std::span(ids_).first(num_said_), skip_special_tokens_);
-  if (all.size() <= said.size()) return {};
+  std::string emitted;
+  if (num_emitted_ > 0) emitted = tokenizer_.decode(std::span(ids_).first(num_emitted_), skip_special_tokens_);
+  if (all.size() <= emitted.size()) return {};
   // The tokens that stay need a text of their own. Otherwise a decoder that strips spaces at the start of a text (Strip
   // with start 2) would strip those of the next tokens too.
-  while (num_said_ > 0 && text_from(num_said_).empty()) --num_said_;
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(num_said_));
-  num_said_ = ids_.size();
-  return all.substr(said.size());
+  while (num_emitted_ > 0 && text_from(num_emitted_).empty()) --num_emitted_;
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(num_emitted_));
+  num_emitted_ = ids_.size();
+  return all.substr(emitted.size());
 }
 
 std::string StreamingDecoder::finish() {
   const std::string all = text_from(0);
-  std::string said;
-  if (num_said_ > 0) said = tokenizer_.decode(std::span(ids_).first(num_said_), skip_special_tokens_);
+  std::string emitted;
+  if (num_emitted_ > 0) emitted = tokenizer_.decode(std::span(ids_).first(num_emitted_), skip_special_tokens_);
   ids_.clear();
-  num_said_ = 0;
-  return all.size() > said.size() ? all.substr(said.size()) : std::string();
+  num_emitted_ = 0;
+  return all.size() > emitted.size() ? all.substr(emitted.size()) : std::string();
 }
 
 }  // namespace magister

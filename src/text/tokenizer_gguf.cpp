@@ -14,9 +14,9 @@
 #include "magister/text/gguf_ends.h"
 #include "text/bpe.h"
 #include "text/gguf_pre.h"
+#include "text/named_tokens.h"
 #include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
-#include "text/tokens_beside.h"
 #include "text/unigram.h"
 #include "text/wordpiece.h"
 
@@ -306,10 +306,11 @@ class GgufReader {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::string& path, const FilesBeside& beside) {
+Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::string& path,
+                               const TokenizerConfigFiles& config_files) {
   auto model = std::make_unique<Model>();
   GgufReader(vocabulary, path, *model).run();
-  take_named_tokens(beside, *model);
+  take_named_tokens(config_files, *model);
   model->finish();
   return Tokenizer(std::move(model));
 }

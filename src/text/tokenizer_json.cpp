@@ -4,8 +4,8 @@
 #include "magister/core/utf8.h"
 #include "text/added_vocabulary.h"
 #include "text/json_parts.h"
+#include "text/named_tokens.h"
 #include "text/tokenizer_rules.h"
-#include "text/tokens_beside.h"
 
 namespace magister {
 
@@ -103,7 +103,7 @@ void read_post_processor(const JsonNode& node, Affixes& affixes) {
 
 // Adds the file's own tokens, then those that the files next to it name. Returns what the latter change, as part of the
 // tokenizer's identity; empty: nothing.
-std::string read_added_tokens(const JsonNode& root, const TokensBeside& beside, Tokenizer::Model& model) {
+std::string read_added_tokens(const JsonNode& root, const NamedTokens& named, Tokenizer::Model& model) {
   std::vector<AddedToken> own;
   if (root.has("added_tokens")) {
     for (const JsonNode& node : root.at("added_tokens").list()) {
@@ -118,14 +118,15 @@ std::string read_added_tokens(const JsonNode& root, const TokensBeside& beside, 
   AddedVocabulary added(model.vocab, model.source);
   added.add(own);
   model.own_size = added.size();
-  const bool changed = added.add(beside.added);
+  const bool changed = added.add(named.added);
   model.added = added.list();
   return changed ? identity_of(model.added) : "";
 }
 
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::string& path, const FilesBeside& files) {
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::string& path,
+                               const TokenizerConfigFiles& files) {
   const std::string source = printable(path);
   const json content = parse_tokenizer_file(tokenizer_json, source);
   const JsonNode root(content, "", source);
@@ -135,22 +136,22 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::strin
   auto model = std::make_unique<Model>();
   model->source = source;
   if (root.has("normalizer")) model->normalizer = read_json_normalizer(root.at("normalizer"));
-  TokensBeside beside = read_tokens_beside(files, &content);
+  NamedTokens named = read_named_tokens(files, &content);
   JsonPreTokenizer pre_tokenizer;
-  pre_tokenizer.add_prefix_space = beside.add_prefix_space;
+  pre_tokenizer.add_prefix_space = named.add_prefix_space;
   if (root.has("pre_tokenizer")) read_json_pre_tokenizer(root.at("pre_tokenizer"), pre_tokenizer);
   if (!pre_tokenizer.steps.empty()) model->pre_tokenizer = make_sequence(std::move(pre_tokenizer.steps));
   if (root.has("decoder")) read_json_decoder(root.at("decoder"), *model);
   read_json_model(root.at("model"), pre_tokenizer.byte_level, *model);
-  std::string changes = read_added_tokens(root, beside, *model);
-  if (pre_tokenizer.overruled) changes += fmt::format("\nadd_prefix_space {}", *beside.add_prefix_space);
+  std::string changes = read_added_tokens(root, named, *model);
+  if (pre_tokenizer.overruled) changes += fmt::format("\nadd_prefix_space {}", *named.add_prefix_space);
   Affixes affixes;
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"), affixes);
   model->prefix = affixes.prefix;
   model->suffix = affixes.suffix;
-  model->special_tokens = std::move(beside.special);
+  model->special_tokens = std::move(named.special);
   model->sha256 = changes.empty() ? sha256_hex(tokenizer_json) : sha256_hex(std::string(tokenizer_json) + changes);
-  model->rules_sha256 = sha256_of_rules(content, *model, beside.add_prefix_space);
+  model->rules_sha256 = sha256_of_rules(content, *model, named.add_prefix_space);
   model->finish();
   return Tokenizer(std::move(model));
 }

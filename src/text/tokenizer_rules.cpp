@@ -84,11 +84,11 @@ void hash_text(Sha256& hash, std::string_view text) {
 // The keys of a model other than its tokens and merges. A value that is null, empty, false, zero or the default counts
 // as absent, except for unk_id. Old files name no type: the keys decide.
 json model_keys(const json& model, const Vocabulary& vocab) {
-  const char* const told = model.contains("merges")                     ? "BPE"
-                           : model.contains("max_input_chars_per_word") ? "WordPiece"
-                           : model.contains("unk_id")                   ? "Unigram"
-                                                                        : "WordLevel";
-  json keys = {{"type", model.value("type", std::string(told))}};
+  const char* const implied = model.contains("merges")                     ? "BPE"
+                              : model.contains("max_input_chars_per_word") ? "WordPiece"
+                              : model.contains("unk_id")                   ? "Unigram"
+                                                                           : "WordLevel";
+  json keys = {{"type", model.value("type", std::string(implied))}};
   const bool is_wordpiece = keys["type"] == "WordPiece";
   for (const auto& [key, value] : model.items()) {
     if (key == "vocab" || key == "merges" || key == "type") continue;

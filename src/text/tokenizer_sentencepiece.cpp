@@ -9,10 +9,10 @@
 #include "magister/core/utf8.h"
 #include "text/added_vocabulary.h"
 #include "text/bpe.h"
+#include "text/named_tokens.h"
 #include "text/protobuf.h"
 #include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
-#include "text/tokens_beside.h"
 #include "text/unigram.h"
 
 namespace magister {
@@ -223,50 +223,50 @@ void build_vocabulary(const SentencePieceModel& file, const std::array<TokenId, 
   model.words = std::make_unique<Unigram>(entries, rules, model.source);
 }
 
-void refuse_other_pieces(const TokensBeside& beside, const Tokenizer::Model& model) {
+void refuse_other_pieces(const NamedTokens& named, const Tokenizer::Model& model) {
   std::unordered_map<TokenId, std::string_view> piece_of;
   for (const auto& [text, id] : model.vocab) piece_of[id] = text;
-  for (const auto& [id, text] : beside.by_id) {
+  for (const auto& [id, text] : named.by_id) {
     const auto piece = piece_of.find(id);
     MAGISTER_CHECK(
         piece == piece_of.end() || piece->second == text || model.vocab.contains(text), ExitCode::kData,
         "{}: token {} is \"{}\", and \"{}\" by {} (transformers' classes do not agree on what it is then); save the "
         "tokenizer as tokenizer.json with the class that it is of",
-        model.source, id, printable(piece->second), printable(text), beside.ids_are_of);
+        model.source, id, printable(piece->second), printable(text), named.ids_are_of);
   }
 }
 
 // Adds the tokens that the files next to the model name, after the pieces. If one is new, texts are read as
 // transformers' Llama class reads them: the parts after a token get no space of their own, unless the class's `legacy`
 // asks for one. Returns what changes the identity; empty: nothing.
-std::string add_beside(const FilesBeside& files, SentencePieceModel& file, Tokenizer::Model& model) {
-  TokensBeside beside = read_tokens_beside(files, nullptr);
-  refuse_other_pieces(beside, model);
-  for (AddedToken& token : beside.added) token.normalized = false;  // that class has no normalizer
+std::string add_named_tokens(const TokenizerConfigFiles& files, SentencePieceModel& file, Tokenizer::Model& model) {
+  NamedTokens named = read_named_tokens(files, nullptr);
+  refuse_other_pieces(named, model);
+  for (AddedToken& token : named.added) token.normalized = false;  // that class has no normalizer
   AddedVocabulary added(model.vocab, model.source);
   added.add(model.added);
   model.own_size = added.size();
-  const bool changed = added.add(beside.added);
+  const bool changed = added.add(named.added);
   model.added = added.list();
-  model.special_tokens = std::move(beside.special);
+  model.special_tokens = std::move(named.special);
   if (!changed) return "";
   if (added.size() == model.own_size) return identity_of(model.added);
   SentencePieceRules& rules = file.normal;
-  MAGISTER_CHECK(beside.tokenizer_class == "LlamaTokenizer" && file.model_type == 2 && rules.charsmap.empty() &&
+  MAGISTER_CHECK(named.tokenizer_class == "LlamaTokenizer" && file.model_type == 2 && rules.charsmap.empty() &&
                      !rules.remove_extra_whitespaces && rules.escape_whitespaces && rules.add_dummy_prefix,
                  ExitCode::kData,
                  "{}: the files next to it name \"{}\", which it does not have (how such tokens split a text is known "
                  "only for LlamaTokenizer's models); save the tokenizer as tokenizer.json",
                  model.source, printable(model.added.back().content));
   rules.add_dummy_prefix = false;
-  model.blank = beside.legacy ? Tokenizer::Model::Blank::kAlways : Tokenizer::Model::Blank::kFirst;
-  return identity_of(model.added) + fmt::format("\nlegacy {}", beside.legacy);
+  model.blank = named.legacy ? Tokenizer::Model::Blank::kAlways : Tokenizer::Model::Blank::kFirst;
+  return identity_of(model.added) + fmt::format("\nlegacy {}", named.legacy);
 }
 
 }  // namespace
 
 Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::string& path, const SentencePieceEnds& ends,
-                                        const FilesBeside& files) {
+                                        const TokenizerConfigFiles& files) {
   auto model = std::make_unique<Model>();
   model->source = printable(path);
   SentencePieceModel file = read_model(bytes, model->source);
@@ -312,7 +312,7 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::strin
                                              file.normal.remove_extra_whitespaces, file.byte_fallback);
   if (ends.add_bos.value_or(file.model_type == 2) && bos >= 0) model->prefix.push_back(bos);
   if (ends.add_eos.value_or(file.model_type == 1) && eos >= 0) model->suffix.push_back(eos);
-  const std::string changes = add_beside(files, file, *model);
+  const std::string changes = add_named_tokens(files, file, *model);
   model->normalizer = make_sentencepiece_normalizer(std::move(file.normal), model->source);
   model->sha256 =
       sha256_hex(std::string(bytes) + fmt::format("\n{} {}", model->prefix.size(), model->suffix.size()) + changes);

@@ -9,9 +9,9 @@
 #include "magister/core/sha256.h"
 #include "text/base64.h"
 #include "text/json_node.h"
+#include "text/named_tokens.h"
 #include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
-#include "text/tokens_beside.h"
 
 namespace magister {
 namespace {
@@ -173,7 +173,8 @@ void add_tekken_special(const JsonNode& root, std::size_t count, Tokenizer::Mode
 
 }  // namespace
 
-Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& path, const FilesBeside& beside) {
+Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& path,
+                                   const TokenizerConfigFiles& config_files) {
   auto model = std::make_unique<Model>();
   model->source = printable(path);
   std::vector<RankedToken> tokens = read_list(text, model->source);
@@ -181,7 +182,7 @@ Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& pat
     if (known.tokens != tokens.size()) continue;
     build_vocabulary(std::move(tokens), 0, known.pattern, *model);
     known.add(*model);
-    take_named_tokens(beside, *model);
+    take_named_tokens(config_files, *model);
     model->sha256 = sha256_hex(text);
     model->finish();
     return Tokenizer(std::move(model));
@@ -192,7 +193,8 @@ Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& pat
        model->source, tokens.size());
 }
 
-Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path, const FilesBeside& beside) {
+Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path,
+                                 const TokenizerConfigFiles& config_files) {
   auto model = std::make_unique<Model>();
   model->source = printable(path);
   const nlohmann::json content = parse_tokenizer_file(text, model->source);
@@ -216,7 +218,7 @@ Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path,
   }
   build_vocabulary(std::move(tokens), static_cast<TokenId>(special), config.at("pattern").text().c_str(), *model);
   add_tekken_special(root, special, *model);
-  take_named_tokens(beside, *model);
+  take_named_tokens(config_files, *model);
   model->sha256 = sha256_hex(text);
   model->finish();
   return Tokenizer(std::move(model));

@@ -304,7 +304,7 @@ std::optional<std::string> Verifier::extract(std::string_view completion) const 
 }
 
 Judged Verifier::judge(std::string_view completion, std::string_view answer) const {
-  if (!tells_unread()) return {matches(completion, answer) ? 1.0 : 0.0, Unread::kNone};
+  if (!reports_unread()) return {matches(completion, answer) ? 1.0 : 0.0, Unread::kNone};
   const math::Verdict verdict = math::verify(answer, completion);
   return {verdict.right ? 1.0 : 0.0, verdict.right ? Unread::kNone : verdict.unread};
 }
@@ -317,7 +317,7 @@ bool Verifier::matches(std::string_view completion, std::string_view answer) con
 }
 
 std::optional<std::string> Verifier::answer_class(std::string_view completion, std::string_view answer) const {
-  const char letter = tells_unread() ? math::chosen_letter(answer, completion) : '\0';
+  const char letter = reports_unread() ? math::chosen_letter(answer, completion) : '\0';
   if (letter != '\0') return math_class(std::string_view(&letter, 1), options_.rule);
   std::optional<std::string> found = extract(completion);
   if (found && options_.kind == VerifierKind::kMath) found = math_class(*found, options_.rule);

@@ -20,7 +20,7 @@ bool is_in(const std::array<std::string_view, kSize>& words, std::string_view wo
 }
 
 // Units of one letter count only after a space: "5m" may be a product.
-bool is_unit(std::string_view word, bool behind_space) {
+bool is_unit(std::string_view word, bool space_before) {
   static constexpr std::array kShort = {"cm"sv, "mm"sv, "km"sv, "kg"sv, "mg"sv, "ml"sv, "mL"sv, "ft"sv, "in"sv, "lb"sv,
                                         "oz"sv, "hr"sv, "yd"sv, "mi"sv, "Hz"sv, "ms"sv, "kW"sv, "am"sv, "pm"sv};
   static constexpr std::array kJoined = {"lbs"sv, "mph"sv, "min"sv, "sec"sv, "hrs"sv, "kWh"sv};
@@ -36,7 +36,7 @@ bool is_unit(std::string_view word, bool behind_space) {
       "eight"sv,    "nine"sv,   "ten"sv,     "alpha"sv,   "beta"sv,     "gamma"sv,   "theta"sv,    "lambda"sv,
       "phi"sv,      "omega"sv};
   if (is_in(kShort, word)) return true;
-  if (!behind_space) return is_in(kJoined, word);
+  if (!space_before) return is_in(kJoined, word);
   return is_in(kBehindSpace, word) || (word.size() >= 3 && !is_in(kNumbers, word));
 }
 
@@ -146,24 +146,24 @@ std::string_view without_unit(std::string_view text) {
   if (number.find_first_of("0123456789") == std::string_view::npos) return text;
   std::string_view rest = text.substr(end);
   while (!rest.empty() && (rest.back() == '.' || rest.back() == '!')) rest.remove_suffix(1);
-  bool behind_space = false;
+  bool space_before = false;
   while (!rest.empty()) {
     const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t'; };
     const std::size_t size =
         static_cast<std::size_t>(std::find_if_not(rest.begin(), rest.end(), is_ascii_letter) - rest.begin());
     if (size > 0) {
-      if (!is_unit(rest.substr(0, size), behind_space)) return text;
+      if (!is_unit(rest.substr(0, size), space_before)) return text;
       rest.remove_prefix(size);
-      behind_space = rest.starts_with('/');  // "km/h"
-      if (behind_space) rest.remove_prefix(1);
-      if (behind_space && (rest.empty() || !is_ascii_letter(rest[0]))) return text;
+      space_before = rest.starts_with('/');  // "km/h"
+      if (space_before) rest.remove_prefix(1);
+      if (space_before && (rest.empty() || !is_ascii_letter(rest[0]))) return text;
     } else if (is_space(rest[0]) || rest[0] == '%' || rest[0] == '$') {
-      behind_space = true;
+      space_before = true;
       rest.remove_prefix(1);
     } else if (rest.starts_with("\u00B0")) {
       rest.remove_prefix(2);
       if (rest.starts_with('C') || rest.starts_with('F')) rest.remove_prefix(1);
-      behind_space = false;
+      space_before = false;
     } else {
       return text;
     }

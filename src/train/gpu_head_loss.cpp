@@ -88,7 +88,7 @@ class GpuHeadLoss {
     if (options_.scaling.multiplier != 1) hidden_ND_.mul_(options_.scaling.multiplier);
     if (options_.bf16) hidden_ND_ = hidden_ND_.to(at::kBFloat16);
     ids_NJ_ = looked_at(index);
-    ids_there_NJ_ = on_device(ids_NJ_);
+    ids_on_device_NJ_ = on_device(ids_NJ_);
     if (options_.gradient) {
       const auto N = static_cast<std::int64_t>(index.size());
       back_ND_ = at::empty({N + 1, hidden_TD_.size(1)}, hidden_TD_.options());
@@ -100,7 +100,7 @@ class GpuHeadLoss {
     Chunk chunk{begin, size, hidden_ND_.narrow(0, begin, size), {}, {}, {}};
     chunk.logits_RV = gpu_product(chunk.hidden_RD, head_.t(), options_.bf16);
     chunk.numbers_RN = at::empty({size, gpu::RowNumbers::kFirst + J_}, hidden_TD_.options());
-    start(gpu::RowNumbers{numbers<float>(chunk.logits_RV), numbers<const std::int32_t>(ids_there_NJ_) + begin * J_,
+    start(gpu::RowNumbers{numbers<float>(chunk.logits_RV), numbers<const std::int32_t>(ids_on_device_NJ_) + begin * J_,
                           numbers<float>(chunk.numbers_RN), size, V_, J_, loss_.tempered_factor(),
                           static_cast<float>(cap_), eight()},
           queue_at(chunk.logits_RV));
@@ -247,7 +247,7 @@ class GpuHeadLoss {
   std::int64_t V_, J_;
   // For the rows with a label: hidden states as products take them; their gradients, then a row of zeros.
   at::Tensor hidden_ND_, back_ND_;
-  at::Tensor ids_NJ_, ids_there_NJ_;  // i32, on the host and on the device
+  at::Tensor ids_NJ_, ids_on_device_NJ_;  // i32, on the host and on the device
   ThreadPool* pool_;
   // The current chunk: losses and scales of two softmaxes, by row; gradients of special tokens, by slice and all
   // together.

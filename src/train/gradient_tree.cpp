@@ -224,11 +224,11 @@ void GradientTree::deliver(Bucket& bucket) {
   std::vector<at::Tensor> kept;
   for (int p = 0; p < world_.size(); ++p) {
     const SumHolder& holder = schedule_->sums.ends[static_cast<std::size_t>(p)];
-    const bool wants = p == me, has = holder.rank == me;
-    if (!wants && !has) continue;
+    const bool receives = p == me, has = holder.rank == me;
+    if (!receives && !has) continue;
     const FlatRange piece = shards_.piece(bucket.index, p);
     const at::Tensor sum = has ? held(bucket, holder, piece) : out;
-    if (wants && has) {
+    if (receives && has) {
       out.copy_(sum);
       continue;
     }

@@ -37,11 +37,11 @@ void MemoryLadder::run(std::int64_t num_tokens, const std::function<void(bool re
 // Returns false if there was no memory; what the pass had is free again.
 bool MemoryLadder::run_on(Rung rung, const std::function<void(bool recompute)>& pass) {
   std::unique_lock alone(passes_, std::defer_lock);
-  std::shared_lock beside(passes_, std::defer_lock);
+  std::shared_lock shared(passes_, std::defer_lock);
   if (rung == Rung::kAlone) {
     alone.lock();
   } else {
-    beside.lock();
+    shared.lock();
   }
   try {
     pass(rung != Rung::kAsAsked);

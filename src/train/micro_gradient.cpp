@@ -76,7 +76,7 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
     if (whole) place = place.view(row.shape);
     if (!whole && !flat.defined()) flat = gradient.reshape({-1});
     const at::Tensor given = whole ? gradient : flat.narrow(0, in_range, count);
-    put_there(given, place);
+    put_at(given, place);
     ++parts_put_[parameter];
   });
   is_put_[parameter] = true;
@@ -86,7 +86,7 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   sum_.move_on();
 }
 
-void MicroGradient::put_there(const at::Tensor& gradient, const at::Tensor& place) const {
+void MicroGradient::put_at(const at::Tensor& gradient, const at::Tensor& place) const {
   const bool of_gpu = not_finite_.defined();
   if (of_gpu && gradient.device() == place.device() && place.device() == not_finite_.device() &&
       gradient.scalar_type() == at::kFloat && gradient.is_contiguous() && is_aligned_16(gradient) &&

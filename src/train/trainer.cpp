@@ -67,8 +67,8 @@ void Trainer::send(const at::Tensor& here, at::Tensor& there) {
 
 void Trainer::send_weights() {
   if (!device_.has_gpu_code() || is_sent_) return;
-  if (!lora_ || !model_there_.defined()) send(model_.tensor(), model_there_);
-  if (lora_) send(adapter_, adapter_there_);
+  if (!lora_ || !model_on_device_.defined()) send(model_.tensor(), model_on_device_);
+  if (lora_) send(adapter_, adapter_on_device_);
   is_sent_ = true;
 }
 
@@ -204,25 +204,26 @@ double Trainer::norm_of(const at::Tensor& gradient) {
 
 void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
   if (!gpu_optimizer_) {
-    adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights_here(), state_,
-                 pool_);
+    adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights_on_host(),
+                 state_, pool_);
     gather_weights();
     is_sent_ = false;
     return;
   }
   if (sum_stays()) {
-    gpu_optimizer_->update(options_.optimizer, lr, scale, gradient, weights_there(), state_);
+    gpu_optimizer_->update(options_.optimizer, lr, scale, gradient, weights_on_device(), state_);
   } else {
-    gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_there(), state_, copies_);
+    gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_on_device(), state_, copies_);
   }
   if (sharing().size() == 1) return;
   // A rank changes the host copy only after the others have read it: the sums of a step synchronise the ranks.
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const FlatRange own = shards_.piece(bucket, sharing().rank());
-    copies_.to_host(weights_there().narrow(0, own.begin, own.size()), weights_here().narrow(0, own.begin, own.size()));
+    copies_.to_host(weights_on_device().narrow(0, own.begin, own.size()),
+                    weights_on_host().narrow(0, own.begin, own.size()));
   }
   gather_weights();
-  copies_.to_device(weights_here(), weights_there());
+  copies_.to_device(weights_on_host(), weights_on_device());
 }
 
 void Trainer::gather_weights() {

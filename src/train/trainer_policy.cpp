@@ -37,7 +37,7 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
 
 std::unique_ptr<TensorFile> Trainer::weights_file() {
   MAGISTER_ASSERT(options_.objective == ObjectiveKind::kGrpo);
-  if (gpu_optimizer_) copies_.to_host(weights_there(), weights_here());
+  if (gpu_optimizer_) copies_.to_host(weights_on_device(), weights_on_host());
   return weights_as_file(layout_, model_.tensor(),
                          lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);
 }

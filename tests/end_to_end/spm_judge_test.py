@@ -137,10 +137,10 @@ class SpmJudge(unittest.TestCase):
                         for i in range(len(offset) - 1):
                             prompt = ids[offset[i]:offset[i + 1]].tolist()
                             self.assertEqual(prompt[-1], 13 if template == LINE_END else 29962)
-                            row, behind_blank = (torch.log_softmax(reference(torch.tensor([prompt + more])).logits[0, -1].double(), 0) for more in ([], [BLANK]))
+                            row, ends_with_blank = (torch.log_softmax(reference(torch.tensor([prompt + more])).logits[0, -1].double(), 0) for more in ([], [BLANK]))
                             want = [torch.logsumexp(row[sorted(tokens)], 0) for tokens in sets]
                             if mode == "rubric":  # " 5" is the blank, and then "5"
-                                want = [torch.logaddexp(one, row[BLANK] + torch.logsumexp(behind_blank[sorted(tokens)], 0)) for one, tokens in zip(want, sets)]
+                                want = [torch.logaddexp(one, row[BLANK] + torch.logsumexp(ends_with_blank[sorted(tokens)], 0)) for one, tokens in zip(want, sets)]
                             numpy.testing.assert_allclose(file["judge/class_logprob"][i], [float(one) for one in want], atol=1e-4)
 
     def test_a_surely_written_verdict_counts(self):

@@ -7,7 +7,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace magister;
   const std::string text(fuzz::text_of(data, size));
-  FilesBeside files;
+  TokenizerConfigFiles files;
   files.folder = "folder";
   std::size_t begin = 0;
   for (std::string* file : {&files.config, &files.special_tokens_map, &files.added_tokens}) {

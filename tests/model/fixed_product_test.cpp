@@ -191,7 +191,7 @@ TEST(FixedProduct, EightBitFloatsHaveOneToo) {
 // up.
 TEST(FixedProduct, TheLibraryHasTheFunctionsThatAreAskedOfIt) {
   load_gpu_libraries();
-  EXPECT_TRUE(lt_is_there());
+  EXPECT_TRUE(has_cublas_lt());
   EXPECT_EQ(lt_algorithms(64, 64, at::kBFloat16, at::kFloat, Queue{}), nullptr) << "not on the host";
 }
 #endif

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "magister/core/error.h"
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 #include "magister/text/streaming_decoder.h"
 #include "magister/text/tokenizer.h"
 
@@ -30,12 +30,12 @@ std::string read_file(const std::string& path) {
 
 magister::Tokenizer load(const std::string& kind, const std::string& path) {
   if (kind == "folder") {
-    const magister::FilesBeside beside = {read_file(path + "/tokenizer_config.json"),
-                                          read_file(path + "/special_tokens_map.json"),
-                                          read_file(path + "/added_tokens.json"), path};
+    const magister::TokenizerConfigFiles config_files = {read_file(path + "/tokenizer_config.json"),
+                                                         read_file(path + "/special_tokens_map.json"),
+                                                         read_file(path + "/added_tokens.json"), path};
     const std::string model = read_file(path + "/tokenizer.model");
-    return model.empty() ? magister::Tokenizer::from_json(read_file(path + "/tokenizer.json"), path, beside)
-                         : magister::Tokenizer::from_sentencepiece(model, path, {}, beside);
+    return model.empty() ? magister::Tokenizer::from_json(read_file(path + "/tokenizer.json"), path, config_files)
+                         : magister::Tokenizer::from_sentencepiece(model, path, {}, config_files);
   }
   if (kind == "json") return magister::Tokenizer::from_json(read_file(path), path);
   if (kind == "sentencepiece") return magister::Tokenizer::from_sentencepiece(read_file(path), path, {});
@@ -98,8 +98,8 @@ int run(int argc, char** argv) {
     }
     if (what == "behind") {
       const auto both = value.get<std::vector<std::vector<magister::TokenId>>>();
-      std::cout << json::array(
-                       {decode_behind(tokenizer, both[0], both[1]), decode_behind(tokenizer, both[0], both[1], true)})
+      std::cout << json::array({decode_continuation(tokenizer, both[0], both[1]),
+                                decode_continuation(tokenizer, both[0], both[1], true)})
                        .dump()
                 << "\n";
       continue;

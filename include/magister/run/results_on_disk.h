@@ -23,8 +23,8 @@ void put_path_aside(const std::string& path);
 bool has_same_files(const std::string& folder, const std::string& other);
 // Throws Error(kInputOutput) unless `path` exists, which belongs to the complete results. called: its name in the
 // message. Local.
-void require_beside(const std::string& results_path, const std::string& path, const char* called,
-                    const char* what_to_do);
+void require_side_file(const std::string& results_path, const std::string& path, const char* called,
+                       const char* what_to_do);
 // For --fresh: rank 0 puts aside the file or folder at each of these paths. Collective over world.
 void put_aside(const Communicator& world, const std::vector<std::string>& paths);
 // Returns the state of the results, which rank 0 reads from the disk. Collective over world.

@@ -29,9 +29,9 @@ struct PartOfJob {
 struct RunContext {
   const Communicator& world;
   const ExperimentConfig& experiment;
-  std::string results_path;     // runs/<name>/<task name>.h5
-  std::string experiment_yaml;  // for the results file: resolved, only this task, without `output` and `run`
-  bool fresh = false;           // --fresh: put an earlier result aside
+  std::string results_path;   // runs/<name>/<task name>.h5
+  std::string identity_yaml;  // for the results file: resolved, only this task, without `output` and `run`
+  bool fresh = false;         // --fresh: put an earlier result aside
   const StopSign& stop;
   RunLog& log;
   std::vector<const Task*> earlier_tasks{};  // in this experiment, in order
@@ -42,7 +42,7 @@ struct RunContext {
   std::optional<PartOfJob> part{};  // set if `world` is not the whole job
   WeightStore* weights = nullptr;   // of this process; null: every task reads its model's file itself
   bool held = false;                // rank 0 of the job holds the results' lock while the task runs
-  // Writes experiment_yaml again when the lengths are known that the config leaves to the models. Null: it does not
+  // Writes identity_yaml again when the lengths are known that the config leaves to the models. Null: it does not
   // change.
   std::function<void(RunContext&)> resolve{};
   StopPoll stop_poll() const {

@@ -37,7 +37,7 @@ struct GroupClaim {
   std::optional<std::uint64_t> unit;
   bool none_left = false;  // or the job is asked to stop; false without a unit: the group holds as many as it may
 };
-GroupClaim claim_beside_others(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted,
-                               bool may_hold_more);
+GroupClaim claim_another(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted,
+                         bool may_hold_more);
 
 }  // namespace magister

@@ -81,7 +81,7 @@ struct MemoryDemand {
 };
 
 // Files and folders that belong to the results and are in the same folder.
-struct Beside {
+struct SideFiles {
   struct File {
     std::string path;
     const char* holds;  // its content, for the message that it is missing
@@ -124,7 +124,7 @@ class TaskJob {
   // changes it.
   virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
   // Returns the files next to the results; by default none.
-  virtual Beside beside() const { return {}; }
+  virtual SideFiles side_files() const { return {}; }
   // If not empty, the units are computed into <name>.running.h5, from which this function makes the final file.
   virtual Packing packing() { return {}; }
 
@@ -178,7 +178,7 @@ class Task {
     bool has_classes = false;  // the results record which texts give the same answer
     // For rollouts: the number of texts that continue one cut and are compared, and the least and greatest reward if a
     // rule gives them.
-    std::uint64_t behind_a_cut = 0;
+    std::uint64_t per_cut = 0;
     std::optional<std::pair<double, double>> rewards{};
   };
   virtual RecordTexts record_texts(const RunContext& context) const { return {}; }

@@ -41,7 +41,7 @@ class TaskRunner final : public Step {
   double work() const;
   int most_groups() const;
   Notes fit_lengths();
-  LayoutConfig layout_beside_hashing(const std::optional<int>& plan_ranks);
+  LayoutConfig layout_while_hashing(const std::optional<int>& plan_ranks);
   std::string working_path() const;
   // The prefix of its keys in the experiment.
   std::string task_key() const { return fmt::format("tasks.{}.", context_.earlier_tasks.size()); }

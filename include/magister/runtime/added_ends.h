@@ -10,7 +10,7 @@
 namespace magister {
 
 struct AddedEnds {
-  std::vector<TokenId> before, behind;
+  std::vector<TokenId> before, after;
 };
 
 AddedEnds added_ends(const Tokenizer& tokenizer);

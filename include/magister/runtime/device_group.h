@@ -55,7 +55,7 @@ int shards_on_host(const std::vector<DeviceRow>& devices);
 // shard needs even if the model is on a GPU. together: for groups of several sizes, the total of the shards on the
 // fullest host; 0: groups have one size. Collective over world.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
-                       const MemoryParts& beside = {}, std::uint64_t together = 0);
+                       const MemoryParts& additional = {}, std::uint64_t together = 0);
 
 // Throws Error(kConfig) with every part if the model, with everything else in `parts`, does not fit into the GPU of
 // this rank's shard. Memory kept there for reuse counts as free. Local.

@@ -18,7 +18,7 @@ namespace magister {
 
 // Root attribute of a training's results: model_sha256 of the folder that it wrote; for an adapter adapter_sha256.
 constexpr const char* kModelFolderKey = "model_folder_sha256";
-// files_sha256 of the other files in that folder (files_beside_weights): they decide how chats are written and how
+// files_sha256 of the other files in that folder (files_next_to_weights): they decide how chats are written and how
 // texts end.
 constexpr const char* kModelFolderFilesKey = "model_folder_files_sha256";
 

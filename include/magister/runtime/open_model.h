@@ -39,7 +39,7 @@ struct OpenModel {
   QuantScheme quantization;
   QuantizedProducts products;        // only with quantisation
   int shards_on_host = 1;            // shards that share a host's memory, including this one
-  std::uint64_t beside_bytes = 0;    // on a GPU: bytes for other models, which the cache must leave free
+  std::uint64_t reserved_bytes = 0;  // on a GPU: bytes for other models, which the cache must leave free
   bool is_second = false;            // another model of its group counts the memory that both share
   KeptWeights kept;                  // weights kept for load(); without a name it keeps none
   bool cudnn_attention = false;      // see Transformer::use_cudnn_attention

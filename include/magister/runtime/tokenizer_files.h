@@ -21,7 +21,7 @@ inline constexpr const char* kToolTemplate = "additional_chat_templates/tool_use
 // The existing files that are used together with a model's weights and config: vocabulary, special tokens and chat
 // template in the tokenizer's folder, and generation_config.json in the model's folder. Nothing is listed for an empty
 // path.
-std::vector<std::string> files_beside_weights(const std::string& tokenizer_folder, const std::string& model_folder);
+std::vector<std::string> files_next_to_weights(const std::string& tokenizer_folder, const std::string& model_folder);
 // Reads the vocabulary from an open GGUF file's metadata.
 GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source);
 // The tokens of that vocabulary that end a text, by the rules of llama.cpp (text/gguf_ends.h).

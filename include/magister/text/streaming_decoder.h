@@ -27,7 +27,7 @@ class StreamingDecoder {
   const bool skip_special_tokens_;
   // The last returned tokens (they decide how the next ones are written), then the tokens held back.
   std::vector<TokenId> ids_;
-  std::size_t num_said_ = 0;
+  std::size_t num_emitted_ = 0;
 };
 
 }  // namespace magister

@@ -34,7 +34,7 @@ struct GgufVocabulary {
 };
 
 // The JSON texts of the files next to a vocabulary that name further tokens; empty: no such file.
-struct FilesBeside {
+struct TokenizerConfigFiles {
   // tokenizer_config.json, special_tokens_map.json, added_tokens.json
   std::string config, special_tokens_map, added_tokens;
   std::string folder;  // for messages
@@ -58,15 +58,17 @@ class Tokenizer {
   // All throw Error(kData) with `source` (the file's name) in the message. Tokens named by the files next to a
   // vocabulary get the ids that transformers gives them.
   static Tokenizer from_json(std::string_view tokenizer_json, const std::string& source,
-                             const FilesBeside& beside = {});
+                             const TokenizerConfigFiles& config_files = {});
   // For GGUF, tiktoken and tekken the files next to the vocabulary may name only tokens that it already has.
   static Tokenizer from_gguf(const GgufVocabulary& vocabulary, const std::string& source,
-                             const FilesBeside& beside = {});
+                             const TokenizerConfigFiles& config_files = {});
   static Tokenizer from_sentencepiece(std::string_view model, const std::string& source, const SentencePieceEnds& ends,
-                                      const FilesBeside& beside = {});
+                                      const TokenizerConfigFiles& config_files = {});
   // Lines "base64 rank".
-  static Tokenizer from_tiktoken(std::string_view list, const std::string& source, const FilesBeside& beside = {});
-  static Tokenizer from_tekken(std::string_view tekken_json, const std::string& source, const FilesBeside& beside = {});
+  static Tokenizer from_tiktoken(std::string_view list, const std::string& source,
+                                 const TokenizerConfigFiles& config_files = {});
+  static Tokenizer from_tekken(std::string_view tekken_json, const std::string& source,
+                               const TokenizerConfigFiles& config_files = {});
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();

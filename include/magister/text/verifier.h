@@ -91,7 +91,7 @@ class Verifier {
   // Reports whether extract() can find anything: not with a pattern without groups.
   bool extracts() const;
   // Reports whether judge() tells which texts were not compared: only kMathVerify does.
-  bool tells_unread() const { return options_.kind == VerifierKind::kMath && options_.rule == MathRule::kMathVerify; }
+  bool reports_unread() const { return options_.kind == VerifierKind::kMath && options_.rule == MathRule::kMathVerify; }
 
  private:
   struct Regex;

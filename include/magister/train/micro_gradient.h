@@ -42,7 +42,7 @@ class MicroGradient {
   void for_parts(const FlatRange& range, const Part& visit) const;
   void give(std::size_t bucket);
   // Writes a gradient into a part of a bucket.
-  void put_there(const at::Tensor& gradient, const at::Tensor& place) const;
+  void put_at(const at::Tensor& gradient, const at::Tensor& place) const;
 
   const FlatLayout& layout_;
   GradientTree& sum_;

@@ -160,9 +160,9 @@ class Trainer {
   // the host the model's weights are one tensor for all ranks of a host if possible (host_weights.h), so every rank
   // must write the same values.
   at::Tensor& weights() {
-    if (gpu_optimizer_) return weights_there();
+    if (gpu_optimizer_) return weights_on_device();
     is_sent_ = false;  // may be written
-    return weights_here();
+    return weights_on_host();
   }
   // The moments of this rank's part of shards() over sharing(), in the same place; all of them if the optimizer is not
   // divided.
@@ -188,8 +188,8 @@ class Trainer {
   // One update of the weights, on every rank and where passes read them. Collective over world.
   void update(double lr, double scale, const at::Tensor& gradient);
   void gather_weights();
-  at::Tensor& weights_here() { return lora_ ? adapter_ : model_.tensor(); }
-  at::Tensor& weights_there() { return lora_ ? adapter_there_ : model_there_; }
+  at::Tensor& weights_on_host() { return lora_ ? adapter_ : model_.tensor(); }
+  at::Tensor& weights_on_device() { return lora_ ? adapter_on_device_ : model_on_device_; }
   ThreadPool& pass_pool() { return fewer_passes_ ? *fewer_passes_ : pool_; }
   at::Device sums_device() const { return options_.sums_on_gpu ? device_.device() : at::Device(at::kCPU); }
   at::Tensor zeros(at::IntArrayRef shape) const;
@@ -198,8 +198,8 @@ class Trainer {
   HeadPass head_pass(const TrunkPass& pass) const;  // refers to pass
 
   // Weights as passes read them.
-  const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_there_ : model_.tensor(); }
-  const at::Tensor& adapter_weights() const { return device_.has_gpu_code() ? adapter_there_ : adapter_; }
+  const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_on_device_ : model_.tensor(); }
+  const at::Tensor& adapter_weights() const { return device_.has_gpu_code() ? adapter_on_device_ : adapter_; }
 
   ParameterLayout layout_;
   std::optional<LoraLayout> lora_;
@@ -217,7 +217,7 @@ class Trainer {
   HostWeights model_;   // unchanged with LoRA; undefined if only the GPU has weights
   at::Tensor adapter_;  // LoRA's factors
   // GPU code: copies. With optimizer_on_gpu these are the trained weights.
-  at::Tensor model_there_, adapter_there_;
+  at::Tensor model_on_device_, adapter_on_device_;
   bool is_sent_ = false;
   // GRPO with beta: the model before the first step; undefined with LoRA, whose unchanged model is the reference.
   HostWeights reference_;

@@ -64,7 +64,7 @@ class QuantizedFile final : public TensorFile {
   std::optional<CodeFormat> code_format(const std::string& name) const override {
     const auto found = found_.weights.find(name);
     if (found == found_.weights.end()) return std::nullopt;
-    populate_beside_codes(found->second);
+    populate_scales(found->second);
     return code_format_of(found->second);
   }
 
@@ -79,7 +79,7 @@ class QuantizedFile final : public TensorFile {
     const IndexRange bytes = touched(weight, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end),
                                      static_cast<std::int64_t>(columns.begin), static_cast<std::int64_t>(columns.end));
     file_->populate(*weight.codes.info, bytes);
-    populate_beside_codes(weight);
+    populate_scales(weight);
     read_code_window(weight, rows, columns, out);
     // Words along the outputs also hold rows that are read later: they stay mapped in memory until the last row.
     const bool by_input = weight.layout == CodeLayout::kWordsByInput || weight.layout == CodeLayout::kAwq;
@@ -101,7 +101,7 @@ class QuantizedFile final : public TensorFile {
     check_window(name, weight.out, weight.in, {row_begin, row_end, column_begin, column_end}, out);
     if (row_begin == row_end || column_begin == column_end) return;
     file_->populate(*weight.codes.info, touched(weight, row_begin, row_end, column_begin, column_end));
-    populate_beside_codes(weight);
+    populate_scales(weight);
     std::vector<float> tile(static_cast<std::size_t>(kTileRows * kTileColumns));
     const auto* values = reinterpret_cast<const std::byte*>(tile.data());
     const auto element = static_cast<std::int64_t>(out.element_size());
@@ -163,7 +163,7 @@ class QuantizedFile final : public TensorFile {
     for (const StoredPart* part : {&weight.codes, &weight.scales}) file_->forget(*part->info, outputs(*part));
   }
 
-  void populate_beside_codes(const QuantizedWeight& weight) const {
+  void populate_scales(const QuantizedWeight& weight) const {
     for (const StoredPart* part : {&weight.scales, &weight.zeros, &weight.group_index, &weight.absmax,
                                    &weight.nested_absmax, &weight.nested_table}) {
       if (*part) file_->populate(*part->info, {0, part->info->num_bytes});

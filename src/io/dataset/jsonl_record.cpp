@@ -25,8 +25,8 @@ class JsonlParser::Events final : public StrictJson {
       : StrictJson("", kRecordDepth),
         unit_(unit),
         whole_record_(config.whole_record),
-        wants_text_(config.tokens_field.empty()),
-        wanted_(wants_text_ ? config.text_field : config.tokens_field),
+        needs_text_(config.tokens_field.empty()),
+        wanted_(needs_text_ ? config.text_field : config.tokens_field),
         key_field_(config.key_field) {}
 
   void parse(std::string_view line, const std::string& where, Record& record) {
@@ -117,12 +117,12 @@ class JsonlParser::Events final : public StrictJson {
   }
 
   void take_wanted(Kind kind, std::string& text) {
-    MAGISTER_CHECK(kind == (wants_text_ ? Kind::kText : Kind::kArray), ExitCode::kData,
+    MAGISTER_CHECK(kind == (needs_text_ ? Kind::kText : Kind::kArray), ExitCode::kData,
                    "{}: \"{}\" is {} ({} is expected); fix this {} or name another field", where(), printable(wanted_),
-                   name_of(kind), wants_text_ ? "a text" : "a list of token ids", unit_);
+                   name_of(kind), needs_text_ ? "a text" : "a list of token ids", unit_);
     found_ = true;
-    in_tokens_ = !wants_text_;
-    if (wants_text_) record_->text = std::move(text);
+    in_tokens_ = !needs_text_;
+    if (needs_text_) record_->text = std::move(text);
   }
 
   void require(bool found, const std::string& field) const {
@@ -138,7 +138,7 @@ class JsonlParser::Events final : public StrictJson {
   }
 
   const char* const unit_;
-  const bool whole_record_, wants_text_;
+  const bool whole_record_, needs_text_;
   const std::string wanted_, key_field_;
   Record* record_ = nullptr;
   bool found_ = false, found_key_ = false, in_tokens_ = false;

@@ -84,13 +84,13 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
       const bool fits =
           also != nullptr && (*also == value || (is_digest_of_parts(name) && also->index() == value.index()));
       if (fits) continue;
-      const KeysBehind behind =
+      const KeysBehind in_keys =
           keys ? keys_behind(name, first.text("experiment"), other.text("experiment"), sides) : KeysBehind();
       fail(ExitCode::kData,
            "{}: {} is {}, in {} it is {}{} (rows of different runs would be mixed); merge the slices of one "
            "experiment{}",
            printable(one->path()), printable(name), shown_attribute(value), printable(two->path()),
-           also == nullptr ? "absent" : shown_attribute(*also), behind.in_brackets(), other_way(name));
+           also == nullptr ? "absent" : shown_attribute(*also), in_keys.in_brackets(), other_way(name));
     }
   }
   const auto& ours = first.columns().all();

@@ -30,11 +30,11 @@ constexpr const char* kIgnored[] = {"attention.bias", "attention.masked_bias", "
 // the common key at the top level in this family, so a common key that differs is refused.
 double rope_number(const HfConfig& source, const char* common, const char* own, double absent, double most) {
   const double value = source.rope_member(common).value_or(source.number_or(own, absent, 0.0, most));
-  const double beside = source.number_or(common, value, 0.0, most);
-  MAGISTER_CHECK(beside == value, ExitCode::kData,
+  const double common_value = source.number_or(common, value, 0.0, most);
+  MAGISTER_CHECK(common_value == value, ExitCode::kData,
                  "{}: {} is {}, but {} by rope_parameters, {} or the family's default (which of the two the model was "
                  "trained with is unknown); remove the wrong one",
-                 printable(source.path()), common, beside, value, own);
+                 printable(source.path()), common, common_value, value, own);
   return value;
 }
 

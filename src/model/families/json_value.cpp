@@ -98,8 +98,8 @@ RopeObject rope_object(const nlohmann::json& root, const std::string& path, cons
     MAGISTER_CHECK(found->is_object(), ExitCode::kData, "{}: {} is {} (an object is needed); fetch the config again",
                    printable(path), key, json_shown(*found));
     if (layer_type.empty()) return {found, key, path};
-    const auto* beside = member(root, "rope_parameters");
-    MAGISTER_CHECK(beside == nullptr || beside == found || !beside->is_object() || !is_by_type(*beside),
+    const auto* parameters = member(root, "rope_parameters");
+    MAGISTER_CHECK(parameters == nullptr || parameters == found || !parameters->is_object() || !is_by_type(*parameters),
                    ExitCode::kData,
                    "{}: rope_scaling is given together with rope_parameters by types of layers (which of the two "
                    "applies depends on the program); remove one of them",

@@ -40,13 +40,13 @@ at::Tensor rows_of(const at::Tensor& qkv_TQ, const std::vector<std::int64_t>& le
 }
 
 std::string problem_with(std::int64_t length, const LayerShape& shape, at::TensorOptions options, const Queue& queue) {
-  constexpr std::int64_t kBefore = 37, kBehind = 300;
+  constexpr std::int64_t kBefore = 37, kAfter = 300;
   const std::int64_t columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
-  const at::Tensor among_TQ = at::randn({kBefore + length + kBehind, columns}, options),
+  const at::Tensor among_TQ = at::randn({kBefore + length + kAfter, columns}, options),
                    alone_LQ = among_TQ.narrow(0, kBefore, length).clone();
   const at::Tensor wanted = rows_of(alone_LQ, {length}, 0, shape, true, queue);
   for (int i = 0; i < kRepeats; ++i) {
-    if (!at::equal(rows_of(among_TQ, {kBefore, length, kBehind}, 1, shape, true, queue), wanted) ||
+    if (!at::equal(rows_of(among_TQ, {kBefore, length, kAfter}, 1, shape, true, queue), wanted) ||
         !at::equal(rows_of(alone_LQ, {length}, 0, shape, true, queue), wanted))
       return fmt::format("rows of a text of {} tokens have other bits among other texts, or when computed again",
                          length);

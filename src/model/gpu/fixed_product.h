@@ -44,7 +44,7 @@ std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int6
                                                        std::int64_t asked_rows = kPassRows);
 
 // True if this process has loaded a cuBLASLt with all functions used here; libtorch's GPU libraries load it.
-bool lt_is_there();
+bool has_cublas_lt();
 
 // Numbers of rows that are tested: one, numbers near the library's tile sizes, whole passes of prompts (8,192 tokens),
 // and a unit of 16,384.

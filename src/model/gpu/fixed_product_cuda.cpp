@@ -217,12 +217,12 @@ class LtAlgorithms final : public ProductAlgorithms {
 
 }  // namespace
 
-bool lt_is_there() { return lt().whole; }
+bool has_cublas_lt() { return lt().whole; }
 
 std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int64_t K, at::ScalarType type,
                                                        at::ScalarType out_type, const Queue& queue,
                                                        std::int64_t asked_rows) {
-  if (queue.on_host() || !lt_is_there()) return nullptr;
+  if (queue.on_host() || !has_cublas_lt()) return nullptr;
   if (type == at::kFloat8_e4m3fn && CUBLAS_VERSION < MAGISTER_SCALES_OF_ROWS_SINCE) return nullptr;
   auto algorithms = std::make_shared<LtAlgorithms>(N, K, type, out_type, queue, asked_rows);
   return algorithms->count() > 0 ? algorithms : nullptr;

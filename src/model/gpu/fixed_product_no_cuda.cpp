@@ -8,6 +8,6 @@ std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t, std::int64_
   return nullptr;
 }
 
-bool lt_is_there() { return false; }
+bool has_cublas_lt() { return false; }
 
 }  // namespace magister::gpu

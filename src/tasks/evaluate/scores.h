@@ -19,7 +19,7 @@ struct RecordScores {
   double mean_tokens = -1;                 // -1: not known
   double mean_guide_kl = -1;               // nats per text; -1: the texts were not guided
   double mean_flops = -1;                  // per text; -1: not known
-  UnreadCounts unread{};                   // if tells_unread()
+  UnreadCounts unread{};                   // if reports_unread()
 };
 
 class MethodScores {
@@ -33,7 +33,7 @@ class MethodScores {
   std::uint64_t texts_a_record() const { return texts_; }
   bool has_classes() const { return classes_; }
   bool of_model() const { return of_model_; }
-  bool tells_unread() const { return unread_; }
+  bool reports_unread() const { return unread_; }
   // Scores of records [begin, end), counted from the slice's first. Throws Error(kData) for invalid classes.
   std::vector<RecordScores> read(IndexRange records) const;
 

@@ -70,7 +70,7 @@ std::vector<Curve> curves_over_flops(const EvaluateConfig& config, const ordered
 std::optional<ordered_json> evaluation_summary(const EvaluateConfig& config, const std::vector<MethodScores>& scored,
                                                std::uint64_t num_records, const ReadRows& read, const StopSign& stop) {
   const std::size_t methods = config.scores.size(), passes = config.pass_at.size(), votes = config.majority_at.size();
-  const bool unread = std::any_of(scored.begin(), scored.end(), [](const auto& one) { return one.tells_unread(); });
+  const bool unread = std::any_of(scored.begin(), scored.end(), [](const auto& one) { return one.reports_unread(); });
   std::vector<double> correct(methods), tokens(methods), kl(methods), flops(methods), pass(methods * passes),
       majority(methods * votes), by_reason(methods * kNumUnread);
   const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
@@ -102,7 +102,7 @@ std::optional<ordered_json> evaluation_summary(const EvaluateConfig& config, con
     for (const auto& [name, sum] :
          {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m]), std::pair("flops", flops[m])})
       one[name] = sum < -0.5 ? ordered_json() : mean(sum, num_records);
-    if (!scored[m].tells_unread()) continue;
+    if (!scored[m].reports_unread()) continue;
     UnreadCounts counts{};
     for (std::size_t i = 0; i < kNumUnread; ++i) counts[i] = static_cast<std::uint64_t>(by_reason[m * kNumUnread + i]);
     one["unread"] = unread_json(counts);

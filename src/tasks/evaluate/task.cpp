@@ -50,7 +50,7 @@ class EvaluateJob final : public TaskJob {
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
     results.columns = evaluate_columns(plan.num_samples, plan.key_bytes, config_.scores.size(), config_.pass_at.size(),
-                                       config_.majority_at.size(), tells_unread());
+                                       config_.majority_at.size(), reports_unread());
     results.default_plot_column = "/evaluate/pass_at";
     return results;
   }
@@ -59,21 +59,21 @@ class EvaluateJob final : public TaskJob {
                             [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
   }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
-  Beside beside() const override {
-    return {.needed = {{path_beside(".json"), kHolds}, {path_beside(".csv"), kHolds}},
+  SideFiles side_files() const override {
+    return {.needed = {{side_file_path(".json"), kHolds}, {side_file_path(".csv"), kHolds}},
             .check = [this] { check_complete(); }};
   }
 
  private:
   static constexpr const char* kHolds = "the summary of all records";
-  std::string path_beside(const char* extension) const {
+  std::string side_file_path(const char* extension) const {
     return fs::path(inputs_.context.results_path).replace_extension(extension).string();
   }
   std::string path_of(const std::string& named) const {
     return results_path_of(inputs_.context, named, "score", config_.scores_place);
   }
-  bool tells_unread() const {
-    return std::any_of(methods_.begin(), methods_.end(), [](const MethodScores& one) { return one.tells_unread(); });
+  bool reports_unread() const {
+    return std::any_of(methods_.begin(), methods_.end(), [](const MethodScores& one) { return one.reports_unread(); });
   }
   void check_method(const std::string& name, const Task::RecordTexts& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
@@ -82,7 +82,7 @@ class EvaluateJob final : public TaskJob {
     return evaluation_summary(config_, methods_, num_records, read, inputs_.context.stop);
   }
   void check_complete() const;
-  void check_beside(const char* extension, const std::string& text) const;
+  void check_side_file(const char* extension, const std::string& text) const;
 
   const EvaluateConfig& config_;
   const TaskInputs inputs_;
@@ -203,7 +203,7 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   columns.push_back(samples_column("/evaluate/num_tokens", figures.num_tokens));
   columns.push_back(samples_column("/evaluate/guide_kl", figures.guide_kl));
   columns.push_back(samples_column("/evaluate/flops", figures.flops));
-  if (tells_unread()) columns.push_back(samples_column("/evaluate/unread", figures.unread));
+  if (reports_unread()) columns.push_back(samples_column("/evaluate/unread", figures.unread));
   return columns;
 }
 
@@ -213,17 +213,17 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
       [&](const char* column, std::uint64_t first, std::span<std::byte> rows) { file.read(column, first, rows); });
   if (!found) return false;
   fail_point("evaluate.report");
-  write_whole_file(path_beside(".json"), found->dump(2) + "\n");
-  write_whole_file(path_beside(".csv"), summary_csv(*found));
+  write_whole_file(side_file_path(".json"), found->dump(2) + "\n");
+  write_whole_file(side_file_path(".csv"), summary_csv(*found));
   inputs_.context.log.event("evaluation", *found);
   log_info("{}: {}", config_.name, found->dump());
   return true;
 }
 
-void EvaluateJob::check_beside(const char* extension, const std::string& text) const {
-  MAGISTER_CHECK(read_whole_file(path_beside(extension), 1 << 30, "it sums up the results") == text, ExitCode::kData,
+void EvaluateJob::check_side_file(const char* extension, const std::string& text) const {
+  MAGISTER_CHECK(read_whole_file(side_file_path(extension), 1 << 30, "it sums up the results") == text, ExitCode::kData,
                  "{}: is not the summary of {} (it is damaged or was changed); put it back, or start over with --fresh",
-                 printable(path_beside(extension), 4096), printable(inputs_.context.results_path, 4096));
+                 printable(side_file_path(extension), 4096), printable(inputs_.context.results_path, 4096));
 }
 
 void EvaluateJob::check_complete() const {
@@ -232,8 +232,8 @@ void EvaluateJob::check_complete() const {
       file.num_samples(),
       [&](const char* column, std::uint64_t first, std::span<std::byte> rows) { file.read(column, first, rows); });
   if (!found) return;
-  check_beside(".json", found->dump(2) + "\n");
-  check_beside(".csv", summary_csv(*found));
+  check_side_file(".json", found->dump(2) + "\n");
+  check_side_file(".csv", summary_csv(*found));
 }
 
 ModelSection no_model() {

@@ -83,16 +83,16 @@ void ValueModel::divide_cache(const OpenModel& reference) {
   OpenModel& value = model_.model();
   if (!value.gpu || params().multiplier == 0) return;
   const std::uint64_t own = sum_of(value.device_memory(tp_size_, pass(), 1)), pages = pages_of(texts_.longest);
-  OpenModel beside = reference;
-  beside.beside_bytes = own + texts_.beside_bytes;
-  const auto left = static_cast<double>(beside.cache_budget_bytes(tp_size_, texts_.pass));
+  OpenModel sized = reference;
+  sized.reserved_bytes = own + texts_.reserved_bytes;
+  const auto left = static_cast<double>(sized.cache_budget_bytes(tp_size_, texts_.pass));
   const auto value_text = static_cast<double>((pages + static_cast<std::uint64_t>(config_.params.candidates)) *
                                               value.page_bytes(tp_size_)),
              reference_text = static_cast<double>(pages * reference.page_bytes(tp_size_));
   const auto share = static_cast<std::uint64_t>(left * value_text / (value_text + reference_text));
-  beside_reference_ = own + share;
-  value.beside_bytes = sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) -
-                       share + texts_.beside_bytes;
+  gpu_bytes_ = own + share;
+  value.reserved_bytes = sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) -
+                         share + texts_.reserved_bytes;
 }
 
 void ValueModel::check(const TaskInputs& inputs) {

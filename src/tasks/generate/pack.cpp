@@ -12,7 +12,7 @@
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/run/packed_results.h"
 #include "magister/run/unit_samples.h"
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 #include "tasks/generate/columns.h"
 
 namespace magister {

@@ -29,7 +29,7 @@ struct Findings {
   void add(const std::string& one) {
     if (count++ == 0) first = one;
   }
-  std::string told(const char* one, const char* several) const {
+  std::string described(const char* one, const char* several) const {
     return count == 0 ? "" : fmt::format("{} {} (the first: {})", count, count == 1 ? one : several, first);
   }
 };
@@ -189,9 +189,9 @@ std::string RecordAnswers::faults_by_key(const Dataset& dataset) const {
   for (std::uint64_t i = 0; i < num_records_; ++i) {
     if (!is_asked[i]) extra.add("key " + shown(texts_.key(i * texts_.texts_a_record())));
   }
-  return joined({missing.told("record has no text", "records have no text"),
-                 twice.told("record has the key of an earlier one", "records have the key of an earlier one"),
-                 extra.told("key there is no record's", "keys there are no record's")});
+  return joined({missing.described("record has no text", "records have no text"),
+                 twice.described("record has the key of an earlier one", "records have the key of an earlier one"),
+                 extra.described("key there is no record's", "keys there are no record's")});
 }
 
 void RecordAnswers::check(const Communicator& world, const Dataset& dataset) const {

@@ -98,7 +98,7 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
     value_ = std::make_unique<ValueModel>(
         *config_.guide, inputs,
         GuidedTexts{config_.longest_text(), config_.max_sequences, config_.token_budget, pass_});
-    reference_.beside_bytes = value_->bytes_beside_reference();
+    reference_.reserved_bytes = value_->gpu_bytes();
   }
   if (config_.dataset.messages_field.empty()) return;
   chat_.emplace(inputs.checkpoint, config_.dataset);

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "magister/core/fail_point.h"
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 
 namespace magister {
 namespace {

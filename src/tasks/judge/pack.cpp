@@ -15,7 +15,7 @@
 #include "magister/core/utf8.h"
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/run/packed_results.h"
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 
 namespace magister {
 namespace {
@@ -79,7 +79,7 @@ bool for_each_reply(const JudgePack& pack, const Visit& visit) {
     for (std::uint64_t i = 0; i < block.count; ++i) {
       const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(i * slots);
       const auto end = std::find(begin, begin + static_cast<std::ptrdiff_t>(slots), -1);
-      visit(decode_behind(pack.tokenizer, block.prompt(i), std::span(begin, end), /*skip_special_tokens=*/true));
+      visit(decode_continuation(pack.tokenizer, block.prompt(i), std::span(begin, end), /*skip_special_tokens=*/true));
     }
   });
 }

@@ -67,7 +67,7 @@ void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const 
       return take_reply(prompt, answer);
     case Stage::kVerdict: {
       prompt.way = class_logprobs(answer.wanted_logits, answer.logsumexp, source_.tokens);
-      if (source_.tokens.blank && !prompt.behind_blank)
+      if (source_.tokens.blank && !prompt.ends_with_blank)
         prompt.blank_logprob = static_cast<double>(answer.wanted_logits.back()) - answer.logsumexp;
       if (!source_.tokens.zero) return end_way(prompt);
       const std::vector<TokenId>& ones = source_.tokens.first.front();  // the first of all requested tokens
@@ -87,7 +87,7 @@ void VerdictReader::go_on(JudgedPrompt& prompt, const Generation& answer) const 
 
 // The probability of a verdict is the sum over all paths to it: directly, and after a blank.
 void VerdictReader::end_way(JudgedPrompt& prompt) const {
-  if (!prompt.behind_blank) {
+  if (!prompt.ends_with_blank) {
     prompt.logprobs = prompt.way;
   } else {
     for (std::size_t c = 0; c < prompt.way.size(); ++c) {
@@ -95,12 +95,12 @@ void VerdictReader::end_way(JudgedPrompt& prompt) const {
       prompt.logprobs[c] = log_sum_exp<double>(both);
     }
   }
-  if (prompt.behind_blank || !source_.tokens.blank || prompt.blank_logprob < kLeastBlank) {
+  if (prompt.ends_with_blank || !source_.tokens.blank || prompt.blank_logprob < kLeastBlank) {
     prompt.stage = Stage::kDone;
     return;
   }
   prompt.context.push_back(*source_.tokens.blank);
-  prompt.behind_blank = true;
+  prompt.ends_with_blank = true;
   prompt.stage = Stage::kVerdict;
 }
 
@@ -119,7 +119,7 @@ void VerdictReader::take_reply(JudgedPrompt& prompt, const Generation& answer) c
   }
   prompt.context.insert(prompt.context.end(), words.begin(), words.end());
   if (text.find(kCue) == std::string::npos) {
-    const std::vector<TokenId> cue = ids_behind(source_.tokenizer, std::string("\n") + kCue).front();
+    const std::vector<TokenId> cue = continuation_ids(source_.tokenizer, std::string("\n") + kCue).front();
     prompt.context.insert(prompt.context.end(), cue.begin(), cue.end());
   } else {
     prompt.truncated = false;

@@ -7,7 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log_sum_exp.h"
-#include "magister/text/words.h"
+#include "magister/text/whole_word.h"
 #include "tasks/judge/verdict_tokens.h"
 
 namespace magister {

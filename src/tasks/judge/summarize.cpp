@@ -91,7 +91,7 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const Dataset dataset = Dataset::open(context.world, config.dataset);
   const JudgePrompts prompts(config, checkpoint);
   check_same_prompts(file, path, prompts, dataset);
-  check_same_rules(file, path, context.experiment_yaml);
+  check_same_rules(file, path, context.identity_yaml);
   std::optional<RecordAnswers> answers;
   const std::string answers_path =
       config.answers.empty() ? "" : results_path_of(context, config.answers, "generate", config.answers_place);

@@ -53,7 +53,7 @@ class JudgeJob final : public TaskJob {
     return [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
                   const Attributes& root) { return pack(running, shape(plan), path, root); };
   }
-  Beside beside() const override;
+  SideFiles side_files() const override;
 
  private:
   std::uint64_t cache_pages() const;
@@ -235,12 +235,13 @@ bool JudgeJob::pack(const ResultsFile& running, const JudgeShape& size, const st
                        path, root);
 }
 
-Beside JudgeJob::beside() const {
-  Beside beside;
+SideFiles JudgeJob::side_files() const {
+  SideFiles side_files;
   for (const char* const extension : {".summary.json", ".summary.csv"})
-    beside.needed.push_back({fs::path(inputs_.context.results_path).replace_extension(extension).string(),
-                             "the summary of all verdicts", "put it back, or make it again with `magister summarize`"});
-  return beside;
+    side_files.needed.push_back({fs::path(inputs_.context.results_path).replace_extension(extension).string(),
+                                 "the summary of all verdicts",
+                                 "put it back, or make it again with `magister summarize`"});
+  return side_files;
 }
 
 std::vector<std::string> needs_of(const JudgeConfig& config) {

@@ -34,7 +34,7 @@ std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdi
   std::set<TokenId> found;
   for (const std::string& word : verdict.words) {
     for (const std::string& spelling : verdict_spellings(word)) {
-      for (const std::vector<TokenId>& ids : ids_behind(tokenizer, spelling)) {
+      for (const std::vector<TokenId>& ids : continuation_ids(tokenizer, spelling)) {
         // A space that is a token of its own tells nothing about the word after it.
         if (!is_bare_blank(tokenizer, ids.front())) found.insert(ids.front());
       }
@@ -48,7 +48,7 @@ std::optional<TokenId> blank_before(const Tokenizer& tokenizer, const std::vecto
   const TokenId blank = tokenizer.token_to_id(kVisibleSpace);
   if (blank < 0 || !is_bare_blank(tokenizer, blank)) return std::nullopt;
   for (const VerdictClass& one : classes) {
-    for (const std::vector<TokenId>& ids : ids_behind(tokenizer, " " + one.words.front())) {
+    for (const std::vector<TokenId>& ids : continuation_ids(tokenizer, " " + one.words.front())) {
       if (ids.front() == blank) return blank;
     }
   }
@@ -56,9 +56,9 @@ std::optional<TokenId> blank_before(const Tokenizer& tokenizer, const std::vecto
 }
 
 // The second token of "10", if the first is the token of "1"; every continuation must have these two tokens.
-std::optional<TokenId> zero_behind_one(const Tokenizer& tokenizer, const std::set<TokenId>& ones) {
+std::optional<TokenId> zero_after_one(const Tokenizer& tokenizer, const std::set<TokenId>& ones) {
   std::optional<TokenId> zero;
-  for (const std::vector<TokenId>& ten : ids_behind(tokenizer, "10")) {
+  for (const std::vector<TokenId>& ten : continuation_ids(tokenizer, "10")) {
     if (ten.size() != 2 || !ones.contains(ten.front())) return std::nullopt;
     zero = ten.back();
   }
@@ -85,7 +85,7 @@ std::set<std::string> verdict_spellings(const std::string& word) {
   return all;
 }
 
-std::vector<std::vector<TokenId>> ids_behind(const Tokenizer& tokenizer, const std::string& text) {
+std::vector<std::vector<TokenId>> continuation_ids(const Tokenizer& tokenizer, const std::string& text) {
   std::vector<std::vector<TokenId>> ways;
   if (puts_blank(tokenizer)) {
     for (const char* const end : kEnds) {
@@ -108,7 +108,7 @@ VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<Verdi
   sets.reserve(classes.size());
   for (const VerdictClass& one : classes) sets.push_back(first_of(tokenizer, one));
   VerdictTokens tokens;
-  if (classes.size() == 10 && classes.back().name == "10") tokens.zero = zero_behind_one(tokenizer, sets.front());
+  if (classes.size() == 10 && classes.back().name == "10") tokens.zero = zero_after_one(tokenizer, sets.front());
   if (tokens.zero) sets.back().clear();
   for (std::size_t c = 0; c < classes.size(); ++c) {
     for (std::size_t other = 0; other < c; ++other) {
@@ -128,12 +128,12 @@ VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<Verdi
     tokens.first.emplace_back(sets[c].begin(), sets[c].end());
   }
   tokens.blank = blank_before(tokenizer, classes);
-  tokens.behind_text = puts_blank(tokenizer) || tokens.blank;
+  tokens.follows_text = puts_blank(tokenizer) || tokens.blank;
   return tokens;
 }
 
 std::string VerdictTokens::identity() const {
-  if (!behind_text) return "";
+  if (!follows_text) return "";
   nlohmann::ordered_json all = first;
   for (const std::optional<TokenId>& more : {zero, blank})
     all.push_back(more ? nlohmann::ordered_json(*more) : nlohmann::ordered_json());

@@ -35,8 +35,8 @@ class RolloutJob final : public TaskJob {
   }
   MemoryDemand demand(const PlanNumbers& plan) const override;
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
-    return !setup_.reward->tells_unread() || tell_unread(inputs_.context, config_.name, file, "/rollout/unread",
-                                                         plan.num_samples, config_.cuts * config_.n);
+    return !setup_.reward->reports_unread() || report_unread(inputs_.context, config_.name, file, "/rollout/unread",
+                                                             plan.num_samples, config_.cuts * config_.n);
   }
   void work(const ModelRun& run) override;
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
@@ -54,7 +54,7 @@ class RolloutJob final : public TaskJob {
             .cuts = config_.cuts,
             .n = config_.n,
             .slots = config_.max_new_tokens.tokens(),
-            .unread = setup_.reward->tells_unread()};
+            .unread = setup_.reward->reports_unread()};
   }
 
   RolloutSetup setup_;
@@ -89,12 +89,12 @@ RolloutJob::RolloutJob(const RolloutConfig& config, const TaskInputs& inputs)
                                                              {tokenizer_.sha256(), tokenizer_.rules_sha256()}},
                                                inputs.context, inputs.model.gpu);
   if (!inputs.data_is_placeholder) setup_.reward->check_fields(inputs.dataset);
-  if (rewards_on_gpus()) reference_.beside_bytes = sum_of(setup_.reward->model()->memory(inputs.tp_size));
+  if (rewards_on_gpus()) reference_.reserved_bytes = sum_of(setup_.reward->model()->memory(inputs.tp_size));
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(
         *config_.guide, inputs,
-        GuidedTexts{longest, config_.max_sequences, config_.token_budget, pass_, reference_.beside_bytes});
-    reference_.beside_bytes += value_->bytes_beside_reference();
+        GuidedTexts{longest, config_.max_sequences, config_.token_budget, pass_, reference_.reserved_bytes});
+    reference_.reserved_bytes += value_->gpu_bytes();
   }
   if (config_.dataset.messages_field.empty()) return;
   chat_.emplace(inputs.checkpoint, config_.dataset);
@@ -190,14 +190,14 @@ class Rollout final : public Task {
   PassShape pass_shape(const PassLimits& device) const override { return text_pass(config_, config_.limits(device)); }
   RecordTexts record_texts(const RunContext&) const override {
     RecordTexts own{config_.texts()};
-    own.behind_a_cut = config_.n;
+    own.per_cut = config_.n;
     if (config_.reward.is_verified()) own.rewards = {std::min(0.0, config_.scale), std::max(0.0, config_.scale)};
     return own;
   }
   // On average a cut is in the middle of the text.
   ModelWork model_work(double samples, double tokens) const override {
-    const double behind_cuts = static_cast<double>(config_.texts()) / 2;
-    return {tokens, samples * (1 + behind_cuts) * static_cast<double>(config_.max_new_tokens.tokens()), 0,
+    const double after_cuts = static_cast<double>(config_.texts()) / 2;
+    return {tokens, samples * (1 + after_cuts) * static_cast<double>(config_.max_new_tokens.tokens()), 0,
             static_cast<double>(config_.limits({}).sequences)};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {

@@ -100,7 +100,7 @@ TextRewards TextReward::rewards(const std::vector<std::string>& needed, const st
   for (const WrittenText& text : texts) {
     const Judged judged = verified(*verifier_, text.text, needed);
     rewards.values.push_back(judged.score);
-    if (verifier_->tells_unread()) rewards.unread.push_back(judged.unread);
+    if (verifier_->reports_unread()) rewards.unread.push_back(judged.unread);
   }
   return rewards;
 }

@@ -103,7 +103,7 @@ void ScoreJob::keep_added(SampleRules& rules) const {
   if (tokenizer_ == nullptr || chat_) return;
   const AddedEnds ends = added_ends(*tokenizer_);
   rules.kept_head = static_cast<std::uint32_t>(ends.before.size());
-  rules.kept_tail = ends.behind.size();
+  rules.kept_tail = ends.after.size();
   const std::uint64_t added = rules.kept_tail + (cuts_begins_ ? rules.kept_head : 0);
   MAGISTER_CHECK(
       config_.max_length.tokens() > added, ExitCode::kConfig,

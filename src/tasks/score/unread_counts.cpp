@@ -24,7 +24,7 @@ nlohmann::ordered_json unread_json(const UnreadCounts& counts) {
   return by_reason;
 }
 
-std::string unread_words(const UnreadCounts& counts) {
+std::string describe_unread(const UnreadCounts& counts) {
   const std::uint64_t all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   std::string words = fmt::format("{} of {} texts not compared", all - counts[0], all);
   for (std::size_t i = 1; i < kNumUnread; ++i) {
@@ -34,8 +34,8 @@ std::string unread_words(const UnreadCounts& counts) {
   return words;
 }
 
-bool tell_unread(const RunContext& context, const std::string& task, const ResultsFile& file, const char* column,
-                 std::uint64_t rows, std::uint64_t width) {
+bool report_unread(const RunContext& context, const std::string& task, const ResultsFile& file, const char* column,
+                   std::uint64_t rows, std::uint64_t width) {
   const std::uint64_t block = std::max<std::uint64_t>(1, (1 << 20) / width);
   UnreadCounts counts{};
   for (std::uint64_t first = 0; first < rows; first += block) {
@@ -44,7 +44,7 @@ bool tell_unread(const RunContext& context, const std::string& task, const Resul
     file.read(column, first, std::as_writable_bytes(std::span(values)));
     for (const std::uint8_t value : values) ++counts.at(value);
   }
-  log_info("{}: {}", task, unread_words(counts));
+  log_info("{}: {}", task, describe_unread(counts));
   nlohmann::ordered_json event = {{"task", task}, {"compared", counts[0]}};
   event.update(unread_json(counts));
   context.log.event("unread", event);

@@ -47,8 +47,8 @@ class VerifierJob final : public TaskJob {
     run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of(unit); });
   }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
-    return !verifier_.tells_unread() ||
-           tell_unread(inputs_.context, config_.name, file, "/score/unread", plan.num_samples, 1);
+    return !verifier_.reports_unread() ||
+           report_unread(inputs_.context, config_.name, file, "/score/unread", plan.num_samples, 1);
   }
 
  private:
@@ -69,7 +69,8 @@ class VerifierJob final : public TaskJob {
 
 TaskResults VerifierJob::results(const PlanNumbers& plan) const {
   TaskResults results;
-  results.columns = verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), verifier_.tells_unread());
+  results.columns =
+      verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), verifier_.reports_unread());
   if (answers_) {
     for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
   }
@@ -132,7 +133,7 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
   std::vector<ColumnBytes> columns;
   columns.push_back(samples_column("/score/value", scores.value));
   if (verifier_.extracts()) columns.push_back(samples_column("/score/answer_class", scores.answer_class));
-  if (verifier_.tells_unread()) columns.push_back(samples_column("/score/unread", scores.unread));
+  if (verifier_.reports_unread()) columns.push_back(samples_column("/score/unread", scores.unread));
   if (answers_) answers_->append(scores.of_answers, columns);
   return columns;
 }

@@ -29,9 +29,9 @@ class TeacherJob final : public TaskJob {
     Attributes all = {{"vocab_size", static_cast<std::uint64_t>(model_.vocab_size)}};
     const Attributes stored = encoding().attributes();
     all.insert(all.end(), stored.begin(), stored.end());
-    const auto& [before, behind] = window_ends_;  // windows of an earlier version had no such tokens
-    if (!before.empty() || !behind.empty())
-      all.emplace_back("window_tokens", fmt::format("{} text {}", fmt::join(before, " "), fmt::join(behind, " ")));
+    const auto& [before, after] = window_ends_;  // windows of an earlier version had no such tokens
+    if (!before.empty() || !after.empty())
+      all.emplace_back("window_tokens", fmt::format("{} text {}", fmt::join(before, " "), fmt::join(after, " ")));
     return all;
   }
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
@@ -79,7 +79,7 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
   if (config_.overflow != Overflow::kWindow || tokenizer_ == nullptr || chat_) return;
   window_ends_ = added_ends(*tokenizer_);
-  const std::size_t added = window_ends_.before.size() + window_ends_.behind.size();
+  const std::size_t added = window_ends_.before.size() + window_ends_.after.size();
   MAGISTER_CHECK(
       config_.max_length.tokens() > added, ExitCode::kConfig,
       "{} is {}, and the tokenizer adds {} tokens to every window (nothing of the text would be left); raise it",

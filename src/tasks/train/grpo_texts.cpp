@@ -18,7 +18,7 @@
 #include "magister/run/generator_shard.h"
 #include "magister/run/not_finite.h"
 #include "magister/runtime/model_host.h"
-#include "magister/text/decode_behind.h"
+#include "magister/text/decode_continuation.h"
 #include "magister/train/gradient_tree.h"
 
 namespace magister {
@@ -32,13 +32,13 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
 }  // namespace
 
 GrpoModel grpo_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
-                     std::uint64_t beside_bytes) {
+                     std::uint64_t reserved_bytes) {
   GrpoModel rollouts{trained, {}, trained.pass_limits().or_else({32, 512})};  // the defaults of `generate`
   OpenModel& model = rollouts.model;
   model.kept.checkpoint.clear();  // no cached weights: they change with each step
   model.quantization = {};
   model.dtype = model.plain_dtype = trained.gpu && config.trainer.bf16 ? at::kBFloat16 : at::kFloat;
-  model.beside_bytes += beside_bytes;
+  model.reserved_bytes += reserved_bytes;
   rollouts.pass = {rollouts.limits.tokens, config.batches.max_length, 0, rollouts.limits.sequences};
   rollouts.num_pages =
       pages_of_texts(model, 1, rollouts.pass, longest_prompt + config.grpo.max_new_tokens, rollouts.limits.sequences);
@@ -123,7 +123,7 @@ std::vector<GrpoText> GrpoWriter::write_own(std::uint64_t step, const Samples& p
 }
 
 std::string GrpoWriter::text_of(const GrpoText& text) const {
-  return decode_behind(*rules_.tokenizer, data_.tokens(text.prompt), text.tokens, true);
+  return decode_continuation(*rules_.tokenizer, data_.tokens(text.prompt), text.tokens, true);
 }
 
 // Sets the rewards of the texts. False: the job was asked to stop.

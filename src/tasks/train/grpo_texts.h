@@ -51,9 +51,9 @@ struct GrpoModel {
   PassLimits limits;  // largest numbers of sequences and of tokens in a pass
   std::int64_t num_pages = 0;
 };
-// beside_bytes: GPU memory that the trainer will allocate later.
+// reserved_bytes: GPU memory that the trainer will allocate later.
 GrpoModel grpo_model(const OpenModel& trained, const TrainConfig& config, std::uint64_t longest_prompt,
-                     std::uint64_t beside_bytes);
+                     std::uint64_t reserved_bytes);
 
 class GrpoWriter {
  public:

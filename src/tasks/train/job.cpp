@@ -169,8 +169,8 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   }
   Attributes attributes = root;
   attributes.emplace_back(kModelFolderKey, folder_sha256());
-  attributes.emplace_back(kModelFolderFilesKey,
-                          files_sha256(Communicator(), files_beside_weights(folder(), folder()), context_.stop_poll()));
+  attributes.emplace_back(kModelFolderFilesKey, files_sha256(Communicator(), files_next_to_weights(folder(), folder()),
+                                                             context_.stop_poll()));
   if (context_.stop.raised()) return false;
   write_train_results(path, attributes, rows, objective.curves(config_), evaluation_rows(curves),
                       *objective.held_out_curves);

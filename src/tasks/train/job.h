@@ -43,7 +43,7 @@ class TrainJob final : public TaskJob {
     return {
         .device = memory(plan), .host = host_memory(plan), .notes = memory_notes(plan), .fault = memory_fault(plan)};
   }
-  Beside beside() const override {
+  SideFiles side_files() const override {
     return {.needed = {{folder(), "the trained model"}}, .put_aside = {states(), rollout_folder(context_), folder()}};
   }
   void work(const ModelRun& run) override;

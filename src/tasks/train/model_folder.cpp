@@ -102,7 +102,7 @@ struct Contents {
 };
 
 // Writes the tokenizer files and, for a whole model, the files that generation needs.
-void write_beside_weights(const std::string& folder, const ModelOrigin& origin, bool is_model) {
+void write_files_next_to_weights(const std::string& folder, const ModelOrigin& origin, bool is_model) {
   const auto put = [&](const std::string& name, const std::string& text) {
     write_whole_file(fmt::format("{}/{}", folder, name), text);
   };
@@ -110,7 +110,7 @@ void write_beside_weights(const std::string& folder, const ModelOrigin& origin, 
     make_folders((fs::path(folder) / kToolTemplate).parent_path().string());
     put(kToolTemplate, text);
   };
-  for (const fs::path path : files_beside_weights(origin.tokenizer, is_model ? origin.folder : "")) {
+  for (const fs::path path : files_next_to_weights(origin.tokenizer, is_model ? origin.folder : "")) {
     if (!path.string().ends_with(kToolTemplate)) {
       put(path.filename().string(), content_of(path));
     } else if (origin.chat_template.empty()) {
@@ -138,7 +138,7 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, contents.metadata);
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
-  write_beside_weights(creating, origin, contents.is_model);
+  write_files_next_to_weights(creating, origin, contents.is_model);
   fail_point("train.folder.written");
   if (has_same_files(folder, creating)) return;  // a run that was killed before its results file was complete wrote it
   put_path_aside(folder);

@@ -119,7 +119,7 @@ Attributes TrainJob::identity() {
     attributes.emplace_back("evaluate_dataset_format", held_out_->formats());
   }
   const auto copied = [this] {
-    return files_beside_weights(checkpoint_.tokenizer_path(), lora_ ? "" : checkpoint_.path());
+    return files_next_to_weights(checkpoint_.tokenizer_path(), lora_ ? "" : checkpoint_.path());
   };
   if (model_.gpu) attributes.emplace_back("gpu_passes", std::string(kGpuPasses));
   attributes.emplace_back("copied_files_sha256", small_files_sha256(context_.world, copied, context_.stop_poll()));

@@ -81,7 +81,7 @@ class Search {
 
  private:
   bool try_one(const Found& found);
-  bool try_behind(std::string_view word, std::string_view must_follow);
+  bool try_after(std::string_view word, std::string_view must_follow);
 
   std::string_view text_;
   std::string low_;
@@ -100,7 +100,7 @@ bool Search::try_one(const Found& found) {
 }
 
 // Takes the first formula and the first number close after the last such word; the one that ends later is tried first.
-bool Search::try_behind(std::string_view word, std::string_view must_follow) {
+bool Search::try_after(std::string_view word, std::string_view must_follow) {
   const std::size_t at = low_.rfind(word);
   if (at == std::string::npos) return false;
   const std::size_t from = at + word.size();
@@ -117,10 +117,10 @@ bool Search::try_behind(std::string_view word, std::string_view must_follow) {
 }
 
 Reading Search::read() {
-  if (try_behind("final answer is", "i hope it is correct")) return read_;
+  if (try_after("final answer is", "i hope it is correct")) return read_;
   for (auto box = boxes_.rbegin(); box != boxes_.rend(); ++box)
     if (try_one(*box)) return read_;
-  if (try_behind("final answer", "") || try_behind("answer", "")) return read_;
+  if (try_after("final answer", "") || try_after("answer", "")) return read_;
   constexpr std::size_t kTries = 20;
   std::vector<const Found*> all;
   for (const std::vector<Found>* some : {&formulas_, &numbers_})

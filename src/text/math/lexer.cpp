@@ -157,14 +157,14 @@ bool Lexer::repeating(const std::string& digits) {
   const std::size_t dot = digits.find('.');
   if (dot == std::string::npos && text_[at_ - 1] != '.') return false;
   const std::string period(rest().substr(open, end - open));
-  const std::size_t behind = dot == std::string::npos ? 0 : digits.size() - dot - 1;
+  const std::size_t after = dot == std::string::npos ? 0 : digits.size() - dot - 1;
   at_ += end + 1;
   add(TokenType::kSign, "(");
   add(TokenType::kNumber, digits);
   add(TokenType::kSign, "+");
   add(TokenType::kNumber, period);
   add(TokenType::kSign, "/");
-  add(TokenType::kNumber, std::string(period.size(), '9') + std::string(behind, '0'));
+  add(TokenType::kNumber, std::string(period.size(), '9') + std::string(after, '0'));
   add(TokenType::kSign, ")");
   return true;
 }
@@ -281,7 +281,7 @@ void Lexer::word() {
   const TokenType last = out_.all.empty() ? TokenType::kEnd : out_.all.back().type;
   const bool closed = last == TokenType::kSign &&
                       (out_.all.back().text == ")" || out_.all.back().text == "}" || out_.all.back().text == "degree");
-  const bool behind =
+  const bool after =
       last == TokenType::kNumber || closed || (space_ && (last == TokenType::kLetter || last == TokenType::kCommand));
   if (name == "and" || name == "or") {
     add(TokenType::kSign, "and");
@@ -289,7 +289,7 @@ void Lexer::word() {
     add(TokenType::kSign, "%");
   } else if (name == "pi" || (name == "sqrt" && called) || (called && is_one_of(kFunctions, name))) {
     add(TokenType::kCommand, name);
-  } else if (behind && name.size() > 1 && is_one_of(kUnits, name) && (name.size() > 2 || ends_value(end))) {
+  } else if (after && name.size() > 1 && is_one_of(kUnits, name) && (name.size() > 2 || ends_value(end))) {
     add(TokenType::kText, name);
   } else {
     if (end - at_ > kMaxTokens) return too_long("more than 4096 signs");

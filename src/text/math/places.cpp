@@ -25,7 +25,7 @@ std::string_view trimmed(std::string_view text) {
 namespace {
 
 // Position after the brace that closes the one at `open`; kNone: none does.
-std::size_t behind_braces(std::string_view text, std::size_t open) {
+std::size_t past_braces(std::string_view text, std::size_t open) {
   std::int64_t depth = 0;
   for (std::size_t at = open; at < text.size(); ++at) {
     if (text[at] == '\\') {
@@ -48,7 +48,7 @@ std::vector<Found> single_boxes(std::string_view text) {
     while (open < text.size() && text[open] == ' ') ++open;
     Found found{at, open, ""};
     if (open < text.size() && text[open] == '{') {
-      const std::size_t end = behind_braces(text, open);
+      const std::size_t end = past_braces(text, open);
       if (end == kNone) {
         if (++open_boxes > kMaxOpenBoxes) break;
         at = open;

@@ -13,7 +13,7 @@ bool three_digits_at(std::string_view text, std::size_t at) {
   return digit_at(text, at) && digit_at(text, at + 1) && digit_at(text, at + 2) && !digit_at(text, at + 3);
 }
 
-std::size_t behind_digits(std::string_view text, std::size_t at) {
+std::size_t past_digits(std::string_view text, std::size_t at) {
   while (digit_at(text, at)) ++at;
   return at;
 }
@@ -31,7 +31,7 @@ std::string read_exponent(std::string_view text, std::size_t& at) {
   if (at >= text.size() || (text[at] != 'e' && text[at] != 'E')) return "";
   const bool negative = at + 1 < text.size() && text[at + 1] == '-';
   const bool sign = negative || (at + 1 < text.size() && text[at + 1] == '+');
-  const std::size_t begin = at + (sign ? 2 : 1), end = behind_digits(text, begin);
+  const std::size_t begin = at + (sign ? 2 : 1), end = past_digits(text, begin);
   const bool goes_on = end < text.size() && std::isalnum(static_cast<unsigned char>(text[end])) != 0;
   if (end == begin || end - begin > 6 || goes_on) return "";
   at = end;
@@ -40,7 +40,7 @@ std::string read_exponent(std::string_view text, std::size_t& at) {
 
 // Reads one number from `at` on, written with a point and without separators of thousands; moves `at` after it.
 bool read_number(std::string_view text, std::size_t& at, std::string& out) {
-  std::size_t end = behind_digits(text, at);
+  std::size_t end = past_digits(text, at);
   std::string digits(text.substr(at, end - at));
   const bool leads = !digits.empty() && digits.size() <= 3 && digits[0] != '0';
   bool grouped = false;
@@ -53,7 +53,7 @@ bool read_number(std::string_view text, std::size_t& at, std::string& out) {
   }
   const bool comma = !grouped && end < text.size() && text[end] == ',' && digit_at(text, end + 1) && !digits.empty();
   if (comma || (end < text.size() && text[end] == '.' && digit_at(text, end + 1))) {
-    const std::size_t last = behind_digits(text, end + 1);
+    const std::size_t last = past_digits(text, end + 1);
     digits += "." + std::string(text.substr(end + 1, last - end - 1));
     end = last;
   }
@@ -64,21 +64,21 @@ bool read_number(std::string_view text, std::size_t& at, std::string& out) {
   return true;
 }
 
-std::size_t behind_spaces(std::string_view text, std::size_t at) {
+std::size_t past_spaces(std::string_view text, std::size_t at) {
   while (at < text.size() && text[at] == ' ') ++at;
   return at;
 }
 
 // Reads an arithmetic operator, and writes it as formulas do.
 bool read_operator(std::string_view text, std::size_t& at, std::string& out) {
-  std::size_t place = behind_spaces(text, at);
+  std::size_t place = past_spaces(text, at);
   if (place >= text.size() || std::string_view("+-*/^\xC3").find(text[place]) == std::string_view::npos) return false;
   for (const auto& [sign, as] :
        {std::pair{"**", "^"}, {"+", "+"}, {"-", "-"}, {"*", "*"}, {"/", "/"}, {"^", "^"}, {"\u00D7", "*"}}) {
     const std::string_view name = sign;
     if (!text.substr(std::min(place, text.size())).starts_with(name)) continue;
     out += as;
-    at = behind_spaces(text, place + name.size());
+    at = past_spaces(text, place + name.size());
     return true;
   }
   return false;
@@ -174,7 +174,7 @@ bool may_begin(std::string_view text, std::size_t at) {
 }  // namespace
 
 std::size_t percent_sign(std::string_view text) {
-  const std::size_t at = behind_spaces(text, 0);
+  const std::size_t at = past_spaces(text, 0);
   for (const std::string_view name : {"\\%", "%", "percentage", "percent", "pct"})
     if (text.substr(at).starts_with(name)) return at + name.size();
   return 0;

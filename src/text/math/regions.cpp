@@ -57,17 +57,17 @@ Region combined(const Region& a, const Region& b, const std::function<bool(bool,
     End end = ends[i];
     const bool point = end.infinite == 0 && in(contains(a, end), contains(b, end));
     end.closed = point;
-    const bool behind = i + 1 < ends.size() && in(covers(a, end, ends[i + 1]), covers(b, end, ends[i + 1]));
-    if (open && !(point && behind)) {
+    const bool after = i + 1 < ends.size() && in(covers(a, end, ends[i + 1]), covers(b, end, ends[i + 1]));
+    if (open && !(point && after)) {
       out.back().to = end;
       open = false;
-      if (behind) {
+      if (after) {
         out.push_back({end, end});
         open = true;
       }
-    } else if (!open && (point || behind)) {
+    } else if (!open && (point || after)) {
       out.push_back({end, end});
-      open = behind;
+      open = after;
     }
   }
   return out;

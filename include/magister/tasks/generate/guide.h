@@ -28,11 +28,11 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
 
 // Sizes of the guided texts, equal on every rank.
 struct GuidedTexts {
-  std::uint64_t longest = 0;        // tokens, prompt and text together
-  std::uint64_t max_sequences = 0;  // written at the same time
-  std::uint64_t token_budget = 0;   // tokens per pass
-  PassShape pass{};                 // of the reference
-  std::uint64_t beside_bytes = 0;   // on a GPU: bytes of further models, such as a reward model
+  std::uint64_t longest = 0;         // tokens, prompt and text together
+  std::uint64_t max_sequences = 0;   // written at the same time
+  std::uint64_t token_budget = 0;    // tokens per pass
+  PassShape pass{};                  // of the reference
+  std::uint64_t reserved_bytes = 0;  // on a GPU: bytes of further models, such as a reward model
 };
 
 // The value model as known from the config alone; none for a multiplier of 0.
@@ -58,7 +58,7 @@ class ValueModel {
   void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names);
   // On a GPU: bytes that the reference's cache leaves to this model: its weights, its passes and its share of the
   // remaining memory.
-  std::uint64_t bytes_beside_reference() const { return beside_reference_; }
+  std::uint64_t gpu_bytes() const { return gpu_bytes_; }
   // Pages of this model's cache for texts of `longest` tokens and their candidates: as many as the cache's budget
   // allows, but at least enough for one text. Local.
   std::int64_t num_pages(std::uint64_t longest) const;
@@ -79,7 +79,7 @@ class ValueModel {
   GuidedTexts texts_;
   int tp_size_;
   SideModel model_;
-  std::uint64_t beside_reference_ = 0;
+  std::uint64_t gpu_bytes_ = 0;
 };
 
 }  // namespace magister

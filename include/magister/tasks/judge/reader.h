@@ -22,7 +22,7 @@ struct JudgedPrompt {
   std::vector<double> logprobs;  // of the classes, summed over all paths to them so far
   std::vector<double> way;       // of the classes, on the current path
   double blank_logprob = 0;      // of a blank at the verdict's position
-  bool behind_blank = false;     // the context ends with that blank
+  bool ends_with_blank = false;  // the context ends with that blank
   bool truncated = false;
   Verdict verdict;
 

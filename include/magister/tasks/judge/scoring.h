@@ -28,7 +28,7 @@ struct VerdictTokens {
   // SentencePiece vocabularies: a blank that is a token of its own, if the tokens of some verdict after a blank begin
   // with it ("_", "1").
   std::optional<TokenId> blank;
-  bool behind_text = false;  // the tokens depend on the text before them
+  bool follows_text = false;  // the tokens depend on the text before them
 
   // For the identity of results: the tokens if they depend on the text before them, otherwise empty.
   std::string identity() const;
@@ -40,7 +40,7 @@ struct VerdictTokens {
 // every text (SentencePiece's) gives other tokens there than for the text alone. For such a vocabulary these are the
 // different continuations of the ends that prompts have (a line end, a colon, brackets), without those that merge with
 // the end, because a prompt's own tokens do not change. For other vocabularies it is the text alone.
-std::vector<std::vector<TokenId>> ids_behind(const Tokenizer& tokenizer, const std::string& text);
+std::vector<std::vector<TokenId>> continuation_ids(const Tokenizer& tokenizer, const std::string& text);
 
 // Throws Error(kConfig) if two classes share a token (this tokenizer cannot distinguish them), except 1 and 10.
 VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes);

@@ -40,7 +40,7 @@ void fit_judge(RewardConfig& reward, const PositionsOf& of, Notes& notes);
 
 struct TextRewards {
   std::vector<double> values;
-  std::vector<Unread> unread;  // why a verifier did not compare a text; empty if not tells_unread()
+  std::vector<Unread> unread;  // why a verifier did not compare a text; empty if not reports_unread()
 };
 
 class TextReward {
@@ -71,7 +71,7 @@ class TextReward {
   // heartbeat: see Rewarder. Local, one thread at a time.
   TextRewards rewards(const std::vector<std::string>& needed, const std::vector<WrittenText>& texts,
                       const std::string& where, int num_threads, const std::function<void()>& heartbeat = {});
-  bool tells_unread() const { return verifier_ && verifier_->tells_unread(); }
+  bool reports_unread() const { return verifier_ && verifier_->reports_unread(); }
 
  private:
   const RewardConfig& config_;

@@ -21,10 +21,10 @@ std::string unread_comment();
 // {"nothing_found": 3, "not_read": 0, ...}
 nlohmann::ordered_json unread_json(const UnreadCounts& counts);
 // "3 of 40 texts not compared: 3 nothing_found"
-std::string unread_words(const UnreadCounts& counts);
+std::string describe_unread(const UnreadCounts& counts);
 // Reports the counts of a complete column with `width` texts per row, in the log and as the event `unread` of
 // run.jsonl. False: the job was asked to stop. Local.
-bool tell_unread(const RunContext& context, const std::string& task, const ResultsFile& file, const char* column,
-                 std::uint64_t rows, std::uint64_t width);
+bool report_unread(const RunContext& context, const std::string& task, const ResultsFile& file, const char* column,
+                   std::uint64_t rows, std::uint64_t width);
 
 }  // namespace magister

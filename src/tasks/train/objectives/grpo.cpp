@@ -171,7 +171,7 @@ std::vector<std::string> OpenGrpo::describe(const StepResult& result, nlohmann::
                   curve.reward_std, curve.kl, static_cast<double>(curve.tokens) / static_cast<double>(curve.texts),
                   100 * curve.truncated)};
   if (const auto unread = steps_->unread()) {
-    lines.push_back(unread_words(*unread));
+    lines.push_back(describe_unread(*unread));
     event["unread"] = unread_json(*unread);
   }
   return lines;

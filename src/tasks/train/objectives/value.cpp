@@ -22,7 +22,7 @@ bool compares(const ValueConfig& config) {
 // Checks the keys of the rollouts' task before it has run. Throws Error(kConfig) if the loss cannot learn from its
 // results. Local.
 void check_rollouts(const ValueConfig& config, const ResultsSource& source, const Task::RecordTexts& texts) {
-  MAGISTER_CHECK(!compares(config) || texts.behind_a_cut != 1, ExitCode::kConfig,
+  MAGISTER_CHECK(!compares(config) || texts.per_cut != 1, ExitCode::kConfig,
                  "{} names {}, which has one continuation a cut (nothing is compared, so there are no preferences); "
                  "write two with `n: 2`, or learn from rewards",
                  source.place, printable(source.task));

@@ -1,5 +1,5 @@
-// The precedence of the three files; see tokens_beside.h.
-#include "text/tokens_beside.h"
+// The precedence of the three files; see named_tokens.h.
+#include "text/named_tokens.h"
 
 #include <algorithm>
 #include <charconv>
@@ -65,7 +65,7 @@ AddedToken token_of(const Json& value, const std::string& source, const std::str
 
 class Reader {
  public:
-  Reader(const FilesBeside& files, const nlohmann::json* tokenizer_json)
+  Reader(const TokenizerConfigFiles& files, const nlohmann::json* tokenizer_json)
       : config_name_(in(files, "tokenizer_config.json")),
         map_name_(in(files, "special_tokens_map.json")),
         added_name_(in(files, "added_tokens.json")),
@@ -84,8 +84,8 @@ class Reader {
     if (tokenizer_json != nullptr) read_own(*tokenizer_json);
   }
 
-  TokensBeside result(const nlohmann::json* tokenizer_json) {
-    TokensBeside found;
+  NamedTokens result(const nlohmann::json* tokenizer_json) {
+    NamedTokens found;
     found.ids_are_of = ids_are_of_;
     name_special(tokenizer_json);
     for (const auto& [id, token] : decoder_) found.by_id.emplace_back(id, token.content), found.added.push_back(token);
@@ -108,7 +108,7 @@ class Reader {
   }
 
  private:
-  static std::string in(const FilesBeside& files, const char* name) {
+  static std::string in(const TokenizerConfigFiles& files, const char* name) {
     return printable(files.folder + "/" + name, 4096);
   }
 
@@ -278,7 +278,7 @@ class Reader {
 
   bool flag(const char* key) const { return config_.contains(key) && config_.at(key) == true; }
 
-  void read_class(TokensBeside& found) const {
+  void read_class(NamedTokens& found) const {
     if (!config_.contains("tokenizer_class") || !config_.at("tokenizer_class").is_string()) return;
     std::string& name = found.tokenizer_class = config_.at("tokenizer_class").get<std::string>();
     if (name.ends_with("Fast")) name.resize(name.size() - 4);
@@ -299,12 +299,12 @@ class Reader {
 
 }  // namespace
 
-TokensBeside read_tokens_beside(const FilesBeside& files, const nlohmann::json* tokenizer_json) {
+NamedTokens read_named_tokens(const TokenizerConfigFiles& files, const nlohmann::json* tokenizer_json) {
   return Reader(files, tokenizer_json).result(tokenizer_json);
 }
 
-void take_named_tokens(const FilesBeside& files, Tokenizer::Model& model) {
-  TokensBeside beside = read_tokens_beside(files, nullptr);
+void take_named_tokens(const TokenizerConfigFiles& files, Tokenizer::Model& model) {
+  NamedTokens named = read_named_tokens(files, nullptr);
   std::unordered_map<std::string, TokenId> id_of;
   for (const AddedToken& token : model.added) id_of[token.content] = token.id;
   const auto known = [&](const std::string& text) {
@@ -320,11 +320,11 @@ void take_named_tokens(const FilesBeside& files, Tokenizer::Model& model) {
         "become other tokens); save the tokenizer as tokenizer.json",
         model.source, printable(text));
   };
-  for (const AddedToken& token : beside.added) {
+  for (const AddedToken& token : named.added) {
     if (!token.content.empty()) check(known(token.content) >= 0, token.content);
   }
-  for (const auto& [id, text] : beside.by_id) check(known(text) == id, text);
-  model.special_tokens = std::move(beside.special);
+  for (const auto& [id, text] : named.by_id) check(known(text) == id, text);
+  model.special_tokens = std::move(named.special);
 }
 
 }  // namespace magister

@@ -12,7 +12,7 @@
 
 namespace magister {
 
-struct TokensBeside {
+struct NamedTokens {
   std::vector<AddedToken> added;                             // to add to the vocabulary's own, in this order
   std::vector<std::pair<std::string, std::string>> special;  // bos_token, pad_token, ... and their texts
   std::optional<bool> add_prefix_space;  // set if the tokenizer's class takes it from tokenizer_config.json
@@ -25,11 +25,11 @@ struct TokensBeside {
 // tokenizer_json: the file's content; null for a vocabulary of another kind. If tokenizer_config.json has
 // added_tokens_decoder, it decides; else special_tokens_map.json overrides its keys, and added_tokens.json names tokens
 // too. Throws Error(kData) naming the file.
-TokensBeside read_tokens_beside(const FilesBeside& files, const nlohmann::json* tokenizer_json);
+NamedTokens read_named_tokens(const TokenizerConfigFiles& files, const nlohmann::json* tokenizer_json);
 
 // For vocabularies that nothing can be added to, because the ids of further tokens depend on the reader. Copies the
 // named tokens into the model; throws Error(kData) if the files name a token that the model lacks or has under another
 // id.
-void take_named_tokens(const FilesBeside& files, Tokenizer::Model& model);
+void take_named_tokens(const TokenizerConfigFiles& files, Tokenizer::Model& model);
 
 }  // namespace magister

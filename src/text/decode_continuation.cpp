@@ -1,5 +1,6 @@
-// See decode_behind.h. The reference is transformers' decode of prompt and completion minus its decode of the prompt.
-#include "magister/text/decode_behind.h"
+// See decode_continuation.h. The reference is transformers' decode of prompt and completion minus its decode of the
+// prompt.
+#include "magister/text/decode_continuation.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -71,8 +72,8 @@ std::vector<TokenId> decode_context(const Tokenizer& tokenizer, std::span<const 
   return {end.begin(), end.end()};
 }
 
-std::string decode_behind(const Tokenizer& tokenizer, std::span<const TokenId> before, std::span<const TokenId> ids,
-                          bool skip_special_tokens) {
+std::string decode_continuation(const Tokenizer& tokenizer, std::span<const TokenId> before,
+                                std::span<const TokenId> ids, bool skip_special_tokens) {
   before = before.subspan(settled_at(tokenizer, before).value_or(0));
   const auto text_of = [&](std::span<const TokenId> some) { return tokenizer.decode(some, skip_special_tokens); };
   std::string start = text_of(before);
@@ -100,15 +101,15 @@ bool writes_first_token_otherwise(const Tokenizer& tokenizer) {
   return !ids.empty() && tokenizer.decode(std::span(ids).first(1)) != tokenizer.token_bytes(ids.front());
 }
 
-std::optional<std::vector<TokenId>> encode_behind(const Tokenizer& tokenizer, std::string_view prompt,
-                                                  std::span<const TokenId> ids, std::string_view text) {
+std::optional<std::vector<TokenId>> encode_continuation(const Tokenizer& tokenizer, std::string_view prompt,
+                                                        std::span<const TokenId> ids, std::string_view text) {
   EncodeOptions plain;
   plain.add_special_tokens = false;
   const std::vector<TokenId> letter = tokenizer.encode("a", plain), whole = tokenizer.encode("a");
   const auto found = std::search(whole.begin(), whole.end(), letter.begin(), letter.end());
   if (letter.empty() || found == whole.end()) return std::nullopt;
   const std::vector<TokenId> before = tokenizer.encode(prompt, plain);
-  if (decode_behind(tokenizer, before, ids, true) != text) return std::nullopt;
+  if (decode_continuation(tokenizer, before, ids, true) != text) return std::nullopt;
   std::vector<TokenId> all(whole.begin(), found);
   all.insert(all.end(), before.begin(), before.end());
   all.insert(all.end(), ids.begin(), ids.end());

@@ -1,6 +1,6 @@
 // Categories come from utf8proc. Variation selectors and the keycap (U+20E3) are marks in Unicode, but they change only
 // how a character looks: "1" + U+FE0F + U+20E3 is a 1.
-#include "magister/text/words.h"
+#include "magister/text/whole_word.h"
 
 #include <utf8proc.h>
 
