@@ -1,17 +1,12 @@
 // tokenize: lines of text <-> lines of JSON arrays of ids, one line at a time, so that it works in a pipe.
-// This file also has the command bench, which is for one rank, too.
-#include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "app/bench/bench.h"
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
-#include "magister/io/checkpoint/model_path.h"
 #include "magister/runtime/tokenizer_files.h"
 
 namespace magister {
@@ -91,57 +86,6 @@ ExitCode tokenize_command(Invocation& call) {
       }
       say(json_array(ids));
     }
-    return ExitCode::kDone;
-  });
-}
-
-ExitCode bench_command(Invocation& call) {
-  return on_rank_zero(call.world, [&] {
-    const CommandLine& line = call.line;
-    BenchOptions options;
-    options.what = line.positional("WHAT");
-    constexpr std::string_view kOfModels[] = {"prefill", "teacher", "decode", "prefix", "judge", "layer"};
-    MAGISTER_CHECK(!line.positional("MODEL").empty() ||
-                       std::find(std::begin(kOfModels), std::end(kOfModels), options.what) == std::end(kOfModels),
-                   ExitCode::kUsage, "MODEL is missing (bench {0} computes one); write magister bench {0} MODEL",
-                   options.what);
-    options.model = find_model(line.positional("MODEL"));
-    options.tokens = line.number("--tokens", options.tokens, 1, 1 << 24);
-    options.sequences = line.number("--sequences", options.sequences, 1, 1 << 24);
-    options.top_k = line.number("--top-k", options.top_k, 1, 1 << 24);
-    options.dtype = line.option("--dtype", options.dtype);
-    options.threads = static_cast<int>(line.number("--threads", options.threads, 1, 4096));
-    options.format = line.option("--format", options.format);
-    options.group = line.number("--group", options.group, 0, 128);
-    options.rows = line.number("--rows", options.rows, 1, 4096);
-    options.past = line.number("--past", options.past, 0, 1 << 20);
-    options.layers = line.number("--layers", options.layers, 0, 1 << 12);
-    const std::string lengths = line.option("--lengths", "even");
-    MAGISTER_CHECK(lengths == "even" || lengths == "uneven", ExitCode::kUsage,
-                   "--lengths {} (texts of a unit are alike or not); write even or uneven", printable(lengths));
-    options.uneven = lengths == "uneven";
-    options.repeats = static_cast<int>(line.number("--repeats", options.repeats, 1, 1'000'000));
-    options.device = line.option("--device", options.device);
-    options.random = line.has("--random");
-    const std::string graphs = line.option("--graph", "on");
-    MAGISTER_CHECK(graphs == "on" || graphs == "off", ExitCode::kUsage,
-                   "--graph {} (decoding passes are CUDA graphs or not); write on or off", printable(graphs));
-    options.graphs = graphs == "on";
-    const std::string attention = line.option("--attention", "flash");
-    MAGISTER_CHECK(attention == "flash" || attention == "cudnn", ExitCode::kUsage,
-                   "--attention {} (long texts' attention has two libraries); write flash or cudnn",
-                   printable(attention));
-    options.cudnn = attention == "cudnn";
-    const std::string decoding = line.option("--decoding", "latency");
-    MAGISTER_CHECK(decoding == "latency" || decoding == "throughput", ExitCode::kUsage,
-                   "--decoding {} (products of decoding passes are made for few texts or for many); write latency or "
-                   "throughput",
-                   printable(decoding));
-    options.throughput = decoding == "throughput";
-    options.json = line.has("--json");
-    std::string text = run_bench(options);
-    if (!text.ends_with('\n')) text += '\n';
-    say(text);
     return ExitCode::kDone;
   });
 }
