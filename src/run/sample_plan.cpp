@@ -35,6 +35,14 @@ constexpr std::uint64_t kReadSamples = 4096;  // samples in memory
 
 }  // namespace
 
+ExpectedText expect_field(const DatasetConfig& dataset, const std::string& field, std::string key,
+                          std::function<bool(const Record&)> is_empty) {
+  const std::size_t more = dataset.paths.size() - 1;
+  return {fmt::format("{} of {}{}", printable(field), printable(dataset.paths.front(), 4096),
+                      more == 0 ? "" : fmt::format(" and {} more", more)),
+          std::move(key), std::move(is_empty)};
+}
+
 SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory,
                        bool keeps_rows)
     : keeps_rows_(keeps_rows),
@@ -46,6 +54,7 @@ SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, cons
       item_samples_(rules.item_samples),
       least_units_(rules.least_units),
       takes_part_(rules.takes_part),
+      all_empty_(rules.expected_text.is_empty != nullptr),
       last_rank_(world.rank() + 1 == world.size()) {
   if (!keeps_rows) return;
   ids_ = Spool(spool_directory);
@@ -77,6 +86,8 @@ void SamplePlan::read(const Communicator& world, const Dataset& dataset, const S
   run_agreed(world, [&] { tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop); });
   leave_if_stopped(world, stop);
   agree(world);
+  if (world.sum(static_cast<std::uint64_t>(!all_empty_)) == 0 && all.size() > 0)
+    empty_texts = fmt::format("{} is empty in all {} records", rules.expected_text.source, all.size());
 }
 
 // All samples of a record are on one rank.
@@ -114,6 +125,7 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Samp
       records,
       [&](Record&& record) {
         fail_point("tokenize.record");
+        all_empty_ = all_empty_ && rules.expected_text.is_empty(record);
         if (rules.encode) {
           std::uint64_t left_out = 0;
           bool is_cut = false;

@@ -170,6 +170,9 @@ void log_samples(const std::string& task, const SamplePlan& plan, const SampleRu
     log_info("{}: {} records are longer than max_length {} and were {}", task, plan.num_records_cut, rules.max_length,
              rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
   }
+  if (plan.empty_texts)
+    log_warning("{}: {} (the model sees no text of theirs); check {}", task, *plan.empty_texts,
+                rules.expected_text.key);
   if (plan.num_turns_left_out > 0) {
     log_warning(
         "{}: {} turns of the assistant in {} records take no part, the other turns do (the chat template writes them "

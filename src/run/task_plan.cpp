@@ -223,6 +223,7 @@ void TaskRunner::plan_samples(PlanReport& report) {
                   {"longest sample", fmt::format("{} tokens", samples.longest_sample)}};
   if (samples.num_records_cut > 0)
     report.notes.emplace_back("longer than max_length", fmt::format("{} records", samples.num_records_cut));
+  if (samples.empty_texts) report.notes.emplace_back("empty", *samples.empty_texts);
   if (samples.num_turns_left_out > 0)
     report.notes.emplace_back(
         "turns of the assistant left out",

@@ -10,6 +10,7 @@
 #include "magister/core/error.h"
 #include "magister/io/dataset/field_path.h"
 #include "magister/io/dataset/record_json.h"
+#include "magister/text/verifier.h"
 
 namespace magister {
 namespace {
@@ -90,6 +91,14 @@ void ChatPrompts::add_variables(const ModelSection& section) {
                    nearest.empty() ? "remove it" : "did you mean " + nearest + "?");
     std::visit([&, &key = name](const auto& typed) { variables_[key] = typed; }, value);
   }
+}
+
+bool ChatPrompts::Chat::is_empty() const {
+  return std::all_of(messages.begin(), messages.end(), [](const ordered_json& message) {
+    const auto content = message.find("content");
+    if (content == message.end() || content->empty()) return true;  // null and []
+    return content->is_string() && is_blank(content->get_ref<const std::string&>());
+  });
 }
 
 ChatPrompts::Chat ChatPrompts::chat_of(const Record& record, const DatasetConfig& dataset) {

@@ -46,6 +46,7 @@ class JudgeInputs(unittest.TestCase):
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
         done = subprocess.run([*launcher, tiny_world.PROGRAM, command, str(path)], env=self.world.environment, cwd=self.world.folder, capture_output=True,
                               text=True, timeout=600)
+        self.said = done.stdout + done.stderr
         self.assertEqual(done.returncode, code, done.stdout + done.stderr[-3000:])
         return self.world.folder / "runs" / name if code == 0 else done.stderr
 
@@ -75,6 +76,26 @@ class JudgeInputs(unittest.TestCase):
             for index, text in zip(file["samples/source_index"][:], file["generate/text"][:]):
                 answers.setdefault(int(index), []).append(text.decode().rstrip("\0"))
             return answers
+
+    def test_texts_that_are_all_empty_are_reported(self):
+        """One line names field, file and number of records. One record with a text is enough for none."""
+        blank = [{**record, "question": " ", "answer": "", "b": "\n", "chat": [{"role": "user", "content": ""}, {"role": "system"}]} for record in self.records[:3]]
+        some = self.records[3] | {"b": "text", "chat": [{"role": "user", "content": "text"}]}
+        paths = {True: self.data("blank", blank), False: self.data("mixed", [*blank, some])}
+        chats = {"path": str(self.world.model), "dtype": "f32", "chat_template": "{% for one in messages %}<{{ one.content }}>{% endfor %}"}
+        for is_empty, path in paths.items():
+            chat = {"task": "generate", "dataset": {"path": str(path), "messages": "chat"}, "max_new_tokens": 2}
+            pair = self.judge(path, user="{{ answer_a }} or {{ answer_b }} ?", mode="pairwise", fields={"answer_a": "answer", "answer_b": "b"})
+            for name, task, field, key, extra in (("generate", self.generate(path), "question", "dataset.text", {}), ("chats", chat, "chat", "dataset.messages", {"model": chats}),
+                                                  ("judge", self.judge(path), "answer", "fields", {}), ("pair", pair, "answer, b", "fields", {})):
+                for ranks, command in ((0, "run"), (2, "run"), (2, "plan")):
+                    with self.subTest(name=name, is_empty=is_empty, ranks=ranks, command=command):
+                        self.start(f"{name}-{is_empty}-{ranks}-{command}", [task], ranks=ranks, command=command, **extra)
+                        self.assertEqual(self.said.count(f"{field} of {path} is empty in all 3 records"), is_empty, self.said)
+                        self.assertEqual(f"check {key}\n" in self.said, is_empty and command == "run", self.said)
+        texts = self.generate(paths[True]) | {"constraint": {"choice": [" "]}}
+        folder = self.start("empty-texts", [texts, self.judge_texts(paths[True])])
+        self.assertIn(f"the text of {folder / 'answers.h5'} is empty in all 3 records", self.said)
 
     def judged(self, run, name, task, answers, records, **how):
         """Runs the judge over texts that are there; every record must be judged with its own."""

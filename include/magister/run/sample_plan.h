@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,18 @@
 namespace magister {
 
 class SamplePlan;
+
+// A text that every record should have. If it is empty in all of them, `plan` and the run say so.
+struct ExpectedText {
+  std::string source;  // for the message: the field and its file
+  std::string key;     // for the message: the key of the experiment that names them
+  // Null: nothing is expected. Called on every rank for its own records, until one has a text.
+  std::function<bool(const Record&)> is_empty{};
+};
+
+// Expects a text in a field of the data set. key: the key that names the field.
+ExpectedText expect_field(const DatasetConfig& dataset, const std::string& field, std::string key,
+                          std::function<bool(const Record&)> is_empty);
 
 struct SampleRules {
   std::uint64_t max_length = 2048;
@@ -52,6 +65,7 @@ struct SampleRules {
   // Predicate: is the sample used? Empty: all are. item_samples consecutive ones are kept or dropped together.
   std::function<bool(std::span<const TokenId> ids, std::span<const std::uint8_t> assistant)> takes_part{};
   std::uint64_t item_samples = 1;
+  ExpectedText expected_text{};
   // The name of a sample when `plan` prints the text of the first one: "prompt", "chat". Null: it prints none.
   const char* shown_as = nullptr;
   // About the least number of units: a small data set is divided into small units, so that several groups have work.
@@ -86,6 +100,8 @@ class SamplePlan {
   std::uint64_t num_records_cut = 0;  // records of which a sample or more was truncated or cut into windows
   // Turns of the assistant whose tokens cannot be marked, and the number of records with such turns.
   std::uint64_t num_turns_left_out = 0, num_records_with_such = 0;
+  // Says that the expected text is empty in all records; no value if one of them has it.
+  std::optional<std::string> empty_texts;
   std::uint64_t max_key_bytes = 1;
   std::uint64_t longest_sample = 0;
   std::uint64_t num_items = 0;  // groups of item_samples samples that are all used
@@ -124,6 +140,7 @@ class SamplePlan {
   // Copied from the rules.
   std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1, item_samples_ = 1, least_units_ = 1;
   decltype(SampleRules::takes_part) takes_part_;
+  bool all_empty_ = false;          // true as long as a text is expected and no record of this rank has it
   bool item_takes_part_ = true;     // true as long as all samples of the current item are used
   UnitPacker::State units_before_;  // state after the ranks before: number of units, content of the open one
   bool last_rank_ = false;

@@ -27,6 +27,8 @@ class ChatPrompts {
   // messages: a list of objects with role and content; tools: a list of objects (JSON Schemas of functions), or null.
   struct Chat {
     nlohmann::ordered_json messages, tools = nullptr;
+    // True if the contents of all messages are missing, empty or white space.
+    bool is_empty() const;
   };
   // Takes the fields that the data set names from a record (a JSON object in one line). Throws Error(kData) with
   // `where`.

@@ -8,6 +8,7 @@
 #include "magister/run/results_on_disk.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
+#include "magister/text/verifier.h"
 #include "tasks/generate/config.h"
 #include "tasks/generate/worker.h"
 
@@ -165,7 +166,13 @@ SampleRules GenerateJob::rules() {
   SampleRules rules =
       prompt_rules(config_, value_ ? std::min(model_.vocab_size, value_->vocab_size()) : model_.vocab_size,
                    config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr);
+  if (config_.dataset.tokens_field.empty() && !chat_)
+    rules.expected_text = expect_field(config_.dataset, config_.dataset.text_field, "dataset.text",
+                                       [](const Record& record) { return is_blank(record.text); });
   if (chat_) {
+    rules.expected_text =
+        expect_field(config_.dataset, config_.dataset.messages_field, "dataset.messages",
+                     [this](const Record& record) { return ChatPrompts::chat_of(record, config_.dataset).is_empty(); });
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
       return {chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where)};
     };

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/io/dataset/record_json.h"
+#include "magister/text/verifier.h"
 #include "tasks/judge/templates.h"
 
 namespace magister {
@@ -17,7 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::uint64_t kLookedAt = 100;  // records whose fields count as known
-// A model may have written nothing; that is judged like any other answer.
+// Sorted. A model may have written nothing; that is judged like any other answer.
 const std::vector<std::string> kMayBeEmpty = {"answer", "answer_a", "answer_b"};
 
 bool is_nothing(const ordered_json& value) {
@@ -205,6 +207,24 @@ std::vector<std::string> JudgePrompts::field_names() const {
   }
   for (const char* const computed : {"classes", "reply_rule"}) names.erase(computed);
   return {names.begin(), names.end()};
+}
+
+std::vector<std::string> JudgePrompts::judged_fields() const {
+  const std::vector<std::string> all = field_names();
+  std::vector<std::string> judged;
+  std::set_intersection(all.begin(), all.end(), kMayBeEmpty.begin(), kMayBeEmpty.end(), std::back_inserter(judged));
+  return judged.empty() ? all : judged;
+}
+
+bool JudgePrompts::is_empty(const Record& record, const std::vector<std::string>& answers) const {
+  const std::vector<std::string> names = field_names(), judged = judged_fields();
+  for (const std::vector<std::string>& values : field_values(record, answers)) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const bool counts = std::find(judged.begin(), judged.end(), names[i]) != judged.end();
+      if (counts && !is_blank(values[i]) && !(is_list_field(names[i]) && values[i] == "null")) return false;
+    }
+  }
+  return true;
 }
 
 std::vector<std::vector<std::string>> JudgePrompts::field_values(const Record& record,

@@ -2,6 +2,8 @@
 // their summary -> one packed file. Prompts, scoring, the worker and the summary have their own files in this folder.
 #include "magister/run/task.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -56,6 +58,7 @@ class JudgeJob final : public TaskJob {
   SideFiles side_files() const override;
 
  private:
+  ExpectedText expected_text() const;
   std::uint64_t cache_pages() const;
   bool pack(const ResultsFile& running, const JudgeShape& size, const std::string& path, const Attributes& root) const;
   std::string answers_path() const {
@@ -156,6 +159,20 @@ Attributes JudgeJob::identity() {
   return attributes;
 }
 
+// The texts of a generate task, or what the data set's fields hold.
+ExpectedText JudgeJob::expected_text() const {
+  if (answers_)
+    return {fmt::format("the text of {}", printable(answers_path(), 4096)), "the task that wrote it",
+            [this](const Record& record) { return setup_.prompts.is_empty(record, answers_->of(record)); }};
+  if (!config_.answers.empty()) return {};
+  std::vector<std::string> fields = setup_.prompts.judged_fields();
+  for (std::string& name : fields) {
+    if (const auto other = config_.fields.find(name); other != config_.fields.end()) name = other->second;
+  }
+  return expect_field(config_.dataset, fmt::format("{}", fmt::join(fields, ", ")), "fields",
+                      [this](const Record& record) { return setup_.prompts.is_empty(record, {}); });
+}
+
 SampleRules JudgeJob::rules() {
   SampleRules rules = prompt_rules(config_, inputs_.checkpoint.config().vocab_size, &setup_.tokenizer);
   rules.group_samples = setup_.prompts.group();
@@ -163,6 +180,7 @@ SampleRules JudgeJob::rules() {
   rules.unit_samples = setup_.prompts.group() * std::max<std::uint64_t>(1, kUnitPrompts / setup_.prompts.group());
   rules.unit_tokens = rules.unit_samples * config_.max_prompt_length.tokens();
   rules.least_units = 64;  // a pass holds many units, so small units cost only their commits
+  rules.expected_text = expected_text();
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;
     // Before the generate task has run, a record is only checked, and any answer is good enough.

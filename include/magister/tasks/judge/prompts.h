@@ -40,6 +40,11 @@ class JudgePrompts {
   // unchanged; lists and other values are JSON; null is "" (for a list field: "null"). Throws like encode().
   std::vector<std::vector<std::string>> field_values(const Record& record,
                                                      const std::vector<std::string>& answers) const;
+  // Names of the fields that hold what is judged: `answer`, or both answers of a pair, if a prompt reads them; else all
+  // of field_names().
+  std::vector<std::string> judged_fields() const;
+  // True if these fields are empty in all texts of the record. Throws like encode().
+  bool is_empty(const Record& record, const std::vector<std::string>& answers) const;
   // Checks that every name that a template of the experiment reads is a field of the first records, or that the
   // template tests for it. Throws Error(kConfig) with the template's line and column. answers: a generate task gives
   // the field `answer`. Reads some records. Local.
