@@ -139,7 +139,7 @@ MUTATIONS = [
     Mutation("nccl-counted-for-each-model", "src/runtime/open_model.cpp", "is_second ? without_shared(std::move(parts)) : parts", "parts", "tests/end_to_end/guided_test.py Guided.test_models_of_a_group_count_their_communicator_once"),
     Mutation("constraint-not-sent", "src/engine/gpu_candidates.cpp", "if (excludes) exclude(logits_RV, histories);", "", "test_engine_gpu_candidates"),
     Mutation("sum-of-what-may-come", "src/engine/gpu_candidates.cpp", "return sums_R2.defined() ?", "return false ?", "test_engine_gpu_candidates"),
-    Mutation("needs-not-waited-for", "src/app/task_graph.cpp", "if (--unmet_[next] == 0 && !out_[next])", "--unmet_[next];\n    if (ready_.count({-behind_[next], next}) == 0 && !out_[next])", "test_app_task_graph"),
+    Mutation("needs-not-waited-for", "src/app/task_graph.cpp", "if (--unmet_[next] == 0 && !out_[next])", "--unmet_[next];\n    if (ready_.count({-chain_cost_[next], next}) == 0 && !out_[next])", "test_app_task_graph"),
     Mutation("a-long-task-has-one-group", "src/app/task_graph.cpp", "if (share > left && usable >= groups) break;", "", "test_app_task_graph"),
     Mutation("groups-wait-for-a-task-that-divides", "src/app/task_graph.cpp", "if (share > left && usable >= groups) break;", "if (share > left) break;", "test_app_task_graph"),
     Mutation("groups-of-a-team-taken-one-by-one", "src/app/task_graph.cpp", "if (num_leaving_ > 0) return starts;", "", "test_app_task_graph"),
