@@ -60,8 +60,12 @@ class Guides(unittest.TestCase):
         self.assertTrue((self.folder / "teacher.html").exists())
 
     def test_evaluation(self):
-        self.assertEqual(self.run_page("evaluation.md"), 7)
+        self.assertEqual(self.run_page("evaluation.md"), 8)
+        self.assertTrue((self.folder / "runs/judge-run/verdicts.summary.csv").exists())
         self.assertTrue((self.folder / "judge.html").exists())
+
+    def test_constraints(self):
+        self.assertEqual(self.run_page("constraints.md"), 1)
 
     def test_laptop(self):
         self.assertEqual(self.run_page("laptop.md"), 5)
@@ -147,7 +151,7 @@ class Guides(unittest.TestCase):
 
     def test_every_page_is_here(self):
         self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")},
-                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md"})
+                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md", "constraints.md"})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
-PAGE = (ROOT / "configs/keys/train.md").read_text()
+PAGE = "".join(page.read_text() for page in sorted((ROOT / "configs/keys").glob("train*.md")))
 sys.path.insert(0, str(ROOT / "tests/oracle"))
 import trl_alone  # noqa: E402
 

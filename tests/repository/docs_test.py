@@ -91,6 +91,7 @@ class Docs(unittest.TestCase):
             text = page.read_text(encoding="utf-8")
             cells = [cell.strip() for line in text.splitlines() if line.startswith("|") for cell in re.split(r"(?<!\\)\|", line)]
             self.assertEqual([cell for cell in cells if len(cell) > 160], [], page.name)
+            self.assertLessEqual(len(text.encode()), 10200, f"{page.name}: divide it, as train.md, or move detail to a guide")
             rows = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
             self.assertEqual([key for key in re.findall(r"^\*\*`([^`]+)`", text, re.MULTILINE) if f"\n**`{key}`**: " not in text or key not in rows], [], page.name)
 

@@ -1,4 +1,4 @@
-// The keys of `task: train`. configs/keys/train.md lists each with default and range; keep the two in step.
+// The keys of `task: train`. configs/keys/train*.md list each with default and range; keep both in step.
 #pragma once
 
 #include <cstdint>
