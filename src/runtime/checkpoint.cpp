@@ -284,7 +284,7 @@ Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll)
                     {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
                     {"end_tokens", ends.empty() ? std::string("none") : ends}};
-  if (rules_) all.emplace_back("generation_rules_sha256", rules_sha256());
+  if (std::string rules = rules_sha256(); !rules.empty()) all.emplace_back("generation_rules_sha256", std::move(rules));
   // The model's hash covers the adapter, too, so no comparison of models can confuse two adapters.
   if (!section_.adapter.empty()) {
     all.emplace_back("adapter_sha256", files_sha256(world, lora_paths(section_.adapter), poll));
