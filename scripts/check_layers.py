@@ -3,8 +3,8 @@
 
 Rules: a module includes only modules below it (MODULES); only the module that owns a library includes its headers
 (OWNERS); torch/torch.h is included nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp
-mirror each other; a task includes the public headers of the tasks that TASKS names for it; app (except its bench)
-compares no task's name.
+mirror each other; a task includes the public headers of the tasks that TASKS names for it; the path of a task's column
+stands in the task's columns.h alone (COLUMNS); app (except its bench) compares no task's name.
 usage: check_layers.py [ROOT] [--self-test]. Prints one line per fault, file:line; exit status 1 if there is one.
 """
 import argparse
@@ -38,8 +38,11 @@ TASKS = {
     "judge": {"generate"},
     "rollout": {"generate", "score", "judge"},
     "evaluate": {"score"},
-    "train": {"score", "rollout"},
+    "train": {"score", "rollout", "teacher_logits"},
 }
+# Group of columns in results files -> the tasks that own columns in it. A path "/<group>/<column>" stands in a string of
+# src/tasks/<task>/columns.h and of no other source.
+COLUMNS = {**{task: {task} for task in TASKS if task != "teacher_logits"}, "teacher": {"teacher_logits"}, "evaluate": {"evaluate", "train"}}
 # Header -> the modules that own its library. The first match counts.
 OWNERS = [
     (re.compile(r"mpi(-ext|io)?\.h"), {"parallel"}),
@@ -201,6 +204,20 @@ def faults_of_names(root):
                 yield f"{path.relative_to(root)}:{number}: app asks for the task {found.group(1)} by its name; let its TaskKind say what is asked"
 
 
+TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+COLUMN = re.compile(r"(?<![\w.])/(" + "|".join(COLUMNS) + r")/\w+")
+
+
+def faults_of_columns(path, name):
+    """Yields the strings of a source that name a column of a task and are not in its owner."""
+    text = path.read_text(encoding="utf-8")
+    for token in TOKENS.finditer(text):
+        found = COLUMN.search(token.group()) if token.group().startswith('"') else None
+        if found and name not in {f"src/tasks/{task}/columns.h" for task in COLUMNS[found.group(1)]}:
+            owners = " or ".join(sorted(COLUMNS[found.group(1)]))
+            yield f"{name}:{text.count(chr(10), 0, token.start()) + 1}: names the column {found.group()} of {owners}; use the constant of its columns.h"
+
+
 def check(root):
     """-> the list of faults, one line each."""
     faults = []
@@ -212,6 +229,7 @@ def check(root):
             if module not in MODULES:
                 faults.append(f"{path.relative_to(root)}: stands in no module")
                 continue
+            faults += faults_of_columns(path, path.relative_to(root).as_posix())
             for number, quote, header in includes(path):
                 fault = fault_of_include(module, quote, header, root)
                 task = task_of(path.relative_to(root))
@@ -260,6 +278,12 @@ CASES = [
     ("src/main.cpp", '#include "magister/app/main.h"\n', None),
     ("src/app/a.cpp", 'bool judges(const Task& task) { return task.kind() == "judge"; }\n', "asks for the task judge"),
     ("src/main.cpp", '#include "engine/private.h"\n', "private to engine"),
+    ("src/tasks/evaluate/a.cpp", 'auto v = file.rows("/score/value");\n', "names the column /score/value of score"),
+    ("src/tasks/score/a.cpp", 'fail("dataset /score/value is missing");\n', "names the column /score/value of score"),
+    ("src/io/a.h", 'constexpr const char* k = "/teacher/top_id";\n', "of teacher_logits"),
+    ("src/tasks/score/columns.h", '#pragma once\nconstexpr const char* k = "/teacher/top_id";\n', "of teacher_logits"),
+    ("src/tasks/train/columns.h", '#pragma once\nconstexpr const char* k = "/evaluate/loss";\n', None),
+    ("src/io/a.cpp", 'auto v = file.rows("/tokens/id"); // "/score/value"\nopen("runs/score/value.h5");\n', None),
 ]
 
 

@@ -50,7 +50,7 @@ MIXED = "tests/end_to_end/mixed_groups_test.py MixedGroups."
 DISTILL = "tests/end_to_end/distill_test.py Distill."
 TEXTS = "tests/end_to_end/grpo_test.py Grpo."
 PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_to_end/reward_test.py Reward."
-ROW, DRAWS, ROWS = "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
+ROW, DRAWS, ROWS = "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/tasks/teacher_logits/teacher_file.cpp"
 
 MUTATIONS = [
     # The guide.
@@ -123,8 +123,8 @@ MUTATIONS = [
     Mutation("gradients-put-twice", "src/train/micro_gradient.cpp", "  if (is_put_[parameter]) return;\n", "", "tests/end_to_end/train_memory_test.py Memory.test_a_pass_without_memory_is_repeated"),
     Mutation("held-out-data-not-in-identity", "src/tasks/train/open.cpp", 'attributes.emplace_back("evaluate_dataset_sha256", held_out_->sha256());',
              'attributes.emplace_back("evaluate_dataset_sha256", std::string("x"));', "tests/end_to_end/held_out_test.py"),
-    Mutation("shifted-rows-taken", ROWS, "const bool fits =\n        t + 1 < L &&", "const bool fits =\n        true ||", "tests/train/teacher_rows_test.py"),
-    Mutation("crc-not-looked-at", "src/io/results/checked_units.cpp", "      stored == found, ExitCode::kData,", "      true || stored == found, ExitCode::kData,", "tests/train/teacher_rows_test.py"),
+    Mutation("shifted-rows-taken", ROWS, "const bool fits =\n        t + 1 < L &&", "const bool fits =\n        true ||", "tests/tasks/teacher_rows_test.py"),
+    Mutation("crc-not-looked-at", "src/io/results/checked_units.cpp", "      stored == found, ExitCode::kData,", "      true || stored == found, ExitCode::kData,", "tests/tasks/teacher_rows_test.py"),
     # A distillation, and what earlier tasks make.
     Mutation("teacher-s-rows-shifted", "src/tasks/train/objectives/distill.cpp", "std::copy_n(rows.top_logprobs.begin(), length * W,", "std::copy_n(rows.top_logprobs.begin() + W, (length - 1) * W,", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("tail-mass-not-given", "src/tasks/train/objectives/distill.cpp", "std::copy_n(rows.tail_mass.begin(), length,", "std::fill_n(targets.teacher_tail_T.data_ptr<float>() + row, length, NAN);\n    std::copy_n(rows.tail_mass.begin(), 0,",
@@ -154,7 +154,7 @@ MUTATIONS = [
              "tests/end_to_end/rollout_test.py Rollout.test_weights_of_other_models_stay"),
     Mutation("rewards-of-the-first-pass", "src/tasks/score/reward_model.cpp", "{at(range.begin), at(range.end)}, true)", "{at(0), at(range.end - range.begin)}, true)",
              "tests/end_to_end/rollout_test.py Rollout.test_on_a_gpus_code"),
-    Mutation("kl-of-the-first-text", "src/tasks/generate/generated_texts.cpp", 'return sum_of("/generate/guide_kl", i);', 'return sum_of("/generate/guide_kl", 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
+    Mutation("kl-of-the-first-text", "src/tasks/generate/generated_texts.cpp", 'return sum_of(generate_column::kGuideKl.path, i);', 'return sum_of(generate_column::kGuideKl.path, 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
     Mutation("plan-without-written-tokens", "src/run/time_estimate.cpp", "2 * (work.read + work.written)", "2 * work.read", "tests/end_to_end/groups_test.py Groups.test_plan_shows_every_task"),
     Mutation("left-out-by-one-alone", "src/app/run_tasks.cpp", "bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded", "bool has_failed(std::uint64_t outcome) { return outcome != kSkipped && outcome != kNotEnded", "tests/end_to_end/at_once_test.py AtOnce.test_a_failed_task_leaves_the_others"),
     Mutation("reward-model-stands-in", "src/tasks/train/objectives/grpo.cpp", "return reward_.is_placeholder();", "return false;",
@@ -492,8 +492,8 @@ def targets_of(test):
     words = test.split()
     if not words[0].endswith(".py"):
         return [words[0]]
-    probes = {"model": ["families_probe", "own_family_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"],
-              "train": ["train_probe", "teacher_rows_probe"]}
+    probes = {"model": ["families_probe", "own_family_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe", "teacher_rows_probe"],
+              "train": ["train_probe"]}
     return ["magister", *probes.get(pathlib.PurePath(words[0]).parts[1], [])]
 
 

@@ -81,21 +81,28 @@ ExitCode check_command(Invocation& call) {
 ExitCode export_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string format = call.line.option("--to");
-    constexpr const char* kKnown = "jsonl, csv, parquet, padded-hdf5";
-    if (format.empty())
-      fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: {}); add --to jsonl", kKnown);
+    const std::vector<ExportFormat> formats = exports_of(call.kinds);
+    std::vector<std::string_view> names;
+    for (const ExportFormat& one : formats) names.emplace_back(one.name);
+    const std::string known = fmt::format("{}", fmt::join(names, ", "));
+    if (format.empty()) {
+      fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: {}); add --to {}", known,
+           names.front());
+    }
     const std::string results = results_file(call.line.positional("RESULTS.h5")), out = call.line.option("--out", "-");
-    if (format == "jsonl" || format == "csv") {
-      export_text(results, format == "csv" ? TextExport::kCsv : TextExport::kJsonl, out);
-      return ExitCode::kDone;
+    const ExportFormat* found = find_format(formats, format);
+    if (found == nullptr) {
+      fail(ExitCode::kUsage, "--to {} is not possible (known: {}); write one of them", printable(format, 40), known);
     }
-    if (format != "parquet" && format != "padded-hdf5") {
-      fail(ExitCode::kUsage, "--to {} is not possible (known: {}); write one of them", printable(format, 40), kKnown);
-    }
-    if (out == "-") {
+    if (out == "-" && !found->is_text) {
       fail(ExitCode::kUsage, "--to {} has no --out (its bytes are no text for a terminal); name a file", format);
     }
-    format == "parquet" ? export_parquet(results, out) : export_padded(results, out);
+    const ResultsReader file = open_complete_results(results);
+    const TaskKind* const kind = kind_of(call.kinds, file);
+    // A format that only other kinds offer refuses the file itself.
+    if (const ExportFormat* own = kind == nullptr ? nullptr : find_format(kind->exports, format)) found = own;
+    const bool described = kind != nullptr && kind->schema != nullptr;
+    found->write(file, described ? kind->schema->exported : ExportedColumns(), out);
     return ExitCode::kDone;
   });
 }

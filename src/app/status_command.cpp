@@ -44,9 +44,11 @@ std::string state_from_events(const Past& past, const TaskRecord& task, bool at_
 }
 
 // Units of complete results without a log: steps of a training, else units.
-std::uint64_t units_in(const std::string& path) {
+std::uint64_t units_in(const std::string& path, TaskKinds kinds) {
   const ResultsReader file(path);
-  const ColumnSpec* const steps = file.find("/train/step");
+  const TaskKind* const kind = kind_of(kinds, file);
+  const bool counts_steps = kind != nullptr && kind->steps_column != nullptr;
+  const ColumnSpec* const steps = counts_steps ? file.find(kind->steps_column) : nullptr;
   return steps != nullptr ? steps->num_rows : ResultsFile::unit_counts(path).units;
 }
 
@@ -62,7 +64,7 @@ void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState&
 // Uses the files if there are any: prefer committed units over the log's numbers.
 TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const TaskKind* const kind = find_kind(kinds, task.kind);
-  const bool counts_steps = kind != nullptr && kind->counts_steps;
+  const bool counts_steps = kind != nullptr && kind->steps_column != nullptr;
   const bool at_work = past.state == "running" || past.state == "no end";
   const std::string reported = state_from_events(past, task, at_work);
   TaskState out{reported.empty() ? "waiting" : reported, task.units, task.done, task.loss};
@@ -72,7 +74,7 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
   if (on_disk == ResultsFile::State::kComplete && reported.empty()) {
     // Prefer the log's number, since packed files have units of their own, and the units of a training are not steps.
-    if (out.units == 0 || (counts_steps && !task.counts_steps)) out.units = units_in(path);
+    if (out.units == 0 || (counts_steps && !task.counts_steps)) out.units = units_in(path, kinds);
     return {"done", out.units, out.units, out.loss, false};
   }
   const bool packs_later = ResultsFile::state_on_disk(packed_later_path(path)) == ResultsFile::State::kPartial;
@@ -189,7 +191,7 @@ std::vector<Row> rows_of(const std::vector<Past>& starts, std::size_t i, const C
 }
 
 // Complete results in the folder that no start has logged: from a log that was removed, or from merge.
-std::vector<Row> rows_without_a_log(const std::string& folder, const Reported& reported) {
+std::vector<Row> rows_without_a_log(const std::string& folder, TaskKinds kinds, const Reported& reported) {
   std::vector<Row> rows;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
@@ -204,7 +206,7 @@ std::vector<Row> rows_without_a_log(const std::string& folder, const Reported& r
       const std::string format = file.text("format");
       if (!file.complete() || !format.starts_with("magister.")) continue;
       row.task.kind = format.substr(std::string("magister.").size());
-      const std::uint64_t units = units_in(path);
+      const std::uint64_t units = units_in(path, kinds);
       row.now = {"done", units, units, std::nullopt, false};
     } catch (const Error&) {  // a file of another program
       continue;
@@ -262,7 +264,7 @@ RunStatus status_of(const std::string& folder, TaskKinds kinds) {
     std::vector<Row> rows = rows_of(starts, i, computed, kinds, reported);
     status.earlier.insert(status.earlier.begin(), rows.begin(), rows.end());
   }
-  for (Row& row : rows_without_a_log(folder, reported)) status.earlier.push_back(std::move(row));
+  for (Row& row : rows_without_a_log(folder, kinds, reported)) status.earlier.push_back(std::move(row));
   return status;
 }
 

@@ -97,7 +97,7 @@ constexpr Row kKeys[] = {
     {"semantic_entropy semantic_clusters nli_model entailment_model",
      "remove it: no task clusters texts by what they mean (configs/guides/evaluation.md says what there is)"},
     {"gnll g_nll nll sequence_nll",
-     "remove it: it is the sum of a text's /generate/logprob (configs/guides/evaluation.md has the lines)"},
+     "remove it: it is the sum of a text's column logprob (configs/guides/evaluation.md has the lines)"},
     {"auroc roc_auc", "remove it: a judge of `answers` writes auroc_of_likelihood into its summary"},
     // Training.
     {"batch_size_per_gpu per_gpu_batch_size batch_size_per_device train_batch_size_per_gpu",

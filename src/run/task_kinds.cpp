@@ -24,6 +24,29 @@ std::vector<ResultsSchema> schemas_of(TaskKinds kinds) {
   return schemas;
 }
 
+std::vector<ExportFormat> exports_of(TaskKinds kinds) {
+  std::vector<ExportFormat> formats(std::begin(kTableFormats), std::end(kTableFormats));
+  for (const TaskKind& kind : kinds) {
+    for (const ExportFormat& format : kind.exports) {
+      if (find_format(formats, format.name) == nullptr) formats.push_back(format);
+    }
+  }
+  return formats;
+}
+
+const TaskKind* kind_of(TaskKinds kinds, const ResultsReader& file) {
+  const AttributeValue* const value = file.attribute("format");
+  const auto* const format = value == nullptr ? nullptr : std::get_if<std::string>(value);
+  constexpr std::string_view kOurs = "magister.";
+  return format != nullptr && format->starts_with(kOurs) ? find_kind(kinds, format->substr(kOurs.size())) : nullptr;
+}
+
+const ExportFormat* find_format(std::span<const ExportFormat> formats, std::string_view name) {
+  const auto found =
+      std::find_if(formats.begin(), formats.end(), [&](const ExportFormat& format) { return format.name == name; });
+  return found == formats.end() ? nullptr : &*found;
+}
+
 std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentConfig& experiment) {
   const std::string name = node.choice("task", names_of(kinds));
   for (const TaskKind& kind : kinds) {

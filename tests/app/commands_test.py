@@ -64,6 +64,12 @@ class Commands(unittest.TestCase):
         self.assertIn("1 to 1000000", self.refused("plan", "good.yaml", "--ranks", "0", code=64))
         self.assertIn("FILE.yaml is missing", self.refused("run", code=64, ranks=3))
 
+    def test_the_help_of_export_names_every_format(self):
+        known = re.search(r"known: ([^)]*)\)", self.refused("export", "x.h5", code=64)).group(1).split(", ")
+        text = " ".join(self.call("export", "--help")[0].split())
+        self.assertIn("jsonl", known)
+        self.assertEqual([name for name in known if f"{name}: " not in text], [])
+
     def test_help_and_version(self):
         for arguments in (["--help"], ["run", "--help"], ["help", "merge"]):
             output, messages = self.call(*arguments)

@@ -30,7 +30,7 @@ TEST(ForeignNames, WordsOfStudies) {
       {"generation", "task: generate"},
       {"run_id", "`answers`: the path of that run's"},
       {"semantic_entropy", "no task clusters texts"},
-      {"g_nll", "the sum of a text's /generate/logprob"},
+      {"g_nll", "the sum of a text's column logprob"},
       {"auroc", "auroc_of_likelihood"},
   };
   for (const auto& [word, advice] : words) {

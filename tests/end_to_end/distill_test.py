@@ -22,7 +22,7 @@ from by_torch import adamw_steps
 from teacher_encodings_test import unpacked
 from train_test import ASSISTANT
 
-sys.path.insert(0, str(tiny_world.ROOT / "tests/train"))
+sys.path.insert(0, str(tiny_world.ROOT / "tests/tasks"))
 from teacher_rows_test import commit_again  # noqa: E402
 
 LOSSES, TAILS = ("forward_kl", "reverse_kl", "js", "total_variation"), ("bucket", "none", "renormalised", "renormalised_both", "gold")

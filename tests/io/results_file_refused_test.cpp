@@ -125,8 +125,9 @@ TEST_F(ResultsFileTest, AColumnThatAForeignFileLacksIsAFaultOfTheFile) {
   }
   const std::string out = path_ + ".out";
   expect_refusal(ExitCode::kData, "/samples/source_index",
-                 [&](const Communicator&) { export_text(path_, TextExport::kJsonl, out); });
-  expect_refusal(ExitCode::kData, "/samples/source_index", [&](const Communicator&) { export_parquet(path_, out); });
+                 [&](const Communicator&) { export_jsonl(open_complete_results(path_), {}, out); });
+  expect_refusal(ExitCode::kData, "/samples/source_index",
+                 [&](const Communicator&) { export_parquet(open_complete_results(path_), {}, out); });
   if (is_root()) {
     EXPECT_FALSE(fs::exists(out));
   }

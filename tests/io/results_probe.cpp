@@ -250,7 +250,7 @@ void command(const Communicator& world, const std::vector<std::string>& argument
            check.units_done, check.units);
     }
   } else if (what == "export") {
-    export_text(arguments.at(1), TextExport::kJsonl, arguments.at(2));
+    export_jsonl(open_complete_results(arguments.at(1)), {}, arguments.at(2));
   } else if (what == "merge") {
     merge_results(arguments.at(1), {arguments.begin() + 2, arguments.end()});
   } else {

@@ -10,6 +10,7 @@
 #include "magister/app/application.h"
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/step.h"
 #include "magister/run/task_kinds.h"
@@ -19,6 +20,8 @@
 using namespace magister;
 
 namespace {
+
+constexpr Column<float> kNorm{"/norm/l2", "length of the last hidden state", "", ColumnSpec::Extent::kRows};
 
 class NormWorker final : public ShardModel {
  public:
@@ -31,7 +34,7 @@ class NormWorker final : public ShardModel {
       const at::Tensor norm_T = hidden_TD.to(at::kFloat).norm(2, 1).cpu().contiguous();
       if (!writer_) continue;
       const auto* bytes = static_cast<const std::byte*>(norm_T.const_data_ptr());
-      writer_->submit(unit, {{"/norm/l2", {bytes, bytes + norm_T.nbytes()}}});
+      writer_->submit(unit, {{kNorm.path, {bytes, bytes + norm_T.nbytes()}}});
       base_.work.report_progress();
     }
     drain();
@@ -54,9 +57,8 @@ class NormJob final : public TaskJob {
     TaskResults results;
     results.columns = sample_columns(plan.num_samples, plan.num_tokens, plan.key_bytes,
                                      "rows of sample i are offset[i] .. offset[i+1] of /tokens and /norm", "tokens");
-    results.columns.push_back({"/norm/l2", ColumnType::kF32, plan.num_tokens, 0, "length of the last hidden state", "",
-                               ColumnSpec::Extent::kRows});
-    results.default_plot_column = "/norm/l2";
+    results.columns.push_back(kNorm.spec(plan.num_tokens));
+    results.default_plot_column = kNorm.path;
     return results;
   }
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
@@ -77,19 +79,28 @@ class Norms final : public Task {
 };
 
 bool has_norms(const ResultsReader& file, FaultList& faults) {
-  const ColumnSpec* const column = file.find("/norm/l2");
-  if (column != nullptr && column->type == ColumnType::kF32) return true;
-  faults.add("dataset /norm/l2 is missing or not f32");
+  if (kNorm.fits(file.find(kNorm))) return true;
+  faults.add("dataset {} is missing or not f32", kNorm.path);
   return false;
 }
 
 void check_norms(const ResultsReader& file, const Unit& unit, FaultList& faults) {
-  for (const float norm : file.rows<float>("/norm/l2", unit.rows.begin, unit.rows.size())) {
+  for (const float norm : file.rows(kNorm, unit.rows.begin, unit.rows.size())) {
     if (!std::isfinite(norm) || norm < 0) faults.add("unit {}: the length {} is not a length", unit.index, norm);
   }
 }
 
-const ResultsSchema kSchema = {"magister.norms", 1, has_norms, nullptr, check_norms};
+const ResultsSchema kSchema = {.format = "magister.norms", .columns = has_norms, .rows = check_norms};
+
+// An export of this task alone: one length per line.
+void export_lengths(const ResultsReader& file, const ExportedColumns&, const std::string& out) {
+  MAGISTER_CHECK(file.find(kNorm) != nullptr, ExitCode::kData,
+                 "{}: has no {} (nothing to export); export it --to jsonl", printable(file.path()), kNorm.path);
+  std::string lines;
+  for (const float norm : file.rows(kNorm, 0, file.find(kNorm)->num_rows)) lines += fmt::format("{}\n", norm);
+  write_whole_file(out, lines);
+}
+constexpr ExportFormat kFormats[] = {kTableFormats[0], {"lengths", false, export_lengths}};
 
 std::unique_ptr<Task> read_norms(ConfigNode& node, const ExperimentConfig& experiment) {
   std::string name = read_task_name(node, "norms");
@@ -134,7 +145,7 @@ int main(int argc, char** argv) {
   const MpiSession session(&argc, &argv);
   install_signal_handlers(stop);
   std::vector<TaskKind> kinds(built_in_tasks().begin(), built_in_tasks().end());
-  kinds.push_back({.name = "norms", .read = read_norms, .schema = &kSchema});
+  kinds.push_back({.name = "norms", .read = read_norms, .schema = &kSchema, .exports = kFormats});
   kinds.push_back({.name = "count", .read = read_count});
   return run_application(Communicator::world(), {argv + 1, argv + argc}, stop, kinds);
 }

@@ -75,6 +75,21 @@ class OwnTask(unittest.TestCase):
         self.assertEqual(checked.returncode, 65)
         self.assertIn("unit 0: the length -1 is not a length", checked.stdout)
 
+    def test_exported(self):
+        """An own format of export is listed beside the others and written by the task's function, which refuses other results."""
+        known = "known: jsonl, csv, parquet, padded-hdf5, lengths)"
+        self.assertIn(known, self.tool("export", self.reference).stderr)
+        self.assertIn(known, self.tool("export", self.reference, "--to", "lines").stderr)
+        out = pathlib.Path(self.scratch.name) / "lengths.txt"
+        done = self.tool("export", self.reference, "--to", "lengths", "--out", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(self.reference) as file:
+            numpy.testing.assert_array_equal(numpy.loadtxt(out, dtype="float32"), file["norm/l2"][()])
+        refused = self.tool("export", self.reference, "--to", "padded-hdf5", "--out", out.with_suffix(".h5"))
+        self.assertEqual(refused.returncode, 65)
+        self.assertIn("that of a teacher's results", refused.stderr)
+        self.assertEqual(self.tool("export", self.reference, "--to", "csv", "--out", out.with_suffix(".csv")).returncode, 0)
+
     def test_merged(self):
         parts = []
         for i in range(3):

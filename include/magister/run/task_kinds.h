@@ -26,8 +26,11 @@ struct TaskKind {
   bool draws = false;
   // Task::summarize() makes files in addition to its results.
   bool has_summary = false;
-  // Its progress is counted in steps, which checkpoints next to the results record, and not in units.
-  bool counts_steps = false;
+  // Its progress is counted in steps, which checkpoints next to the results record, and not in units: path of the
+  // column that has one row per step. null: in units.
+  const char* steps_column = nullptr;
+  // The formats that `export` offers for its results.
+  std::span<const ExportFormat> exports = kTableFormats;
 };
 using TaskKinds = std::span<const TaskKind>;
 
@@ -43,6 +46,13 @@ const TaskKind* find_kind(TaskKinds kinds, std::string_view name);
 // In the order of the list.
 std::vector<std::string> names_of(TaskKinds kinds);
 std::vector<ResultsSchema> schemas_of(TaskKinds kinds);
+// The formats of tables and of all kinds; of formats with one name the first.
+std::vector<ExportFormat> exports_of(TaskKinds kinds);
+
+// The kind of task that wrote the results, by their root attribute `format`. Null: none of these.
+const TaskKind* kind_of(TaskKinds kinds, const ResultsReader& file);
+// Null if there is no format of this name.
+const ExportFormat* find_format(std::span<const ExportFormat> formats, std::string_view name);
 
 // Reads a task. Null if `task` is missing or names no known kind; the fault is then added to the node. While the task
 // is read, experiment.seed is the task's own; it is restored before this function returns.

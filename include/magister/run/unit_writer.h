@@ -28,11 +28,11 @@ struct ColumnBytes {
   bool of_samples = false;  // starts at the unit's first sample, not at its first row
 };
 
-// Makes a column with one value for each sample.
+// Makes a column with one row for each sample.
 template <typename T>
-ColumnBytes samples_column(const char* path, const std::vector<T>& values) {
+ColumnBytes samples_column(const Column<T>& column, const std::vector<T>& values) {
   const auto bytes = std::as_bytes(std::span(values));
-  return {path, {bytes.begin(), bytes.end()}, true};
+  return {column.path, {bytes.begin(), bytes.end()}, true};
 }
 
 class UnitWriter {

@@ -2,6 +2,8 @@
 // renamed at the end. JSON: RFC 8259. CSV: RFC 4180; lists are JSON in their cell, and a number that is not finite is
 // empty. Numbers that are codes get a second column with their names (export_names.h).
 // Floats by std::to_chars: the shortest decimal that reads back to the same float.
+#include "magister/io/results/export.h"
+
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -17,8 +19,6 @@
 #include "io/results/foreign.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
-#include "magister/io/results/reader.h"
-#include "magister/io/results/teacher_encoding.h"
 #include "magister/io/results/tools.h"
 #include "magister/io/whole_file.h"
 
@@ -26,6 +26,7 @@ namespace magister {
 namespace {
 
 using Sink = std::function<void(std::string_view)>;
+enum class TextFormat { kJsonl, kCsv };
 
 template <typename T>
 void append_number(std::string& line, T value) {
@@ -80,8 +81,8 @@ void quote_cell(std::string& line, std::size_t begin, bool is_text) {
 // Writes one sample, column by column; passes the line to the sink whenever it is long.
 class SampleWriter {
  public:
-  SampleWriter(const ResultsReader& file, TextExport format, Sink sink)
-      : file_(file), packed_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
+  SampleWriter(const ResultsReader& file, const ExportedColumns& exported, TextFormat format, Sink sink)
+      : file_(file), csv_(format == TextFormat::kCsv), sink_(std::move(sink)) {
     const ResultsColumns& columns = file_.columns();
     key_ = &columns.required("/samples/key", ColumnType::kUtf8);
     for (const char* const first : {"key", "source_index", "token_ids"}) names_.name_of("", first);
@@ -90,9 +91,10 @@ class SampleWriter {
     for (const PlacedColumn* column : columns.unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
-      const std::string shown = packed_.count(path) > 0 ? PackedColumns::plain_path(path) : path;
-      add(names_.name_of(path, shown.substr(shown.rfind('/') + 1)), *column);
-      const std::optional<NamedColumn> named = names_beside(file_, column->spec);
+      std::optional<DecodedColumn> decoded = decoded_column(file_, exported, column->spec);
+      add(names_.name_of(path, column_name(decoded ? decoded->path : path)), *column);
+      members_.back().decoded = std::move(decoded);
+      const std::optional<NamedColumn> named = names_beside(file_, exported, column->spec);
       if (!named) continue;
       add(names_.name_of("", named->name), *column);
       members_.back().named = named;
@@ -122,10 +124,11 @@ class SampleWriter {
     const PlacedColumn* column;
     std::unique_ptr<TextHeap> text;    // for strings of any length
     std::optional<NamedColumn> named;  // write its names instead of the numbers
+    std::optional<DecodedColumn> decoded;
   };
 
   void add(const std::string& name, const PlacedColumn& column) {
-    members_.push_back({name, csv_ ? "," : "," + json_text(name) + ":", &column, nullptr, std::nullopt});
+    members_.push_back({name, csv_ ? "," : "," + json_text(name) + ":", &column, nullptr, std::nullopt, std::nullopt});
     if (column.spec.type == ColumnType::kText)
       members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
   }
@@ -172,7 +175,7 @@ class SampleWriter {
     bool first_row = true;
     file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
                                    [&](std::uint64_t, std::span<const std::byte> bytes) {
-                                     append(*member.column, bytes, first_row);
+                                     append(member, bytes, first_row);
                                      if (!csv_) flush_if_long();
                                    });
     if (member.column->spec.type == ColumnType::kUtf8) {
@@ -189,13 +192,14 @@ class SampleWriter {
                                        : names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
-  void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
-    const std::size_t row_values = column.spec.width;
-    if (const std::uint64_t ids = packed_.count(column.spec.path); ids > 0) {
-      packed_.unpack(column.spec.path, bytes, ids_);
-      return append_values<std::int32_t>(line_, std::as_bytes(std::span(ids_)), ids, first_row);
+  void append(const Member& member, std::span<const std::byte> bytes, bool& first_row) {
+    const ColumnSpec& spec = member.column->spec;
+    const std::size_t row_values = spec.width;
+    if (member.decoded) {
+      member.decoded->decode(bytes, numbers_);
+      return append_values<std::int32_t>(line_, std::as_bytes(std::span(numbers_)), member.decoded->width, first_row);
     }
-    switch (column.spec.type) {
+    switch (spec.type) {
       case ColumnType::kU8:
         return append_values<std::uint8_t>(line_, bytes, row_values, first_row);
       case ColumnType::kI32:
@@ -224,14 +228,13 @@ class SampleWriter {
   }
 
   const ResultsReader& file_;
-  const PackedColumns packed_;
   const bool csv_;
   ExportedNames names_;
   Sink sink_;
   const PlacedColumn* key_;
   std::vector<Member> members_;
   std::vector<float> floats_;
-  std::vector<std::int32_t> ids_;
+  std::vector<std::int32_t> numbers_;
   std::string line_, text_;  // text_: value of a text column, collected from its pieces
 };
 
@@ -242,9 +245,14 @@ void write_to_standard_output(std::string_view piece) {
        std::strerror(errno));
 }
 
-void export_to_file(const ResultsReader& file, TextExport format, const std::string& out) {
+void export_text(const ResultsReader& file, const ExportedColumns& columns, TextFormat format, const std::string& out) {
+  if (out == "-") {
+    SampleWriter(file, columns, format, write_to_standard_output).write_all();
+    if (std::fflush(stdout) != 0) write_to_standard_output("\n");
+    return;
+  }
   WholeFile target(out, WholeFile::Existing::kRefused);
-  SampleWriter(file, format, [&](std::string_view piece) { target.write(piece); }).write_all();
+  SampleWriter(file, columns, format, [&](std::string_view piece) { target.write(piece); }).write_all();
   target.keep();
 }
 
@@ -257,11 +265,12 @@ ResultsReader open_complete_results(const std::string& path) {
   return file;
 }
 
-void export_text(const std::string& path, TextExport format, const std::string& out) {
-  const ResultsReader file = open_complete_results(path);
-  if (out != "-") return export_to_file(file, format, out);
-  SampleWriter(file, format, write_to_standard_output).write_all();
-  if (std::fflush(stdout) != 0) write_to_standard_output("\n");
+void export_jsonl(const ResultsReader& file, const ExportedColumns& columns, const std::string& out) {
+  export_text(file, columns, TextFormat::kJsonl, out);
+}
+
+void export_csv(const ResultsReader& file, const ExportedColumns& columns, const std::string& out) {
+  export_text(file, columns, TextFormat::kCsv, out);
 }
 
 }  // namespace magister

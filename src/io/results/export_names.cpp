@@ -1,9 +1,7 @@
-// Names that depend on the run come from the file's root attributes, fixed ones from the table here, which agrees with
-// the columns' comments.
+// Names that depend on the run come from the file's root attributes, fixed ones from the table of the kind.
 #include "io/results/export_names.h"
 
 #include <algorithm>
-#include <map>
 #include <sstream>
 
 namespace magister {
@@ -11,52 +9,46 @@ namespace {
 
 using nlohmann::json;
 
-const std::map<std::string, std::vector<std::string>>& fixed_names() {
-  static const std::map<std::string, std::vector<std::string>> names = {
-      {"/judge/parse", {"ok", "low_mass", "unparsed", "truncated", "tie"}},
-      {"/judge/order", {"as_given", "exchanged"}},
-      {"/generate/finish_reason", {"stop", "length"}},
-      {"/rollout/finish_reason", {"stop", "length"}},
-      {"/rollout/preferred", {"lost", "won", "not_compared"}}};
+std::vector<std::string> separated(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream parts(text);
+  for (std::string name; std::getline(parts, name, ',');) names.push_back(name);
   return names;
 }
-
-std::string last_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // Reads a root attribute: names separated by commas, or a JSON list of names.
 std::vector<std::string> names_of(const ResultsReader& file, const char* attribute) {
   const AttributeValue* const value = file.attribute(attribute);
   const auto* const text = value == nullptr ? nullptr : std::get_if<std::string>(value);
   if (text == nullptr) return {};
-  if (const json list = json::parse(*text, nullptr, false); list.is_array()) {
-    const bool all = std::all_of(list.begin(), list.end(), [](const json& name) { return name.is_string(); });
-    return all ? list.get<std::vector<std::string>>() : std::vector<std::string>();
-  }
-  std::vector<std::string> names;
-  std::istringstream parts(*text);
-  for (std::string name; std::getline(parts, name, ',');) names.push_back(name);
-  return names;
+  const json list = json::parse(*text, nullptr, false);
+  if (!list.is_array()) return separated(*text);
+  const bool all = std::all_of(list.begin(), list.end(), [](const json& name) { return name.is_string(); });
+  return all ? list.get<std::vector<std::string>>() : std::vector<std::string>();
+}
+
+// True for a column with one u8 per sample.
+bool is_guard(const ColumnSpec* column) {
+  return column != nullptr && column->type == ColumnType::kU8 && column->width == 0 &&
+         column->extent == ColumnSpec::Extent::kSamples;
 }
 
 }  // namespace
 
-std::optional<NamedColumn> names_beside(const ResultsReader& file, const ColumnSpec& column) {
-  if (column.extent != ColumnSpec::Extent::kSamples) return std::nullopt;
-  const std::string& path = column.path;
-  const bool small = column.type == ColumnType::kU8, signed_number = column.type == ColumnType::kI32;
-  if (const auto found = fixed_names().find(path); found != fixed_names().end() && small)
-    return NamedColumn{last_name(path) + "_name", path, found->second, false, ""};
-  if ((path == "/judge/verdict" || path == "/judge/combined") && signed_number) {
-    const ColumnSpec* const parse = path == "/judge/verdict" ? file.find("/judge/parse") : nullptr;
-    const bool guarded = parse != nullptr && parse->type == ColumnType::kU8 && parse->width == 0 &&
-                         parse->extent == ColumnSpec::Extent::kSamples;
-    return NamedColumn{last_name(path) + "_name", path, names_of(file, "verdicts"), false,
-                       guarded ? "/judge/parse" : ""};
-  }
-  if (path == "/score/value" && column.width > 1)
-    return NamedColumn{"labels", path, names_of(file, "labels"), true, ""};
-  if (path == "/evaluate/correct") return NamedColumn{"methods", path, names_of(file, "methods"), true, ""};
-  return std::nullopt;
+std::string column_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::optional<NamedColumn> names_beside(const ResultsReader& file, const ExportedColumns& columns,
+                                        const ColumnSpec& column) {
+  const auto found = std::find_if(columns.names.begin(), columns.names.end(),
+                                  [&](const ColumnNames& one) { return column.path == one.path; });
+  if (found == columns.names.end() || column.extent != ColumnSpec::Extent::kSamples) return std::nullopt;
+  const bool of_places = found->of_places != nullptr;
+  const bool fits = of_places ? column.width > 0 : column.type == ColumnType::kU8 || column.type == ColumnType::kI32;
+  if (!fits) return std::nullopt;
+  const bool guarded = found->sound_where_zero != nullptr && is_guard(file.find(found->sound_where_zero));
+  return NamedColumn{of_places ? found->of_places : column_name(column.path) + "_name", column.path,
+                     found->names != nullptr ? separated(found->names) : names_of(file, found->attribute), of_places,
+                     guarded ? found->sound_where_zero : ""};
 }
 
 json names_in_row(const ResultsReader& file, const NamedColumn& named, std::uint64_t sample) {
@@ -86,7 +78,7 @@ json names_in_row(const ResultsReader& file, const NamedColumn& named, std::uint
 bool holds_json(const ColumnSpec& column) { return column.type == ColumnType::kText && column.units == "JSON"; }
 
 std::string ExportedNames::name_of(const std::string& path, std::string name) {
-  if (path.starts_with("/record/") && std::find(taken_.begin(), taken_.end(), name) != taken_.end())
+  if (path.starts_with(kRecordGroup) && std::find(taken_.begin(), taken_.end(), name) != taken_.end())
     name = "record_" + name;
   taken_.push_back(name);
   return name;

@@ -1,6 +1,5 @@
-// `export --to parquet`: one row per sample, row groups of about 32 MiB, through the plug-in of Arrow's library. Names:
-// DistillKit's decompress_to_sparse() accepts rows of input_ids, token_ids and top_values as they are; TRL uses
-// input_ids and assistant_masks.
+// `export --to parquet`: one row per sample, row groups of about 32 MiB, through the plug-in of Arrow's library. Names
+// of tokens: TRL's input_ids and assistant_masks; DistillKit reads input_ids, too.
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -13,9 +12,7 @@
 #include "io/results/export_names.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
-#include "magister/io/results/reader.h"
-#include "magister/io/results/teacher_encoding.h"
-#include "magister/io/results/tools.h"
+#include "magister/io/results/export.h"
 #include "magister/io/whole_file.h"
 
 namespace magister {
@@ -23,26 +20,26 @@ namespace {
 
 constexpr std::uint64_t kGroupBytes = 32 << 20;
 
-std::string exported_name(const std::string& path) {
-  constexpr std::pair<const char*, const char*> kNames[] = {{"/tokens/id", "input_ids"},
-                                                            {"/tokens/assistant", "assistant_masks"},
-                                                            {"/teacher/top_id", "token_ids"},
-                                                            {"/teacher/top_logprob", "top_values"}};
-  for (const auto& [ours, theirs] : kNames) {
-    if (path == ours) return theirs;
+std::string exported_name(const std::string& path, const ExportedColumns& exported) {
+  static constexpr TableName kOfTokens[] = {{"/tokens/id", "input_ids"}, {"/tokens/assistant", "assistant_masks"}};
+  for (const std::span<const TableName> names : {std::span<const TableName>(kOfTokens), exported.parquet_names}) {
+    for (const auto& [ours, theirs] : names) {
+      if (path == ours) return theirs;
+    }
   }
-  return path.substr(path.rfind('/') + 1);
+  return column_name(path);
 }
 
 bool is_text(ColumnType type) { return type == ColumnType::kUtf8 || type == ColumnType::kText; }
 
-ArrowColumn described(ColumnSpec spec, const PackedColumns& packed) {
-  if (const std::uint64_t ids = packed.count(spec.path); ids > 0) {
-    spec.path = PackedColumns::plain_path(spec.path);
+ArrowColumn described(ColumnSpec spec, const std::optional<DecodedColumn>& decoded, const ExportedColumns& exported) {
+  if (decoded) {
+    spec.path = decoded->path;
     spec.type = ColumnType::kI32;
-    spec.width = ids;
+    spec.width = decoded->width;
   }
-  ArrowColumn column{exported_name(spec.path), ArrowColumn::Type::kText, ArrowColumn::Shape::kValue, spec.width};
+  ArrowColumn column{exported_name(spec.path, exported), ArrowColumn::Type::kText, ArrowColumn::Shape::kValue,
+                     spec.width};
   const bool of_rows = spec.extent == ColumnSpec::Extent::kRows;
   switch (spec.type) {
     case ColumnType::kU8:
@@ -75,13 +72,18 @@ ArrowColumn described(ColumnSpec spec, const PackedColumns& packed) {
 
 class ParquetExport {
  public:
-  ParquetExport(const ResultsReader& file, const std::string& out)
-      : file_(file), packed_(file), columns_(file.columns()), out_(out), target_(out, WholeFile::Existing::kRefused) {
+  ParquetExport(const ResultsReader& file, const ExportedColumns& exported, const std::string& out)
+      : file_(file),
+        exported_(exported),
+        columns_(file.columns()),
+        out_(out),
+        target_(out, WholeFile::Existing::kRefused) {
     add(columns_.required("/samples/key", ColumnType::kUtf8));
     add(columns_.required("/samples/source_index", ColumnType::kU64));
     if (columns_.has_rows()) add(columns_.required("/tokens/id", ColumnType::kI32));
     for (const PlacedColumn* column : columns_.unit_columns()) {
-      if (std::find(placed_.begin(), placed_.end(), column) == placed_.end()) add(*column);
+      const auto is_it = [&](const Placed& one) { return one.column == column; };
+      if (std::none_of(placed_.begin(), placed_.end(), is_it)) add(*column);
     }
     const auto write = reinterpret_cast<WriteArrowTable>(arrow_symbol(kWriteTableSymbol, out));
     // Our exceptions must not pass through the library: they are stored, and thrown after the call returns.
@@ -97,13 +99,13 @@ class ParquetExport {
     std::vector<ArrowColumn> columns;
     columns.reserve(placed_.size());
     ExportedNames names;
-    for (std::size_t i = 0; i < placed_.size(); ++i) {
-      columns.push_back(described(placed_[i]->spec, packed_));
-      columns.back().name = names.name_of(placed_[i]->spec.path, columns.back().name);
-      if (!named_[i]) continue;
-      const bool list = placed_[i]->spec.width > 0;
-      columns.back() = {names.name_of("", named_[i]->name), ArrowColumn::Type::kText,
-                        list ? ArrowColumn::Shape::kList : ArrowColumn::Shape::kValue, 0};
+    for (const Placed& placed : placed_) {
+      const ColumnSpec& spec = placed.column->spec;
+      columns.push_back(described(spec, placed.decoded, exported_));
+      columns.back().name = names.name_of(spec.path, columns.back().name);
+      if (!placed.named) continue;
+      columns.back() = {names.name_of("", placed.named->name), ArrowColumn::Type::kText,
+                        spec.width > 0 ? ArrowColumn::Shape::kList : ArrowColumn::Shape::kValue, 0};
     }
     require(write(columns, sink, writer_, fault), fault);
   }
@@ -111,7 +113,7 @@ class ParquetExport {
   void write_all() {
     OffsetCursor offset(columns_, "/samples/offset");
     std::uint64_t row_bytes = 1;
-    for (const PlacedColumn* column : placed_) row_bytes += column->row_bytes();
+    for (const Placed& placed : placed_) row_bytes += placed.column->row_bytes();
     const std::uint64_t most_rows = std::max<std::uint64_t>(1, kGroupBytes / row_bytes);
     ArrowFault fault;
     for (std::uint64_t begin = 0, num_samples = columns_.num_samples(); begin < num_samples;) {
@@ -135,14 +137,17 @@ class ParquetExport {
   }
 
  private:
+  struct Placed {
+    const PlacedColumn* column;
+    std::optional<DecodedColumn> decoded{};
+    std::optional<NamedColumn> named{};  // its names are written instead of its numbers
+  };
+
   // Adds a column and, if its numbers are codes, a column of their names; "" if a number has no name.
   void add(const PlacedColumn& column) {
-    placed_.push_back(&column);
-    named_.emplace_back();
-    std::optional<NamedColumn> named = names_beside(file_, column.spec);
-    if (!named) return;
-    placed_.push_back(&column);
-    named_.push_back(std::move(named));
+    placed_.push_back({.column = &column, .decoded = decoded_column(file_, exported_, column.spec)});
+    std::optional<NamedColumn> named = names_beside(file_, exported_, column.spec);
+    if (named) placed_.push_back({.column = &column, .named = std::move(named)});
   }
 
   void require(bool done, const ArrowFault& fault) const {
@@ -152,13 +157,14 @@ class ParquetExport {
   }
 
   void add_group(std::size_t index, IndexRange samples, IndexRange rows, const std::vector<std::uint64_t>& lengths) {
-    const PlacedColumn& column = *placed_[index];
+    const Placed& placed = placed_[index];
+    const PlacedColumn& column = *placed.column;
     const bool of_rows = column.spec.extent == ColumnSpec::Extent::kRows;
     std::vector<std::string> texts;
     std::string values;
     std::vector<std::uint64_t> widths;  // values per sample, for columns of samples
-    if (named_[index]) {
-      for (std::uint64_t i = samples.begin; i < samples.end; ++i) add_names(*named_[index], i, texts, widths);
+    if (placed.named) {
+      for (std::uint64_t i = samples.begin; i < samples.end; ++i) add_names(*placed.named, i, texts, widths);
     } else if (is_text(column.spec.type)) {
       ResultsTextColumn text(file_, column.spec.path);
       for (std::uint64_t i = samples.begin; i < samples.end; ++i) texts.push_back(text.text(i));
@@ -168,15 +174,15 @@ class ParquetExport {
           to_floats(ColumnType::kF16, bytes, floats_);
           bytes = std::as_bytes(std::span(floats_));
         }
-        if (packed_.count(column.spec.path) > 0) {
-          packed_.unpack(column.spec.path, bytes, ids_);
-          bytes = std::as_bytes(std::span(ids_));
+        if (placed.decoded) {
+          placed.decoded->decode(bytes, numbers_);
+          bytes = std::as_bytes(std::span(numbers_));
         }
         values.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       });
     }
     ArrowFault fault;
-    if (!of_rows && !named_[index]) widths.assign(samples.size(), column.spec.width);
+    if (!of_rows && !placed.named) widths.assign(samples.size(), column.spec.width);
     require(writer_->add(index, of_rows ? lengths : widths, values, texts, fault), fault);
   }
 
@@ -190,23 +196,21 @@ class ParquetExport {
   }
 
   const ResultsReader& file_;
-  const PackedColumns packed_;
+  const ExportedColumns& exported_;
   const ResultsColumns& columns_;
   const std::string out_;
   WholeFile target_;
-  std::vector<const PlacedColumn*> placed_;
-  std::vector<std::optional<NamedColumn>> named_;  // for placed_[i]: its names are written instead of its numbers
+  std::vector<Placed> placed_;
   std::exception_ptr error_;
   std::unique_ptr<ArrowWriter> writer_;
   std::vector<float> floats_;
-  std::vector<std::int32_t> ids_;
+  std::vector<std::int32_t> numbers_;
 };
 
 }  // namespace
 
-void export_parquet(const std::string& path, const std::string& out) {
-  const ResultsReader file = open_complete_results(path);
-  ParquetExport(file, out).write_all();
+void export_parquet(const ResultsReader& file, const ExportedColumns& columns, const std::string& out) {
+  ParquetExport(file, columns, out).write_all();
 }
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "magister/core/wilson.h"
+#include "tasks/evaluate/columns.h"
 #include "tasks/evaluate/matched.h"
 
 namespace magister {
@@ -67,28 +68,28 @@ std::vector<Curve> curves_over_flops(const EvaluateConfig& config, const ordered
 
 }  // namespace
 
-std::optional<ordered_json> evaluation_summary(const EvaluateConfig& config, const std::vector<MethodScores>& scored,
+std::optional<ordered_json> evaluation_summary(const EvaluateConfig& config, const std::vector<ScoresFile>& scored,
                                                std::uint64_t num_records, const ReadRows& read, const StopSign& stop) {
   const std::size_t methods = config.scores.size(), passes = config.pass_at.size(), votes = config.majority_at.size();
   const bool unread = std::any_of(scored.begin(), scored.end(), [](const auto& one) { return one.reports_unread(); });
   std::vector<double> correct(methods), tokens(methods), kl(methods), flops(methods), pass(methods * passes),
       majority(methods * votes), by_reason(methods * kNumUnread);
-  const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
-                       std::vector<double>& sums) {
-    std::vector<decltype(zero)> values(count * sums.size());
-    read(path, first, std::as_writable_bytes(std::span(values)));
+  const auto add = [&]<typename T>(const Column<T>& column, std::uint64_t first, std::uint64_t count,
+                                   std::vector<double>& sums) {
+    std::vector<T> values(count * sums.size());
+    read(column.path, first, std::as_writable_bytes(std::span(values)));
     for (std::size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += static_cast<double>(values[i]);
   };
   for (std::uint64_t first = 0; first < num_records; first += kEvaluatedUnit) {
     if (stop.raised()) return std::nullopt;
     const std::uint64_t count = std::min(kEvaluatedUnit, num_records - first);
-    add("/evaluate/correct", std::uint8_t{}, first, count, correct);
-    add("/evaluate/pass_at", float{}, first, count, pass);
-    if (votes > 0) add("/evaluate/majority_at", float{}, first, count, majority);
-    add("/evaluate/num_tokens", float{}, first, count, tokens);
-    add("/evaluate/guide_kl", float{}, first, count, kl);
-    add("/evaluate/flops", float{}, first, count, flops);
-    if (unread) add("/evaluate/unread", std::uint32_t{}, first, count, by_reason);
+    add(evaluate_column::kCorrect, first, count, correct);
+    add(evaluate_column::kPassAt, first, count, pass);
+    if (votes > 0) add(evaluate_column::kMajorityAt, first, count, majority);
+    add(evaluate_column::kNumTokens, first, count, tokens);
+    add(evaluate_column::kGuideKl, first, count, kl);
+    add(evaluate_column::kFlops, first, count, flops);
+    if (unread) add(evaluate_column::kUnread, first, count, by_reason);
   }
   ordered_json summary = {{"records", num_records}};
   for (std::size_t m = 0; m < methods; ++m) {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "magister/runtime/stop.h"
+#include "magister/tasks/score/scores_file.h"
 #include "tasks/evaluate/config.h"
-#include "tasks/evaluate/scores.h"
 
 namespace magister {
 
@@ -24,7 +24,7 @@ using ReadRows = std::function<void(const char* column, std::uint64_t first, std
 // The means over all records, summed in their order: the same result on any number of ranks. scored: those of
 // config.scores. nullopt if the run is stopped. Local.
 std::optional<nlohmann::ordered_json> evaluation_summary(const EvaluateConfig& config,
-                                                         const std::vector<MethodScores>& scored,
+                                                         const std::vector<ScoresFile>& scored,
                                                          std::uint64_t num_records, const ReadRows& read,
                                                          const StopSign& stop);
 

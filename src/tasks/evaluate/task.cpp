@@ -19,9 +19,9 @@
 #include "magister/run/run_log.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/summary_csv.h"
+#include "magister/tasks/score/scores_file.h"
 #include "tasks/evaluate/columns.h"
 #include "tasks/evaluate/config.h"
-#include "tasks/evaluate/scores.h"
 #include "tasks/evaluate/summary.h"
 
 namespace magister {
@@ -51,7 +51,7 @@ class EvaluateJob final : public TaskJob {
     TaskResults results;
     results.columns = evaluate_columns(plan.num_samples, plan.key_bytes, config_.scores.size(), config_.pass_at.size(),
                                        config_.majority_at.size(), reports_unread());
-    results.default_plot_column = "/evaluate/pass_at";
+    results.default_plot_column = evaluate_column::kPassAt.path;
     return results;
   }
   void work(const ModelRun& run) override {
@@ -73,7 +73,7 @@ class EvaluateJob final : public TaskJob {
     return results_path_of(inputs_.context, named, "score", config_.scores_place);
   }
   bool reports_unread() const {
-    return std::any_of(methods_.begin(), methods_.end(), [](const MethodScores& one) { return one.reports_unread(); });
+    return std::any_of(methods_.begin(), methods_.end(), [](const ScoresFile& one) { return one.reports_unread(); });
   }
   void check_method(const std::string& name, const Task::RecordTexts& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
@@ -86,7 +86,7 @@ class EvaluateJob final : public TaskJob {
 
   const EvaluateConfig& config_;
   const TaskInputs inputs_;
-  std::vector<MethodScores> methods_;  // set once the score tasks have run
+  std::vector<ScoresFile> methods_;  // set once the score tasks have run
 };
 
 // Refuses methods before any of them has run, as far as the config allows.
@@ -112,7 +112,7 @@ void EvaluateJob::open_results() {
   methods_.clear();
   for (std::size_t i = 0; i < config_.scores.size(); ++i) {
     methods_.emplace_back(path_of(config_.named[i]), inputs_.dataset);
-    const MethodScores& method = methods_.back();
+    const ScoresFile& method = methods_.back();
     check_method(config_.scores[i], {method.texts_a_record(), method.of_model(), method.has_classes()});
     methods_.back().check(inputs_.context.world);
   }
@@ -190,20 +190,20 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
 std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   std::vector<std::vector<RecordScores>> by_method;
   by_method.reserve(methods_.size());
-  for (const MethodScores& method : methods_) by_method.push_back(method.read(records));
+  for (const ScoresFile& method : methods_) by_method.push_back(method.read(records));
   Figures figures;
   for (std::uint64_t i = 0; i < records.size(); ++i) {
     fail_point("evaluate.record");
     for (const std::vector<RecordScores>& method : by_method) add_figures(method[i], figures);
   }
   std::vector<ColumnBytes> columns;
-  columns.push_back(samples_column("/evaluate/correct", figures.correct));
-  columns.push_back(samples_column("/evaluate/pass_at", figures.pass));
-  if (!config_.majority_at.empty()) columns.push_back(samples_column("/evaluate/majority_at", figures.majority));
-  columns.push_back(samples_column("/evaluate/num_tokens", figures.num_tokens));
-  columns.push_back(samples_column("/evaluate/guide_kl", figures.guide_kl));
-  columns.push_back(samples_column("/evaluate/flops", figures.flops));
-  if (reports_unread()) columns.push_back(samples_column("/evaluate/unread", figures.unread));
+  columns.push_back(samples_column(evaluate_column::kCorrect, figures.correct));
+  columns.push_back(samples_column(evaluate_column::kPassAt, figures.pass));
+  if (!config_.majority_at.empty()) columns.push_back(samples_column(evaluate_column::kMajorityAt, figures.majority));
+  columns.push_back(samples_column(evaluate_column::kNumTokens, figures.num_tokens));
+  columns.push_back(samples_column(evaluate_column::kGuideKl, figures.guide_kl));
+  columns.push_back(samples_column(evaluate_column::kFlops, figures.flops));
+  if (reports_unread()) columns.push_back(samples_column(evaluate_column::kUnread, figures.unread));
   return columns;
 }
 

@@ -11,25 +11,26 @@
 namespace magister {
 namespace {
 
-using Extent = ColumnSpec::Extent;
 constexpr float kSlack = 1e-3f;  // rounding may put the log-probability of a near-certain token a little above 0
 
-bool has_column(const ResultsReader& file, const char* path, ColumnType type, Extent extent, FaultList& faults) {
-  const ColumnSpec* column = file.find(path);
-  const bool right = column != nullptr && column->type == type && column->extent == extent;
-  if (!right) faults.add("dataset {} is missing or has another type or shape than texts have", path);
+template <typename T>
+bool has_column(const ResultsReader& file, const Column<T>& column, FaultList& faults,
+                ColumnType type = Column<T>::kType) {
+  const ColumnSpec* const found = file.find(column);
+  const bool right = found != nullptr && found->type == type && found->extent == column.extent;
+  if (!right) faults.add("dataset {} is missing or has another type or shape than texts have", column.path);
   return right;
 }
 
 // top_id and top_logprob are both present, with the same width, or both absent.
 bool has_tops(const ResultsReader& file, FaultList& faults) {
-  const ColumnSpec* ids = file.find("/generate/top_id");
-  const ColumnSpec* logprobs = file.find("/generate/top_logprob");
+  const ColumnSpec* ids = file.find(generate_column::kTopId);
+  const ColumnSpec* logprobs = file.find(generate_column::kTopLogprob);
   if (ids == nullptr && logprobs == nullptr) return true;
-  bool right = has_column(file, "/generate/top_id", ColumnType::kI32, Extent::kRows, faults);
-  right &= has_column(file, "/generate/top_logprob", ColumnType::kF32, Extent::kRows, faults);
+  bool right = has_column(file, generate_column::kTopId, faults);
+  right &= has_column(file, generate_column::kTopLogprob, faults);
   if (right && ids != nullptr && logprobs != nullptr && ids->width != logprobs->width) {
-    faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->width, logprobs->width);
+    faults.add("{} has {} entries per row, {} {}", ids->path, ids->width, logprobs->path, logprobs->width);
     return false;
   }
   return right;
@@ -54,19 +55,18 @@ void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<
 }
 
 bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
-  if (file.find("/generate/slot_id") != nullptr) return false;  // a running file has no packed rows to check
-  bool right = has_column(file, "/samples/key", ColumnType::kUtf8, Extent::kSamples, faults);
-  right &= has_column(file, "/samples/source_index", ColumnType::kU64, Extent::kSamples, faults);
-  right &= has_column(file, "/tokens/id", ColumnType::kI32, Extent::kRows, faults);
-  right &= has_column(file, "/generate/logprob", ColumnType::kF32, Extent::kRows, faults);
-  right &= has_column(file, "/generate/text_index", ColumnType::kU32, Extent::kSamples, faults);
-  right &= has_column(file, "/generate/finish_reason", ColumnType::kU8, Extent::kSamples, faults);
+  if (file.find(generate_column::kSlotId) != nullptr) return false;  // a running file has no packed rows to check
+  bool right = has_column(file, Column<std::string>{"/samples/key"}, faults, ColumnType::kUtf8);
+  right &= has_column(file, Column<std::uint64_t>{"/samples/source_index"}, faults);
+  right &= has_column(file, Column<TokenId>{"/tokens/id", "", "", ColumnSpec::Extent::kRows}, faults);
+  right &= has_column(file, generate_column::kLogprob, faults);
+  right &= has_column(file, generate_column::kTextIndex, faults);
+  right &= has_column(file, generate_column::kFinishReason, faults);
   // Files of format version 1 have strings of one fixed length.
   const bool fixed = file.number("format_version") == 1;
-  right &= has_column(file, "/generate/text", fixed ? ColumnType::kUtf8 : ColumnType::kText, Extent::kSamples, faults);
+  right &= has_column(file, generate_column::kText, faults, fixed ? ColumnType::kUtf8 : ColumnType::kText);
   right &= has_tops(file, faults);
-  if (file.find("/generate/guide_kl") != nullptr)
-    right &= has_column(file, "/generate/guide_kl", ColumnType::kF32, Extent::kRows, faults);
+  if (file.find(generate_column::kGuideKl) != nullptr) right &= has_column(file, generate_column::kGuideKl, faults);
   return right;
 }
 
@@ -78,8 +78,8 @@ void check_generate_samples(const ResultsReader& file, FaultList& faults) {
   for (std::uint64_t first = 0; first < n; first += kBlock) {
     const std::uint64_t count = std::min(kBlock, n - first);
     const auto sources = file.rows<std::uint64_t>("/samples/source_index", first, count);
-    const auto indices = file.rows<std::uint32_t>("/generate/text_index", first, count);
-    const auto reasons = file.rows<std::uint8_t>("/generate/finish_reason", first, count);
+    const auto indices = file.rows(generate_column::kTextIndex, first, count);
+    const auto reasons = file.rows(generate_column::kFinishReason, first, count);
     for (std::uint64_t i = 0; i < count; ++i) {
       const bool begins = first + i == 0 || sources[i] == source_before + 1;
       const bool follows = begins ? indices[i] == 0 : sources[i] == source_before && indices[i] == index_before + 1;
@@ -93,7 +93,7 @@ void check_generate_samples(const ResultsReader& file, FaultList& faults) {
     }
   }
   try {
-    file.for_each_text("/generate/text", {0, n}, [&](std::uint64_t i, std::string_view text) {
+    file.for_each_text(generate_column::kText.path, {0, n}, [&](std::uint64_t i, std::string_view text) {
       if (find_invalid_utf8(text) != text.size()) faults.add("text {} is not valid UTF-8", i);
     });
   } catch (const Error& error) {
@@ -103,21 +103,22 @@ void check_generate_samples(const ResultsReader& file, FaultList& faults) {
 }
 
 void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
-  const ColumnSpec* tops = file.find("/generate/top_id");
+  const ColumnSpec* tops = file.find(generate_column::kTopId);
   const std::uint64_t k = tops == nullptr ? 0 : std::max<std::uint64_t>(tops->width, 1);
   const std::uint64_t rows_at_once = (1 << 18) / (1 + k) + 1;
   for (std::uint64_t begin = unit.rows.begin; begin < unit.rows.end; begin += rows_at_once) {
     const std::uint64_t count = std::min(rows_at_once, unit.rows.end - begin);
     const auto ids = file.rows<std::int32_t>("/tokens/id", begin, count);
-    const auto logprobs = file.rows<float>("/generate/logprob", begin, count);
-    std::vector<std::int32_t> top_ids(count * k);
-    std::vector<float> top_logprobs(count * k);
+    const auto logprobs = file.rows(generate_column::kLogprob, begin, count);
+    std::vector<TokenId> top_ids;
+    std::vector<float> top_logprobs;
     if (k > 0) {
-      file.read("/generate/top_id", begin, std::as_writable_bytes(std::span(top_ids)));
-      file.read("/generate/top_logprob", begin, std::as_writable_bytes(std::span(top_logprobs)));
+      top_ids = file.rows(generate_column::kTopId, begin, count, k);
+      top_logprobs = file.rows(generate_column::kTopLogprob, begin, count, k);
     }
-    const std::vector<float> kl =
-        file.find("/generate/guide_kl") ? file.rows<float>("/generate/guide_kl", begin, count) : std::vector<float>();
+    const std::vector<float> kl = file.find(generate_column::kGuideKl)
+                                      ? file.rows(generate_column::kGuideKl, begin, count)
+                                      : std::vector<float>();
     for (std::uint64_t i = 0; i < kl.size(); ++i) {
       if (!(kl[i] >= 0 && std::isfinite(kl[i]))) faults.add("row {}: the KL to the reference is {}", begin + i, kl[i]);
     }
@@ -130,9 +131,15 @@ void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList&
   }
 }
 
+constexpr ColumnNames kNamesOfTexts[] = {{.path = generate_column::kFinishReason.path, .names = "stop,length"}};
+
 }  // namespace
 
-const ResultsSchema kGenerateSchema = {"magister.generate", 2, check_generate_columns, check_generate_samples,
-                                       check_generate_rows};
+constinit const ResultsSchema kGenerateSchema = {.format = "magister.generate",
+                                                 .newest_version = 2,
+                                                 .columns = check_generate_columns,
+                                                 .samples = check_generate_samples,
+                                                 .rows = check_generate_rows,
+                                                 .exported = {.names = kNamesOfTexts}};
 
 }  // namespace magister

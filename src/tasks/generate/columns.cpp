@@ -7,43 +7,19 @@
 #include "magister/run/unit_samples.h"
 
 namespace magister {
-namespace {
-
-using Extent = ColumnSpec::Extent;
-
-template <typename T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
-
-}  // namespace
-
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
+  using namespace generate_column;
   const std::uint64_t n = shape.num_records, width = shape.texts * shape.slots;
   std::vector<ColumnSpec> columns =
       sample_columns(n, shape.num_tokens, shape.key_bytes, "rows of prompt i are offset[i] .. offset[i+1] of /tokens",
                      "the prompts' tokens");
-  columns.insert(
-      columns.end(),
-      {
-          {"/generate/slot_id", ColumnType::kI32, n, width, "tokens of the record's texts, each in its slots", "",
-           Extent::kSamples},
-          {"/generate/slot_logprob", ColumnType::kF32, n, width, "their log-probabilities", "nat", Extent::kSamples},
-          {"/generate/length", ColumnType::kU32, n, shape.texts, "used slots of each text", "", Extent::kSamples},
-          {"/generate/finish_reason", ColumnType::kU8, n, shape.texts,
-           "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
-      });
+  columns.insert(columns.end(), {kSlotId.spec(n, width), kSlotLogprob.spec(n, width), kLength.spec(n, shape.texts),
+                                 kFinishReason.spec(n, shape.texts)});
   if (shape.top > 0) {
-    columns.push_back({"/generate/slot_top_id", ColumnType::kI32, n, width * shape.top,
-                       "the most probable tokens of every slot", "", Extent::kSamples});
-    columns.push_back({"/generate/slot_top_logprob", ColumnType::kF32, n, width * shape.top, "their log-probabilities",
-                       "nat", Extent::kSamples});
+    columns.push_back(kSlotTopId.spec(n, width * shape.top));
+    columns.push_back(kSlotTopLogprob.spec(n, width * shape.top));
   }
-  if (shape.guided) {
-    columns.push_back({"/generate/slot_guide_kl", ColumnType::kF32, n, width,
-                       "KL(guided || reference) of every slot's row", "nat", Extent::kSamples});
-  }
+  if (shape.guided) columns.push_back(kSlotGuideKl.spec(n, width));
   return columns;
 }
 
@@ -72,15 +48,14 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
     lengths[i] = static_cast<std::uint32_t>(texts[i].tokens.size());
     reasons[i] = static_cast<std::uint8_t>(texts[i].finish_reason);
   }
-  std::vector<ColumnBytes> rows = {{"/generate/slot_id", bytes_of(ids), true},
-                                   {"/generate/slot_logprob", bytes_of(logprobs), true},
-                                   {"/generate/length", bytes_of(lengths), true},
-                                   {"/generate/finish_reason", bytes_of(reasons), true}};
+  using namespace generate_column;
+  std::vector<ColumnBytes> rows = {samples_column(kSlotId, ids), samples_column(kSlotLogprob, logprobs),
+                                   samples_column(kLength, lengths), samples_column(kFinishReason, reasons)};
   if (shape.top > 0) {
-    rows.push_back({"/generate/slot_top_id", bytes_of(top_ids), true});
-    rows.push_back({"/generate/slot_top_logprob", bytes_of(top_logprobs), true});
+    rows.push_back(samples_column(kSlotTopId, top_ids));
+    rows.push_back(samples_column(kSlotTopLogprob, top_logprobs));
   }
-  if (shape.guided) rows.push_back({"/generate/slot_guide_kl", bytes_of(kl), true});
+  if (shape.guided) rows.push_back(samples_column(kSlotGuideKl, kl));
   return rows;
 }
 

@@ -19,6 +19,46 @@
 
 namespace magister {
 
+// The running file: R records with n texts of S slots each, k kept entries a slot. kLength and kFinishReason are
+// [R, n], the others [R, n S] or [R, n S k].
+namespace generate_column {
+inline constexpr Column<TokenId> kSlotId{"/generate/slot_id", "tokens of the record's texts, each in its slots"};
+inline constexpr Column<float> kSlotLogprob{"/generate/slot_logprob", "their log-probabilities", "nat"};
+inline constexpr Column<std::uint32_t> kLength{"/generate/length", "used slots of each text"};
+inline constexpr Column<std::uint8_t> kFinishReason{"/generate/finish_reason",
+                                                    "0: an end token or a stop text; 1: max_new_tokens"};
+inline constexpr Column<TokenId> kSlotTopId{"/generate/slot_top_id", "the most probable tokens of every slot"};
+inline constexpr Column<float> kSlotTopLogprob{"/generate/slot_top_logprob", "their log-probabilities", "nat"};
+inline constexpr Column<float> kSlotGuideKl{"/generate/slot_guide_kl", "KL(guided || reference) of every slot's row",
+                                            "nat"};
+
+// The packed file: N texts with T tokens. By text, [N], with kFinishReason:
+inline constexpr Column<std::uint32_t> kTextIndex{
+    "/generate/text_index", "which of the record's n texts this is; of best_of texts, the best first"};
+inline constexpr Column<std::uint32_t> kPromptTokens{"/generate/prompt_tokens", "length of the prompt"};
+// Strings of a fixed length in format version 1.
+inline constexpr Column<std::string> kText{
+    "/generate/text",
+    "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which HDF5's "
+    "strings end"};
+// By token, [T] or [T, k]:
+inline constexpr ColumnSpec::Extent kRows = ColumnSpec::Extent::kRows;
+inline constexpr Column<float> kLogprob{
+    "/generate/logprob",
+    "log-probability of each token under the model itself: before bias, penalty, temperature and truncation", "nat",
+    kRows};
+inline constexpr Column<TokenId> kTopId{
+    "/generate/top_id",
+    "the most probable tokens where this one was drawn, best first; of equal ones the lower id first", "", kRows};
+inline constexpr Column<float> kTopLogprob{
+    "/generate/top_logprob", "their log-probabilities over the whole vocabulary, under the model itself", "nat", kRows};
+inline constexpr Column<float> kGuideKl{
+    "/generate/guide_kl",
+    "KL(guided || reference) where this token was drawn, the reference being the model after bias, penalty and "
+    "constraint, before temperature and truncation",
+    "nat", kRows};
+}  // namespace generate_column
+
 // n records, T prompt tokens, `texts` texts per record of at most `slots` tokens each, `top` kept entries per token;
 // key_bytes: width of /samples/key.
 struct GenerateShape {

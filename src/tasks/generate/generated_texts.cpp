@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/io/results/checked_units.h"
 #include "magister/io/results/reader.h"
+#include "tasks/generate/columns.h"
 
 namespace magister {
 
@@ -22,28 +23,28 @@ struct GeneratedTexts::Columns {
 
 GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
   const ResultsReader& file = columns_->file;
-  MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
+  MAGISTER_CHECK(file.complete() && file.text("format") == kGenerateSchema.format, ExitCode::kData,
                  "{}: is not a complete file of texts (there is no text to read); run its generate task first",
                  printable(path));
   columns_->units.emplace(file);
   file.column("/samples/key", ColumnType::kUtf8);
-  const ColumnSpec* const text = file.find("/generate/text");
+  const ColumnSpec* const text = file.find(generate_column::kText);
   // Files of format version 1 hold strings of a fixed length.
   MAGISTER_CHECK(text != nullptr && (text->type == ColumnType::kText || text->type == ColumnType::kUtf8),
                  ExitCode::kData,
-                 "{}: dataset /generate/text is missing or holds no strings (the file was changed); use another file",
-                 printable(path));
-  columns_->texts.emplace(file, "/generate/text");
-  file.column("/generate/logprob", ColumnType::kF32);
+                 "{}: dataset {} is missing or holds no strings (the file was changed); use another file",
+                 printable(path), generate_column::kText.path);
+  columns_->texts.emplace(file, generate_column::kText.path);
+  file.column(generate_column::kLogprob);
   file.column("/tokens/id", ColumnType::kI32);
-  if (has_flops()) file.column("/generate/prompt_tokens", ColumnType::kU32);
-  if (file.find("/generate/guide_kl") != nullptr) file.column("/generate/guide_kl", ColumnType::kF32);
+  if (has_flops()) file.column(generate_column::kPromptTokens);
+  if (file.find(generate_column::kGuideKl) != nullptr) file.column(generate_column::kGuideKl);
   const std::uint64_t n = num_texts();
   std::uint64_t count = 1;
-  if (n > 1) file.column("/generate/text_index", ColumnType::kU32);
+  if (n > 1) file.column(generate_column::kTextIndex);
   const auto goes_on = [&] {
     columns_->units->require(count);
-    return file.rows<std::uint32_t>("/generate/text_index", count, 1)[0] == count;
+    return file.rows(generate_column::kTextIndex, count, 1)[0] == count;
   };
   while (count < n && goes_on()) ++count;
   columns_->texts_a_record = count;
@@ -107,7 +108,7 @@ std::vector<TokenId> GeneratedTexts::tokens(std::uint64_t i) const {
   return columns_->file.rows<TokenId>("/tokens/id", offset[0], offset[1] - offset[0]);
 }
 
-bool GeneratedTexts::guided() const { return columns_->file.find("/generate/guide_kl") != nullptr; }
+bool GeneratedTexts::guided() const { return columns_->file.find(generate_column::kGuideKl) != nullptr; }
 
 double GeneratedTexts::sum_of(const char* column, std::uint64_t i) const {
   const std::vector<std::uint64_t> offset = rows_of(i);
@@ -121,16 +122,16 @@ bool GeneratedTexts::has_flops() const { return columns_->file.attribute("flops_
 double GeneratedTexts::flops(std::uint64_t i) const {
   const ResultsReader& file = columns_->file;
   columns_->units->require(i);
-  const std::uint32_t prompt = file.rows<std::uint32_t>("/generate/prompt_tokens", i, 1)[0];
+  const std::uint32_t prompt = file.rows(generate_column::kPromptTokens, i, 1)[0];
   return static_cast<double>(num_tokens(i)) * static_cast<double>(file.number("flops_a_token")) +
          static_cast<double>(prompt) * static_cast<double>(file.number("flops_a_prompt_token"));
 }
 
-double GeneratedTexts::guide_kl(std::uint64_t i) const { return sum_of("/generate/guide_kl", i); }
+double GeneratedTexts::guide_kl(std::uint64_t i) const { return sum_of(generate_column::kGuideKl.path, i); }
 
 double GeneratedTexts::mean_logprob(std::uint64_t i) const {
   const std::uint64_t count = num_tokens(i);
-  return count == 0 ? 0.0 : sum_of("/generate/logprob", i) / static_cast<double>(count);
+  return count == 0 ? 0.0 : sum_of(generate_column::kLogprob.path, i) / static_cast<double>(count);
 }
 
 }  // namespace magister

@@ -18,16 +18,15 @@
 namespace magister {
 namespace {
 
-using Extent = ColumnSpec::Extent;
 constexpr std::uint64_t kBlock = 512;  // records in memory, or fewer if they would exceed kBlockBytes
 constexpr std::uint64_t kBlockBytes = 64 << 20;
 constexpr std::uint64_t kUnitTexts = 1024;  // texts per unit of the packed file; each unit has one checksum
 
 template <typename T>
-std::vector<T> read_column(const ResultsFile& file, const char* path, std::uint64_t first, std::uint64_t rows,
+std::vector<T> read_column(const ResultsFile& file, const Column<T>& column, std::uint64_t first, std::uint64_t rows,
                            std::uint64_t width) {
   std::vector<T> values(rows * width);
-  file.read(path, first, std::as_writable_bytes(std::span(values)));
+  file.read(column.path, first, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
@@ -54,8 +53,8 @@ bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const St
     if (poll()) return false;
     Block block;
     block.records = std::min(block_records(shape), shape.num_records - first);
-    block.lengths = read_column<std::uint32_t>(running, "/generate/length", first, block.records, shape.texts);
-    block.ids = read_column<TokenId>(running, "/generate/slot_id", first, block.records, shape.texts * shape.slots);
+    block.lengths = read_column(running, generate_column::kLength, first, block.records, shape.texts);
+    block.ids = read_column(running, generate_column::kSlotId, first, block.records, shape.texts * shape.slots);
     for (const std::uint32_t length : block.lengths) {
       MAGISTER_CHECK(length <= shape.slots, ExitCode::kData,
                      "a text of {} tokens in {} slots (the running file is damaged); "
@@ -71,13 +70,13 @@ bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const St
 // first tokens decode.
 std::vector<std::vector<TokenId>> contexts_of(const ResultsFile& running, const Tokenizer& tokenizer,
                                               std::uint64_t first, std::uint64_t records) {
-  const auto offset = read_column<std::uint64_t>(running, "/samples/offset", first, records + 1, 1);
+  const auto offset = read_column(running, Column<std::uint64_t>{"/samples/offset"}, first, records + 1, 1);
   std::vector<std::vector<TokenId>> contexts;
   for (std::uint64_t record = 0; record < records; ++record) {
     const std::uint64_t length = offset[record + 1] - offset[record];
     for (std::uint64_t count = 64;; count *= 8) {
       count = std::min(count, length);
-      const auto end = read_column<TokenId>(running, "/tokens/id", offset[record + 1] - count, count, 1);
+      const auto end = read_column(running, Column<TokenId>{"/tokens/id"}, offset[record + 1] - count, count, 1);
       if (count < length && !settled_at(tokenizer, end)) continue;
       contexts.push_back(decode_context(tokenizer, end));
       break;
@@ -92,41 +91,21 @@ struct Totals {
 };
 
 std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals& totals) {
+  using namespace generate_column;
   const std::uint64_t m = shape.num_records * shape.texts, T = totals.tokens;
-  std::vector<ColumnSpec> columns = sample_columns(
-      m, T, shape.key_bytes, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob",
-      "the tokens of the text as the model wrote them, the ending one included");
-  columns.insert(
-      columns.end(),
-      {
-          {"/generate/logprob", ColumnType::kF32, T, 0,
-           "log-probability of each token under the model itself: before bias, penalty, temperature and truncation",
-           "nat", Extent::kRows},
-          {"/generate/text_index", ColumnType::kU32, m, 0,
-           "which of the record's n texts this is; of best_of texts, the best first", "", Extent::kSamples},
-          {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "",
-           Extent::kSamples},
-          {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
-          {"/generate/text", ColumnType::kText, m, 0,
-           "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which "
-           "HDF5's strings end",
-           "", Extent::kSamples, totals.heap.bytes()},
-      });
+  std::vector<ColumnSpec> columns =
+      sample_columns(m, T, shape.key_bytes,
+                     fmt::format("rows of sample i are offset[i] .. offset[i+1] of /tokens and {}", kLogprob.path),
+                     "the tokens of the text as the model wrote them, the ending one included");
+  ColumnSpec text = kText.spec(m);
+  text.heap_bytes = totals.heap.bytes();
+  columns.insert(columns.end(),
+                 {kLogprob.spec(T), kTextIndex.spec(m), kFinishReason.spec(m), kPromptTokens.spec(m), std::move(text)});
   if (shape.top > 0) {
-    columns.push_back(
-        {"/generate/top_id", ColumnType::kI32, T, shape.top,
-         "the most probable tokens where this one was drawn, best first; of equal ones the lower id first", "",
-         Extent::kRows});
-    columns.push_back({"/generate/top_logprob", ColumnType::kF32, T, shape.top,
-                       "their log-probabilities over the whole vocabulary, under the model itself", "nat",
-                       Extent::kRows});
+    columns.push_back(kTopId.spec(T, shape.top));
+    columns.push_back(kTopLogprob.spec(T, shape.top));
   }
-  if (shape.guided) {
-    columns.push_back({"/generate/guide_kl", ColumnType::kF32, T, 0,
-                       "KL(guided || reference) where this token was drawn, the reference being the model after bias, "
-                       "penalty and constraint, before temperature and truncation",
-                       "nat", Extent::kRows});
-  }
+  if (shape.guided) columns.push_back(kGuideKl.spec(T));
   return columns;
 }
 
@@ -148,7 +127,7 @@ ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const 
   ResultsSpec spec;
   spec.columns = packed_columns(shape, totals);
   spec.num_units = (num_texts + kUnitTexts - 1) / kUnitTexts;
-  spec.default_plot_column = "/generate/logprob";
+  spec.default_plot_column = generate_column::kLogprob.path;
   spec.attributes = attributes;
   spec.attributes.emplace_back("num_samples", num_texts);
   spec.attributes.emplace_back("num_tokens", totals.tokens);
@@ -184,7 +163,7 @@ class Packer {
     texts.reserve(block.lengths.size());
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i)
       texts.push_back(text_of(tokenizer_, contexts[i / shape_.texts], block.text(i, shape_), rules_));
-    file_.write_texts("/generate/text", sample_, texts);
+    file_.write_texts(generate_column::kText.path, sample_, texts);
     sample_ += block.lengths.size();
   }
 
@@ -205,15 +184,21 @@ class Packer {
 
  private:
   template <typename T>
+  void write(const Column<T>& column, std::uint64_t first, const std::vector<T>& values) {
+    write(column.path, first, values);
+  }
+  template <typename T>
   void write(const char* path, std::uint64_t first, const std::vector<T>& values) {
     file_.write(path, first, std::as_bytes(std::span(values)));
   }
 
   void write_samples(std::uint64_t first, const Block& block) {
-    const auto record_keys = read_column<char>(running_, "/samples/key", first, block.records, shape_.key_bytes);
-    const auto record_source = read_column<std::uint64_t>(running_, "/samples/source_index", first, block.records, 1);
-    const auto prompt = read_column<std::uint64_t>(running_, "/samples/offset", first, block.records + 1, 1);
-    std::vector<char> keys;
+    const auto record_keys =
+        read_column(running_, Column<std::uint8_t>{"/samples/key"}, first, block.records, shape_.key_bytes);
+    const auto record_source =
+        read_column(running_, Column<std::uint64_t>{"/samples/source_index"}, first, block.records, 1);
+    const auto prompt = read_column(running_, Column<std::uint64_t>{"/samples/offset"}, first, block.records + 1, 1);
+    std::vector<std::uint8_t> keys;
     std::vector<std::uint64_t> source, offset;
     std::vector<std::uint32_t> text_index, prompt_tokens;
     std::uint64_t row = row_;
@@ -230,32 +215,30 @@ class Packer {
     write("/samples/key", sample_, keys);
     write("/samples/source_index", sample_, source);
     write("/samples/offset", sample_, offset);
-    write("/generate/text_index", sample_, text_index);
-    write("/generate/finish_reason", sample_,
-          read_column<std::uint8_t>(running_, "/generate/finish_reason", first, block.records, shape_.texts));
-    write("/generate/prompt_tokens", sample_, prompt_tokens);
+    write(generate_column::kTextIndex, sample_, text_index);
+    write(generate_column::kFinishReason, sample_,
+          read_column(running_, generate_column::kFinishReason, first, block.records, shape_.texts));
+    write(generate_column::kPromptTokens, sample_, prompt_tokens);
   }
 
   void write_rows(std::uint64_t first, const Block& block) {
     const std::uint64_t slots = shape_.texts * shape_.slots;
     const auto ids = joined(block.ids, block, shape_, 1);
     write("/tokens/id", row_, ids);
-    write(
-        "/generate/logprob", row_,
-        joined(read_column<float>(running_, "/generate/slot_logprob", first, block.records, slots), block, shape_, 1));
+    write(generate_column::kLogprob, row_,
+          joined(read_column(running_, generate_column::kSlotLogprob, first, block.records, slots), block, shape_, 1));
     if (shape_.top > 0) {
-      const auto top_id =
-          read_column<TokenId>(running_, "/generate/slot_top_id", first, block.records, slots * shape_.top);
-      write("/generate/top_id", row_, joined(top_id, block, shape_, shape_.top));
+      const auto top_id = read_column(running_, generate_column::kSlotTopId, first, block.records, slots * shape_.top);
+      write(generate_column::kTopId, row_, joined(top_id, block, shape_, shape_.top));
       const auto top_logprob =
-          read_column<float>(running_, "/generate/slot_top_logprob", first, block.records, slots * shape_.top);
-      write("/generate/top_logprob", row_, joined(top_logprob, block, shape_, shape_.top));
+          read_column(running_, generate_column::kSlotTopLogprob, first, block.records, slots * shape_.top);
+      write(generate_column::kTopLogprob, row_, joined(top_logprob, block, shape_, shape_.top));
     }
     if (shape_.guided) {
-      const auto kl = joined(read_column<float>(running_, "/generate/slot_guide_kl", first, block.records, slots),
-                             block, shape_, 1);
+      const auto kl =
+          joined(read_column(running_, generate_column::kSlotGuideKl, first, block.records, slots), block, shape_, 1);
       for (const float one : kl) sum_of_kl_ += one;
-      write("/generate/guide_kl", row_, kl);
+      write(generate_column::kGuideKl, row_, kl);
     }
     row_ += ids.size();
   }

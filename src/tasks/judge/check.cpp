@@ -8,38 +8,35 @@ namespace magister {
 namespace {
 
 bool check_judge_columns(const ResultsReader& file, FaultList& faults) {
-  using Extent = ColumnSpec::Extent;
-  struct Required {
-    const char* path;
-    ColumnType type;
-  };
+  using namespace judge_column;
   bool right = true;
-  for (const Required& want :
-       {Required{"/judge/verdict", ColumnType::kI32}, Required{"/judge/probability", ColumnType::kF32},
-        Required{"/judge/log_odds", ColumnType::kF32}, Required{"/judge/mass", ColumnType::kF32},
-        Required{"/judge/class_logprob", ColumnType::kF32}, Required{"/judge/parse", ColumnType::kU8}}) {
-    const ColumnSpec* column = file.find(want.path);
-    if (column != nullptr && column->type == want.type && column->extent == Extent::kSamples) continue;
-    faults.add("dataset {} is missing or has another type or shape than verdicts have", want.path);
+  const auto require = [&](const auto& column) {
+    if (column.fits(file.find(column))) return;
+    faults.add("dataset {} is missing or has another type or shape than verdicts have", column.path);
     right = false;
-  }
+  };
+  require(kVerdict);
+  require(kProbability);
+  require(kLogOdds);
+  require(kMass);
+  require(kClassLogprob);
+  require(kParse);
   return right;
 }
 
 // The verdict must be the best class, or -1 if several are equally good; mass must be the classes' total probability.
 void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
-  const std::size_t classes = file.find("/judge/class_logprob")->width;
+  const std::size_t classes = file.find(judge_column::kClassLogprob)->width;
   for (std::uint64_t i = unit.samples.begin; i < unit.samples.end; ++i) {
-    std::vector<float> logprobs(classes);
-    file.read("/judge/class_logprob", i, std::as_writable_bytes(std::span(logprobs)));
-    const std::int32_t verdict = file.rows<std::int32_t>("/judge/verdict", i, 1)[0];
+    const auto logprobs = file.rows(judge_column::kClassLogprob, i, 1, classes);
+    const std::int32_t verdict = file.rows(judge_column::kVerdict, i, 1)[0];
     if (std::isnan(logprobs[0])) {  // read from a written reply
       const bool right = verdict >= -1 && verdict < static_cast<std::int32_t>(classes) &&
-                         (verdict >= 0 || file.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
+                         (verdict >= 0 || file.rows(judge_column::kParse, i, 1)[0] != 0);
       if (!right) faults.add("prompt {}: verdict {} of a reply is none of {}, or is marked ok", i, verdict, classes);
       continue;
     }
-    const float mass = file.rows<float>("/judge/mass", i, 1)[0];
+    const float mass = file.rows(judge_column::kMass, i, 1)[0];
     double together = 0;
     for (const float value : logprobs) together += std::exp(static_cast<double>(value));
     // The stored values are f32: values that differ in double may be equal here, and values of a tie may differ in the
@@ -55,8 +52,17 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
   }
 }
 
+constexpr ColumnNames kNamesOfVerdicts[] = {
+    {.path = judge_column::kVerdict.path, .attribute = "verdicts", .sound_where_zero = judge_column::kParse.path},
+    {.path = judge_column::kCombined.path, .attribute = "verdicts"},
+    {.path = judge_column::kParse.path, .names = "ok,low_mass,unparsed,truncated,tie"},
+    {.path = judge_column::kOrder.path, .names = "as_given,exchanged"}};
+
 }  // namespace
 
-const ResultsSchema kJudgeSchema = {"magister.judge", 1, check_judge_columns, nullptr, check_judge_rows};
+constinit const ResultsSchema kJudgeSchema = {.format = "magister.judge",
+                                              .columns = check_judge_columns,
+                                              .rows = check_judge_rows,
+                                              .exported = {.names = kNamesOfVerdicts}};
 
 }  // namespace magister

@@ -75,7 +75,7 @@ bool for_each_reply(const JudgePack& pack, const Visit& visit) {
   const std::uint64_t slots = pack.shape.reply_tokens;
   return for_each_block(pack, [&](const PromptBlock& block) {
     std::vector<TokenId> ids(block.count * slots);
-    pack.running.read("/judge/reply_id", block.first, std::as_writable_bytes(std::span(ids)));
+    pack.running.read(judge_column::kReplyId.path, block.first, std::as_writable_bytes(std::span(ids)));
     for (std::uint64_t i = 0; i < block.count; ++i) {
       const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(i * slots);
       const auto end = std::find(begin, begin + static_cast<std::ptrdiff_t>(slots), -1);
@@ -107,24 +107,20 @@ bool for_each_value(const JudgePack& pack, std::size_t field, const Visit& visit
 
 std::vector<TextColumn> text_columns(const JudgePack& pack) {
   const std::uint64_t n = pack.shape.num_samples;
-  const auto spec = [n](const std::string& path, const std::string& comment, const char* units) {
-    return ColumnSpec{path, ColumnType::kText, n, 0, comment, units, Extent::kSamples, 0};
-  };
   std::vector<TextColumn> columns = {
-      {spec("/judge/prompt_text", "/tokens as text, special tokens included; U+FFFD stands for U+0000", ""),
-       [&pack](const Visit& visit) { return for_each_prompt(pack, visit); }}};
+      {judge_column::kPromptText.spec(n), [&pack](const Visit& visit) { return for_each_prompt(pack, visit); }}};
   if (pack.shape.reply_tokens > 0) {
-    columns.push_back({spec("/judge/reply", "reply_id as text, without special tokens", ""),
-                       [&pack](const Visit& visit) { return for_each_reply(pack, visit); }});
+    columns.push_back(
+        {judge_column::kReply.spec(n), [&pack](const Visit& visit) { return for_each_reply(pack, visit); }});
   }
   const std::vector<std::string> names = pack.prompts.field_names();
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool list = is_list_field(names[i]);
-    columns.push_back({spec("/record/" + names[i],
-                            list ? "field that the prompts read: a list as JSON, or null"
-                                 : "field that the prompts read, of a pair as given; JSON where it is no text",
-                            list ? "JSON" : ""),
-                       [&pack, i](const Visit& visit) { return for_each_value(pack, i, visit); }});
+    const std::string comment = list ? "field that the prompts read: a list as JSON, or null"
+                                     : "field that the prompts read, of a pair as given; JSON where it is no text";
+    columns.push_back(
+        {{kRecordGroup + names[i], ColumnType::kText, n, 0, comment, list ? "JSON" : "", Extent::kSamples},
+         [&pack, i](const Visit& visit) { return for_each_value(pack, i, visit); }});
   }
   return columns;
 }
@@ -151,7 +147,7 @@ ResultsSpec spec_of(const std::vector<ColumnSpec>& columns, std::uint64_t num_un
   ResultsSpec spec;
   spec.columns = columns;
   spec.num_units = num_units;
-  spec.default_plot_column = "/judge/log_odds";
+  spec.default_plot_column = judge_column::kLogOdds.path;
   spec.checks_inputs = true;
   return spec;
 }

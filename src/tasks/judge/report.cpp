@@ -10,6 +10,7 @@
 #include "magister/core/log.h"
 #include "magister/io/whole_file.h"
 #include "magister/run/summary_csv.h"
+#include "tasks/judge/columns.h"
 #include "tasks/judge/labels.h"
 #include "tasks/judge/summary.h"
 
@@ -57,22 +58,22 @@ class RowReader {
   static constexpr std::uint64_t kBlock = 1 << 14;
 
   template <typename T>
-  void read(const char* path, std::vector<T>& values, std::uint64_t count) const {
+  void read(const Column<T>& column, std::vector<T>& values, std::uint64_t count) const {
     values.resize(count);
-    report_.read(path, first_, std::as_writable_bytes(std::span(values)));
+    report_.read(column.path, first_, std::as_writable_bytes(std::span(values)));
   }
 
   void load() {
     first_ += source_.size();
     at_ = 0;
     const std::uint64_t count = std::min(kBlock, report_.num_samples - first_);
-    read("/samples/source_index", source_, count);
-    read("/judge/verdict", verdict_, count);
-    read("/judge/combined", combined_, count);
-    read("/judge/log_odds", log_odds_, count);
-    read("/judge/expected", expected_, count);
-    read("/judge/parse", parse_, count);
-    read("/judge/order", order_, count);
+    read(Column<std::uint64_t>{"/samples/source_index"}, source_, count);
+    read(judge_column::kVerdict, verdict_, count);
+    read(judge_column::kCombined, combined_, count);
+    read(judge_column::kLogOdds, log_odds_, count);
+    read(judge_column::kExpected, expected_, count);
+    read(judge_column::kParse, parse_, count);
+    read(judge_column::kOrder, order_, count);
   }
 
   const JudgeReport& report_;

@@ -195,7 +195,7 @@ TaskResults JudgeJob::results(const PlanNumbers& plan) const {
   TaskResults results;
   results.columns = judge_columns(shape(plan));
   results.packed_bytes = packed_judge_bytes(shape(plan), plan.num_units);
-  results.default_plot_column = "/judge/log_odds";
+  results.default_plot_column = judge_column::kLogOdds.path;
   if (config_.max_new_tokens.tokens() > 0) results.made_smaller_by = "max_new_tokens";
   return results;
 }

@@ -6,6 +6,7 @@
 #include "magister/core/error.h"
 #include "magister/io/results/checked_units.h"
 #include "magister/io/results/reader.h"
+#include "tasks/judge/columns.h"
 
 namespace magister {
 
@@ -19,14 +20,14 @@ struct VerdictsFile::Columns {
 
 VerdictsFile::VerdictsFile(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
   const ResultsReader& file = columns_->file;
-  MAGISTER_CHECK(file.complete() && file.text("format") == "magister.judge", ExitCode::kData,
+  MAGISTER_CHECK(file.complete() && file.text("format") == kJudgeSchema.format, ExitCode::kData,
                  "{}: is not a complete file of verdicts (there is nothing to combine); run its judge task first",
                  printable(path));
   columns_->units.emplace(file);
-  file.column("/judge/verdict", ColumnType::kI32);
-  file.column("/judge/parse", ColumnType::kU8);
-  file.column("/judge/order", ColumnType::kU8);
-  columns_->num_classes = file.column("/judge/class_logprob", ColumnType::kF32).width;
+  file.column(judge_column::kVerdict);
+  file.column(judge_column::kParse);
+  file.column(judge_column::kOrder);
+  columns_->num_classes = file.column(judge_column::kClassLogprob).width;
   columns_->names = file.text("verdicts");
   columns_->samples_a_text = file.number("samples_a_text");
 }
@@ -50,11 +51,10 @@ VerdictsFile::Block VerdictsFile::read(std::uint64_t first, std::uint64_t count)
   const ResultsReader& file = columns_->file;
   columns_->units->require(IndexRange{first, first + count});
   Block block;
-  block.verdict = file.rows<std::int32_t>("/judge/verdict", first, count);
-  block.parse = file.rows<std::uint8_t>("/judge/parse", first, count);
-  block.order = file.rows<std::uint8_t>("/judge/order", first, count);
-  block.class_logprob.resize(count * columns_->num_classes);
-  file.read("/judge/class_logprob", first, std::as_writable_bytes(std::span(block.class_logprob)));
+  block.verdict = file.rows(judge_column::kVerdict, first, count);
+  block.parse = file.rows(judge_column::kParse, first, count);
+  block.order = file.rows(judge_column::kOrder, first, count);
+  block.class_logprob = file.rows(judge_column::kClassLogprob, first, count, columns_->num_classes);
   return block;
 }
 

@@ -3,25 +3,24 @@
 #include "tasks/judge/worker.h"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <map>
 
 #include "magister/core/fail_point.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/unit_samples.h"
 #include "magister/tasks/judge/reader.h"
+#include "tasks/judge/columns.h"
 
 namespace magister {
 namespace {
 
 template <typename T, typename Get>
-std::vector<std::byte> column_of(const std::vector<Verdict>& verdicts, const Get& get) {
-  std::vector<std::byte> bytes(verdicts.size() * sizeof(T));
-  for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    const T value = get(verdicts[i]);
-    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
-  }
-  return bytes;
+ColumnBytes column_of(const Column<T>& column, const std::vector<Verdict>& verdicts, const Get& get) {
+  std::vector<T> values;
+  values.reserve(verdicts.size());
+  for (const Verdict& verdict : verdicts) values.push_back(static_cast<T>(std::invoke(get, verdict)));
+  return samples_column(column, values);
 }
 
 // The columns of a unit's samples. combined: by text.
@@ -29,38 +28,36 @@ std::vector<ColumnBytes> judge_rows(const JudgeSetup& setup, const Unit& unit, c
                                     const std::vector<CombinedVerdict>& combined) {
   const std::uint64_t orders = setup.prompts.orders(), samples_a_text = setup.prompts.group();
   std::vector<Verdict> verdicts;
-  std::vector<std::byte> classes, order, prompt, replies;
+  std::vector<float> classes;
+  std::vector<std::uint8_t> order, prompt;
+  std::vector<TokenId> replies;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     verdicts.push_back(prompts[i].verdict);
-    const auto bytes = std::as_bytes(std::span(prompts[i].verdict.class_logprobs));
-    classes.insert(classes.end(), bytes.begin(), bytes.end());
-    order.push_back(static_cast<std::byte>((unit.samples.begin + i) % orders));
-    prompt.push_back(static_cast<std::byte>((unit.samples.begin + i) % samples_a_text / orders));
+    const auto& logprobs = prompts[i].verdict.class_logprobs;
+    classes.insert(classes.end(), logprobs.begin(), logprobs.end());
+    order.push_back(static_cast<std::uint8_t>((unit.samples.begin + i) % orders));
+    prompt.push_back(static_cast<std::uint8_t>((unit.samples.begin + i) % samples_a_text / orders));
     std::vector<TokenId> reply = prompts[i].reply;
     reply.resize(setup.config.max_new_tokens.tokens(), -1);
-    const auto ids = std::as_bytes(std::span(reply));
-    replies.insert(replies.end(), ids.begin(), ids.end());
+    replies.insert(replies.end(), reply.begin(), reply.end());
   }
   std::size_t next = 0;
   const auto of_text = [&](const Verdict&) -> const CombinedVerdict& { return combined[next++ / samples_a_text]; };
-  std::vector<ColumnBytes> rows = {
-      {"/judge/verdict", column_of<std::int32_t>(verdicts, [](const Verdict& v) { return v.verdict; }), true},
-      {"/judge/probability", column_of<float>(verdicts, [](const Verdict& v) { return v.probability; }), true},
-      {"/judge/log_odds", column_of<float>(verdicts, [](const Verdict& v) { return v.log_odds; }), true},
-      {"/judge/margin", column_of<float>(verdicts, [](const Verdict& v) { return v.margin; }), true},
-      {"/judge/mass", column_of<float>(verdicts, [](const Verdict& v) { return v.mass; }), true},
-      {"/judge/expected", column_of<float>(verdicts, [](const Verdict& v) { return v.expected; }), true},
-      {"/judge/class_logprob", std::move(classes), true},
-      {"/judge/parse",
-       column_of<std::uint8_t>(verdicts, [](const Verdict& v) { return static_cast<std::uint8_t>(v.parse); }), true},
-      {"/judge/order", std::move(order), true},
-      {"/judge/prompt", std::move(prompt), true},
-      {"/judge/combined", column_of<std::int32_t>(verdicts, [&](const Verdict& v) { return of_text(v).verdict; }),
-       true}};
+  using namespace judge_column;
+  std::vector<ColumnBytes> rows = {column_of(kVerdict, verdicts, &Verdict::verdict),
+                                   column_of(kProbability, verdicts, &Verdict::probability),
+                                   column_of(kLogOdds, verdicts, &Verdict::log_odds),
+                                   column_of(kMargin, verdicts, &Verdict::margin),
+                                   column_of(kMass, verdicts, &Verdict::mass),
+                                   column_of(kExpected, verdicts, &Verdict::expected),
+                                   samples_column(kClassLogprob, classes),
+                                   column_of(kParse, verdicts, &Verdict::parse),
+                                   samples_column(kOrder, order),
+                                   samples_column(kPrompt, prompt),
+                                   column_of(kCombined, verdicts, [&](const auto& v) { return of_text(v).verdict; })};
   next = 0;
-  rows.push_back({"/judge/combined_probability",
-                  column_of<float>(verdicts, [&](const Verdict& v) { return of_text(v).probability; }), true});
-  if (setup.config.max_new_tokens.tokens() > 0) rows.push_back({"/judge/reply_id", std::move(replies), true});
+  rows.push_back(column_of(kCombinedProbability, verdicts, [&](const auto& v) { return of_text(v).probability; }));
+  if (setup.config.max_new_tokens.tokens() > 0) rows.push_back(samples_column(kReplyId, replies));
   return rows;
 }
 

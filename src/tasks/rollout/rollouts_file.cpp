@@ -9,33 +9,24 @@
 #include "magister/core/error.h"
 #include "magister/run/unit_samples.h"
 #include "magister/tasks/score/unread_counts.h"
+#include "tasks/rollout/columns.h"
 
 namespace magister {
 namespace {
 
-using Extent = ColumnSpec::Extent;
-constexpr const char* kFormat = "magister.rollout";
+constexpr ColumnNames kNamesOfRollouts[] = {
+    {.path = rollout_column::kFinishReason.path, .names = "stop,length"},
+    {.path = rollout_column::kPreferred.path, .names = "lost,won,not_compared"}};
 
 // All columns have one row per record; only prompts have rows per token.
 std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
+  using namespace rollout_column;
   const std::uint64_t R = shape.num_records, texts = shape.cuts * shape.n;
   std::vector<ColumnSpec> columns = {
-      {"/rollout/roll_in_id", ColumnType::kI32, R, shape.slots, "tokens of the text that is cut", "", Extent::kSamples},
-      {"/rollout/roll_in_length", ColumnType::kU32, R, 0, "used slots of roll_in_id", "tokens", Extent::kSamples},
-      {"/rollout/cut", ColumnType::kU32, R, shape.cuts, "tokens of the roll-in that stay before each cut", "tokens",
-       Extent::kSamples},
-      {"/rollout/id", ColumnType::kI32, R, texts * shape.slots,
-       "tokens of the continuations behind the cuts, cut by cut, each in its slots", "", Extent::kSamples},
-      {"/rollout/length", ColumnType::kU32, R, texts, "used slots of each continuation", "tokens", Extent::kSamples},
-      {"/rollout/finish_reason", ColumnType::kU8, R, texts, "0: an end token or a stop text; 1: max_new_tokens", "",
-       Extent::kSamples},
-      {"/rollout/reward", ColumnType::kF32, R, texts, "of the whole text: roll-in up to the cut, and continuation", "",
-       Extent::kSamples},
-      {"/rollout/preferred", ColumnType::kU8, R, texts,
-       "continuations 2i and 2i + 1 of a cut were compared: 1 won, 0 lost; 2: had no other", "", Extent::kSamples},
-      {"/rollout/mean_reward", ColumnType::kF32, R, 0, "mean over the record's continuations", "", Extent::kSamples}};
-  if (shape.unread)
-    columns.push_back({"/rollout/unread", ColumnType::kU8, R, texts, unread_comment(), "", Extent::kSamples});
+      kRollInId.spec(R, shape.slots),   kRollInLength.spec(R),     kCut.spec(R, shape.cuts),
+      kId.spec(R, texts * shape.slots), kLength.spec(R, texts),    kFinishReason.spec(R, texts),
+      kReward.spec(R, texts),           kPreferred.spec(R, texts), kMeanReward.spec(R)};
+  if (shape.unread) columns.push_back(kUnread.spec(R, texts, unread_comment()));
   return columns;
 }
 
@@ -67,28 +58,21 @@ std::string fault_of(const Rollouts& all, std::uint64_t n) {
   return "";
 }
 
-template <typename T>
-std::vector<T> numbers(const ResultsReader& file, const char* column, std::uint64_t record, std::uint64_t width) {
-  std::vector<T> values(width);
-  file.read(column, record, std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
 RolloutShape shape_of(const ResultsReader& file) {
   RolloutShape shape;
   shape.num_records = file.num_samples();
-  const auto width = [&](const char* path) { return std::max<std::uint64_t>(1, file.find(path)->width); };
-  shape.slots = width("/rollout/roll_in_id");
-  shape.cuts = width("/rollout/cut");
-  shape.n = width("/rollout/length") / shape.cuts;
-  shape.unread = file.find("/rollout/unread") != nullptr;
+  const auto width = [&](const auto& column) { return std::max<std::uint64_t>(1, file.find(column)->width); };
+  shape.slots = width(rollout_column::kRollInId);
+  shape.cuts = width(rollout_column::kCut);
+  shape.n = width(rollout_column::kLength) / shape.cuts;
+  shape.unread = file.find(rollout_column::kUnread) != nullptr;
   return shape;
 }
 
 // Checks the types of the columns, and that their widths agree.
 std::optional<std::string> fault_of_columns(const ResultsReader& file) {
   RolloutShape any;
-  any.unread = file.find("/rollout/unread") != nullptr;
+  any.unread = file.find(rollout_column::kUnread) != nullptr;
   for (const ColumnSpec& wanted : own_columns(any)) {
     const ColumnSpec* const column = file.find(wanted.path);
     if (column == nullptr || column->type != wanted.type || column->extent != wanted.extent)
@@ -115,16 +99,16 @@ Rollouts read_rollouts(const ResultsReader& file, const RolloutShape& shape, std
     return std::vector<TokenId>(begin, begin + static_cast<std::ptrdiff_t>(length));
   };
   Rollouts all;
-  all.roll_in = taken(numbers<TokenId>(file, "/rollout/roll_in_id", record, slots), 0,
-                      numbers<std::uint32_t>(file, "/rollout/roll_in_length", record, 1)[0]);
-  all.cut = numbers<std::uint32_t>(file, "/rollout/cut", record, shape.cuts);
-  const auto ids = numbers<TokenId>(file, "/rollout/id", record, texts * slots);
-  const auto length = numbers<std::uint32_t>(file, "/rollout/length", record, texts);
-  const auto reason = numbers<std::uint8_t>(file, "/rollout/finish_reason", record, texts);
-  const auto reward = numbers<float>(file, "/rollout/reward", record, texts);
-  const auto preferred = numbers<std::uint8_t>(file, "/rollout/preferred", record, texts);
-  const auto unread = shape.unread ? numbers<std::uint8_t>(file, "/rollout/unread", record, texts)
-                                   : std::vector<std::uint8_t>(texts, 0);
+  all.roll_in = taken(file.rows(rollout_column::kRollInId, record, 1, slots), 0,
+                      file.rows(rollout_column::kRollInLength, record, 1)[0]);
+  all.cut = file.rows(rollout_column::kCut, record, 1, shape.cuts);
+  const auto ids = file.rows(rollout_column::kId, record, 1, texts * slots);
+  const auto length = file.rows(rollout_column::kLength, record, 1, texts);
+  const auto reason = file.rows(rollout_column::kFinishReason, record, 1, texts);
+  const auto reward = file.rows(rollout_column::kReward, record, 1, texts);
+  const auto preferred = file.rows(rollout_column::kPreferred, record, 1, texts);
+  const auto unread =
+      shape.unread ? file.rows(rollout_column::kUnread, record, 1, texts) : std::vector<std::uint8_t>(texts, 0);
   for (std::uint64_t i = 0; i < texts; ++i) {
     if (preferred[i] > 2) fault = fmt::format("continuation {} has preference {}", i, preferred[i]);
     all.continuations.push_back({taken(ids, i * slots, length[i]), reason[i], reward[i],
@@ -187,22 +171,23 @@ std::vector<ColumnBytes> rollout_rows(const Rollouts& rollouts, const RolloutSha
     sum += one.reward;
   }
   std::vector<ColumnBytes> rows = {
-      samples_column("/rollout/roll_in_id", roll_in),
-      samples_column("/rollout/roll_in_length",
+      samples_column(rollout_column::kRollInId, roll_in),
+      samples_column(rollout_column::kRollInLength,
                      std::vector<std::uint32_t>{static_cast<std::uint32_t>(rollouts.roll_in.size())}),
-      samples_column("/rollout/cut", rollouts.cut),
-      samples_column("/rollout/id", ids),
-      samples_column("/rollout/length", lengths),
-      samples_column("/rollout/finish_reason", reasons),
-      samples_column("/rollout/reward", rewards),
-      samples_column("/rollout/preferred", preferred),
-      samples_column("/rollout/mean_reward", std::vector<float>{static_cast<float>(sum / static_cast<double>(texts))})};
-  if (shape.unread) rows.push_back(samples_column("/rollout/unread", unread));
+      samples_column(rollout_column::kCut, rollouts.cut),
+      samples_column(rollout_column::kId, ids),
+      samples_column(rollout_column::kLength, lengths),
+      samples_column(rollout_column::kFinishReason, reasons),
+      samples_column(rollout_column::kReward, rewards),
+      samples_column(rollout_column::kPreferred, preferred),
+      samples_column(rollout_column::kMeanReward,
+                     std::vector<float>{static_cast<float>(sum / static_cast<double>(texts))})};
+  if (shape.unread) rows.push_back(samples_column(rollout_column::kUnread, unread));
   return rows;
 }
 
 RolloutsFile::RolloutsFile(const std::string& path) : file_(path), units_(file_) {
-  MAGISTER_CHECK(file_.complete() && file_.text("format") == kFormat, ExitCode::kData,
+  MAGISTER_CHECK(file_.complete() && file_.text("format") == kRolloutSchema.format, ExitCode::kData,
                  "{}: is not a complete file of rollouts (there is nothing to learn from); run its rollout task first",
                  printable(path, 4096));
   const std::optional<std::string> fault = fault_of_columns(file_);
@@ -228,6 +213,9 @@ Rollouts RolloutsFile::rollouts(std::uint64_t record) {
   return all;
 }
 
-const ResultsSchema kRolloutSchema = {kFormat, 1, check_columns, nullptr, check_records};
+constinit const ResultsSchema kRolloutSchema = {.format = "magister.rollout",
+                                                .columns = check_columns,
+                                                .rows = check_records,
+                                                .exported = {.names = kNamesOfRollouts}};
 
 }  // namespace magister

@@ -8,6 +8,7 @@
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
 #include "magister/tasks/score/unread_counts.h"
+#include "tasks/rollout/columns.h"
 #include "tasks/rollout/config.h"
 #include "tasks/rollout/worker.h"
 
@@ -27,7 +28,7 @@ class RolloutJob final : public TaskJob {
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
     results.columns = rollout_columns(shape(plan));
-    results.default_plot_column = "/rollout/mean_reward";
+    results.default_plot_column = rollout_column::kMeanReward.path;
     results.made_smaller_by = "max_new_tokens, cuts or n";
     results.notes = {{"continuations", std::to_string(plan.num_samples * config_.texts())}};
     if (value_) results.notes.emplace_back("guide", value_->describe());
@@ -35,8 +36,9 @@ class RolloutJob final : public TaskJob {
   }
   MemoryDemand demand(const PlanNumbers& plan) const override;
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
-    return !setup_.reward->reports_unread() || report_unread(inputs_.context, config_.name, file, "/rollout/unread",
-                                                             plan.num_samples, config_.cuts * config_.n);
+    return !setup_.reward->reports_unread() ||
+           report_unread(inputs_.context, config_.name, file, rollout_column::kUnread.path, plan.num_samples,
+                       config_.cuts * config_.n);
   }
   void work(const ModelRun& run) override;
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {

@@ -59,9 +59,9 @@ void ScoredAnswers::add(const Record& record, IndexRange texts, Columns& columns
 }
 
 void ScoredAnswers::append(const Columns& columns, std::vector<ColumnBytes>& to) const {
-  to.push_back(samples_column("/score/num_tokens", columns.num_tokens));
-  if (texts_->guided()) to.push_back(samples_column("/score/guide_kl", columns.guide_kl));
-  if (texts_->has_flops()) to.push_back(samples_column("/score/flops", columns.flops));
+  to.push_back(samples_column(score_column::kNumTokens, columns.num_tokens));
+  if (texts_->guided()) to.push_back(samples_column(score_column::kGuideKl, columns.guide_kl));
+  if (texts_->has_flops()) to.push_back(samples_column(score_column::kFlops, columns.flops));
 }
 
 void for_records_of(const Unit& unit, std::uint64_t group, const Dataset& dataset,

@@ -10,6 +10,20 @@
 
 namespace magister {
 
+// N samples; all are [N], kValue of a classifier with several labels [N, labels].
+namespace score_column {
+inline constexpr Column<float> kValue{"/score/value"};  // score_columns() and verifier_columns() have its comment
+inline constexpr Column<std::int32_t> kAnswerClass{
+    "/score/answer_class",
+    "number of the record's first completion whose answer counts as the same; -1: none was found"};
+inline constexpr Column<std::uint8_t> kUnread{"/score/unread"};  // numbers of Unread; comment: unread_comment()
+inline constexpr Column<std::uint32_t> kNumTokens{"/score/num_tokens", "of the completion", "tokens"};
+inline constexpr Column<float> kGuideKl{"/score/guide_kl",
+                                        "KL(guided || reference) of the completion, the sum over its tokens", "nats"};
+inline constexpr Column<float> kFlops{
+    "/score/flops", "of the products that wrote the completion, its share of the prompt's included", "FLOP"};
+}  // namespace score_column
+
 // num_labels: number of labels of the model; /score/value has them in order.
 std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                       std::size_t num_labels);

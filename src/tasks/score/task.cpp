@@ -91,7 +91,7 @@ TaskResults ScoreJob::results(const PlanNumbers& plan) const {
   if (answers_) {
     for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
   }
-  results.default_plot_column = "/score/value";
+  results.default_plot_column = score_column::kValue.path;
   results.notes = {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
   return results;
 }

@@ -48,7 +48,7 @@ class VerifierJob final : public TaskJob {
   }
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
     return !verifier_.reports_unread() ||
-           report_unread(inputs_.context, config_.name, file, "/score/unread", plan.num_samples, 1);
+           report_unread(inputs_.context, config_.name, file, score_column::kUnread.path, plan.num_samples, 1);
   }
 
  private:
@@ -74,7 +74,7 @@ TaskResults VerifierJob::results(const PlanNumbers& plan) const {
   if (answers_) {
     for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
   }
-  results.default_plot_column = "/score/value";
+  results.default_plot_column = score_column::kValue.path;
   return results;
 }
 
@@ -131,9 +131,9 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
                  "task ran); run it again with --fresh",
                  config_.name, unit.index, unit.samples.size(), scores.value.size());
   std::vector<ColumnBytes> columns;
-  columns.push_back(samples_column("/score/value", scores.value));
-  if (verifier_.extracts()) columns.push_back(samples_column("/score/answer_class", scores.answer_class));
-  if (verifier_.reports_unread()) columns.push_back(samples_column("/score/unread", scores.unread));
+  columns.push_back(samples_column(score_column::kValue, scores.value));
+  if (verifier_.extracts()) columns.push_back(samples_column(score_column::kAnswerClass, scores.answer_class));
+  if (verifier_.reports_unread()) columns.push_back(samples_column(score_column::kUnread, scores.unread));
   if (answers_) answers_->append(scores.of_answers, columns);
   return columns;
 }

@@ -16,6 +16,7 @@
 #include "magister/run/unit_samples.h"
 #include "magister/runtime/sequence_passes.h"
 #include "magister/tasks/score/classifier_logits.h"
+#include "tasks/score/columns.h"
 
 namespace magister {
 namespace {
@@ -121,7 +122,7 @@ class ScoreWorker final : public ShardModel {
     if (!writer_) return;
     const at::Tensor value_SL = applied(config_.function, logits_SL).contiguous();
     const auto* bytes = static_cast<const std::byte*>(value_SL.const_data_ptr());
-    std::vector<ColumnBytes> columns = {{"/score/value", {bytes, bytes + value_SL.nbytes()}, true}};
+    std::vector<ColumnBytes> columns = {{score_column::kValue.path, {bytes, bytes + value_SL.nbytes()}, true}};
     {
       const std::lock_guard lock(base_.work.one_group);
       for (ColumnBytes& column : more_(unit)) columns.push_back(std::move(column));

@@ -8,13 +8,11 @@
 
 #include "magister/core/error.h"
 #include "magister/core/utf8.h"
-#include "magister/io/results/teacher_encoding.h"
 #include "tasks/teacher_logits/columns.h"
+#include "tasks/teacher_logits/encoding.h"
 
 namespace magister {
 namespace {
-
-using Extent = ColumnSpec::Extent;
 
 // Log-probabilities are differences of rounded numbers: that of a token with probability near 1 may be 1e-6 instead of
 // 0.
@@ -24,22 +22,22 @@ constexpr float kRowSlack = 1e-3f;
 class RowWindow {
  public:
   explicit RowWindow(const ResultsReader& file)
-      : file_(file), rows_(file), type_(file.find("/teacher/top_logprob")->type), k_(rows_.encoding().top_k) {}
+      : file_(file), rows_(file), type_(file.find(teacher_column::kTopLogprob)->type), k_(rows_.encoding().top_k) {}
 
   std::uint64_t rows_a_window() const { return std::max<std::uint64_t>(1, (1 << 20) / (k_ * 8)); }
 
   // Reads rows [begin, end), and the token after them if it belongs to the unit.
   void load(std::uint64_t begin, std::uint64_t end, std::uint64_t unit_end) {
     begin_ = begin;
-    read("/tokens/id", begin, std::min(end + 1, unit_end), ids_);
+    read(Column<TokenId>{"/tokens/id"}, begin, std::min(end + 1, unit_end), ids_);
     rows_.read_top(begin, end - begin, top_ids_, top_logprobs_);
     if (draws() > 0) rows_.read_draws(begin, end - begin, drawn_);
-    read("/teacher/logsumexp", begin, end, logsumexp_);
-    read("/teacher/target_logprob", begin, end, target_);
-    read("/teacher/entropy", begin, end, entropy_);
-    read("/teacher/tail_mass", begin, end, tail_mass_);
+    read(teacher_column::kLogsumexp, begin, end, logsumexp_);
+    read(teacher_column::kTargetLogprob, begin, end, target_);
+    read(teacher_column::kEntropy, begin, end, entropy_);
+    read(teacher_column::kTailMass, begin, end, tail_mass_);
     if (file_.find("/tokens/assistant") != nullptr)
-      read("/tokens/assistant", begin, std::min(end + 1, unit_end), assistant_);
+      read(Column<std::uint8_t>{"/tokens/assistant"}, begin, std::min(end + 1, unit_end), assistant_);
   }
 
   // Checks a row. row: counted from the begin of the file; last: it is the last row of its sample; vocabulary: 0:
@@ -75,9 +73,8 @@ class RowWindow {
 
  private:
   template <typename T>
-  void read(const char* column, std::uint64_t begin, std::uint64_t end, std::vector<T>& values) {
-    values.resize((end - begin) * std::max<std::uint64_t>(file_.find(column)->width, 1));
-    file_.read(column, begin, std::as_writable_bytes(std::span(values)));
+  void read(const Column<T>& column, std::uint64_t begin, std::uint64_t end, std::vector<T>& values) {
+    values = file_.rows(column, begin, end - begin);
   }
 
   // Checks a row that must not be scored.
@@ -162,30 +159,20 @@ std::uint64_t number_or_zero(const ResultsReader& file, const char* name) {
 }
 
 bool check_teacher_columns(const ResultsReader& file, FaultList& faults) {
-  struct Required {
-    const char* path;
-    ColumnType type;
-    Extent extent;
-    bool wide;
-  };
-  const Required required[] = {{"/samples/key", ColumnType::kUtf8, Extent::kSamples, true},
-                               {"/samples/source_index", ColumnType::kU64, Extent::kSamples, false},
-                               {"/tokens/id", ColumnType::kI32, Extent::kRows, false},
-                               {"/teacher/top_logprob", ColumnType::kF32, Extent::kRows, true},
-                               {"/teacher/logsumexp", ColumnType::kF32, Extent::kRows, false},
-                               {"/teacher/target_logprob", ColumnType::kF32, Extent::kRows, false},
-                               {"/teacher/entropy", ColumnType::kF32, Extent::kRows, false},
-                               {"/teacher/tail_mass", ColumnType::kF32, Extent::kRows, false}};
+  using namespace teacher_column;
   const std::uint64_t before = faults.count();
-  for (const Required& want : required) {
-    const ColumnSpec* column = file.find(want.path);
-    const bool half =
-        column != nullptr && column->type == ColumnType::kF16 && want.type == ColumnType::kF32 && want.wide;
-    if (column == nullptr || (column->type != want.type && !half) || column->extent != want.extent ||
-        (column->width > 0) != want.wide) {
-      faults.add("dataset {} is missing or has another type or shape than teacher logits have", want.path);
-    }
-  }
+  const auto require = [&](const auto& wanted, bool wide, std::initializer_list<ColumnType> types) {
+    const ColumnSpec* const column = file.find(wanted);
+    const bool fits = column != nullptr && std::find(types.begin(), types.end(), column->type) != types.end() &&
+                      column->extent == wanted.extent && (column->width > 0) == wide;
+    if (!fits) faults.add("dataset {} is missing or has another type or shape than teacher logits have", wanted.path);
+  };
+  require(Column<std::string>{"/samples/key"}, true, {ColumnType::kUtf8});
+  require(Column<std::uint64_t>{"/samples/source_index"}, false, {ColumnType::kU64});
+  require(Column<TokenId>{"/tokens/id", "", "", kRows}, false, {ColumnType::kI32});
+  require(kTopLogprob, true, {ColumnType::kF32, ColumnType::kF16});
+  for (const Column<float>& column : {kLogsumexp, kTargetLogprob, kEntropy, kTailMass})
+    require(column, false, {ColumnType::kF32});
   if (faults.count() != before) return false;
   try {
     TeacherEncoding::of(file);
@@ -239,9 +226,17 @@ void check_teacher_rows(const ResultsReader& file, const Unit& unit, FaultList& 
   }
 }
 
+// DistillKit's: its decompress_to_sparse() accepts rows of input_ids, token_ids and top_values as they are.
+constexpr TableName kNamesOfTrainers[] = {{teacher_column::kTopId.path, "token_ids"},
+                                          {teacher_column::kTopLogprob.path, "top_values"}};
+
 }  // namespace
 
-const ResultsSchema kTeacherLogitsSchema = {"magister.teacher_logits", 1, check_teacher_columns, check_teacher_samples,
-                                            check_teacher_rows};
+constinit const ResultsSchema kTeacherLogitsSchema = {
+    .format = "magister.teacher_logits",
+    .columns = check_teacher_columns,
+    .samples = check_teacher_samples,
+    .rows = check_teacher_rows,
+    .exported = {.parquet_names = kNamesOfTrainers, .decoded = decoded_ids}};
 
 }  // namespace magister

@@ -11,50 +11,34 @@
 namespace magister {
 
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
-  using Extent = ColumnSpec::Extent;
+  using namespace teacher_column;
   const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.encoding.top_k;
-  const ColumnType logprob = shape.half ? ColumnType::kF16 : ColumnType::kF32;
   std::vector<ColumnSpec> columns =
       sample_columns(n, T, shape.key_bytes, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /teacher",
                      "the tokens as the model saw them");
-  const std::string best =
-      "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 given "
-      "tokens up to i";
   const TeacherEncoding& encoding = shape.encoding;
   if (encoding.is_packed()) {
-    columns.push_back({kTopIdPacked, ColumnType::kU8, T, packed_bytes(k, encoding.bits),
-                       best + fmt::format(". {} ids of {} bits, the lowest bit first", k, encoding.bits), "",
-                       Extent::kRows});
-  } else {
-    columns.push_back({"/teacher/top_id", ColumnType::kI32, T, k, best, "", Extent::kRows});
-  }
-  columns.insert(
-      columns.end(),
-      {
-          {"/teacher/top_logprob", logprob, T, k,
-           "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries",
-           "nat", Extent::kRows},
-          {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp of the raw logits: logit = logprob + logsumexp",
-           "nat", Extent::kRows},
-          {"/teacher/target_logprob", ColumnType::kF32, T, 0,
-           "log-probability of the token that follows; NaN in a sample's last row", "nat", Extent::kRows},
-          {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy of the whole distribution", "nat", Extent::kRows},
-          {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - the probability mass of the kept entries", "",
-           Extent::kRows},
-      });
-  if (encoding.kind == TeacherEncoding::Kind::kSampled) {
     columns.push_back(
-        {kTailIdPacked, ColumnType::kU8, T, packed_bytes(encoding.draws, encoding.bits),
-         fmt::format("an unbiased sample of the tokens that are not kept, ascending; each draw stands for "
-                     "tail_mass / {}. {} ids of {} bits, the lowest bit first",
-                     encoding.draws, encoding.draws, encoding.bits),
-         "", Extent::kRows});
+        kTopIdPacked.spec(T, packed_bytes(k, encoding.bits),
+                          fmt::format("{}. {} ids of {} bits, the lowest bit first", kEntries, k, encoding.bits)));
+  } else {
+    columns.push_back(kTopId.spec(T, k));
+  }
+  columns.push_back(kTopLogprob.spec(T, k));
+  if (shape.half) columns.back().type = ColumnType::kF16;
+  columns.insert(columns.end(), {kLogsumexp.spec(T), kTargetLogprob.spec(T), kEntropy.spec(T), kTailMass.spec(T)});
+  if (encoding.kind == TeacherEncoding::Kind::kSampled) {
+    columns.push_back(kTailIdPacked.spec(
+        T, packed_bytes(encoding.draws, encoding.bits),
+        fmt::format("an unbiased sample of the tokens that are not kept, ascending; each draw stands for tail_mass / "
+                    "{}. {} ids of {} bits, the lowest bit first",
+                    encoding.draws, encoding.draws, encoding.bits)));
   }
   if (shape.marked) {
     columns.push_back({"/tokens/assistant", ColumnType::kU8, T, 0,
                        "1: written by the assistant of the chat. Only rows before such a token are scored; the others "
                        "hold -1 and NaN",
-                       "", Extent::kRows});
+                       "", kRows});
   }
   return columns;
 }

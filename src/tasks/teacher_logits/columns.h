@@ -8,11 +8,34 @@
 
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
-#include "magister/io/results/teacher_encoding.h"
 #include "magister/model/batch.h"
 #include "magister/run/unit_writer.h"
+#include "tasks/teacher_logits/encoding.h"
 
 namespace magister {
+
+// T tokens: numbers [T], entries [T, k], packed ids as encoding.h says.
+namespace teacher_column {
+inline constexpr ColumnSpec::Extent kRows = ColumnSpec::Extent::kRows;
+inline constexpr const char* kEntries =
+    "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 given "
+    "tokens up to i";
+inline constexpr Column<std::int32_t> kTopId{"/teacher/top_id", kEntries, "", kRows};
+inline constexpr Column<std::uint8_t> kTopIdPacked{"/teacher/top_id_packed", "", "", kRows};
+inline constexpr Column<std::uint8_t> kTailIdPacked{"/teacher/tail_id_packed", "", "", kRows};
+// f16 in packed encodings and where the config asks for it.
+inline constexpr Column<float> kTopLogprob{
+    "/teacher/top_logprob",
+    "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries", "nat",
+    kRows};
+inline constexpr Column<float> kLogsumexp{"/teacher/logsumexp",
+                                          "log-sum-exp of the raw logits: logit = logprob + logsumexp", "nat", kRows};
+inline constexpr Column<float> kTargetLogprob{
+    "/teacher/target_logprob", "log-probability of the token that follows; NaN in a sample's last row", "nat", kRows};
+inline constexpr Column<float> kEntropy{"/teacher/entropy", "entropy of the whole distribution", "nat", kRows};
+inline constexpr Column<float> kTailMass{"/teacher/tail_mass", "1 - the probability mass of the kept entries", "",
+                                         kRows};
+}  // namespace teacher_column
 
 class ThreadPool;
 
@@ -51,6 +74,12 @@ ReducedLogits narrowed(const ReducedLogits& rows, std::int64_t first, std::int64
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
 at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,
                      const at::Scalar& empty);
+
+// The export padded-hdf5, the layout of older scripts: logits_values f16 [N, L, k], logits_indices i32 [N, L, k] and
+// seq_lengths i32 [N] in the new HDF5 file `out`, L the longest sample; rows after a sample's end are 0. Values are raw
+// logits (log-probability + logsumexp), rounded to f16. <out>.json describes the numbers, their shape, and the root
+// attributes. Error(kData) for other results and for sampled rows. Local.
+void export_padded(const ResultsReader& file, const ExportedColumns& columns, const std::string& out);
 
 // The rules that `check` tests.
 extern const ResultsSchema kTeacherLogitsSchema;

@@ -10,9 +10,9 @@
 #include "magister/engine/unit_plan.h"
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
-#include "magister/io/results/teacher_encoding.h"
 #include "magister/run/task_kinds.h"
 #include "magister/runtime/length_key.h"
+#include "tasks/teacher_logits/encoding.h"
 
 namespace magister {
 

@@ -228,14 +228,15 @@ std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedB
                  "weights and the dtype",
                  bad);
   WideColumns wide = RowMaker(logits, batch, scored_T, encoding, half, draws_Td).make(pool);
+  using namespace teacher_column;
   std::vector<ColumnBytes> columns;
-  columns.push_back({encoding.is_packed() ? kTopIdPacked : "/teacher/top_id", std::move(wide.id)});
-  columns.push_back({"/teacher/top_logprob", std::move(wide.logprob)});
-  columns.push_back({"/teacher/logsumexp", bytes_of(logits.logsumexp_T)});
-  columns.push_back({"/teacher/target_logprob", bytes_of(logits.target_logprob_T)});
-  columns.push_back({"/teacher/entropy", bytes_of(logits.entropy_T)});
-  columns.push_back({"/teacher/tail_mass", bytes_of(logits.tail_mass_T)});
-  if (encoding.kind == TeacherEncoding::Kind::kSampled) columns.push_back({kTailIdPacked, std::move(wide.draws)});
+  columns.push_back({encoding.is_packed() ? kTopIdPacked.path : kTopId.path, std::move(wide.id)});
+  columns.push_back({kTopLogprob.path, std::move(wide.logprob)});
+  columns.push_back({kLogsumexp.path, bytes_of(logits.logsumexp_T)});
+  columns.push_back({kTargetLogprob.path, bytes_of(logits.target_logprob_T)});
+  columns.push_back({kEntropy.path, bytes_of(logits.entropy_T)});
+  columns.push_back({kTailMass.path, bytes_of(logits.tail_mass_T)});
+  if (encoding.kind == TeacherEncoding::Kind::kSampled) columns.push_back({kTailIdPacked.path, std::move(wide.draws)});
   return columns;
 }
 

@@ -126,7 +126,7 @@ TaskResults TeacherJob::results(const PlanNumbers& plan) const {
   TaskResults results;
   results.columns = teacher_columns(
       {plan.num_samples, plan.num_tokens, plan.key_bytes, encoding(), config_.logprob_f16, config_.assistant_only});
-  results.default_plot_column = "/teacher/entropy";
+  results.default_plot_column = teacher_column::kEntropy.path;
   results.made_smaller_by = "top_k";
   return results;
 }
@@ -154,13 +154,17 @@ class TeacherLogits final : public Task {
   TeacherLogitsConfig config_;
 };
 
+constexpr ExportFormat kTeacherFormats[] = {
+    kTableFormats[0], kTableFormats[1], kTableFormats[2], {"padded-hdf5", false, export_padded}};
+
 }  // namespace
 
 TaskKind teacher_logits_task() {
   return {.name = "teacher_logits",
           .read = read_as<TeacherLogits, read_teacher_logits_config>,
           .schema = &kTeacherLogitsSchema,
-          .draws = true};
+          .draws = true,
+          .exports = kTeacherFormats};
 }
 
 }  // namespace magister

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "magister/io/results/teacher_encoding.h"
 #include "magister/run/shard_worker.h"
 #include "tasks/teacher_logits/config.h"
+#include "tasks/teacher_logits/encoding.h"
 
 namespace magister {
 

@@ -16,50 +16,35 @@ namespace {
 constexpr std::uint64_t kKeyBytes = 12;
 constexpr std::uint64_t kUnitSteps = 4096;
 
-ColumnSpec of_steps_column(std::uint64_t steps, const char* path, ColumnType type, const char* comment,
-                           const char* units = "") {
-  return {path, type, steps, 0, comment, units, ColumnSpec::Extent::kSamples};
-}
-
-void add_columns(std::vector<ColumnSpec>& columns, std::uint64_t steps, const CurveSet& curves) {
-  for (const CurveColumn& curve : curves.columns)
-    columns.push_back(of_steps_column(steps, curve.path, ColumnType::kF32, curve.comment, curve.units));
+void add_columns(std::vector<ColumnSpec>& columns, std::uint64_t rows, const CurveSet& curves) {
+  for (const CurveColumn& curve : curves.columns) columns.push_back(curve.column.spec(rows));
 }
 
 void add_held_out_columns(std::vector<ColumnSpec>& columns, std::uint64_t count, const CurveSet& curves) {
-  constexpr auto kFixed = ColumnSpec::Extent::kFixed;
-  columns.push_back(
-      {"/evaluate/step", ColumnType::kU64, count, 0, "steps that were done before this evaluation", "", kFixed});
-  for (const CurveColumn& curve : curves.columns)
-    columns.push_back({curve.path, ColumnType::kF32, count, 0, curve.comment, curve.units, kFixed});
+  columns.push_back(train_column::kHeldOutStep.spec(count));
+  add_columns(columns, count, curves);
 }
 
 std::vector<ColumnSpec> train_columns(std::uint64_t steps) {
+  using namespace train_column;
   using Extent = ColumnSpec::Extent;
-  const auto of_steps = [steps](const char* path, ColumnType type, const char* comment, const char* units = "") {
-    return of_steps_column(steps, path, type, comment, units);
-  };
-  return {
-      {"/samples/key", ColumnType::kUtf8, steps, kKeyBytes, "the step's number", "", Extent::kSamples},
-      of_steps("/samples/source_index", ColumnType::kU64, "the step's number, from 0"),
-      {"/samples/offset", ColumnType::kU64, steps + 1, 0,
-       "step i learnt from the tokens offset[i] .. offset[i+1] of all that were learnt from", "", Extent::kFixed},
-      of_steps("/train/step", ColumnType::kU64, "updates that were tried with this one, from 1"),
-      of_steps("/train/loss", ColumnType::kF32,
-               "mean over the tokens that the step learnt from, or over its pairs; not finite: the step was skipped",
-               "nat"),
-      of_steps("/train/lr", ColumnType::kF32, "learning rate of the step"),
-      of_steps("/train/grad_norm", ColumnType::kF32,
-               "L2 norm of the whole gradient before clipping; not finite: the step was skipped"),
-      of_steps("/train/tokens", ColumnType::kU64, "tokens that the step learnt from")};
+  return {{"/samples/key", ColumnType::kUtf8, steps, kKeyBytes, "the step's number", "", Extent::kSamples},
+          {"/samples/source_index", ColumnType::kU64, steps, 0, "the step's number, from 0", "", Extent::kSamples},
+          {"/samples/offset", ColumnType::kU64, steps + 1, 0,
+           "step i learnt from the tokens offset[i] .. offset[i+1] of all that were learnt from", "", Extent::kFixed},
+          kStep.spec(steps),
+          kLoss.spec(steps),
+          kLr.spec(steps),
+          kGradNorm.spec(steps),
+          kTokens.spec(steps)};
 }
 
 template <typename T, typename Get>
-void write_column(ResultsFile& file, const char* path, std::uint64_t count, const Get& get) {
+void write_column(ResultsFile& file, const Column<T>& column, std::uint64_t count, const Get& get) {
   std::vector<T> values;
   values.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(get(i)));
-  file.write(path, 0, std::as_bytes(std::span(values)));
+  file.write(column.path, 0, std::as_bytes(std::span(values)));
 }
 
 }  // namespace
@@ -83,7 +68,7 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   spec.attributes.emplace_back("num_samples", n);
   spec.attributes.emplace_back("num_tokens", offset.back());
   spec.num_units = units;
-  spec.default_plot_column = "/train/loss";
+  spec.default_plot_column = train_column::kLoss.path;
   ::unlink((path + ".partial").c_str());  // left by an attempt that was killed; everything in it is made again
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, path, spec);
@@ -95,22 +80,21 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   }
   file.write("/samples/key", 0, std::as_bytes(std::span(keys)));
   file.write("/samples/offset", 0, std::as_bytes(std::span(offset)));
-  write_column<std::uint64_t>(file, "/samples/source_index", n, [](std::uint64_t i) { return i; });
-  write_column<std::uint64_t>(file, "/train/step", n, [](std::uint64_t i) { return i + 1; });
-  write_column<float>(file, "/train/loss", n, [&](std::uint64_t i) { return steps[i].loss; });
-  write_column<float>(file, "/train/lr", n, [&](std::uint64_t i) { return steps[i].lr; });
-  write_column<float>(file, "/train/grad_norm", n, [&](std::uint64_t i) { return steps[i].grad_norm; });
-  write_column<std::uint64_t>(file, "/train/tokens", n, [&](std::uint64_t i) { return steps[i].tokens; });
+  write_column(file, Column<std::uint64_t>{"/samples/source_index"}, n, [](std::uint64_t i) { return i; });
+  write_column(file, train_column::kStep, n, [](std::uint64_t i) { return i + 1; });
+  write_column(file, train_column::kLoss, n, [&](std::uint64_t i) { return steps[i].loss; });
+  write_column(file, train_column::kLr, n, [&](std::uint64_t i) { return steps[i].lr; });
+  write_column(file, train_column::kGradNorm, n, [&](std::uint64_t i) { return steps[i].grad_norm; });
+  write_column(file, train_column::kTokens, n, [&](std::uint64_t i) { return steps[i].tokens; });
   for (const CurveColumn& curve : of_steps.columns)
-    write_column<float>(file, curve.path, n, [&](std::uint64_t i) { return curve.value(steps[i].numbers); });
+    write_column(file, curve.column, n, [&](std::uint64_t i) { return curve.value(steps[i].numbers); });
   if (count > 0) {
-    write_column<std::uint64_t>(file, "/evaluate/step", count, [&](std::uint64_t i) { return evaluations[i].step; });
+    write_column(file, train_column::kHeldOutStep, count, [&](std::uint64_t i) { return evaluations[i].step; });
     for (const CurveColumn& curve : of_held_out.columns)
-      write_column<float>(file, curve.path, count,
-                          [&](std::uint64_t i) { return curve.value(evaluations[i].numbers); });
+      write_column(file, curve.column, count, [&](std::uint64_t i) { return curve.value(evaluations[i].numbers); });
   }
-  write_column<std::uint64_t>(file, "/commit/unit_begin", units + 1,
-                              [&](std::uint64_t i) { return std::min(n, i * kUnitSteps); });
+  write_column(file, Column<std::uint64_t>{"/commit/unit_begin"}, units + 1,
+               [&](std::uint64_t i) { return std::min(n, i * kUnitSteps); });
   file.freeze();
   std::vector<Unit> all;
   for (const std::uint64_t index : file.pending_units()) all.push_back(file.unit(index));
@@ -121,7 +105,7 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
 namespace {
 
 bool has(const ResultsReader& file, const CurveSet& curves) {
-  return file.find(curves.columns.front().path) != nullptr;
+  return file.find(curves.columns.front().column) != nullptr;
 }
 
 // The curves of the objective that made the file; empty: it has none.
@@ -135,13 +119,13 @@ std::vector<const CurveSet*> curves_of(const ResultsReader& file) {
 
 // Number of evaluations in the file; 0: the training had no held-out records.
 std::uint64_t evaluations_of(const ResultsReader& file) {
-  const auto* const column = file.find("/evaluate/step");
+  const auto* const column = file.find(train_column::kHeldOutStep);
   return column == nullptr ? 0 : column->num_rows;
 }
 
 const CurveSet& held_out_curves_of(const ResultsReader& file) {
   if (has(file, kPairCurves)) return kHeldOutPairCurves;
-  const bool of_rows = file.find("/evaluate/perplexity") == nullptr && file.attribute("objective") != nullptr;
+  const bool of_rows = file.find(train_column::kHeldOutPerplexity) == nullptr && file.attribute("objective") != nullptr;
   return of_rows ? kHeldOutRowCurves : kHeldOutTokenCurves;
 }
 
@@ -167,13 +151,13 @@ void check_evaluations(const ResultsReader& file, FaultList& faults) {
   if (count == 0) return;
   const CurveSet& curves = held_out_curves_of(file);
   for (const CurveColumn& wanted : curves.columns) {
-    const std::uint64_t rows = file.find(wanted.path)->num_rows;
+    const std::uint64_t rows = file.find(wanted.column)->num_rows;
     if (rows == count) continue;
-    faults.add("{} has {} rows, and there are {} evaluations", wanted.path, rows, count);
+    faults.add("{} has {} rows, and there are {} evaluations", wanted.column.path, rows, count);
     return;
   }
   if (curves.check != nullptr) curves.check(file, 0, count, faults);
-  const auto step = file.rows<std::uint64_t>("/evaluate/step", 0, count);
+  const auto step = file.rows(train_column::kHeldOutStep, 0, count);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (step[i] > file.num_samples() || (i == 0 ? step[i] != 0 : step[i] <= step[i - 1]))
       faults.add("evaluation {} is of step {} of {}", i, step[i], file.num_samples());
@@ -184,9 +168,9 @@ void check_evaluations(const ResultsReader& file, FaultList& faults) {
 
 void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::uint64_t first = unit.samples.begin, count = unit.samples.size();
-  const auto step = file.rows<std::uint64_t>("/train/step", first, count);
-  const auto tokens = file.rows<std::uint64_t>("/train/tokens", first, count);
-  const auto lr = file.rows<float>("/train/lr", first, count);
+  const auto step = file.rows(train_column::kStep, first, count);
+  const auto tokens = file.rows(train_column::kTokens, first, count);
+  const auto lr = file.rows(train_column::kLr, first, count);
   const auto offset = file.rows<std::uint64_t>("/samples/offset", first, count + 1);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (step[i] != first + i + 1) faults.add("step {} says that it is step {}", first + i + 1, step[i]);
@@ -202,6 +186,7 @@ void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults)
 
 }  // namespace
 
-const ResultsSchema kTrainSchema = {"magister.train", 1, has_curves, check_evaluations, check_steps};
+constinit const ResultsSchema kTrainSchema = {
+    .format = "magister.train", .columns = has_curves, .samples = check_evaluations, .rows = check_steps};
 
 }  // namespace magister

@@ -16,12 +16,10 @@ namespace magister {
 
 struct Evaluation;  // held_out.h
 
-// A column of f32, computed from the numbers of a step or of an evaluation.
+// A column, computed from the numbers of a step or of an evaluation.
 struct CurveColumn {
-  const char* path;
-  const char* comment;
+  Column<float> column;
   float (*value)(const float* numbers);
-  const char* units = "";
 };
 
 struct CurveSet {
@@ -46,12 +44,10 @@ extern const CurveSet kPairCurves;    // objectives/pairs.cpp
 extern const CurveSet kPolicyCurves;  // grpo_steps.cpp
 extern const CurveSet kValueCurves;   // objectives/value.cpp
 
-// Columns of /evaluate, one row per evaluation. The first number and the first column are the loss.
+// Columns of /evaluate, one row per evaluation. The first number and the first column are the loss
+// (kHeldOutLossCurve in columns.h).
 extern const CurveSet kHeldOutTokenCurves;  // objectives/lm.cpp
 extern const CurveSet kHeldOutRowCurves;    // objectives/distill.cpp
 extern const CurveSet kHeldOutPairCurves;   // objectives/pairs.cpp
-inline constexpr CurveColumn kHeldOutLoss = {"/evaluate/loss",
-                                             "mean over the tokens of the held-out records, or over their pairs",
-                                             [](const float* numbers) { return numbers[0]; }, "nat"};
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 
 #include "magister/core/error.h"
 #include "magister/train/gradient_tree.h"
+#include "tasks/train/columns.h"
 #include "tasks/train/curves.h"
 
 namespace magister {
@@ -134,31 +135,23 @@ std::optional<UnreadCounts> GrpoSteps::unread() const {
 
 namespace {
 
-// TRL calls these curves reward, reward_std, kl, clip_ratio/region_mean, completions/mean_length and
-// completions/clipped_ratio.
 constexpr CurveColumn kPolicyColumns[] = {
-    {"/train/reward", "mean reward of the texts that the step learnt from",
-     [](const float* numbers) { return PolicyCurve::of(numbers).reward; }},
-    {"/train/reward_std", "mean over the prompts of the standard deviation (n - 1) of their texts' rewards",
-     [](const float* numbers) { return PolicyCurve::of(numbers).reward_std; }},
-    {"/train/kl",
-     "mean over the tokens of k3 between the model and the one that the training began with; 0 where grpo.beta is",
-     [](const float* numbers) { return PolicyCurve::of(numbers).kl; }, "nat"},
-    {"/train/clip_ratio", "part of the tokens whose ratio was clipped, so that they have no gradient",
-     [](const float* numbers) { return PolicyCurve::of(numbers).clip_ratio; }},
-    {"/train/completion_length", "mean number of tokens of the texts, the end token included",
+    {train_column::kReward, [](const float* numbers) { return PolicyCurve::of(numbers).reward; }},
+    {train_column::kRewardStd, [](const float* numbers) { return PolicyCurve::of(numbers).reward_std; }},
+    {train_column::kKl, [](const float* numbers) { return PolicyCurve::of(numbers).kl; }},
+    {train_column::kClipRatio, [](const float* numbers) { return PolicyCurve::of(numbers).clip_ratio; }},
+    {train_column::kCompletionLength,
      [](const float* numbers) {
        const PolicyCurve curve = PolicyCurve::of(numbers);
        return static_cast<float>(static_cast<double>(curve.tokens) / static_cast<double>(curve.texts));
      }},
-    {"/train/truncated", "part of the texts that grpo.max_new_tokens ended",
-     [](const float* numbers) { return PolicyCurve::of(numbers).truncated; }}};
+    {train_column::kTruncated, [](const float* numbers) { return PolicyCurve::of(numbers).truncated; }}};
 
 // kl is not checked: it may be not finite in a step that was skipped.
 void check_policy(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
-  const auto column = [&](const char* path) { return file.rows<float>(path, first, count); };
-  const auto deviation = column("/train/reward_std"), clipped = column("/train/clip_ratio"),
-             truncated = column("/train/truncated"), length = column("/train/completion_length");
+  const auto column = [&](const Column<float>& one) { return file.rows(one, first, count); };
+  const auto deviation = column(train_column::kRewardStd), clipped = column(train_column::kClipRatio),
+             truncated = column(train_column::kTruncated), length = column(train_column::kCompletionLength);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (!(deviation[i] >= 0)) faults.add("the deviation of the rewards of step {} is {}", first + i + 1, deviation[i]);
     for (const float part : {clipped[i], truncated[i]}) {

@@ -79,7 +79,7 @@ TaskKind train_task() {
           .schema = &kTrainSchema,
           .trains = true,
           .draws = true,
-          .counts_steps = true};
+          .steps_column = train_column::kStep.path};
 }
 
 }  // namespace magister

@@ -39,6 +39,14 @@ class ResultsReader {
   const ColumnSpec* find(const std::string& column) const;  // null: no such column
   // Throws Error(kData) when it is absent or of another type.
   const ColumnSpec& column(const std::string& path, ColumnType type) const;
+  template <typename T>
+  const ColumnSpec* find(const Column<T>& column) const {
+    return find(column.path);
+  }
+  template <typename T>
+  const ColumnSpec& column(const Column<T>& wanted) const {
+    return column(wanted.path, Column<T>::kType);
+  }
   // Reads rows [first_row, ...) of a column; data is whole rows. Throws Error(kData) for a missing column or rows
   // beyond its end.
   void read(const std::string& column, std::uint64_t first_row, std::span<std::byte> data) const;
@@ -47,6 +55,18 @@ class ResultsReader {
   std::vector<T> rows(const std::string& column, std::uint64_t first_row, std::uint64_t count) const {
     std::vector<T> values(count);
     read(column, first_row, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  template <typename T>
+  std::vector<T> rows(const Column<T>& column, std::uint64_t first_row, std::uint64_t count) const {
+    return rows<T>(column.path, first_row, count);
+  }
+  // `count` rows of `width` numbers.
+  template <typename T>
+  std::vector<T> rows(const Column<T>& column, std::uint64_t first_row, std::uint64_t count,
+                      std::uint64_t width) const {
+    std::vector<T> values(count * width);
+    read(column.path, first_row, std::as_writable_bytes(std::span(values)));
     return values;
   }
   // Calls visit(first row, bytes of some whole rows) in order, in pieces of about 1 MiB.

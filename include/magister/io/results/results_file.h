@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -27,9 +28,9 @@ namespace magister {
 enum class ColumnType { kU8, kI32, kU32, kU64, kF16, kF32, kUtf8, kText };
 std::size_t size_of(ColumnType type);  // kUtf8: 1; kText: 16, a descriptor
 
-// One dataset of the file. A row is `width` elements ("/teacher/top_id" has width k); width 0 means a 1-D dataset.
+// One dataset of the file. A row is `width` elements; width 0 means a 1-D dataset.
 struct ColumnSpec {
-  std::string path;  // "/teacher/top_id"
+  std::string path;  // "/tokens/id"
   ColumnType type = ColumnType::kF32;
   std::uint64_t num_rows = 0;
   std::uint64_t width = 0;
@@ -40,6 +41,36 @@ struct ColumnSpec {
   enum class Extent { kFixed, kSamples, kRows } extent = Extent::kRows;
   std::uint64_t heap_bytes = 0;  // kText: space to reserve for the strings (TextHeapBytes); not stored
 };
+
+// A column of a task, defined once in tasks/<task>/columns.h: everything but its size, which spec() adds. T: type of
+// its numbers; std::string: texts of any length.
+template <typename T>
+struct Column {
+  const char* path;
+  const char* comment = "";
+  const char* units = "";
+  ColumnSpec::Extent extent = ColumnSpec::Extent::kSamples;
+
+  static constexpr ColumnType kType = std::is_same_v<T, std::uint8_t>    ? ColumnType::kU8
+                                      : std::is_same_v<T, std::int32_t>  ? ColumnType::kI32
+                                      : std::is_same_v<T, std::uint32_t> ? ColumnType::kU32
+                                      : std::is_same_v<T, std::uint64_t> ? ColumnType::kU64
+                                      : std::is_same_v<T, float>         ? ColumnType::kF32
+                                                                         : ColumnType::kText;
+  static_assert(kType != ColumnType::kText || std::is_same_v<T, std::string>);
+  ColumnSpec spec(std::uint64_t num_rows, std::uint64_t width = 0) const { return spec(num_rows, width, comment); }
+  // With a comment that depends on the run.
+  ColumnSpec spec(std::uint64_t num_rows, std::uint64_t width, std::string of_run) const {
+    return {path, kType, num_rows, width, std::move(of_run), units, extent};
+  }
+  // True for a column of this type and extent; null: false.
+  bool fits(const ColumnSpec* column) const {
+    return column != nullptr && column->type == kType && column->extent == extent;
+  }
+};
+
+// The group of columns that hold fields of the data set's records, each under its name there.
+inline constexpr const char* kRecordGroup = "/record/";
 
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;  // root attributes of a file, in order

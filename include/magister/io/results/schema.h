@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/io/results/export.h"
 #include "magister/io/results/reader.h"
 
 namespace magister {
@@ -36,13 +37,14 @@ class FaultList {
 
 // All functions are local. They are called in this order if the structure of the file is sound.
 struct ResultsSchema {
-  const char* format = "";           // root attribute `format`: "magister.teacher_logits"
+  const char* format = "";           // root attribute `format`: "magister.<kind of task>"
   std::uint64_t newest_version = 1;  // of the format; older versions are accepted, too
   // Checks that every column of the format exists with its type. False if one is missing; then rows are not checked.
   bool (*columns)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules; so for the next two
   void (*samples)(const ResultsReader& file, FaultList& faults) = nullptr;
   // Checks the rows of one committed unit, in bounded memory.
   void (*rows)(const ResultsReader& file, const Unit& unit, FaultList& faults) = nullptr;
+  ExportedColumns exported{};  // facts about the columns for exports
 };
 
 }  // namespace magister

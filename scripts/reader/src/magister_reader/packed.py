@@ -1,4 +1,4 @@
-"""Packed ids: entry j of a row takes bits [j b, (j + 1) b) of it, the lowest first in bytes and in ids (the program's io/results/teacher_encoding.h)."""
+"""Packed ids: entry j of a row takes bits [j b, (j + 1) b) of it, the lowest first in bytes and in ids (the program's tasks/teacher_logits/encoding.h)."""
 import numpy
 
 # Stored datasets, and what they are called here: as in a file without packing.

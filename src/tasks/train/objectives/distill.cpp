@@ -10,7 +10,8 @@
 #include "magister/core/log.h"
 #include "magister/io/results/reader.h"
 #include "magister/run/earlier_tasks.h"
-#include "magister/train/teacher_rows.h"
+#include "magister/tasks/teacher_logits/teacher_file.h"
+#include "tasks/train/columns.h"
 #include "tasks/train/objective.h"
 #include "tasks/train/open_objective.h"
 
@@ -245,7 +246,7 @@ void read_distill_keys(ConfigNode& task, const ExperimentConfig& experiment, Tra
   }
 }
 
-constexpr CurveColumn kHeldOutRows[] = {kHeldOutLoss};
+constexpr CurveColumn kHeldOutRows[] = {kHeldOutLossCurve};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "magister/core/error.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
+#include "tasks/train/columns.h"
 #include "tasks/train/objective.h"
 #include "tasks/train/open_objective.h"
 
@@ -70,15 +71,15 @@ SampleTokens OpenLm::encode(const Record& record, const DatasetConfig& dataset) 
   return chat_->encode_marked(chat, record.where, false);
 }
 
-constexpr CurveColumn kHeldOutTokens[] = {kHeldOutLoss,
-                                          {"/evaluate/perplexity", "exp(loss)", [](const float* numbers) {
+constexpr CurveColumn kHeldOutTokens[] = {kHeldOutLossCurve,
+                                          {train_column::kHeldOutPerplexity, [](const float* numbers) {
                                              return static_cast<float>(std::exp(static_cast<double>(numbers[0])));
                                            }}};
 
 // A loss may be not finite; then its perplexity is not finite, either.
 void check_perplexity(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
-  const auto loss = file.rows<float>("/evaluate/loss", first, count);
-  const auto perplexity = file.rows<float>("/evaluate/perplexity", first, count);
+  const auto loss = file.rows(train_column::kHeldOutLoss, first, count);
+  const auto perplexity = file.rows(train_column::kHeldOutPerplexity, first, count);
   for (std::uint64_t i = 0; i < count; ++i) {
     const double expected = std::exp(static_cast<double>(loss[i]));
     if (std::isfinite(loss[i]) && std::abs(perplexity[i] / expected - 1) > 1e-5 && expected < 1e38)

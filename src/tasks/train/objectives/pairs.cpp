@@ -6,6 +6,7 @@
 #include <span>
 
 #include "magister/core/error.h"
+#include "tasks/train/columns.h"
 #include "tasks/train/curves.h"
 
 namespace magister {
@@ -54,27 +55,24 @@ float rejected_of(const float* rewards) { return rewards[1]; }
 float accuracy_of(const float* rewards) { return rewards[2]; }
 float margin_of(const float* rewards) { return rewards[0] - rewards[1]; }
 
-constexpr CurveColumn kPairColumns[] = {
-    {"/train/rewards_chosen", "mean reward of the chosen answers; of DPO beta * (log-probability - the reference's)",
-     chosen_of},
-    {"/train/rewards_rejected", "mean reward of the rejected answers", rejected_of},
-    {"/train/rewards_accuracy", "part of the pairs whose chosen answer has the higher reward", accuracy_of},
-    {"/train/rewards_margin", "rewards_chosen - rewards_rejected", margin_of}};
+constexpr CurveColumn kPairColumns[] = {{train_column::kRewardsChosen, chosen_of},
+                                        {train_column::kRewardsRejected, rejected_of},
+                                        {train_column::kRewardsAccuracy, accuracy_of},
+                                        {train_column::kRewardsMargin, margin_of}};
 
 // The numbers follow the loss.
-constexpr const char* kAsTraining = "of held-out pairs, as /train has it";
 constexpr CurveColumn kHeldOutPairColumns[] = {
-    kHeldOutLoss,
-    {"/evaluate/rewards_chosen", kAsTraining, [](const float* numbers) { return chosen_of(numbers + 1); }},
-    {"/evaluate/rewards_rejected", kAsTraining, [](const float* numbers) { return rejected_of(numbers + 1); }},
-    {"/evaluate/rewards_accuracy", kAsTraining, [](const float* numbers) { return accuracy_of(numbers + 1); }},
-    {"/evaluate/rewards_margin", kAsTraining, [](const float* numbers) { return margin_of(numbers + 1); }}};
+    kHeldOutLossCurve,
+    {train_column::kHeldOutRewardsChosen, [](const float* numbers) { return chosen_of(numbers + 1); }},
+    {train_column::kHeldOutRewardsRejected, [](const float* numbers) { return rejected_of(numbers + 1); }},
+    {train_column::kHeldOutRewardsAccuracy, [](const float* numbers) { return accuracy_of(numbers + 1); }},
+    {train_column::kHeldOutRewardsMargin, [](const float* numbers) { return margin_of(numbers + 1); }}};
 
 // The rewards of a skipped step may be not finite.
 void check_rewards(const ResultsReader& file, std::span<const CurveColumn> columns, std::uint64_t first,
                    std::uint64_t count, const char* what, FaultList& faults) {
   std::vector<std::vector<float>> of;
-  for (const CurveColumn& column : columns) of.push_back(file.rows<float>(column.path, first, count));
+  for (const CurveColumn& curve : columns) of.push_back(file.rows(curve.column, first, count));
   for (std::uint64_t i = 0; i < count; ++i) {
     if (of[2][i] < 0 || of[2][i] > 1.000001f) faults.add("the accuracy of {} {} is {}", what, first + i + 1, of[2][i]);
     if (std::isfinite(of[3][i]) && of[3][i] != of[0][i] - of[1][i])

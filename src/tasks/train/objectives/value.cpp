@@ -7,6 +7,7 @@
 #include "magister/core/error.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/tasks/rollout/rollouts_file.h"
+#include "tasks/train/columns.h"
 #include "tasks/train/objective.h"
 #include "tasks/train/open_objective.h"
 
@@ -230,11 +231,8 @@ void read_value_keys(ConfigNode& task, const ExperimentConfig& experiment, Train
   section.also_called("labels", {"label", "target"});
 }
 
-constexpr CurveColumn kValueColumns[] = {
-    {"/train/label", "mean label of the texts that the step learnt from",
-     [](const float* numbers) { return numbers[0]; }},
-    {"/train/value", "mean over the texts of what the model expected of them at their tokens",
-     [](const float* numbers) { return numbers[1]; }}};
+constexpr CurveColumn kValueColumns[] = {{train_column::kLabel, [](const float* numbers) { return numbers[0]; }},
+                                         {train_column::kValue, [](const float* numbers) { return numbers[1]; }}};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// MethodScores: the results of one score task for the texts of each record. Sizes are checked on opening, answer
-// classes and reasons on reading. Local.
+// ScoresFile: the results of one score task for the texts of each record, for a task that compares them. Sizes are
+// checked on opening, answer classes and reasons on reading. Local.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,12 @@ struct RecordScores {
   UnreadCounts unread{};                   // if reports_unread()
 };
 
-class MethodScores {
+class ScoresFile {
  public:
+  static const char* const kUnreadColumn;  // path of the column with the reasons
+
   // Throws Error(kData) if the file is not complete, of another kind, of other records or has several numbers per text.
-  MethodScores(const std::string& path, const Dataset& dataset);
+  ScoresFile(const std::string& path, const Dataset& dataset);
 
   // Throws Error(kData) on all ranks if the bytes of a unit differ from the committed ones. Collective over world.
   void check(const Communicator& world) const;

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / "tests/
 from teacher_encodings_test import unpacked  # noqa: E402
 from tiny_world import World  # noqa: E402
 
-PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/train/teacher_rows_probe"
+PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/tasks/teacher_rows_probe"
 TABLE = []
 for byte in range(256):
     for _ in range(8):

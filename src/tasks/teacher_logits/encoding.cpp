@@ -1,5 +1,5 @@
 // Bits pass through a 64-bit window; sizes come from the file and are checked before use.
-#include "magister/io/results/teacher_encoding.h"
+#include "tasks/teacher_logits/encoding.h"
 
 #include <immintrin.h>
 
@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "magister/core/error.h"
+#include "tasks/teacher_logits/columns.h"
 
 namespace magister {
 
@@ -50,6 +51,19 @@ void unpack_ids(std::span<const std::byte> row, std::uint64_t bits, std::span<st
   }
 }
 
+namespace {
+
+// Unpacks whole rows of at least one id.
+void unpack_rows(std::span<const std::byte> rows, std::uint64_t ids_a_row, std::uint64_t bits,
+                 std::vector<std::int32_t>& ids) {
+  const std::uint64_t row_bytes = packed_bytes(ids_a_row, bits), count = rows.size() / row_bytes;
+  ids.resize(count * ids_a_row);
+  for (std::uint64_t r = 0; r < count; ++r)
+    unpack_ids(rows.subspan(r * row_bytes, row_bytes), bits, std::span(ids).subspan(r * ids_a_row, ids_a_row));
+}
+
+}  // namespace
+
 const char* encoding_name(Kind kind) {
   return kind == Kind::kPlain ? "plain" : kind == Kind::kCompact ? "compact" : "sampled";
 }
@@ -58,15 +72,10 @@ Attributes TeacherEncoding::attributes() const {
   if (kind == Kind::kPlain) return {};
   Attributes all = {{"encoding", std::string(encoding_name(kind))}, {"id_bits", bits}};
   if (kind == Kind::kSampled) all.emplace_back("tail_draws", draws);
-  // The error bound that teacher_rows() (tasks/teacher_logits) ensures for every row it writes.
+  // The error bound that teacher_rows() ensures for every row it writes.
   all.emplace_back("encoding_error",
                    std::string("ids: none; top_logprob: at most max(2^-11 |log p|, 2^-25) nat; all else: none"));
   return all;
-}
-
-std::uint64_t TeacherEncoding::packed_count(const std::string& path) const {
-  if (!is_packed()) return 0;
-  return path == kTopIdPacked ? top_k : path == kTailIdPacked ? draws : 0;
 }
 
 TeacherEncoding TeacherEncoding::of(const ResultsReader& file) {
@@ -85,30 +94,31 @@ TeacherEncoding TeacherEncoding::of(const ResultsReader& file) {
         "check",
         printable(file.path()), what, encoding_name(encoding.kind));
   };
-  const auto has = [&](const char* path, ColumnType type, std::uint64_t width) {
-    const ColumnSpec* column = file.find(path);
-    fits(column != nullptr && column->type == type && column->extent == ColumnSpec::Extent::kRows &&
+  const auto has = [&](const auto& wanted, std::uint64_t width, ColumnType type) {
+    const ColumnSpec* const column = file.find(wanted);
+    fits(column != nullptr && column->type == type && column->extent == wanted.extent &&
              (width == 0 || column->width == width),
-         path);
+         wanted.path);
   };
-  const ColumnSpec* logprob = file.find("/teacher/top_logprob");
-  fits(logprob != nullptr && logprob->width > 0, "/teacher/top_logprob");
+  using namespace teacher_column;
+  const ColumnSpec* logprob = file.find(kTopLogprob);
+  fits(logprob != nullptr && logprob->width > 0, kTopLogprob.path);
   encoding.top_k = logprob->width;
   if (!encoding.is_packed()) {
-    has("/teacher/top_id", ColumnType::kI32, encoding.top_k);
+    has(kTopId, encoding.top_k, ColumnType::kI32);
     const ColumnType type = logprob->type;
-    has("/teacher/top_logprob", type == ColumnType::kF16 ? type : ColumnType::kF32, encoding.top_k);
+    has(kTopLogprob, encoding.top_k, type == ColumnType::kF16 ? type : ColumnType::kF32);
     return encoding;
   }
   encoding.bits = file.number("id_bits");
   fits(encoding.bits >= 1 && encoding.bits <= kMostBits && encoding.top_k < (1u << 24), "root attribute id_bits");
-  has("/teacher/top_logprob", ColumnType::kF16, encoding.top_k);
-  has(kTopIdPacked, ColumnType::kU8, packed_bytes(encoding.top_k, encoding.bits));
+  has(kTopLogprob, encoding.top_k, ColumnType::kF16);
+  has(kTopIdPacked, packed_bytes(encoding.top_k, encoding.bits), ColumnType::kU8);
   if (encoding.kind == Kind::kCompact) return encoding;
   encoding.draws = file.number("tail_draws");
   fits(encoding.draws >= 1 && encoding.draws < (1u << 24), "root attribute tail_draws");
-  has(kTailIdPacked, ColumnType::kU8, packed_bytes(encoding.draws, encoding.bits));
-  has("/teacher/tail_mass", ColumnType::kF32, 0);
+  has(kTailIdPacked, packed_bytes(encoding.draws, encoding.bits), ColumnType::kU8);
+  has(kTailMass, 0, ColumnType::kF32);
   return encoding;
 }
 
@@ -121,50 +131,42 @@ bool target_agrees(std::span<const std::int32_t> ids, std::span<const float> log
                             : logprobs[static_cast<std::size_t>(found - ids.begin())] == target;
 }
 
-PackedColumns::PackedColumns(const ResultsReader& file) {
-  if (file.find(kTopIdPacked) != nullptr) encoding_ = TeacherEncoding::of(file);
-}
-
-void PackedColumns::unpack(const std::string& path, std::span<const std::byte> bytes,
-                           std::vector<std::int32_t>& ids) const {
-  const std::uint64_t ids_a_row = count(path), row_bytes = packed_bytes(ids_a_row, encoding_.bits);
-  if (row_bytes == 0) return ids.clear();
-  ids.resize(bytes.size() / row_bytes * ids_a_row);
-  for (std::uint64_t r = 0; r < bytes.size() / row_bytes; ++r) {
-    unpack_ids(bytes.subspan(r * row_bytes, row_bytes), encoding_.bits,
-               std::span(ids).subspan(r * ids_a_row, ids_a_row));
-  }
+std::optional<DecodedColumn> decoded_ids(const ResultsReader& file, const ColumnSpec& column) {
+  const bool top = column.path == teacher_column::kTopIdPacked.path;
+  if (!top && column.path != teacher_column::kTailIdPacked.path) return std::nullopt;
+  const TeacherEncoding encoding = TeacherEncoding::of(file);
+  const std::uint64_t ids_a_row = top ? encoding.top_k : encoding.draws;
+  if (!encoding.is_packed() || ids_a_row == 0) return std::nullopt;
+  return DecodedColumn{
+      column.path.substr(0, column.path.rfind("_packed")), ids_a_row,
+      [ids_a_row, bits = encoding.bits](std::span<const std::byte> rows, std::vector<std::int32_t>& ids) {
+        unpack_rows(rows, ids_a_row, bits, ids);
+      }};
 }
 
 TeacherRows::TeacherRows(const ResultsReader& file) : file_(file), encoding_(TeacherEncoding::of(file)) {
-  file.column("/teacher/logsumexp", ColumnType::kF32);
+  file.column(teacher_column::kLogsumexp);
 }
 
-void TeacherRows::read_packed(const char* column, std::uint64_t ids_a_row, std::uint64_t first_row, std::uint64_t count,
-                              std::vector<std::int32_t>& ids) const {
-  const std::uint64_t bytes = packed_bytes(ids_a_row, encoding_.bits);
-  std::vector<std::byte> rows(count * bytes);
-  file_.read(column, first_row, rows);
-  ids.resize(count * ids_a_row);
-  for (std::uint64_t r = 0; r < count; ++r) {
-    unpack_ids(std::span(rows).subspan(r * bytes, bytes), encoding_.bits,
-               std::span(ids).subspan(r * ids_a_row, ids_a_row));
-  }
+void TeacherRows::read_packed(const Column<std::uint8_t>& column, std::uint64_t ids_a_row, std::uint64_t first_row,
+                              std::uint64_t count, std::vector<std::int32_t>& ids) const {
+  std::vector<std::byte> rows(count * packed_bytes(ids_a_row, encoding_.bits));
+  file_.read(column.path, first_row, rows);
+  unpack_rows(rows, ids_a_row, encoding_.bits, ids);
 }
 
 void TeacherRows::read_top(std::uint64_t first_row, std::uint64_t count, std::vector<std::int32_t>& ids,
                            std::vector<float>& logprobs) const {
   const std::uint64_t k = encoding_.top_k;
-  const ColumnType type = file_.find("/teacher/top_logprob")->type;
+  const ColumnType type = file_.find(teacher_column::kTopLogprob)->type;
   std::vector<std::byte> bytes(count * k * size_of(type));
-  file_.read("/teacher/top_logprob", first_row, bytes);
+  file_.read(teacher_column::kTopLogprob.path, first_row, bytes);
   to_floats(type, bytes, logprobs);
   if (!encoding_.is_packed()) {
-    ids.resize(count * k);
-    file_.read("/teacher/top_id", first_row, std::as_writable_bytes(std::span(ids)));
+    ids = file_.rows(teacher_column::kTopId, first_row, count, k);
     return;
   }
-  read_packed(kTopIdPacked, k, first_row, count, ids);
+  read_packed(teacher_column::kTopIdPacked, k, first_row, count, ids);
   // A row that was not scored has no ids.
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (std::isnan(logprobs[i])) ids[i] = -1;
@@ -172,7 +174,7 @@ void TeacherRows::read_top(std::uint64_t first_row, std::uint64_t count, std::ve
 }
 
 void TeacherRows::read_draws(std::uint64_t first_row, std::uint64_t count, std::vector<std::int32_t>& ids) const {
-  read_packed(kTailIdPacked, encoding_.draws, first_row, count, ids);
+  read_packed(teacher_column::kTailIdPacked, encoding_.draws, first_row, count, ids);
 }
 
 void TeacherRows::read(std::uint64_t first_row, std::uint64_t count, std::vector<std::int32_t>& ids,
@@ -183,7 +185,7 @@ void TeacherRows::read(std::uint64_t first_row, std::uint64_t count, std::vector
   read_top(first_row, count, top, top_logprobs);
   if (draws > 0) {
     read_draws(first_row, count, drawn);
-    tail = file_.rows<float>("/teacher/tail_mass", first_row, count);
+    tail = file_.rows(teacher_column::kTailMass, first_row, count);
   }
   ids.assign(count * W, -1);
   logprobs.assign(count * W, -std::numeric_limits<float>::infinity());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
-#include "magister/train/teacher_rows.h"
+#include "magister/tasks/teacher_logits/teacher_file.h"
 
 using namespace magister;
 

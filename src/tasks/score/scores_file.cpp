@@ -1,18 +1,21 @@
-#include "tasks/evaluate/scores.h"
+#include "magister/tasks/score/scores_file.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "magister/core/error.h"
 #include "magister/io/results/checked_units.h"
+#include "tasks/score/columns.h"
 
 namespace magister {
 
-MethodScores::MethodScores(const std::string& path, const Dataset& dataset) : file_(path) {
-  MAGISTER_CHECK(file_.complete() && file_.text("format") == "magister.score", ExitCode::kData,
+const char* const ScoresFile::kUnreadColumn = score_column::kUnread.path;
+
+ScoresFile::ScoresFile(const std::string& path, const Dataset& dataset) : file_(path) {
+  MAGISTER_CHECK(file_.complete() && file_.text("format") == kScoreSchema.format, ExitCode::kData,
                  "{}: is not a complete file of scores (there is nothing to evaluate); run its score task first",
                  printable(path));
-  const ColumnSpec& value = file_.column("/score/value", ColumnType::kF32);
+  const ColumnSpec& value = file_.column(score_column::kValue);
   MAGISTER_CHECK(value.width == 0, ExitCode::kData,
                  "{}: has {} numbers a record, one for each label (which of them says right is not known); evaluate a "
                  "verifier or a reward model",
@@ -33,31 +36,31 @@ MethodScores::MethodScores(const std::string& path, const Dataset& dataset) : fi
                  "{}: has {} scores for {} records (each must have as many as another); score whole records",
                  printable(path), file_.num_samples(), slice.size());
   texts_ = file_.num_samples() / std::max<std::uint64_t>(1, slice.size());
-  classes_ = file_.find("/score/answer_class") != nullptr;
-  if (classes_) file_.column("/score/answer_class", ColumnType::kI32);
   of_model_ = file_.attribute("labels") != nullptr;
-  tokens_ = file_.find("/score/num_tokens") != nullptr;
-  if (tokens_) file_.column("/score/num_tokens", ColumnType::kU32);
-  guided_ = file_.find("/score/guide_kl") != nullptr;
-  if (guided_) file_.column("/score/guide_kl", ColumnType::kF32);
-  flops_ = file_.find("/score/flops") != nullptr;
-  if (flops_) file_.column("/score/flops", ColumnType::kF32);
-  unread_ = file_.find("/score/unread") != nullptr;
-  if (unread_) file_.column("/score/unread", ColumnType::kU8);
+  const auto has = [this](const auto& column) {
+    if (file_.find(column) != nullptr) file_.column(column);  // of the right type
+    return file_.find(column) != nullptr;
+  };
+  classes_ = has(score_column::kAnswerClass);
+  tokens_ = has(score_column::kNumTokens);
+  guided_ = has(score_column::kGuideKl);
+  flops_ = has(score_column::kFlops);
+  unread_ = has(score_column::kUnread);
 }
 
-void MethodScores::check(const Communicator& world) const { CheckedUnits(file_).require_all(world); }
+void ScoresFile::check(const Communicator& world) const { CheckedUnits(file_).require_all(world); }
 
-std::vector<RecordScores> MethodScores::read(IndexRange records) const {
+std::vector<RecordScores> ScoresFile::read(IndexRange records) const {
   const std::uint64_t first = records.begin * texts_, count = records.size() * texts_;
-  const auto value = file_.rows<float>("/score/value", first, count);
-  const auto classes =
-      classes_ ? file_.rows<std::int32_t>("/score/answer_class", first, count) : std::vector<std::int32_t>();
-  const auto tokens =
-      tokens_ ? file_.rows<std::uint32_t>("/score/num_tokens", first, count) : std::vector<std::uint32_t>();
-  const auto kl = guided_ ? file_.rows<float>("/score/guide_kl", first, count) : std::vector<float>();
-  const auto flops = flops_ ? file_.rows<float>("/score/flops", first, count) : std::vector<float>();
-  const auto unread = unread_ ? file_.rows<std::uint8_t>("/score/unread", first, count) : std::vector<std::uint8_t>();
+  const auto rows = [&]<typename T>(bool there, const Column<T>& column) {
+    return there ? file_.rows(column, first, count) : std::vector<T>();
+  };
+  const auto value = file_.rows(score_column::kValue, first, count);
+  const auto classes = rows(classes_, score_column::kAnswerClass);
+  const auto tokens = rows(tokens_, score_column::kNumTokens);
+  const auto kl = rows(guided_, score_column::kGuideKl);
+  const auto flops = rows(flops_, score_column::kFlops);
+  const auto unread = rows(unread_, score_column::kUnread);
   std::vector<RecordScores> all(records.size());
   for (std::uint64_t i = 0; i < records.size(); ++i) {
     const auto at = static_cast<std::ptrdiff_t>(i * texts_), end = at + static_cast<std::ptrdiff_t>(texts_);

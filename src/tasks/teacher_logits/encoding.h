@@ -14,16 +14,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "magister/io/results/export.h"
 #include "magister/io/results/reader.h"
 
 namespace magister {
-
-inline constexpr const char* kTopIdPacked = "/teacher/top_id_packed";
-inline constexpr const char* kTailIdPacked = "/teacher/tail_id_packed";
 
 // Bits of an id below vocab_size, at least 1; bytes of a row of ids.
 std::uint64_t id_bits(std::uint64_t vocab_size);
@@ -44,8 +43,6 @@ struct TeacherEncoding {
   bool is_packed() const { return kind != Kind::kPlain; }
   // The root attributes that record the encoding; none for kPlain.
   Attributes attributes() const;
-  // Ids per row of a packed column; 0: `path` is not packed.
-  std::uint64_t packed_count(const std::string& path) const;
 };
 
 // "plain", "compact", "sampled".
@@ -57,21 +54,8 @@ const char* encoding_name(TeacherEncoding::Kind kind);
 bool target_agrees(std::span<const std::int32_t> ids, std::span<const float> logprobs, ColumnType stored,
                    std::int32_t next, float target);
 
-// The packed columns of any results file, for tools that export ids instead of bytes. Files other than teacher logits
-// have none.
-class PackedColumns {
- public:
-  explicit PackedColumns(const ResultsReader& file);
-  // Ids per row of the column; 0: it is not packed.
-  std::uint64_t count(const std::string& path) const { return encoding_.packed_count(path); }
-  // Decodes whole rows of such a column.
-  void unpack(const std::string& path, std::span<const std::byte> bytes, std::vector<std::int32_t>& ids) const;
-  // The column's unpacked name: "/teacher/top_id".
-  static std::string plain_path(const std::string& path) { return path.substr(0, path.rfind("_packed")); }
-
- private:
-  TeacherEncoding encoding_;
-};
+// A packed column as exports write it: the ids. nullopt: the column is not packed.
+std::optional<DecodedColumn> decoded_ids(const ResultsReader& file, const ColumnSpec& column);
 
 // Decoded rows of a file. Any thread; keeps a reference to `file`.
 class TeacherRows {
@@ -92,8 +76,8 @@ class TeacherRows {
             std::vector<float>& logprobs) const;
 
  private:
-  void read_packed(const char* column, std::uint64_t ids_a_row, std::uint64_t first_row, std::uint64_t count,
-                   std::vector<std::int32_t>& ids) const;
+  void read_packed(const Column<std::uint8_t>& column, std::uint64_t ids_a_row, std::uint64_t first_row,
+                   std::uint64_t count, std::vector<std::int32_t>& ids) const;
   const ResultsReader& file_;
   TeacherEncoding encoding_;
 };

@@ -1,9 +1,9 @@
 // Ids of any width in bits and back, and what a row's target must agree with.
-#include "magister/io/results/teacher_encoding.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "tasks/teacher_logits/encoding.h"
 
 namespace magister {
 namespace teacher_encoding_test {

@@ -1,5 +1,5 @@
 // Two reads per column and sample; offsets were checked when the file was opened.
-#include "magister/train/teacher_rows.h"
+#include "magister/tasks/teacher_logits/teacher_file.h"
 
 #include <fmt/format.h>
 
@@ -9,15 +9,16 @@
 
 #include "magister/core/error.h"
 #include "magister/io/results/checked_units.h"
-#include "magister/io/results/teacher_encoding.h"
 #include "magister/io/results/tools.h"
+#include "tasks/teacher_logits/columns.h"
+#include "tasks/teacher_logits/encoding.h"
 
 namespace magister {
 namespace {
 
 void require_teacher(const ResultsReader& file) {
   const std::string& format = file.text("format");
-  MAGISTER_CHECK(format == "magister.teacher_logits", ExitCode::kData,
+  MAGISTER_CHECK(format == kTeacherLogitsSchema.format, ExitCode::kData,
                  "{}: holds {} (a student learns from teacher logits); give the results of a teacher_logits task",
                  printable(file.path()), printable(format));
 }
@@ -52,12 +53,12 @@ struct TeacherFile::Parts {
         units((require_teacher(file), file)),
         rows(file),
         student(student),
-        stored(file.find("/teacher/top_logprob")->type) {
+        stored(file.find(teacher_column::kTopLogprob)->type) {
     require_same_vocabulary(file.path(), vocab_size_of(file, student), tokenizer_of(file), student);
     file.column("/tokens/id", ColumnType::kI32);
-    file.column("/teacher/target_logprob", ColumnType::kF32);
-    file.column("/teacher/entropy", ColumnType::kF32);
-    file.column("/teacher/tail_mass", ColumnType::kF32);
+    file.column(teacher_column::kTargetLogprob);
+    file.column(teacher_column::kEntropy);
+    file.column(teacher_column::kTailMass);
     file.column("/samples/key", ColumnType::kUtf8);
     num_tokens = file.rows<std::uint64_t>("/samples/offset", file.num_samples(), 1)[0];
   }
@@ -133,9 +134,9 @@ TeacherSample TeacherFile::sample(std::uint64_t index) {
   parts_->units.require(index);
   TeacherSample found;
   found.ids = parts.file.rows<TokenId>("/tokens/id", range.begin, L);
-  const auto target = parts.file.rows<float>("/teacher/target_logprob", range.begin, L);
-  found.tail_mass = parts.file.rows<float>("/teacher/tail_mass", range.begin, L);
-  found.entropy = parts.file.rows<float>("/teacher/entropy", range.begin, L);
+  const auto target = parts.file.rows(teacher_column::kTargetLogprob, range.begin, L);
+  found.tail_mass = parts.file.rows(teacher_column::kTailMass, range.begin, L);
+  found.entropy = parts.file.rows(teacher_column::kEntropy, range.begin, L);
   parts.check_rows(index, found, range.begin, target);
   parts.rows.read(range.begin, L, found.top_ids, found.top_logprobs);
   found.valid.resize(L);
