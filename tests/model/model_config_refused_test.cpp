@@ -447,7 +447,8 @@ TEST_F(Gguf, LongRope) {
   changed([](auto&, auto& m) { m["phi3.rope.dimension_count"] = std::uint64_t{4}; },
           {"rope_factors_short.weight is F32 [3]", "[2]"});
   changed([](auto& f, auto&) { f.values("rope_factors_long.weight") = at::tensor({1.0f, 0.0f, 1.0f}); }, {"holds 0"});
-  changed([](auto&, auto& m) { m["phi3.rope.scale_linear"] = 2.0; }, {"rope_factors_long.weight together with another"});
+  changed([](auto&, auto& m) { m["phi3.rope.scale_linear"] = 2.0; },
+          {"rope_factors_long.weight together with another"});
   refused([](auto&, auto& m) { m["phi3.rope.scaling.attn_factor"] = 1.2; }, {"not both there"}, "phi3");
   refused([](auto&, auto& m) { m["phi3.rope.scaling.type"] = std::string("longrope"); }, {"not both there"}, "phi3");
   refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("longrope"); }, {"type is \"longrope\""});

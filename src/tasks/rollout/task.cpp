@@ -38,7 +38,7 @@ class RolloutJob final : public TaskJob {
   bool report(const ResultsFile& file, const PlanNumbers& plan) override {
     return !setup_.reward->reports_unread() ||
            report_unread(inputs_.context, config_.name, file, rollout_column::kUnread.path, plan.num_samples,
-                       config_.cuts * config_.n);
+                         config_.cuts * config_.n);
   }
   void work(const ModelRun& run) override;
   std::unique_ptr<ShardWorker> worker(ShardContext shard) override {
