@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-OF_THE_GPU = re.compile(r"(?<!_no)_(cuda|nccl)\.(cpp|cu)\.o$")
+OF_THE_GPU = re.compile(r"(?<!_no)_(cuda|nccl)\.cpp\.o$|\.cu\.o$")
 
 
 def symbols(path):
