@@ -11,13 +11,26 @@
 set(MAGISTER_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
 set(MAGISTER_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root)
 
+# A program that directs a module and computes nothing, without <ATen/ATen.h> in its files: compiled for a short build, as such files of modules are. Not for
+# what repeats something many thousand times: of a template that a module has, too, the program takes this one.
+function(magister_directs TARGET MODULE)
+  target_compile_options(${TARGET} PRIVATE -Og)
+  get_target_property(pch magister_${MODULE} PRECOMPILE_HEADERS_REUSE_FROM)
+  if(pch)
+    target_precompile_headers(${TARGET} REUSE_FROM magister_tensor_pch)
+  endif()
+endfunction()
+set(MAGISTER_DIRECTING_TESTS app core run runtime)
+
 # A program of tests: its files, compiled together, and main.
 function(magister_test_program TARGET MODULE)
   add_executable(${TARGET} ${ARGN})
   target_include_directories(${TARGET} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${TARGET} PRIVATE magister_${MODULE} magister_parallel test_main GTest::gtest)
   get_target_property(pch magister_${MODULE} PRECOMPILE_HEADERS_REUSE_FROM)
-  if(pch)
+  if(MODULE IN_LIST MAGISTER_DIRECTING_TESTS)
+    magister_directs(${TARGET} ${MODULE})
+  elseif(pch)
     target_precompile_headers(${TARGET} REUSE_FROM magister_aten_pch)
   endif()
 endfunction()
