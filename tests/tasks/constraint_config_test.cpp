@@ -62,7 +62,7 @@ TEST(SchemaKeywords, AreReadOrRefused) {
            {R"({"$defs": {"a": {"if": true}}})", "if at /$defs/a"},
            {R"({"type": "array", "items": [{"type": "null"}]})", "is not a schema"},
            {R"({"type": "object", "anyOf": [true], "required": ["a"]})", "required next to anyOf"},
-           {R"({"$ref": "#", "type": "object"})", "type next to $ref$ref"},
+           {R"({"$ref": "#", "type": "object"})", "type next to $ref"},
            {R"({"anyOf": []})", "is not a list of schemas"},
            {R"({"type": )", "a schema is JSON"},
            {"3", "is not a schema"}}) {
