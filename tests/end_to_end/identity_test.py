@@ -145,7 +145,7 @@ class Identity(unittest.TestCase):
         self.assertNotEqual(world.run("student", 1, *self.at("job101"), MAGISTER_FAIL_POINT="train.step.begin@3:kill").returncode, 0)
         tiny_world.wait_until(lambda: world.run("student", 0, *self.at("job102"), "tasks.0.train.optimizer.lr=2.0e-3").returncode == 78, seconds=60, pause=0.3)
         self.ended(world.run("student", 0, *self.at("job102"), "tasks.0.train.optimizer.lr=2.0e-3"), 78, "tasks.0.train.optimizer.lr is 0.001 in it and 0.002 in this run")
-        self.ended(world.run("student", 1, *self.at(os.path.join(world.folder, "job102"))), 0, "goes on")
+        self.ended(world.run("student", 1, *self.at(os.path.join(world.folder, "job102"))), 0, "continues after step")
         self.assertEqual((world.folder / "runs/student/student/model.safetensors").read_bytes(), weights)
 
 
