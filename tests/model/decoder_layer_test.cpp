@@ -181,6 +181,30 @@ TEST(CpuKernels, NaNAndInfinityStayVisible) {
   }
 }
 
+// The candidates of a row are sought 64 numbers at a time.
+TEST(CpuKernels, ANaNHidesNoNeighbourAboveAThreshold) {
+  constexpr std::int64_t kN = 150;
+  for (const CpuKernels* kernels : cpu_kernels_here()) {
+    for (const float threshold : {-std::numeric_limits<float>::infinity(), 0.5f}) {
+      for (std::int64_t bad = 0; bad < kN; ++bad) {
+        for (const std::int64_t step : {1, 16, 64}) {
+          const std::int64_t large = (bad + step) % kN;
+          at::Tensor logits = at::full({kN}, -1.0f);
+          logits[bad] = std::numeric_limits<float>::quiet_NaN();
+          logits[large] = 2.0f;
+          std::vector<std::int32_t> found(kN), wanted;
+          for (std::int64_t i = 0; i < kN; ++i) {
+            if (i == large || (i != bad && threshold < 0)) wanted.push_back(static_cast<std::int32_t>(i));
+          }
+          found.resize(
+              static_cast<std::size_t>(kernels->above(logits.const_data_ptr<float>(), kN, threshold, found.data())));
+          EXPECT_EQ(found, wanted) << kernels->name << ": NaN at " << bad << ", large at " << large;
+        }
+      }
+    }
+  }
+}
+
 // Every build that this CPU can run, against double precision.
 TEST(CpuKernels, EveryBuildAgreesWithAten) {
   std::vector<const CpuKernels*> builds{&cpu_kernels_avx2()};
