@@ -301,6 +301,7 @@ ReducedLogits LogitReducer::reduce_reference(const LmHead& head, const at::Tenso
                  "the plain head needs the whole vocabulary (this shard holds a part); use one shard");
   const at::Tensor weight_VD = head.projection.plain_weight();
   at::Tensor logits_TV = at::mm(hidden_TD.to(weight_VD.scalar_type()), weight_VD.t()).to(at::kFloat).to(at::kDouble);
+  if (head.projection.bias_N.defined()) logits_TV = logits_TV + head.projection.bias_N;
   if (head.softcap > 0) logits_TV = at::tanh(logits_TV / head.softcap) * head.softcap;
   const at::Tensor logprob_TV = at::log_softmax(logits_TV, -1);
   const at::Tensor rounded_TV = logprob_TV.to(at::kFloat);

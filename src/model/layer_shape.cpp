@@ -18,8 +18,11 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.head_dim = config.head_dim;
   shape.mlp = static_cast<std::int64_t>(partition.mlp.size());
   shape.expert_mlp = static_cast<std::int64_t>(partition.expert.size());
-  shape.num_experts = config.num_experts;
-  shape.experts_per_token = config.num_experts_per_tok;
+  shape.num_experts = config.all_experts();
+  shape.experts_per_token = config.experts_a_token();
+  shape.num_shared_experts = config.num_shared_experts;
+  shape.shared_expert_gate = config.shared_expert_gate;
+  shape.router = config.router;
   shape.norm_topk_prob = config.norm_topk_prob;
   shape.sliding_window = config.slides(layer) ? config.sliding_window : 0;
   shape.rotary_dim = config.rotary_dim_of(layer);

@@ -11,6 +11,7 @@
 #include "magister/core/log.h"
 #include "magister/model/parameter_table.h"
 #include "model/families/family.h"
+#include "model/families/outer_model.h"
 
 namespace magister {
 
@@ -28,7 +29,7 @@ std::uint64_t ModelConfig::parameters_a_token() const {
   for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {
     if (!is_sparse(layer)) continue;
     for (const LayerParameter& row : layer_parameters(*this, layer)) {
-      if (row.expert >= num_experts_per_tok) idle += num_elements(row.shape);
+      if (row.expert >= num_experts_per_tok && row.expert < num_experts) idle += num_elements(row.shape);
     }
   }
   return num_parameters() - idle;
@@ -60,24 +61,27 @@ ModelDescription describe_gguf(const std::string& path, const TensorFile& file) 
   return description;
 }
 
-ModelDescription describe_source(HfConfig& source) {
+ModelDescription describe_source(HfConfig& source, const TensorFile* file) {
   ModelDescription description;
+  const OuterModel* outer = source.enter_text();
   const Family& family = family_of(source);
   description.config = read_config(source, family);
   description.names = hf_tensor_names(description.config, family);
+  if (outer != nullptr) use_outer_names(description, *outer, file, source.path());
   return description;
 }
 
 ModelDescription describe_folder(const std::string& config_path, const TensorFile& file) {
   HfConfig source(config_path);
   if (file.dequantizes()) source.accept_quantization();
-  ModelDescription description = describe_source(source);
+  ModelDescription description = describe_source(source, &file);
   if (file.find(description.names.embed_tokens) == nullptr) {
     const char* prefix = family_of(source).hf_optional_prefix;
-    TensorNames bare = without_prefix(description.config, description.names, prefix);
+    TensorNames bare = with_prefix(description.config, description.names, prefix, "");
     if (file.find(bare.embed_tokens) != nullptr) description.names = std::move(bare);
   }
-  const TensorInfo* head = file.find("lm_head.weight");
+  leave_out_later_layers(description, file, family_of(source), config_path);
+  const TensorInfo* head = description.outer_type.empty() ? file.find("lm_head.weight") : outer_head(file);
   const TensorInfo* embeddings = file.find(description.names.embed_tokens);
   if (description.config.is_classifier() || !description.config.tie_word_embeddings || head == nullptr ||
       embeddings == nullptr)
@@ -86,9 +90,8 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
     description.names.ignored.push_back(head->name);
     return description;
   }
-  log_warning(
-      "{}: tie_word_embeddings is true, but lm_head.weight differs from the embeddings; the head of the file is used",
-      printable(config_path));
+  log_warning("{}: tie_word_embeddings is true, but {} differs from the embeddings; the head of the file is used",
+              printable(config_path), head->name);
   description.config.tie_word_embeddings = false;
   description.names.lm_head = head->name;
   return description;
@@ -98,7 +101,7 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
 
 ModelDescription describe_config(const std::string& config_json_path) {
   HfConfig source(config_json_path);
-  return describe_source(source);
+  return describe_source(source, nullptr);
 }
 
 ModelDescription describe_model(const std::string& path, const TensorFile& file) {

@@ -43,6 +43,16 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
       out.first_row = expert * out.stored.front() + (two && name == &Expert::up_proj ? rows : 0);
       out.stored.insert(out.stored.begin(), X);
     }
+    if (expert >= X) {  // shared experts: columns of one MLP
+      const std::int64_t number = expert - X, all = config.num_shared_experts;
+      const bool down = name == &Expert::down_proj;
+      out.hf = down ? "mlp.shared_experts.down_proj.weight"
+                    : (name == &Expert::up_proj ? "mlp.shared_experts.up_proj.weight"
+                                                : "mlp.shared_experts.gate_proj.weight");
+      out.stored = out.shape;
+      out.stored[down ? 1 : 0] *= all;
+      (down ? out.first_column : out.first_row) = number * F;
+    }
     return out;
   };
   std::vector<LayerParameter> all = {row(&Expert::gate_proj, "mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight",
@@ -72,7 +82,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   };
   const bool on_input = config.norm_placement != NormPlacement::kOutput,
              on_output = config.norm_placement != NormPlacement::kInput;
-  add(on_input, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
+  const bool weighted = on_input && !config.weightless_norms;
+  add(weighted, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
   add(on_input && config.norm_bias, {&Layer::attention_input_norm_bias, "input_layernorm.bias", "attn_norm.bias", {D}});
   // Weights of one product, or their biases. Some files hold them as one tensor with this name (fused).
   const auto add_product = [&](bool fused, std::vector<LayerParameter> rows, const char* hf, const char* gguf) {
@@ -105,6 +116,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
     add(config.mlp_bias && config.gated_mlp,
         {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
     add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
+    add(config.xielu, {&Layer::xielu_alpha_p, "mlp.act_fn.alpha_p", "", {1}});
+    add(config.xielu, {&Layer::xielu_alpha_n, "mlp.act_fn.alpha_n", "", {1}});
     add(true, {&Layer::down_proj,
                "mlp.down_proj.weight",
                "ffn_down.weight",
@@ -147,14 +160,20 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   const bool own_norm = on_input && (!config.parallel_residual || config.parallel_norms);
   add(own_norm && config.norm_bias,
       {&Layer::mlp_input_norm_bias, "post_attention_layernorm.bias", "ffn_norm.bias", {D}});
-  add(own_norm, {&Layer::mlp_input_norm,
-                 on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
-                 "ffn_norm.weight",
-                 {D}});
+  add(own_norm && weighted, {&Layer::mlp_input_norm,
+                             on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+                             "ffn_norm.weight",
+                             {D}});
   const bool sparse = config.is_sparse(layer);
   add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
   add(sparse && config.expert_bias, {&Layer::router_bias, "mlp.gate.bias", "ffn_gate_inp.bias", {config.num_experts}});
-  for (std::int64_t expert = 0; sparse && expert < config.num_experts; ++expert) {
+  LayerParameter choice{
+      &Layer::router_choice_bias, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias", {config.num_experts}};
+  if (config.router.choice_bias_is_row) choice.stored = {1, config.num_experts};
+  add(sparse && config.router.choice_bias, std::move(choice));
+  add(sparse && config.shared_expert_gate,
+      {&Layer::shared_expert_gate, "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", {1, D}});
+  for (std::int64_t expert = 0; sparse && expert < config.all_experts(); ++expert) {
     for (LayerParameter& row : expert_parameters(config, expert)) add(true, std::move(row));
   }
   if (!sparse) add_mlp();
@@ -189,8 +208,8 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   if (config.encoder) return encoder_model_parameters(config);
   const std::int64_t D = config.hidden_size, V = config.vocab_size;
   std::vector<ModelParameter> all = {
-      {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows},
-      {&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}}};
+      {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows}};
+  if (!config.weightless_norms) all.push_back({&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}});
   if (config.norm_bias) all.push_back({&TensorNames::norm_bias, "model.norm.bias", "output_norm.bias", {D}});
   if (config.learned_positions)
     all.push_back({&TensorNames::embed_positions,
@@ -198,6 +217,8 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
                    "position_embd.weight",
                    {config.position_rows(), D},
                    Division::kFirstShard});
+  if (config.head_bias && !config.is_classifier())
+    all.push_back({&TensorNames::lm_head_bias, "lm_head.bias", "output.bias", {V}, Division::kVocabRows});
   if (config.is_classifier()) {
     all.push_back({&TensorNames::lm_head, "score.weight", "", {config.head_outputs(), D}, Division::kWhole});
   } else if (!config.tie_word_embeddings) {

@@ -29,13 +29,16 @@ class RandomWeights final : public TensorFile {
     }
     for (std::size_t layer = 0; layer < description.names.layers.size(); ++layer) {
       for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(layer))) {
-        if (row.first_row > 0) continue;  // another row has added this tensor
+        if (row.first_row > 0 || row.first_column > 0) continue;  // another row has added this tensor
         const std::string& name = row.name_in(description.names.layers[layer]);
         First values = first(name, row.shape);
         const bool adds = row.product == FusedProduct::kOutput || row.product == FusedProduct::kDown;
         if (adds && config.narrow_residuals)
           values.deviation /= std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
         if (row.name == &TensorNames::Layer::sinks || row.name == &TensorNames::Layer::router_bias) values = {range, 0};
+        // The logarithms by which softplus() gives 0.8 and 0.3, as transformers begins.
+        if (row.name == &TensorNames::Layer::xielu_alpha_p) values = {0, std::log(std::expm1(0.8))};
+        if (row.name == &TensorNames::Layer::xielu_alpha_n) values = {0, std::log(std::expm1(0.3))};
         add(name, row.shape_in(description.names), values);
       }
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace magister {
@@ -35,14 +36,116 @@ void choose_experts(const float* logits, std::int64_t num_experts, std::int64_t 
   for (std::int64_t i = 0; i < k; ++i) weights[i] = static_cast<float>(weight(experts[i]) / sum);
 }
 
-Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed) {
-  const std::int64_t T = logits_TX.size(0), X = logits_TX.size(1);
-  Routes routes{at::empty({T, k}, at::kInt), at::empty({T, k}, at::kFloat)};
+namespace {
+
+std::vector<double> scores_of(const RouterRule& rule, const float* logits) {
+  std::vector<double> scores(logits, logits + rule.experts);
+  if (rule.config.scores == RouterConfig::Scores::kSigmoid) {
+    for (double& score : scores) score = 1.0 / (1.0 + std::exp(-score));
+    return scores;
+  }
+  const double maximum = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - maximum);
+  for (double& score : scores) score /= sum;
+  return scores;
+}
+
+// The position of the largest number; of equal ones, the first. taken: positions that do not count.
+std::int64_t best_of(const std::vector<double>& numbers, const std::vector<bool>& taken) {
+  std::int64_t best = -1;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (!taken[i] && (best < 0 || numbers[i] > numbers[static_cast<std::size_t>(best)]))
+      best = static_cast<std::int64_t>(i);
+  }
+  return best;
+}
+
+// Experts outside the best groups: they cannot be chosen.
+std::vector<bool> outside_of_groups(const RouterConfig& config, const std::vector<double>& choice) {
+  std::vector<bool> outside(choice.size(), config.groups > 1);
+  if (config.groups == 1) return outside;
+  const std::size_t size = choice.size() / static_cast<std::size_t>(config.groups);
+  std::vector<double> sums;
+  for (std::size_t begin = 0; begin < choice.size(); begin += size) {
+    std::vector<double> group(choice.begin() + static_cast<std::ptrdiff_t>(begin),
+                              choice.begin() + static_cast<std::ptrdiff_t>(begin + size));
+    std::partial_sort(group.begin(), group.begin() + 2, group.end(), std::greater<>());
+    sums.push_back(group[0] + group[1]);
+  }
+  std::vector<bool> taken(sums.size());
+  for (std::int64_t i = 0; i < config.chosen_groups; ++i) {
+    const auto group = static_cast<std::size_t>(best_of(sums, taken));
+    taken[group] = true;
+    std::fill_n(outside.begin() + static_cast<std::ptrdiff_t>(group * size), size, false);
+  }
+  return outside;
+}
+
+}  // namespace
+
+void choose_experts(const RouterRule& rule, const float* logits, const float* choice_bias, std::int32_t* experts,
+                    float* weights) {
+  const std::int64_t X = rule.experts, k = rule.per_token;
+  if (rule.config.is_plain()) {
+    choose_experts(logits, X, k, rule.normed, experts, weights);
+  } else {
+    const std::vector<double> scores = scores_of(rule, logits);
+    std::vector<double> choice = scores;
+    for (std::size_t x = 0; choice_bias != nullptr && x < choice.size(); ++x) choice[x] += choice_bias[x];
+    std::vector<bool> taken = outside_of_groups(rule.config, choice);
+    for (std::int64_t i = 0; i < k; ++i) {
+      const std::int64_t best = best_of(choice, taken);
+      taken[static_cast<std::size_t>(best)] = true;
+      experts[i] = static_cast<std::int32_t>(best);
+    }
+    std::sort(experts, experts + k);
+    const bool broken = std::any_of(logits, logits + X, [](float logit) { return std::isnan(logit); });
+    double sum = broken ? std::nan("") : 0.0;
+    for (std::int64_t i = 0; i < k; ++i) sum += scores[static_cast<std::size_t>(experts[i])];
+    const double divisor = broken ? sum : rule.normed ? std::max(sum, rule.config.least_sum) : 1.0;
+    for (std::int64_t i = 0; i < k; ++i)
+      weights[i] = static_cast<float>(scores[static_cast<std::size_t>(experts[i])] / divisor * rule.config.scaling);
+  }
+  const double shared = rule.shared_gate ? 1.0 / (1.0 + std::exp(-static_cast<double>(logits[X]))) : 1.0;
+  for (std::int64_t s = 0; s < rule.shared; ++s) {
+    experts[k + s] = static_cast<std::int32_t>(X + s);
+    weights[k + s] = static_cast<float>(shared);
+  }
+}
+
+Routes choose_experts(const RouterRule& rule, const at::Tensor& logits_TL, const at::Tensor& choice_bias_X) {
+  const std::int64_t T = logits_TL.size(0), L = rule.logits(), R = rule.routes();
+  Routes routes{at::empty({T, R}, at::kInt), at::empty({T, R}, at::kFloat)};
+  const float* bias = choice_bias_X.defined() ? choice_bias_X.const_data_ptr<float>() : nullptr;
   for (std::int64_t t = 0; t < T; ++t) {
-    choose_experts(logits_TX.const_data_ptr<float>() + t * X, X, k, normed,
-                   routes.experts_Tk.data_ptr<std::int32_t>() + t * k, routes.weights_Tk.data_ptr<float>() + t * k);
+    choose_experts(rule, logits_TL.const_data_ptr<float>() + t * L, bias,
+                   routes.experts_Tk.data_ptr<std::int32_t>() + t * R, routes.weights_Tk.data_ptr<float>() + t * R);
   }
   return routes;
+}
+
+at::Tensor route_weights(const RouterRule& rule, const at::Tensor& logits_TL, const at::Tensor& experts) {
+  const at::Tensor logits_TX = logits_TL.narrow(1, 0, rule.experts), chosen_Tk = experts.narrow(1, 0, rule.per_token);
+  const RouterConfig& config = rule.config;
+  at::Tensor weights;
+  if (config.scores == RouterConfig::Scores::kSoftmax && rule.normed && config.least_sum == 0) {
+    // Probabilities divided by their sum equal the softmax of the chosen logits alone.
+    weights = at::softmax(logits_TX.gather(1, chosen_Tk), 1);
+  } else {
+    const bool sigmoid = config.scores == RouterConfig::Scores::kSigmoid;
+    weights = (sigmoid ? at::sigmoid(logits_TX) : at::softmax(logits_TX, 1)).gather(1, chosen_Tk);
+    if (rule.normed) weights = weights / weights.sum(1, true).clamp_min(config.least_sum);
+  }
+  if (config.scaling != 1.0) weights = weights * config.scaling;
+  if (rule.shared == 0) return weights;
+  const at::Tensor shared_T1 = rule.shared_gate ? at::sigmoid(logits_TL.narrow(1, rule.experts, 1))
+                                                : at::ones({logits_TL.size(0), 1}, logits_TL.options());
+  return at::cat({weights, shared_T1.expand({-1, rule.shared})}, 1);
+}
+
+Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed) {
+  return choose_experts(RouterRule{logits_TX.size(1), k, normed}, logits_TX, {});
 }
 
 ExpertGroups group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts) {

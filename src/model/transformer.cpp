@@ -213,8 +213,9 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(c, layer)) {
       if (row.product == FusedProduct::kNone && row.name != &TensorNames::Layer::router) continue;
-      const double used =
-          row.expert < 0 ? 1.0 : static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
+      const double used = row.expert < 0 || row.expert >= c.num_experts
+                              ? 1.0
+                              : static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
       products += used * static_cast<double>(num_elements(row.shape));
     }
   }

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "magister/core/error.h"
@@ -117,9 +118,18 @@ at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
   return load_table(description_.names.lm_head, partition_.head_rows(description_.config));
 }
 
+at::Tensor WeightSource::load_input_norm(const std::string& name, IndexRange range) {
+  if (name.empty() && description_.config.weightless_norms) return at::ones({size_of(range)}, at::kFloat);
+  return load_norm_weight(name, range);
+}
+
 at::Tensor WeightSource::load_norm_weight(const std::string& name, IndexRange range) {
   const at::Tensor weight = load_vector(name, range);
   return weight.defined() && description_.config.norm_weights_plus_one ? weight.add_(1.0) : weight;
+}
+
+at::Tensor WeightSource::load_lm_head_bias() {
+  return load_vector(description_.names.lm_head_bias, partition_.head_rows(description_.config));
 }
 
 at::Tensor WeightSource::load_positions() {
@@ -142,7 +152,7 @@ at::Tensor WeightSource::load_whole(const std::string& name, at::IntArrayRef sha
 
 BlockNorms WeightSource::load_norm() {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
-  BlockNorms norm{load_norm_weight(description_.names.norm, all),
+  BlockNorms norm{load_input_norm(description_.names.norm, all),
                   {},
                   description_.config.norm_kind == NormKind::kLayer,
                   load_vector(description_.names.norm_bias, all)};
@@ -157,14 +167,14 @@ BlockNorms WeightSource::load_norm() {
 BlockNorms WeightSource::load_attention_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
-  return {load_norm_weight(names.attention_input_norm, all), load_norm_weight(names.attention_output_norm, all),
+  return {load_input_norm(names.attention_input_norm, all), load_norm_weight(names.attention_output_norm, all),
           description_.config.norm_kind == NormKind::kLayer, load_vector(names.attention_input_norm_bias, all)};
 }
 
 BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
-  return {load_norm_weight(names.mlp_input_norm, all), load_norm_weight(names.mlp_output_norm, all),
+  return {load_input_norm(names.mlp_input_norm, all), load_norm_weight(names.mlp_output_norm, all),
           description_.config.norm_kind == NormKind::kLayer, load_vector(names.mlp_input_norm_bias, all)};
 }
 
@@ -255,15 +265,15 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
     output += size_of(blocks.back().rows);
   };
   const std::uint64_t first = first_row(layer, weight);
-  if (config.fused_qkv_by_head) {
+  if (config.fused_qkv_by_head || (config.fused_qkv_by_quarter && !pairs)) {
     for (std::uint64_t head = heads.begin; head < heads.end; ++head)
       add(head_row(first, head), head_row(first, head) + E, false);
     return;
   }
   if (!pairs) return add(first + heads.begin * E, first + heads.end * E, false);
   for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs must be reordered head by head
-    add(first + head * E, first + head * E + R, true);
-    add(first + head * E + R, first + (head + 1) * E, false);
+    add(head_row(first, head), head_row(first, head) + R, true);
+    add(head_row(first, head) + R, head_row(first, head) + E, false);
   }
 }
 
@@ -279,6 +289,11 @@ RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Lay
 
 std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) const {
   const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+  if (description_.config.fused_qkv_by_quarter) {
+    const auto quarter = static_cast<std::uint64_t>(description_.config.num_attention_heads) / 4;
+    const std::uint64_t part = first / (4 * quarter * E), place = part == 0 ? 0 : part == 1 ? 2 : 1;
+    return (head / quarter * 3 + place) * quarter * E + head % quarter * E;
+  }
   if (!description_.config.fused_qkv_by_head) return first + head * E;
   // The file stores the query heads of a KV head, its keys and its values in turn; `first` counts as if all rows of q
   // came first, then those of k.
@@ -353,6 +368,22 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   out.bias_N = allocate({up + f}, at::kFloat);
   if (up > 0) read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
   read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, up, f).unsqueeze(0));
+  return out;
+}
+
+Xielu WeightSource::load_xielu(std::int64_t layer) {
+  const TensorNames::Layer& names = names_of(layer);
+  if (names.xielu_alpha_p.empty()) return {};
+  const auto number = [&](const std::string& name) {
+    return file_.find(name) == nullptr ? at::Tensor() : load_vector(name, {0, 1});
+  };
+  const auto softplus = [&](const std::string& name) { return std::log1p(std::exp(number(name).item<float>())); };
+  const at::Tensor beta = number(names.xielu_alpha_p.substr(0, names.xielu_alpha_p.rfind("alpha_p")) + "beta");
+  Xielu out{true, softplus(names.xielu_alpha_p), Xielu::kBeta + softplus(names.xielu_alpha_n)};
+  MAGISTER_CHECK(!beta.defined() || beta.item<float>() == Xielu::kBeta, ExitCode::kData,
+                 "tensor {}: beta is {} (only an xIELU of 0.5 is computed, and results would be wrong); use another "
+                 "model",
+                 names.xielu_alpha_p, beta.item<float>());
   return out;
 }
 

@@ -44,7 +44,8 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
   for (const LayerParameter& row : product) {
     const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank);
     rows += slice.rows.size();
-    columns = slice.columns;
+    const auto first = static_cast<std::uint64_t>(row.first_column);
+    columns = {first + slice.columns.begin, first + slice.columns.end};
   }
   if (!quantization.on()) {
     const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one scale per row

@@ -21,11 +21,19 @@ IndexRange stepping(IndexRange range, std::uint64_t place, std::uint64_t step) {
 
 Linear WeightSource::load_router(std::int64_t layer) {
   const ModelConfig& config = description_.config;
-  Linear out{allocate({config.num_experts, config.hidden_size}, at::kFloat), {}};
-  const IndexRange experts{0, static_cast<std::uint64_t>(config.num_experts)};
-  read(names_of(layer).router, experts, {0, static_cast<std::uint64_t>(config.hidden_size)}, out.weight_NK);
+  const std::int64_t X = config.num_experts, gates = config.shared_expert_gate ? 1 : 0;
+  Linear out{allocate({X + gates, config.hidden_size}, at::kFloat), {}};
+  const IndexRange experts{0, static_cast<std::uint64_t>(X)},
+      columns{0, static_cast<std::uint64_t>(config.hidden_size)};
+  read(names_of(layer).router, experts, columns, out.weight_NK.narrow(0, 0, X));
+  if (gates > 0) read(names_of(layer).shared_expert_gate, {0, 1}, columns, out.weight_NK.narrow(0, X, 1));
   out.bias_N = load_vector(names_of(layer).router_bias, experts);
   return out;
+}
+
+at::Tensor WeightSource::load_choice_bias(std::int64_t layer) {
+  return load_vector(names_of(layer).router_choice_bias,
+                     {0, static_cast<std::uint64_t>(description_.config.num_experts)});
 }
 
 RowBlock WeightSource::expert_rows(std::int64_t layer, const LayerParameter& row, IndexRange rows,
@@ -80,9 +88,13 @@ Linear WeightSource::load_expert_down_proj(std::int64_t layer, std::int64_t expe
   const IndexRange outputs{0, static_cast<std::uint64_t>(D)};
   Linear out;
   for (const LayerParameter& row : expert_parameters(description_.config, expert)) {
-    if (row.product == FusedProduct::kDown)
-      out = load_product({expert_rows(layer, row, outputs, 0)}, D, partition_.expert,
-                         static_cast<std::uint64_t>(row.shape.back()));
+    if (row.product == FusedProduct::kDown) {
+      const auto first = static_cast<std::uint64_t>(row.first_column);
+      const bool is_shared = expert >= description_.config.num_experts;
+      out = load_product({expert_rows(layer, row, outputs, 0)}, D,
+                         {first + partition_.expert.begin, first + partition_.expert.end},
+                         static_cast<std::uint64_t>(is_shared ? row.stored.back() : row.shape.back()));
+    }
     if (row.expert_name != &TensorNames::Layer::Expert::down_bias || tp_rank_ > 0) continue;
     out.bias_N = allocate({D}, at::kFloat);
     read_expert_bias(layer, row, outputs, out.bias_N);

@@ -31,15 +31,34 @@ inline json base_config(const std::string& type) {
     "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": [2, 3], "torch_dtype": "bfloat16",
     "use_cache": true, "attention_dropout": 0.0, "transformers_version": "4.44.0"})");
   config["model_type"] = type;
-  const std::map<std::string, const char*> classes = {
-      {"llama", "LlamaForCausalLM"},        {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
-      {"qwen3", "Qwen3ForCausalLM"},        {"gemma", "GemmaForCausalLM"},     {"gemma2", "Gemma2ForCausalLM"},
-      {"gemma3_text", "Gemma3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},       {"olmo2", "Olmo2ForCausalLM"},
-      {"olmo3", "Olmo3ForCausalLM"},        {"gpt_oss", "GptOssForCausalLM"},  {"smollm3", "SmolLM3ForCausalLM"},
-      {"granite", "GraniteForCausalLM"},    {"glm", "GlmForCausalLM"},         {"glm4", "Glm4ForCausalLM"},
-      {"cohere", "CohereForCausalLM"},      {"cohere2", "Cohere2ForCausalLM"}, {"mixtral", "MixtralForCausalLM"},
-      {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"olmoe", "OlmoeForCausalLM"},     {"gpt_neox", "GPTNeoXForCausalLM"},
-      {"gpt2", "GPT2LMHeadModel"}};
+  const std::map<std::string, const char*> classes = {{"llama", "LlamaForCausalLM"},
+                                                      {"mistral", "MistralForCausalLM"},
+                                                      {"qwen2", "Qwen2ForCausalLM"},
+                                                      {"qwen3", "Qwen3ForCausalLM"},
+                                                      {"gemma", "GemmaForCausalLM"},
+                                                      {"gemma2", "Gemma2ForCausalLM"},
+                                                      {"gemma3_text", "Gemma3ForCausalLM"},
+                                                      {"phi3", "Phi3ForCausalLM"},
+                                                      {"olmo2", "Olmo2ForCausalLM"},
+                                                      {"olmo3", "Olmo3ForCausalLM"},
+                                                      {"gpt_oss", "GptOssForCausalLM"},
+                                                      {"smollm3", "SmolLM3ForCausalLM"},
+                                                      {"granite", "GraniteForCausalLM"},
+                                                      {"glm", "GlmForCausalLM"},
+                                                      {"glm4", "Glm4ForCausalLM"},
+                                                      {"cohere", "CohereForCausalLM"},
+                                                      {"cohere2", "Cohere2ForCausalLM"},
+                                                      {"mixtral", "MixtralForCausalLM"},
+                                                      {"qwen3_moe", "Qwen3MoeForCausalLM"},
+                                                      {"olmoe", "OlmoeForCausalLM"},
+                                                      {"gpt_neox", "GPTNeoXForCausalLM"},
+                                                      {"gpt2", "GPT2LMHeadModel"},
+                                                      {"gemma3", ""},
+                                                      {"qwen3_vl", ""},
+                                                      {"mistral3", ""},
+                                                      {"qwen2_moe", ""},
+                                                      {"glm4_moe", ""},
+                                                      {"hunyuan_v1_moe", ""}};  // "": the test gives the class, or none
   config["architectures"] = json::array({classes.at(type)});
   if (type.starts_with("gemma")) config["hidden_act"] = "gelu_pytorch_tanh";
   if (type.starts_with("glm")) config["partial_rotary_factor"] = 0.7;  // 4 numbers of 6

@@ -112,6 +112,7 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   // The head's own way, and the plain one.
   out.by_kind.at("fast").narrow(1, begin, size).copy_(model.logits(fast_TD));
   at::Tensor plain_Tv = at::mm(plain_TD, head.projection.plain_weight().t());
+  if (head.projection.bias_N.defined()) plain_Tv = plain_Tv + head.projection.bias_N;
   if (head.softcap > 0) plain_Tv = at::tanh(plain_Tv / head.softcap) * head.softcap;
   out.by_kind.at("plain").narrow(1, begin, size).copy_(plain_Tv);
   if (on_gpus) run_gpu_shard(description, file, batch, *group, pool, out);

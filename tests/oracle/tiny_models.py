@@ -40,6 +40,7 @@ class Variant:
     max_shard_size: str = "1GB"     # smaller: several files and an index
     rope_spelling: str = "rope_parameters"  # or "rope_type" / "type": rope_scaling beside rope_theta, as older files have it
     gguf: tuple = ()                # tensor types that the matrices take in turn; empty: safetensors
+    outer: str = ""                 # model_type of a model of images and texts around it
     mxfp4: bool = False             # experts as gpt-oss is published: blocks and scales, which transformers reads, too
 
 
@@ -53,6 +54,16 @@ LONGROPE = {"max_position_embeddings": 96, "original_max_position_embeddings": 2
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 24, "short_factor": [1.0, 1.1, 1.3, 1.6],
     "long_factor": [1.5, 2.0, 3.0, 4.0], "partial_rotary_factor": 0.5}}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "original_max_position_embeddings": 32}
+# The smallest image encoders of models of images and texts; no test gives them an image.
+SIGHT = {"hidden_size": 32, "intermediate_size": 32}
+LAYERED_SIGHT = {**SIGHT, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+VISION = {"gemma3": LAYERED_SIGHT, "mistral3": {**LAYERED_SIGHT, "head_dim": 16}, "glm4v": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+          "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+          "qwen3_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}}
+GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
+           "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}
+# Learned or fixed tables of positions are longer than the longest text.
+WITHOUT_GROUPS = {"num_key_value_heads": None, "max_position_embeddings": 160, "rope_parameters": None}
 FALCON = {"num_kv_heads": None, "ffn_hidden_size": 96}
 GRANITE = {"embedding_multiplier": 12.0, "rms_norm_eps": 0.02, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 1.7,
            "num_hidden_layers": 3}
@@ -191,6 +202,42 @@ VARIANTS = {
                                           "activation_function": "gelu"}),
     "opt": Variant("opt", {"max_position_embeddings": 160, "ffn_dim": 96, "word_embed_proj_dim": 64, "tie_word_embeddings": True}),
     "opt_uneven": Variant("opt", {**NEOX_UNEVEN, "max_position_embeddings": 130, "ffn_dim": 37, "word_embed_proj_dim": 72, "enable_bias": False}),
+    "llama_yarn": Variant("llama", {"rope_parameters": YARN}, rope_spelling="type"),
+    "gemma3_outer": Variant("gemma3_text", {**GEMMA3, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0}, "sliding_attention": DEFAULT}}, outer="gemma3"),
+    "mistral3": Variant("mistral", {"head_dim": 32, "sliding_window": None}, outer="mistral3"),
+    "mistral3_of_ministral3": Variant("ministral3", {"head_dim": 16, "tie_word_embeddings": True, "rope_parameters": {
+        **YARN, "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.3}}, outer="mistral3"),
+    "qwen2_5_vl": Variant("qwen2_5_vl_text", {"rope_parameters": {**DEFAULT, "mrope_section": [2, 3, 3]}}, outer="qwen2_5_vl"),
+    "qwen3_vl": Variant("qwen3_vl_text", {"head_dim": 32, "tie_word_embeddings": True, "rope_parameters": {
+        **DEFAULT, "mrope_section": [8, 4, 4], "mrope_interleaved": True}}, outer="qwen3_vl"),
+    "glm4v": Variant("glm4v_text", {"rope_parameters": {**DEFAULT, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}}, outer="glm4v"),
+    "qwen2_moe": Variant("qwen2_moe", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 4,
+                                       "shared_expert_intermediate_size": 80, "mlp_only_layers": [1], "use_sliding_window": True, "sliding_window": 8,
+                                       "max_window_layers": 3}),
+    "qwen2_moe_uneven": Variant("qwen2_moe", {**UNEVEN, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "qkv_bias": False,
+                                              "shared_expert_intermediate_size": 37, "norm_topk_prob": True, "tie_word_embeddings": True}),
+    "glm4_moe": Variant("glm4_moe", {**GROUPED, "head_dim": 32, "n_shared_experts": 2, "use_qk_norm": True, "attention_bias": True}),
+    "glm4_moe_uneven": Variant("glm4_moe", {**UNEVEN, "head_dim": 20, "n_routed_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 37,
+                                            "norm_topk_prob": False, "first_k_dense_replace": 0}),
+    "dots1": Variant("dots1", {**GROUPED, "n_shared_experts": 1, "sliding_window": 8, "max_window_layers": 2}),
+    "dots1_normed": Variant("dots1", {**GROUPED, "n_shared_experts": 2, "norm_topk_prob": True, "attention_bias": True, "sliding_window": None}),
+    "ernie4_5_moe": Variant("ernie4_5_moe", {"moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 500000.0}}),
+    "hunyuan_moe": Variant("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 3, "head_dim": 16, "attention_bias": True}),
+    "minimax_m2": Variant("minimax_m2", {"num_local_experts": 8, "num_experts_per_tok": 3, "head_dim": 32, "rope_parameters": {
+        **DEFAULT, "partial_rotary_factor": 0.5}}),
+    "minimax_m2_uneven": Variant("minimax_m2", {**UNEVEN, "num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 20}),
+    "olmo": Variant("olmo", {"clip_qkv": 0.8, "tie_word_embeddings": True}),
+    "olmo_uneven": Variant("olmo", {**UNEVEN, "attention_bias": True}),
+    "apertus": Variant("apertus", {"rope_parameters": LLAMA3}),
+    "apertus_uneven": Variant("apertus", {**UNEVEN, "attention_bias": True, "tie_word_embeddings": True}),
+    "phi": Variant("phi", {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
+    "phi_uneven": Variant("phi", {**UNEVEN, "hidden_act": "gelu", "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.25}}),
+    "gptj": Variant("gptj", {**WITHOUT_GROUPS, "rotary_dim": 8}),
+    "gptj_uneven": Variant("gptj", {**NEOX_UNEVEN, "max_position_embeddings": 160, "rope_parameters": None, "rotary_dim": 4, "n_inner": 37}),
+    "codegen": Variant("codegen", {**WITHOUT_GROUPS, "rotary_dim": 8}),
+    "codegen_all_rotated": Variant("codegen", {**WITHOUT_GROUPS, "num_attention_heads": 8, "rotary_dim": 8}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -261,16 +308,33 @@ def fill(model, seed):
                 parameter.copy_(0.3 * noise)
             elif any(table in name for table in ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte", "word_embeddings")):
                 parameter.copy_(2.4 * noise / parameter.shape[1] ** 0.5)
+            elif parameter.dim() == 0:  # a number of an image encoder
+                parameter.copy_(noise)
             else:  # of experts stacked as [experts, outputs, inputs], too
                 parameter.copy_(1.3 * noise / parameter.shape[-1] ** 0.5)
+        for name, buffer in model.named_buffers():  # what is added to scores for the choice of experts
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))))
+
+
+def text_config(model):
+    return model.config.get_text_config()
 
 
 def build(variant, seed):
     options = {**SMALL, **variant.changes}
     options.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
-    options["rope_parameters"] = dict(options["rope_parameters"])
-    config = transformers.AutoConfig.for_model(variant.family, **options)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    if options["rope_parameters"] is None:
+        options.pop("rope_parameters")
+    else:
+        options["rope_parameters"] = dict(options["rope_parameters"])
+    if variant.outer:
+        config = transformers.AutoConfig.for_model(variant.outer, text_config={"model_type": variant.family, **options}, vision_config=VISION[variant.outer],
+                                                   tie_word_embeddings=options["tie_word_embeddings"])
+        model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
+    else:
+        config = transformers.AutoConfig.for_model(variant.family, **options)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     fill(model, seed)
     return model
 
@@ -305,7 +369,7 @@ def make(out_dir, name, seed=0):
     """Makes the variant below out_dir and returns what an experiment's model.path takes."""
     variant, out_dir = VARIANTS[name], pathlib.Path(out_dir)
     model = build(variant, seed)
-    tokenizer = tiny_tokenizer.make_tokenizer(model.config.vocab_size)
+    tokenizer = tiny_tokenizer.make_tokenizer(text_config(model).vocab_size)
     folder = out_dir / (f"{name}.reference" if variant.gguf else name)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder
@@ -337,8 +401,10 @@ def sequences(vocab_size, lengths=(1, 2, 7, 33, 20, 70), seed=0):
 
 def load_reference(path):
     """The model in fp32 with eager attention, from its own saved files."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(reference_folder(path), dtype=torch.float32,
-                                                              attn_implementation="eager")
+    folder = reference_folder(path)
+    is_outer = "vision_config" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kind = transformers.AutoModelForImageTextToText if is_outer else transformers.AutoModelForCausalLM
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     if getattr(model.config, "num_experts_per_tok", None) is not None:  # the grouped products refuse odd sizes
         model.set_experts_implementation("eager")
     return model.eval()

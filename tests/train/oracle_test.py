@@ -31,6 +31,9 @@ AUTOCAST_LIMIT = 2.0  # measured 0.91 to 1.46 of the tensor that is farthest, 0.
 OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_head_24", "llama3_rope_parameters", "mistral_no_window")
 # Read as what their codes stand for; a training refuses them before that, tests/end_to_end/all_families_test.py.
 OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
+# Not trained yet: heads with a bias.
+OF_FILES = (*OF_FILES, "phi", "phi_uneven", "gptj", "gptj_uneven", "codegen", "codegen_all_rotated")
+OTHER_PARTS = ("vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
 RECOMPUTED = ("llama", "gemma2", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))
@@ -67,7 +70,7 @@ def of_files(model, numbers, folder):
 def check_gradients(name, work):
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
-    sequences = tiny_models.sequences(model.config.vocab_size, LENGTHS)
+    sequences = tiny_models.sequences(tiny_models.text_config(model).vocab_size, LENGTHS)
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     loss = batch_loss(model, steps[0])
@@ -75,14 +78,19 @@ def check_gradients(name, work):
     recomputes = [0, 1] if name in RECOMPUTED else [0]
     failures, before = [], {}
     worst = {False: 0, True: 0}
-    whole = float(torch.sqrt(sum(tensor.grad.square().sum() for tensor in model.parameters())))
-    expected = of_files(model, {key: tensor.grad for key, tensor in model.named_parameters()}, work / f"{name}.gradients")
+    # Image encoders and the biases of a choice get no gradient.
+    grads = {key: tensor.grad if tensor.grad is not None else torch.zeros_like(tensor) for key, tensor in model.named_parameters()}
+    whole = float(torch.sqrt(sum(grad.square().sum() for grad in grads.values())))
+    expected = of_files(model, grads, work / f"{name}.gradients")
     for gpu, recompute in itertools.product((False, True), recomputes):
         out = work / f"{name}.gradients.{recompute}"
         out.mkdir(exist_ok=True)
         lines = probe("gradients", path, work / "steps.json", out, recompute, gpu=gpu)
         apart = {"loss": abs(float(lines[0]) - loss.item()) / loss.item(), "hidden": float(lines[1])}
         for parameter, tensor in expected.items():
+            if parameter.startswith(OTHER_PARTS):
+                assert not tensor.any(), parameter
+                continue
             found = np.fromfile(out / f"{parameter}.f32", dtype=np.float32).reshape(tensor.shape)
             apart[parameter] = difference(found, tensor, whole)
             if recompute and (found != before[parameter]).any():
@@ -113,7 +121,7 @@ def check_bf16(name, work):
     """With the same casts, and not with none: where a sum's last digit decides how it is rounded the two sides part by a bf16's digit."""
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
-    sequences = tiny_models.sequences(model.config.vocab_size, LENGTHS)
+    sequences = tiny_models.sequences(tiny_models.text_config(model).vocab_size, LENGTHS)
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     out = work / "gradients.2"
@@ -144,7 +152,7 @@ def check_autocast(name, work):
     its part, and over all of them."""
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
-    sequences = tiny_models.sequences(model.config.vocab_size, LENGTHS)
+    sequences = tiny_models.sequences(tiny_models.text_config(model).vocab_size, LENGTHS)
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     out = work / "gradients.2"
@@ -184,7 +192,7 @@ def check_steps(work, schedule, name):
     model = tiny_models.load_reference(path).double()
     options = {"lr": 2e-3, "weight_decay": 0.1, "clip": 1.0, "schedule": schedule, "warmup": 3}
     generator = np.random.default_rng(6 if name == "gpt_oss" else 5)
-    steps = [[[generator.integers(0, model.config.vocab_size, n).tolist() for n in lengths] for lengths in ((9, 14), (30,))]
+    steps = [[[generator.integers(0, tiny_models.text_config(model).vocab_size, n).tolist() for n in lengths] for lengths in ((9, 14), (30,))]
              for _ in range(20)]
     (work / "steps.json").write_text(json.dumps(steps))
     (work / "options.json").write_text(json.dumps(options))

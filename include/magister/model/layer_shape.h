@@ -7,17 +7,21 @@
 #include "magister/model/batch.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
+#include "magister/model/routes.h"
 
 namespace magister {
 
 struct LayerShape {
   std::int64_t hidden_size = 0;
-  std::int64_t heads = 0;       // H
-  std::int64_t kv_heads = 0;    // K
-  std::int64_t head_dim = 0;    // E
-  std::int64_t mlp = 0;         // F
-  std::int64_t expert_mlp = 0;  // F of each expert, in models that have them
-  std::int64_t num_experts = 0, experts_per_token = 0;
+  std::int64_t heads = 0;                               // H
+  std::int64_t kv_heads = 0;                            // K
+  std::int64_t head_dim = 0;                            // E
+  std::int64_t mlp = 0;                                 // F
+  std::int64_t expert_mlp = 0;                          // F of each expert, in models that have them
+  std::int64_t num_experts = 0, experts_per_token = 0;  // shared experts, the last ones, included
+  std::int64_t num_shared_experts = 0;
+  bool shared_expert_gate = false;
+  RouterConfig router;
   std::int64_t sliding_window = 0;       // 0: none
   std::int64_t rotary_dim = 0;           // rotated dimensions at the start of a head; 0: none
   std::size_t rope_table = 0;            // rotary table of this layer: 0: ModelConfig::rope, 1: sliding_rope
@@ -37,6 +41,14 @@ struct LayerShape {
   bool qk_norm_after_rope = false;                 // see ModelConfig
   float query_scale_beta = 0.0f;                   // see ModelConfig
   std::int64_t query_scale_positions = 0;
+  RouterRule router_rule() const {
+    return {num_experts - num_shared_experts,
+            experts_per_token - num_shared_experts,
+            norm_topk_prob,
+            router,
+            num_shared_experts,
+            shared_expert_gate};
+  }
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 

@@ -58,6 +58,22 @@ struct EncoderConfig {
   bool relative_norm = false;  // a layer norm over the relative position vectors
 };
 
+// How a router turns its logits into experts and their weights.
+struct RouterConfig {
+  enum class Scores { kSoftmax, kSigmoid };
+  Scores scores = Scores::kSoftmax;
+  bool choice_bias = false;  // each expert has a bias that is added to its score for the choice, not for the weight
+  bool choice_bias_is_row = false;  // files hold these biases as [1, experts] (ERNIE 4.5)
+  // Experts are divided into groups in order. Those of the chosen_groups best groups can be chosen; a group counts as
+  // the sum of its two best scores.
+  std::int64_t groups = 1, chosen_groups = 1;
+  double scaling = 1.0;    // factor of the weights
+  double least_sum = 0.0;  // weights that are divided by their sum are divided by at least this
+  bool is_plain() const {
+    return scores == Scores::kSoftmax && !choice_bias && groups == 1 && scaling == 1.0 && least_sum == 0.0;
+  }
+};
+
 struct ModelConfig {
   std::string family;  // "llama", "qwen3", ...: for messages only; layers must not branch on it
   std::int64_t vocab_size = 0;
@@ -73,10 +89,14 @@ struct ModelConfig {
   bool parallel_residual = false;  // attention and MLP read the same residual stream
   bool parallel_norms = false;     // attention and MLP have a norm each (GPT-NeoX); false: they share one (Cohere)
   bool norm_bias = false;          // layer norms add a bias
+  bool weightless_norms = false;   // norms on inputs, and the last one, have no weights (OLMo)
   // Each of max_position_embeddings positions has a vector that is added to the embeddings (GPT-2).
   bool learned_positions = false;
   std::int64_t skipped_position_rows = 0;  // rows of a decoder's table before that of a text's first token (OPT)
   bool gated_mlp = true;                   // down(act(gate(x)) * up(x)); false: down(act(up(x)))
+  // An MLP without a gate whose activation is xIELU, with two learned numbers a layer: a_p x^2 + x / 2 where x > 0,
+  // else a_n (exp(x) - 1 - x) + x / 2 (Apertus). `activation` is not used.
+  bool xielu = false;
   NormPlacement norm_placement = NormPlacement::kInput;
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
@@ -108,9 +128,13 @@ struct ModelConfig {
   // q, k and v are clipped to +-clip_qkv before the rotary embedding; 0: no clipping (OLMoE).
   double clip_qkv = 0.0;
   double logit_scale = 1.0;     // factor of logits, before their softcap
+  bool head_bias = false;       // the head adds a bias to logits (Phi)
   bool fused_qkv_proj = false;  // files hold q, k and v as one tensor, all rows of q first (Phi-3)
   // Files hold them as one tensor, in turn the query heads of a KV head, its keys and its values (GPT-NeoX, Falcon).
   bool fused_qkv_by_head = false;
+  // Files hold them as one tensor of four blocks, each with the queries, values and keys of a quarter of the heads, in
+  // this order (CodeGen).
+  bool fused_qkv_by_quarter = false;
   bool fused_gate_up_proj = false;  // files hold gate and up as one tensor, rows of gate first
   // A mixture of experts: in sparse layers a router chooses num_experts_per_tok of num_experts gated MLPs for each
   // token.
@@ -120,6 +144,11 @@ struct ModelConfig {
   std::int64_t moe_intermediate_size = 0;
   bool norm_topk_prob = false;        // the probabilities of the chosen experts are divided by their sum
   std::vector<bool> layer_is_sparse;  // empty: all layers, if the model has experts
+  RouterConfig router{};
+  // Experts of every token in addition to the chosen ones, with the weight 1, or the sigmoid of one more row of the
+  // router. Files hold them as one MLP of their columns together.
+  std::int64_t num_shared_experts = 0;
+  bool shared_expert_gate = false;
   // Files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF); with fused_gate_up_proj also
   // gate and up as one, rows of gate first (Granite).
   bool stacked_experts = false;
@@ -158,6 +187,8 @@ struct ModelConfig {
   bool is_sparse(std::int64_t layer) const {
     return num_experts > 0 && (layer_is_sparse.empty() || layer_is_sparse[static_cast<std::size_t>(layer)]);
   }
+  std::int64_t all_experts() const { return num_experts + num_shared_experts; }
+  std::int64_t experts_a_token() const { return num_experts_per_tok + num_shared_experts; }
   // 0 in a layer without a rotary embedding.
   std::int64_t rotary_dim_of(std::int64_t layer) const {
     const bool turns = layer_has_rope.empty() || layer_has_rope[static_cast<std::size_t>(layer)];
@@ -184,8 +215,10 @@ struct TensorNames {
     std::string attention_output_norm_bias, mlp_output_norm_bias;                              // empty: none
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
+    std::string xielu_alpha_p, xielu_alpha_n;                                                  // empty: none
     std::string q_norm, k_norm, sinks;                                                         // empty: none
     std::string router, router_bias;                                                           // empty: no experts
+    std::string router_choice_bias, shared_expert_gate;                                        // empty: none
     struct Expert {
       std::string gate_proj, up_proj, down_proj;
       std::string gate_bias, up_bias, down_bias;  // empty: none
@@ -195,6 +228,8 @@ struct TensorNames {
   std::vector<Layer> layers;
   // Tensors that the file may hold and that are not weights (rotary inv_freq, rope_freqs).
   std::vector<std::string> ignored;
+  // Tensors of an image encoder beside the text decoder; `ignored` has them, too. A trained model's folder keeps them.
+  std::vector<std::string> other_parts;
   // GGUF llama files and GLM-4: rows of q and k are stored as [head, E/2, 2] pairs instead of [head, 2, E/2] halves. If
   // rotary_dim is smaller than a head, this holds for the first rotary_dim rows of each head only.
   bool interleaved_rope_rows = false;
@@ -204,6 +239,8 @@ struct TensorNames {
 struct ModelDescription {
   ModelConfig config;
   TensorNames names;
+  // model_type of the model of images and texts whose text decoder this is; empty: the model is a decoder alone.
+  std::string outer_type{};
 };
 
 // The transformers class of the model's family with a classification head; empty: there is none.

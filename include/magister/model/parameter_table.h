@@ -45,6 +45,7 @@ struct LayerParameter {
   std::vector<std::int64_t> stored{};
   std::int64_t first_row = 0;
   std::int64_t row_step = 1;  // distance between two rows of this weight in that tensor
+  std::int64_t first_column = 0;
   // Number and name of an expert's weight; `name` is then unused.
   std::int64_t expert = -1;
   std::string TensorNames::Layer::Expert::* expert_name = nullptr;

@@ -34,6 +34,13 @@ struct BlockNorms {
   at::Tensor input_bias_D{};  // bias of that layer norm, or undefined
 };
 
+// The numbers of a layer's xIELU, see ModelConfig::xielu. Source: arXiv 2411.13010 and transformers' XIELUActivation.
+struct Xielu {
+  static constexpr float kBeta = 0.5f, kLeast = -1e-6f;
+  bool is_on = false;
+  float alpha_p = 0, alpha_n = 0;
+};
+
 // Called before each large tensor is read, on the loading thread. A long load reports progress through it, and can be
 // stopped if it throws.
 using LoadHook = std::function<void()>;
@@ -60,6 +67,7 @@ class WeightSource {
   at::Tensor load_embeddings();  // [v, D]
   // [v, D]; the embeddings themselves when tied. A classifier's head has all labels.
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
+  at::Tensor load_lm_head_bias();  // [v] f32; undefined where the model has none
   // [positions, D] in `dtype` on tp_rank 0, which adds them to its part of the embeddings before the sum over shards.
   // Undefined on other ranks, and where the model has none.
   at::Tensor load_positions();
@@ -82,12 +90,14 @@ class WeightSource {
   Linear load_o_proj(std::int64_t layer);
   // [2f, D]: rows of gate, then up. Bias [2f]. In an MLP without a gate [f, D] and [f].
   Linear load_gate_up_proj(std::int64_t layer);
+  Xielu load_xielu(std::int64_t layer);
   // [D, f], partial like load_o_proj().
   Linear load_down_proj(std::int64_t layer);
 
-  // For layers with experts. The router is [experts, D] f32, replicated. An expert's products are as above, with f its
-  // columns on this shard.
+  // For layers with experts. The router is [experts, D] f32, replicated, with one more row for the weight of shared
+  // experts where the model has one. An expert's products are as above, with f its columns on this shard.
   Linear load_router(std::int64_t layer);
+  at::Tensor load_choice_bias(std::int64_t layer);  // [experts] f32; undefined where the model has none
   Linear load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert);
   Linear load_expert_down_proj(std::int64_t layer, std::int64_t expert);
 
@@ -126,6 +136,8 @@ class WeightSource {
                       const at::Tensor& out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
   at::Tensor load_norm_weight(const std::string& name, IndexRange range);
+  // Ones where the model's norms have no weights.
+  at::Tensor load_input_norm(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;
 
   const TensorFile& file_;

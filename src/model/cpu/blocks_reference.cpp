@@ -121,6 +121,12 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
 at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
   const at::Tensor product_TF2 = plain_linear(input_TD, weights_.gate_up_proj);
+  if (const Xielu& xielu = weights_.xielu; xielu.is_on) {
+    const at::Tensor &x = product_TF2, linear = x * Xielu::kBeta;
+    return plain_linear(at::where(x > 0, x.square() * xielu.alpha_p + linear,
+                                  (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * xielu.alpha_n + linear),
+                        weights_.down_proj);
+  }
   if (!shape_.gated_mlp) return plain_linear(activated(product_TF2, shape_.activation), weights_.down_proj);
   const auto halves = product_TF2.chunk(2, -1);
   if (const double limit = shape_.swiglu_limit; limit > 0) {
@@ -135,8 +141,8 @@ at::Tensor Experts::reference_logits(const at::Tensor& hidden_TD) const {
 }
 
 at::Tensor Experts::reference(const at::Tensor& hidden_TD) const {
-  return reference(hidden_TD, choose_experts(reference_logits(hidden_TD).detach().contiguous(),
-                                             shape_.experts_per_token, shape_.norm_topk_prob));
+  return reference(hidden_TD, choose_experts(shape_.router_rule(), reference_logits(hidden_TD).detach().contiguous(),
+                                             weights_.choice_bias_X));
 }
 
 // The weights of the routes are constants here: the router gets no gradient.

@@ -43,11 +43,22 @@ void CpuModel::self_test() {
     // last bits, could give another choice.
     compare("experts", mlp_TD, experts->reference(hidden_TD, {buffers.experts_Tk, buffers.expert_weights_Tk}),
             tolerance);
-    const at::Tensor plain_TX = at::softmax(experts->reference_logits(hidden_TD), -1);
-    at::Tensor chosen_Tk = plain_TX.gather(1, buffers.experts_Tk.to(at::kLong));
-    compare("choice of experts", chosen_Tk.sum(1), std::get<0>(plain_TX.topk(shape.experts_per_token)).sum(1), 1e-4);
-    if (shape.norm_topk_prob) chosen_Tk = chosen_Tk / chosen_Tk.sum(1, true);
-    compare("router", buffers.expert_weights_Tk, chosen_Tk, 1e-4);
+    const RouterRule rule = shape.router_rule();
+    const at::Tensor plain_TL = experts->reference_logits(hidden_TD).contiguous();
+    const at::Tensor chosen_Tk = buffers.experts_Tk.to(at::kLong);
+    // Where two experts are close, either may be chosen: their scores are compared, not their numbers.
+    at::Tensor scores_TX = plain_TL.narrow(1, 0, rule.experts);
+    const bool sigmoid = rule.config.scores == RouterConfig::Scores::kSigmoid;
+    scores_TX = sigmoid ? at::sigmoid(scores_TX) : at::softmax(scores_TX, -1);
+    const at::Tensor& bias_X = experts->weights().choice_bias_X;
+    if (bias_X.defined()) scores_TX = scores_TX + bias_X;
+    const at::Tensor wanted_Tk = choose_experts(rule, plain_TL, bias_X).experts_Tk.to(at::kLong);
+    const auto sums = [&](const at::Tensor& of_Tk) {
+      return scores_TX.gather(1, of_Tk.narrow(1, 0, rule.per_token)).sum(1);
+    };
+    compare("choice of experts", sums(chosen_Tk),
+            rule.config.groups > 1 ? sums(wanted_Tk) : std::get<0>(scores_TX.topk(rule.per_token)).sum(1), 1e-4);
+    compare("router", buffers.expert_weights_Tk, route_weights(rule, plain_TL, chosen_Tk), 1e-4);
   } else {
     layer.feed_forward()->run(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
     compare("MLP", mlp_TD, layer.mlp_reference(hidden_TD), tolerance);
@@ -57,7 +68,8 @@ void CpuModel::self_test() {
   const Linear head = weights_.lm_head.projection.outputs(0, columns);
   at::Tensor logits_Tc = at::empty({T, columns}, at::kFloat);
   linear_tile(hidden_TD.const_data_ptr<float>(), D, T, head, logits_Tc.data_ptr<float>(), columns, false);
-  const at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.plain_weight().to(at::kDouble).t()).to(at::kFloat);
+  at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.plain_weight().to(at::kDouble).t()).to(at::kFloat);
+  if (head.bias_N.defined()) plain_Tc = plain_Tc + head.bias_N;
   compare("head product", logits_Tc, plain_Tc, tolerance_of(head));
   for (std::int64_t t : {std::int64_t{0}, T - 1}) {
     SoftmaxState state;

@@ -16,7 +16,7 @@ namespace {
 
 ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const LayerShape& shape, BlockNorms norms,
                             ThreadPool& pool) {
-  ExpertsWeights out{std::move(norms), pack(source.load_router(layer), &pool), {}};
+  ExpertsWeights out{std::move(norms), pack(source.load_router(layer), &pool), {}, source.load_choice_bias(layer)};
   LayerShape of_expert = shape;
   of_expert.mlp = shape.expert_mlp;
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
@@ -57,6 +57,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     }
     FeedForwardWeights mlp{std::move(mlp_norms), pack(source.load_gate_up_proj(i), &pool), {}};
     mlp.down_proj = pack(source.load_down_proj(i), &pool);
+    mlp.xielu = source.load_xielu(i);
     layers.decoder.push_back({{shape, std::move(attention)}, FeedForward(shape, std::move(mlp))});
   }
   layers.norm = source.load_norm();
@@ -65,6 +66,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
                     description.config.head_outputs(),
                     {},
                     description.config.final_logit_softcapping};
+  layers.lm_head.projection.bias_N = source.load_lm_head_bias();
   source.verify_all_used();
   layers.num_bytes = source.loaded_bytes();
   return layers;
@@ -146,9 +148,9 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
   // Per token: residual stream, partial sum, q/k/v, attention output, and keys and values in pages that may be half
   // empty. With experts also the output of each chosen expert, its number and weight, and two numbers of the grouping.
   const std::uint64_t a_token =
-      2 * D + (2 * heads + 6 * kv_heads) * E + static_cast<std::uint64_t>(config.num_experts_per_tok) * (D + 4);
+      2 * D + (2 * heads + 6 * kv_heads) * E + static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
   const std::uint64_t width =
-      std::max({partition.mlp.size(), partition.expert.size(), static_cast<std::uint64_t>(config.num_experts)});
+      std::max({partition.mlp.size(), partition.expert.size(), static_cast<std::uint64_t>(config.all_experts())});
   const std::uint64_t a_thread =
       static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
   // Rotary rows and, while they are made, their angles (half a table) and cosines and sines before their factor; each

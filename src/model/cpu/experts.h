@@ -16,8 +16,11 @@ namespace magister {
 
 struct ExpertsWeights {
   BlockNorms norms;
-  Linear router;                     // [X, D] f32, replicated: every shard makes the same choice from the same rows
-  std::vector<FeedForward> experts;  // [X], each sliced like an MLP and without norms; their products are partial
+  // [X, D] f32, replicated: every shard makes the same choice from the same rows. One more row is that of the shared
+  // experts' weight.
+  Linear router;
+  std::vector<FeedForward> experts;  // shared ones last; each sliced like an MLP and without norms, products partial
+  at::Tensor choice_bias_X{};        // f32, or undefined
 };
 
 class Experts {
@@ -30,7 +33,7 @@ class Experts {
   void run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, float* out_TD, bool accumulate,
            ThreadPool& pool) const;
 
-  // The router's logits for a whole batch in plain ATen code: [T, X].
+  // The router's logits for a whole batch in plain ATen code: [T, L], see RouterRule.
   at::Tensor reference_logits(const at::Tensor& hidden_TD) const;
   // See Attention::reference(); with these routes, or with the router's own.
   at::Tensor reference(const at::Tensor& hidden_TD, const Routes& routes) const;

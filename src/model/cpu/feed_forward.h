@@ -19,6 +19,7 @@ struct FeedForwardWeights {
   BlockNorms norms;
   Linear gate_up_proj;  // [2F, D], gate rows first, sharded; without a gate [F, D]
   Linear down_proj;     // [D, F]; the product is partial
+  Xielu xielu{};        // instead of the activation, in an MLP without a gate
 };
 
 class FeedForward {

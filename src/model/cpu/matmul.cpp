@@ -184,11 +184,12 @@ at::Tensor Linear::plain_weight() const {
 }
 
 Linear Linear::outputs(std::int64_t begin, std::int64_t end) const {
-  if (!is_packed()) return {weight_NK.narrow(0, begin, end - begin), {}};
+  const at::Tensor bias = bias_N.defined() ? bias_N.narrow(0, begin, end - begin) : at::Tensor();
+  if (!is_packed()) return {weight_NK.narrow(0, begin, end - begin), bias};
   MAGISTER_ASSERT(begin % kPanel == 0 && begin <= end && end <= num_outputs);
   const std::int64_t first = begin / kPanel, last = (end + kPanel - 1) / kPanel;
   Linear out = *this;
-  out.bias_N = at::Tensor();
+  out.bias_N = bias;
   out.panels_PKW = panels_PKW.narrow(0, first, last - first);
   if (is_quantized()) out.scales_PGW = scales_PGW.narrow(0, first, last - first);
   if (offsets_PGW.defined()) out.offsets_PGW = offsets_PGW.narrow(0, first, last - first);

@@ -1,10 +1,12 @@
 // Reads of the experts' numbers. check_config() checks the rules between them.
 #include "model/families/expert_fields.h"
 
+#include "magister/core/error.h"
+
 namespace magister {
 namespace {
 
-constexpr std::int64_t kMostExperts = 1 << 12, kMostColumns = 1 << 22;
+constexpr std::int64_t kMostColumns = 1 << 22;
 
 }  // namespace
 
@@ -17,6 +19,14 @@ void read_experts(const HfConfig& source, ModelConfig& config, const char* colum
   config.num_experts_per_tok = source.integer_or("num_experts_per_tok", absent_per_token, 1, kMostExperts);
   config.moe_intermediate_size = source.integer(columns_key, 1, kMostColumns);
   if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
+}
+
+void read_shared_experts(const HfConfig& source, ModelConfig& config, std::int64_t columns) {
+  MAGISTER_CHECK(columns % config.moe_intermediate_size == 0, ExitCode::kData,
+                 "{}: the shared experts have {} columns (only a multiple of an expert's {} is supported); use another "
+                 "model",
+                 printable(source.path()), columns, config.moe_intermediate_size);
+  config.num_shared_experts = columns / config.moe_intermediate_size;
 }
 
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key) {

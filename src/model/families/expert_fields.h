@@ -15,4 +15,9 @@ void read_experts(const HfConfig& source, ModelConfig& config, const char* colum
                   std::int64_t absent_per_token);
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key);
 
+constexpr std::int64_t kMostExperts = 1 << 12;
+// Shared experts whose MLP has this many columns: as many as an expert has, once or several times. The experts' own
+// numbers are read already.
+void read_shared_experts(const HfConfig& source, ModelConfig& config, std::int64_t columns);
+
 }  // namespace magister

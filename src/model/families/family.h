@@ -38,6 +38,11 @@ struct Family {
   const char* published_architecture = "";
   // Common keys that have another name in this family's config.json: {common name, file's name}.
   std::span<const std::pair<const char*, const char*>> hf_keys{};
+  // The key with the number of layers after the model's own, which predict several tokens at once. Their tensors are
+  // not read. "": files have no such layers.
+  const char* hf_later_layers = "";
+  // Whole numbers of the config's class for keys that config.json lacks.
+  std::span<const std::pair<const char*, std::int64_t>> hf_defaults{};
   // intermediate_size / hidden_size where config.json does not give intermediate_size; 0: the key is required.
   std::int64_t default_mlp_widths = 0;
   // Like hf_renames for GGUF files, without the layer's prefix.
@@ -71,8 +76,9 @@ void check_config(const ModelConfig& config, const std::string& path);
 
 TensorNames hf_tensor_names(const ModelConfig& config);  // by the common names
 TensorNames hf_tensor_names(const ModelConfig& config, const Family& family);
-// The same names without this prefix.
-TensorNames without_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix);
+// The same names with another prefix, where they have the first.
+TensorNames with_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix,
+                        const std::string& other);
 TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family);
 
 struct ExpectedTensor {
@@ -83,6 +89,9 @@ struct ExpectedTensor {
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
 // Adds scales of a quantised KV cache, which some files hold, to the ignored tensors, and logs them.
 void leave_out_cache_scales(ModelDescription& description, const TensorFile& file, const std::string& path);
+// Adds the tensors of layers behind the model's own to the ignored ones, and logs them.
+void leave_out_later_layers(ModelDescription& description, const TensorFile& file, const Family& family,
+                            const std::string& path);
 // Throws Error(kData) that names a missing or unused tensor, or one of wrong shape or dtype.
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path);
 

@@ -17,6 +17,14 @@ constexpr const char* kComputes[] = {"gelu",
                                      "rope_local_base_freq",
                                      "rope_parameters.full_attention"};
 constexpr double kLocalTheta = 10000.0;
+// The published models of images and texts (4B to 27B) leave these out.
+constexpr std::pair<const char*, std::int64_t> kDefaults[] = {{"vocab_size", 262208},
+                                                              {"hidden_size", 2304},
+                                                              {"intermediate_size", 9216},
+                                                              {"num_hidden_layers", 26},
+                                                              {"num_attention_heads", 8},
+                                                              {"num_key_value_heads", 4},
+                                                              {"max_position_embeddings", 131072}};
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   read_gemma_layers(source, config, 0, 0, source.integer_or("sliding_window_pattern", 6, 1, 1 << 12));
@@ -55,6 +63,7 @@ const Family kGemma3Family{.name = "gemma3",
                            .read_gguf = gemma3::read_gguf,
                            .computes = gemma3::kComputes,
                            .default_rope_theta = 1e6,
-                           .classifier = "Gemma3TextForSequenceClassification"};
+                           .classifier = "Gemma3TextForSequenceClassification",
+                           .hf_defaults = gemma3::kDefaults};
 
 }  // namespace magister

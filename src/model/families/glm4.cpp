@@ -39,9 +39,38 @@ void read_gguf_4(const GgufConfig&, ModelConfig& config) {
   config.norm_placement = NormPlacement::kBoth;
 }
 
+// The text decoder of GLM-4.1V: its three positions of a token are one number in a text without images.
+constexpr const char* kComputesV[] = {"partial_rotary_factor", "mrope", "rope_parameters.mrope_section"};
+constexpr std::pair<const char*, std::int64_t> kDefaultsV[] = {{"vocab_size", 151552},
+                                                               {"hidden_size", 4096},
+                                                               {"intermediate_size", 13696},
+                                                               {"num_hidden_layers", 40},
+                                                               {"num_attention_heads", 32},
+                                                               {"num_key_value_heads", 2},
+                                                               {"max_position_embeddings", 32768}};
+
+void read_v(const HfConfig& source, ModelConfig& config) {
+  config.fused_gate_up_proj = config.qkv_bias = true;
+  config.norm_placement = NormPlacement::kBoth;
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  MAGISTER_CHECK(config.head_dim * config.num_attention_heads == config.hidden_size, ExitCode::kData,
+                 "{}: {} heads of {} are not the hidden size {} (heads of another size are not defined in this "
+                 "family); fetch the config again",
+                 printable(source.path()), config.num_attention_heads, config.head_dim, config.hidden_size);
+}
+
 }  // namespace glm4
 
-extern const Family kGlmFamily, kGlm4Family;
+extern const Family kGlmFamily, kGlm4Family, kGlm4vFamily;
+const Family kGlm4vFamily{.name = "glm4v_text",
+                          .model_type = "glm4v_text",
+                          .architecture = "Glm4vForConditionalGeneration",
+                          .read_hf = glm4::read_v,
+                          .computes = glm4::kComputesV,
+                          .hf_renames = glm4::kRenames,
+                          .hf_interleaved_rope_rows = true,
+                          .classifier = "",
+                          .hf_defaults = glm4::kDefaultsV};
 const Family kGlmFamily{.name = "glm",
                         .model_type = "glm",
                         .architecture = "GlmForCausalLM",

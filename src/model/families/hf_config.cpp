@@ -13,6 +13,7 @@
 #include "magister/io/checkpoint/cache_scales.h"
 #include "magister/io/whole_file.h"
 #include "model/families/json_value.h"
+#include "model/families/outer_model.h"
 #include "model/families/unsupported_key.h"
 
 namespace magister {
@@ -136,6 +137,8 @@ std::string HfConfig::text_or(const std::string& key, const std::string& fallbac
 
 bool HfConfig::is_text(const std::string& key) const { return has(key) && (*root_)[key].is_string(); }
 
+bool HfConfig::is_list(const std::string& key) const { return has(key) && (*root_)[key].is_array(); }
+
 std::vector<std::string> HfConfig::texts(const std::string& key) const {
   std::vector<std::string> out;
   if (!has(key)) return out;
@@ -235,6 +238,43 @@ void HfConfig::call(std::span<const std::pair<const char*, const char*>> keys) {
   }
 }
 
+void HfConfig::fill(std::span<const std::pair<const char*, std::int64_t>> defaults) {
+  for (const auto& [key, value] : defaults) {
+    if (is_absent(key)) (*root_)[key] = value;
+  }
+}
+
+const OuterModel* HfConfig::enter_text() {
+  const OuterModel* outer = outer_model(text_or("model_type", ""));
+  if (outer == nullptr) return nullptr;
+  for (const std::string& name : texts("architectures")) {
+    MAGISTER_CHECK(name == outer->architecture, ExitCode::kData,
+                   "{}: architectures names \"{}\" (of a {} only the texts of {} run here); use another model",
+                   printable(path_), printable(name), outer->model_type, outer->architecture);
+  }
+  const bool nested = has("text_config");
+  MAGISTER_CHECK(nested ? (*root_)["text_config"].is_object() : outer->is_flat, ExitCode::kData,
+                 "{}: text_config is not an object (the text decoder of a {} is unknown); fetch the config again",
+                 printable(path_), outer->model_type);
+  nlohmann::json text = nested ? (*root_)["text_config"] : *root_;
+  if (!nested || !text.contains("model_type")) text["model_type"] = outer->text_type;
+  MAGISTER_CHECK(outer->any_text || text["model_type"] == outer->text_type, ExitCode::kData,
+                 "{}: text_config.model_type is {} (the texts of a {} are a {}); use another model", printable(path_),
+                 json_shown(text["model_type"]), outer->model_type, outer->text_type);
+  for (const char* key :
+       {"bos_token_id", "eos_token_id", "pad_token_id", "quantization_config", "compression_config"}) {
+    if (root_->contains(key) && (!text.contains(key) || text[key].is_null())) text[key] = (*root_)[key];
+  }
+  const auto tied = [&](const nlohmann::json& in, bool absent) {
+    return in.contains("tie_word_embeddings") ? in["tie_word_embeddings"] == true : absent;
+  };
+  const bool is_tied = tied(*root_, outer->tied_by_default) || (outer->tied_by_text && tied(text, false));
+  text["tie_word_embeddings"] = is_tied;
+  text.erase("architectures");
+  *root_ = std::move(text);
+  return outer;
+}
+
 void HfConfig::accept_quantization() {
   root_->erase("quantization_config");
   root_->erase("compression_config");
@@ -267,6 +307,7 @@ void HfConfig::require_causal() const {
 
 Activation HfConfig::activation() const {
   const std::string name = text_or("hidden_act", "silu");
+  if (name == "xielu" && is_named(computes_, "xielu")) return Activation::kSilu;  // ModelConfig::xielu
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") return Activation::kGeluTanh;
   if (name == "relu" && is_named(computes_, "relu")) return Activation::kRelu;

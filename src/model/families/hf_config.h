@@ -16,6 +16,8 @@
 
 namespace magister {
 
+struct OuterModel;  // outer_model.h
+
 class HfConfig {
  public:
   // Real files have 1-10 kB. The limit bounds the memory of nested brackets, which take 100 B each once parsed.
@@ -35,6 +37,7 @@ class HfConfig {
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
   bool is_text(const std::string& key) const;
+  bool is_list(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;  // absent: empty
   std::vector<std::int64_t> integers(const std::string& key, std::int64_t least,
                                      std::int64_t most) const;                 // absent: empty
@@ -62,6 +65,11 @@ class HfConfig {
   // keys: {common name, name in this file}. Stores each value under its common name. A common name alone in the file is
   // ignored; one that differs from the value is refused.
   void call(std::span<const std::pair<const char*, const char*>> keys);
+  // Sets the keys that are not in the file, not even as null.
+  void fill(std::span<const std::pair<const char*, std::int64_t>> defaults);
+  // If the file is that of a model of images and texts: from now on its text decoder's config alone is read. null: it
+  // is not.
+  const OuterModel* enter_text();
   // Two names of one value: throws Error(kData) if both are present and differ.
   void refuse_two(const std::string& one, const std::string& other) const;
   // Makes quantization_config acceptable, because the tensor file has read and applied it.

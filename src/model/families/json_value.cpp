@@ -272,9 +272,11 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
         "{}: {}.{} is an object (rotary embeddings that differ by layer are not supported); use another model",
         printable(path), rope.key, printable(name));
   }
-  const std::string type = rope_type(rope);
-  const std::vector<std::string> known = rope_types({"default", "linear", "dynamic", "llama3"},
-                                                    {{"longrope", "longrope"}, {"yarn", "yarn"}}, reading.computes);
+  std::string type = rope_type(rope);
+  // Three positions a token, which are one number in a text without images.
+  if (type == "mrope" && is_named(reading.computes, "mrope")) type = "default";
+  const std::vector<std::string> known =
+      rope_types({"default", "linear", "dynamic", "llama3", "yarn"}, {{"longrope", "longrope"}}, reading.computes);
   MAGISTER_CHECK(std::find(known.begin(), known.end(), type) != known.end(), ExitCode::kData,
                  "{}: rope type \"{}\" in {} is not supported (known in this family: {}; results would be wrong); use "
                  "another model",

@@ -1,6 +1,7 @@
 // Qwen2 and Qwen2.5: Llama's layers, always with biases on q, k and v, and with windows in some layers if these are
 // enabled.
-// Source: transformers Qwen2Config and Qwen2Attention.
+// The text decoder of Qwen2.5-VL is one: its three positions of a token are one number in a text without images.
+// Source: transformers Qwen2Config, Qwen2Attention, Qwen2_5_VLTextConfig and Qwen2_5_VLRotaryEmbedding.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 #include "model/families/qwen_windows.h"
@@ -18,9 +19,36 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   refuse_qwen_windows(source);
 }
 
+constexpr const char* kVlComputes[] = {"mrope", "rope_parameters.mrope_section"};
+constexpr std::pair<const char*, std::int64_t> kVlDefaults[] = {{"vocab_size", 152064},
+                                                                {"hidden_size", 8192},
+                                                                {"intermediate_size", 29568},
+                                                                {"num_hidden_layers", 80},
+                                                                {"num_attention_heads", 64},
+                                                                {"num_key_value_heads", 8},
+                                                                {"max_position_embeddings", 32768},
+                                                                {"max_window_layers", 80}};
+
+void read_vl(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  MAGISTER_CHECK(config.head_dim * config.num_attention_heads == config.hidden_size, ExitCode::kData,
+                 "{}: {} heads of {} are not the hidden size {} (heads of another size are not defined in this "
+                 "family); fetch the config again",
+                 printable(source.path()), config.num_attention_heads, config.head_dim, config.hidden_size);
+}
+
 }  // namespace qwen2
 
-extern const Family kQwen2Family;
+extern const Family kQwen2Family, kQwen25VlFamily;
+const Family kQwen25VlFamily{.name = "qwen2_5_vl_text",
+                             .model_type = "qwen2_5_vl_text",
+                             .architecture = "Qwen2_5_VLForConditionalGeneration",
+                             .read_hf = qwen2::read_vl,
+                             .computes = qwen2::kVlComputes,
+                             .default_rope_theta = 1e6,
+                             .classifier = "",
+                             .hf_defaults = qwen2::kVlDefaults};
 const Family kQwen2Family{.name = "qwen2",
                           .model_type = "qwen2",
                           .architecture = "Qwen2ForCausalLM",

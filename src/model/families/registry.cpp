@@ -15,7 +15,9 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kMinistralFamily, kMinistral3Family, kCwmFamily, kSeedOssFamily, kIQuestCoderFamily, kInternLm3Family,
     kErnie45Family, kHeliumFamily, kExaone4Family, kHunYuanFamily, kVaultGemmaFamily, kHyperClovaXFamily,
     kGraniteMoeFamily, kMellumFamily, kFlexOlmoFamily, kNemotronFamily, kArceeFamily, kJais2Family, kStableLmFamily,
-    kStarcoder2Family, kFalconFamily, kGptBigCodeFamily, kGptNeoFamily, kOptFamily;
+    kStarcoder2Family, kFalconFamily, kGptBigCodeFamily, kGptNeoFamily, kOptFamily, kQwen25VlFamily, kQwen3VlFamily,
+    kGlm4vFamily, kQwen2MoeFamily, kGlm4MoeFamily, kDots1Family, kErnie45MoeFamily, kHunYuanMoeFamily, kMiniMaxM2Family,
+    kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily;
 
 namespace {
 
@@ -31,7 +33,9 @@ std::vector<const Family*>& all_families() {
       &kExaone4Family,    &kHunYuanFamily,     &kVaultGemmaFamily, &kHyperClovaXFamily, &kGraniteMoeFamily,
       &kMellumFamily,     &kFlexOlmoFamily,    &kNemotronFamily,   &kArceeFamily,       &kJais2Family,
       &kStableLmFamily,   &kStarcoder2Family,  &kFalconFamily,     &kGptBigCodeFamily,  &kGptNeoFamily,
-      &kOptFamily};
+      &kOptFamily,        &kQwen25VlFamily,    &kQwen3VlFamily,    &kGlm4vFamily,       &kQwen2MoeFamily,
+      &kGlm4MoeFamily,    &kDots1Family,       &kErnie45MoeFamily, &kHunYuanMoeFamily,  &kMiniMaxM2Family,
+      &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily};
   return all;
 }
 
@@ -70,6 +74,10 @@ std::string classifier_architecture(const ModelConfig& config) {
 
 ModelDescription with_reward_head(const ModelDescription& description, std::int64_t num_labels) {
   if (description.config.is_classifier()) return description;
+  MAGISTER_CHECK(description.outer_type.empty(), ExitCode::kConfig,
+                 "a reward model from the text decoder of a {} (its class with a head of labels reads images, too); "
+                 "start from a model of texts alone",
+                 description.outer_type);
   MAGISTER_CHECK(!classifier_architecture(description.config).empty(), ExitCode::kConfig,
                  "models of the family {} have no class with a head of labels in transformers (nothing could load the "
                  "reward model); start from a model of another family",
@@ -127,6 +135,7 @@ const Family& family_of(const GgufConfig& source) {
 
 ModelConfig read_config(HfConfig& source, const Family& family) {
   source.call(family.hf_keys);
+  source.fill(family.hf_defaults);
   source.refuse_unsupported(family.computes);
   ModelConfig config;
   config.family = family.name;
@@ -231,6 +240,12 @@ void check_config(const ModelConfig& config, const std::string& path) {
   refuse_unless(
       config.num_experts == 0 || (config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts),
       fmt::format("{} experts a token are more than the {} there are", config.num_experts_per_tok, config.num_experts));
+  const RouterConfig& router = config.router;
+  const std::int64_t X = config.num_experts, groups = router.groups;
+  refuse_unless(groups == 1 || (X % groups == 0 && X / groups >= 2 && router.chosen_groups <= groups &&
+                                config.num_experts_per_tok <= router.chosen_groups * (X / groups)),
+                fmt::format("{} experts in {} groups, of which {} are chosen, for {} experts a token", X, groups,
+                            router.chosen_groups, config.num_experts_per_tok));
   refuse_unless(config.num_experts == 0 || (!config.mlp_bias && !config.parallel_residual),
                 "experts with biases of an MLP, or in parallel with attention");
   refuse_unless(config.layer_has_rope.empty() ||

@@ -1,4 +1,5 @@
 // Names of a model's tensors in Hugging Face and GGUF files, and the check of a file against the parameter table.
+#include <charconv>
 #include <cstring>
 #include <set>
 
@@ -63,17 +64,18 @@ TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
   return names;
 }
 
-TensorNames without_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix) {
-  const auto strip = [&](std::string& name) {
-    if (name.starts_with(prefix)) name.erase(0, prefix.size());
+TensorNames with_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix,
+                        const std::string& other) {
+  const auto change = [&](std::string& name) {
+    if (name.starts_with(prefix)) name.replace(0, prefix.size(), other);
   };
-  for (const ModelParameter& row : model_parameters(config)) strip(names.*row.name);
+  for (const ModelParameter& row : model_parameters(config)) change(names.*row.name);
   for (std::size_t i = 0; i < names.layers.size(); ++i) {
     for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
-      strip(row.name_in(names.layers[i]));
+      change(row.name_in(names.layers[i]));
     }
   }
-  for (std::string& name : names.ignored) strip(name);
+  for (std::string& name : names.ignored) change(name);
   return names;
 }
 
@@ -99,7 +101,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
   }
   for (std::size_t i = 0; i < names.layers.size(); ++i) {
     for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
-      if (row.first_row != 0) continue;
+      if (row.first_row != 0 || row.first_column != 0) continue;
       all.push_back({row.name_in(names.layers[i]), row.shape_in(names)});
     }
   }
@@ -117,6 +119,26 @@ void leave_out_cache_scales(ModelDescription& description, const TensorFile& fil
   if (scales.empty()) return;
   log_info("{}: {}", printable(path), describe_cache_scales(scales.size(), scales.front()));
   description.names.ignored.insert(description.names.ignored.end(), scales.begin(), scales.end());
+}
+
+void leave_out_later_layers(ModelDescription& description, const TensorFile& file, const Family& family,
+                            const std::string& path) {
+  if (*family.hf_later_layers == '\0') return;
+  std::vector<std::string>& left = description.names.other_parts;
+  const std::size_t before = left.size();
+  const std::string_view layers = family.hf_layers;
+  for (const TensorInfo& info : file.tensors()) {
+    if (!info.name.starts_with(layers)) continue;
+    std::int64_t number = -1;
+    const char* begin = info.name.data() + layers.size();
+    std::from_chars(begin, info.name.data() + info.name.size(), number);
+    if (number >= description.config.num_hidden_layers) left.push_back(info.name);
+  }
+  const auto added = static_cast<std::ptrdiff_t>(before);
+  description.names.ignored.insert(description.names.ignored.end(), left.begin() + added, left.end());
+  if (left.size() == before) return;
+  log_info("{}: {} tensors of layers that predict several tokens at once are not read ({})", printable(path),
+           left.size() - before, left[before]);
 }
 
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path) {

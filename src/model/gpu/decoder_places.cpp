@@ -40,7 +40,8 @@ std::int64_t next_power_of_two(std::int64_t number) {
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations) {
   for (int shard = 0; shard < tp_size; ++shard) {
     const LayerShape shape = shape_of(config, partition_for(config, shard, tp_size), 0);
-    if (!groups_are_even(shape) || shape.head_dim % 2 != 0 || shape.head_dim > kMostHeadDim || shape.num_experts != 0)
+    if (!groups_are_even(shape) || shape.head_dim % 2 != 0 || shape.head_dim > kMostHeadDim || shape.num_experts != 0 ||
+        shape.clip_qkv > 0)
       return false;
   }
   return activations == at::kBFloat16;

@@ -105,9 +105,13 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
   if (config.attention_sinks) return "attention with sinks";
   if (config.expert_bias || config.swiglu_limit > 0) return "experts with biases or limits";
+  if (!config.router.is_plain()) return "a router of this kind";
+  if (config.num_shared_experts > 0) return "a shared expert";
   if (config.learned_positions) return "a vector for each position";
   if (config.norm_bias) return "a norm with a bias";
   if (config.parallel_norms) return "separate norms of parallel blocks";
+  if (config.head_bias && !config.is_classifier()) return "a head with a bias";
+  if (config.xielu) return "xIELU";
   if (!config.gated_mlp) return "an MLP without a gate";
   if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
   if (config.activation == Activation::kRelu || config.activation == Activation::kRelu2) return "ReLU";
