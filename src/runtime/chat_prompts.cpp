@@ -32,6 +32,19 @@ ordered_json guarded(const ordered_json& value, const Tokenizer& tokenizer) {
   return copy;
 }
 
+// The type of a message's part that is an image, a video or a sound; empty: it is none.
+std::string other_than_text(const ordered_json& part) {
+  constexpr const char* kOthers[] = {"image",     "image_url", "input_image", "video",
+                                     "video_url", "audio",     "audio_url",   "input_audio"};
+  if (!part.is_object()) return "";
+  const std::string type =
+      part.contains("type") && part.at("type").is_string() ? part.at("type").get<std::string>() : "";
+  for (const char* other : kOthers) {
+    if (type == other || (part.contains(other) && !part.at(other).is_null())) return other;
+  }
+  return "";
+}
+
 void check_messages(const ordered_json& messages, const std::string& where) {
   MAGISTER_CHECK(messages.is_array(), ExitCode::kData,
                  "{}: messages is not a list (a chat is a list of objects with role and "
@@ -43,6 +56,14 @@ void check_messages(const ordered_json& messages, const std::string& where) {
     MAGISTER_CHECK(message.is_object() && message.contains("role") && message.at("role").is_string(), ExitCode::kData,
                    "{}: a message has no role (a chat is a list of objects with role and content); fix this line",
                    where);
+    if (!message.contains("content") || !message.at("content").is_array()) continue;
+    for (const ordered_json& part : message.at("content")) {
+      const std::string other = other_than_text(part);
+      MAGISTER_CHECK(other.empty(), ExitCode::kData,
+                     "{}: a message has a part of the type {} (only texts are read, and the answer would be about "
+                     "something that the model never saw); remove the record or the part",
+                     where, printable(other));
+    }
   }
 }
 

@@ -30,13 +30,18 @@ std::vector<TokenId> ids_in(const fs::path& path, std::int64_t vocab_size) {
                  "{}: is not JSON (it names the tokens that end a text); fetch the file again",
                  printable(path.string()));
   std::vector<TokenId> ids;
-  if (!object.is_object() || !object.contains("eos_token_id")) return ids;
+  if (!object.is_object()) return ids;
+  // A model of images and texts may name them in its text decoder's config alone.
+  const bool nested = (!object.contains("eos_token_id") || object.at("eos_token_id").is_null()) &&
+                      object.contains("text_config") && object.at("text_config").is_object();
+  const nlohmann::json& holder = nested ? object.at("text_config") : object;
+  if (!holder.contains("eos_token_id")) return ids;
   const auto add = [&](const nlohmann::json& one) {
     if (!one.is_number_integer()) return;
     const auto id = one.get<std::int64_t>();
     if (id >= 0 && id < vocab_size) ids.push_back(static_cast<TokenId>(id));
   };
-  const nlohmann::json& value = object.at("eos_token_id");
+  const nlohmann::json& value = holder.at("eos_token_id");
   if (value.is_array()) {
     for (const nlohmann::json& one : value) add(one);
   } else {

@@ -23,7 +23,8 @@ LayerWeights::LayerWeights(const ParameterLayout& layout, std::size_t layer, con
   if (lora != nullptr) scale_ = lora->scale();
   for (std::size_t row = 0; row < layer_.table.size(); ++row) {
     const std::size_t holder = layer_.holder[row];
-    if (layer_.table[row].expert >= 0 && !layer_.table[row].stored.empty() && by_expert_[holder].empty())
+    const std::int64_t expert = layer_.table[row].expert;
+    if (expert >= 0 && expert < config_.num_experts && !layer_.table[row].stored.empty() && by_expert_[holder].empty())
       by_expert_[holder] = leaves_[holder].unbind(0);
   }
 }
@@ -41,6 +42,9 @@ at::Tensor LayerWeights::operator()(Name name) const {
 
 at::Tensor LayerWeights::norm(Name name) const {
   const at::Tensor weight = (*this)(name);
+  const bool on_input =
+      name == &TensorNames::Layer::attention_input_norm || name == &TensorNames::Layer::mlp_input_norm;
+  if (on_input && config_.weightless_norms) return at::ones({config_.hidden_size}, leaves_.front().options());
   return weight.defined() && config_.norm_weights_plus_one ? weight + 1.0 : weight;
 }
 
@@ -110,13 +114,22 @@ std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
 }
 
 at::Tensor LayerWeights::router(const at::Tensor& x_TK) const {
-  return trained_linear(x_TK, (*this)(&TensorNames::Layer::router), (*this)(&TensorNames::Layer::router_bias), false,
-                        false);
+  const at::Tensor out_TX = trained_linear(x_TK, (*this)(&TensorNames::Layer::router),
+                                           (*this)(&TensorNames::Layer::router_bias), false, false);
+  const at::Tensor gate = (*this)(&TensorNames::Layer::shared_expert_gate);
+  return gate.defined() ? at::cat({out_TX, trained_linear(x_TK, gate, {}, false, false)}, 1) : out_TX;
 }
 
 at::Tensor LayerWeights::of_expert(std::string TensorNames::Layer::Expert::* name, std::int64_t expert) const {
   for (std::size_t row = 0; row < layer_.table.size(); ++row) {
     if (layer_.table[row].expert != expert || layer_.table[row].expert_name != name) continue;
+    if (expert >= config_.num_experts) {  // columns of one MLP
+      const LayerParameter& part = layer_.table[row];
+      return leaves_[layer_.holder[row]]
+          .narrow(0, part.first_row, part.shape[0])
+          .narrow(1, part.first_column, part.shape[1])
+          .contiguous();
+    }
     const std::vector<at::Tensor>& parts = by_expert_[layer_.holder[row]];
     return parts.empty() ? leaves_[layer_.holder[row]] : parts[static_cast<std::size_t>(expert)];
   }

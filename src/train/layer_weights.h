@@ -45,7 +45,8 @@ class LayerWeights {
   // table's order.
   std::vector<at::Tensor> linear(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights,
                                  const RowsFrom& from = {}) const;
-  // For a mixture of experts. The router's product is f32 in any precision, because rounding could change its choice.
+  // For a mixture of experts: [T, L], see RouterRule. The router's product is f32 in any precision, because rounding
+  // could change its choice.
   at::Tensor router(const at::Tensor& x_TK) const;
   // Gate and up of an expert for its own rows, contiguous.
   std::pair<at::Tensor, at::Tensor> expert_gate_up(const at::Tensor& x_NK, std::int64_t expert) const;

@@ -81,6 +81,13 @@ std::vector<std::string> default_targets(const std::set<std::string>& names) {
 LoraLayout::LoraLayout(const ParameterLayout& model, const LoraOptions& options)
     : config_(options.config), seed_(options.seed), inputs_first_(model.description().names.transposed_products) {
   config_.fan_in_fan_out = inputs_first_;
+  const ModelDescription& description = model.description();
+  MAGISTER_CHECK(description.outer_type.empty() || description.names.norm.starts_with("model.language_model."),
+                 ExitCode::kConfig,
+                 "train.adapter: the file names the last norm {} (transformers calls it model.language_model.norm, and "
+                 "PEFT would not find the adapter's layers); save the model once with transformers' newest names, or "
+                 "train all weights",
+                 description.names.norm);
   std::vector<std::string> wanted = config_.targets;
   const std::set<std::string> names = names_of_linear_layers(model);
   std::set<std::string> matched, adapted;

@@ -35,7 +35,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool has_other_blocks = config.encoder || of_gguf;
+  const bool has_other_blocks = config.encoder || of_gguf || config.head_bias;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
@@ -48,6 +48,10 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
       config.untrained_key == "router_jitter_noise" ? "multiplies the inputs of experts by random numbers"
                                                     : "adds a loss by which experts are used evenly",
       config.untrained_key == "router_jitter_noise" ? "0" : "false");
+  MAGISTER_CHECK(description.outer_type.empty() || !names.other_parts.empty(), ExitCode::kConfig,
+                 "the model is the text decoder of a {}, whose image encoder is not in its folder (no program could "
+                 "load the trained folder); use the whole model",
+                 description.outer_type);
   for (const ModelParameter& row : model_parameters(config)) {
     if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(names.*row.name, row.shape);
     if (row.name == &TensorNames::embed_positions) positions_ = add(names.*row.name, row.shape);

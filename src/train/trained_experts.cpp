@@ -21,13 +21,14 @@ at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const Layer
 
 at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape) {
   const std::int64_t k = shape.experts_per_token;
-  const at::Tensor logits_TX = weights.router(input_TD);
+  const RouterRule rule = shape.router_rule();
+  const at::Tensor logits_TL = weights.router(input_TD);
+  const at::Tensor bias_X = weights(&TensorNames::Layer::router_choice_bias);
   const at::Tensor experts_Tk =
-      choose_experts(download(logits_TX.detach()).contiguous(), k, shape.norm_topk_prob).experts_Tk;
-  // Probabilities divided by their sum equal the softmax of the chosen logits alone.
-  const at::Tensor chosen_Tk = upload(experts_Tk.to(at::kLong), input_TD.device());
-  const at::Tensor shares_Tk = shape.norm_topk_prob ? at::softmax(logits_TX.gather(1, chosen_Tk), 1)
-                                                    : at::softmax(logits_TX, 1).gather(1, chosen_Tk);
+      choose_experts(rule, download(logits_TL.detach()).contiguous(),
+                     bias_X.defined() ? download(bias_X.detach()).flatten().contiguous() : at::Tensor())
+          .experts_Tk;
+  const at::Tensor shares_Tk = route_weights(rule, logits_TL, upload(experts_Tk.to(at::kLong), input_TD.device()));
   const ExpertGroups groups = group_by_expert(experts_Tk, shape.num_experts);
   const at::Tensor entries_N = upload(at::tensor(groups.entry, at::kInt).to(at::kLong), input_TD.device());
   const at::Tensor tokens_N = at::floor_divide(entries_N, k);

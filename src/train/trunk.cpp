@@ -170,6 +170,12 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const 
   const auto down = [&](const at::Tensor& active_TF) {
     return added_by(active_TF, weights, stream_TD, &Names::down_proj, &Names::down_bias);
   };
+  if (const at::Tensor alpha_p = weights(&Names::xielu_alpha_p); alpha_p.defined()) {
+    const at::Tensor x = weights.linear(input_TD, &Names::up_proj, &Names::up_bias), linear = x * Xielu::kBeta,
+                     alpha_n = at::softplus(weights(&Names::xielu_alpha_n)) + Xielu::kBeta;
+    return down(at::where(x > 0, x.square() * at::softplus(alpha_p) + linear,
+                          (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * alpha_n + linear));
+  }
   if (!shape.gated_mlp && weights.mixed())
     return down(
         activated(weights.side_by_side(input_TD, {{&Names::up_proj, &Names::up_bias}}, from), shape.activation));
@@ -269,9 +275,11 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   const ModelConfig& config = layout_.description().config;
   const bool centred = config.norm_kind == NormKind::kLayer;
   const double eps = static_cast<float>(config.rms_norm_eps);
-  if (layer == layout_.layers().size())
-    return Norm{config.norm_weights_plus_one ? leaves[0] + 1.0 : leaves[0], eps, centred,
+  if (layer == layout_.layers().size()) {
+    const at::Tensor weight = config.weightless_norms ? at::ones({config.hidden_size}, input_TD.options()) : leaves[0];
+    return Norm{config.norm_weights_plus_one ? weight + 1.0 : weight, eps, centred,
                 leaves.size() > 1 ? leaves[1] : at::Tensor()}(input_TD);
+  }
   const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors, options_.bf16);
   const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
   const Norm attention_output{weights.norm(&Names::attention_output_norm), eps},

@@ -42,9 +42,9 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse,
   const double gate = config.activation == Activation::kSilu ? 2 : 3;
   if (!sparse) return bytes + 4 * gate * F + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
   // Input and output of every chosen expert.
-  return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
+  return bytes + 4 * (static_cast<double>(config.experts_a_token()) *
                           (4 * D + 8 * static_cast<double>(config.moe_intermediate_size)) +
-                      4 * static_cast<double>(config.num_experts));
+                      4 * static_cast<double>(config.all_experts()));
 }
 
 }  // namespace
@@ -79,9 +79,9 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool spa
   if (config.attn_logit_softcapping > 0 || config.attention_sinks) bytes += 16 * static_cast<double>(longest) * H;
   if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
   // As on CPUs, in f32: input and output of every chosen expert.
-  return bytes + 4 * (static_cast<double>(config.num_experts_per_tok) *
+  return bytes + 4 * (static_cast<double>(config.experts_a_token()) *
                           (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
-                      4 * static_cast<double>(config.num_experts));
+                      4 * static_cast<double>(config.all_experts()));
 }
 
 }  // namespace

@@ -79,6 +79,16 @@ class AsTransformers(unittest.TestCase, tiny_world.Refusals):
         self.chats_of([{"id": "a", "m": []}], "jsonl")
         self.refused("empty", 65, "empty list", overrides=data[1:] + [f"tasks.0.dataset.path={self.folder}/chats.jsonl"])
 
+    def test_records_with_images(self):
+        """A template may write a mark for an image, which the model would never see."""
+        self.tokenizer(chat_template="{% for m in messages %}{% for p in m.content %}{{ p.text if p.type == 'text' else 'Ł' }}{% endfor %}{% endfor %}")
+        text = {"type": "text", "text": "a plan"}
+        self.assertTrue(self.samples("texts", *self.chats_of([{"id": "a", "m": [{"role": "user", "content": [text | {"image": None}]}]}], "jsonl")))
+        for kind, part in (("image", {"type": "image", "url": "a.png"}), ("image_url", {"type": "image_url", "image_url": {"url": "a.png"}}),
+                           ("image", {"image": "a.png"}), ("video", {"type": "video", "video": "a.mp4"})):
+            data = self.chats_of([{"id": "a", "m": [{"role": "user", "content": [text, part]}]}], "jsonl")
+            self.refused("seen", 65, f"a part of the type {kind} ", overrides=data)
+
     def test_null_keys_in_other_tasks(self):
         """Whatever a task does with chats: rows are those of the chats without such keys."""
         expected = self.tokenizer(chat_template=CHATML)

@@ -62,6 +62,7 @@ std::string trained_config(const ModelOrigin& origin, const ParameterLayout& lay
     if (pad_token_id >= 0) config["pad_token_id"] = pad_token_id;
   } else if (layout.head() != layout.embeddings()) {
     config["tie_word_embeddings"] = false;
+    if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = false;
   }
   if (!origin.end_tokens.empty()) config["eos_token_id"] = origin.end_tokens.front();
   bool named = false;
@@ -99,6 +100,7 @@ struct Contents {
   std::string config_text;
   bool is_model;
   TextPairs metadata = {{"format", "pt"}};  // of the weights file
+  std::vector<std::string> other_parts{};   // tensors of the first model that the weights file keeps
 };
 
 // Writes the tokenizer files and, for a whole model, the files that generation needs.
@@ -127,6 +129,23 @@ void write_files_next_to_weights(const std::string& folder, const ModelOrigin& o
   if (!origin.tool_template.empty()) put_tool_template(origin.tool_template);
 }
 
+// Adds the tensors that the model holds beside what was trained, such as its image encoder, unchanged in f32.
+void add_other_parts(const ModelOrigin& origin, const std::vector<std::string>& names,
+                     std::vector<NamedTensor>& tensors) {
+  if (names.empty()) return;
+  const auto file = TensorFile::open(origin.folder);
+  for (const std::string& name : names) {
+    const TensorInfo* info = file->find(name);
+    MAGISTER_CHECK(info != nullptr, ExitCode::kData,
+                   "{}: tensor {} is no longer there (the trained model keeps it); put the model back",
+                   printable(origin.folder), printable(name));
+    at::Tensor values = at::empty(info->shape, at::kFloat);
+    const at::Tensor rows = values.dim() == 0 ? values.view({1, 1}) : as_rows(values);
+    file->read(name, 0, rows.size(0), 0, rows.size(1), rows);
+    tensors.push_back({name, values});
+  }
+}
+
 void write_folder(const std::string& folder, const ModelOrigin& origin, const Contents& contents,
                   const FlatLayout& layout, const at::Tensor& flat_weights) {
   const std::string creating = folder + ".creating";
@@ -136,6 +155,7 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
   tensors.reserve(layout.all().size());
   for (std::size_t i = 0; i < layout.all().size(); ++i)
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
+  add_other_parts(origin, contents.other_parts, tensors);
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, contents.metadata);
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
   write_files_next_to_weights(creating, origin, contents.is_model);
@@ -177,7 +197,9 @@ std::string adapter_config(const std::string& base, const LoraConfig& config) {
 void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
                         const at::Tensor& flat_weights, TokenId pad_token_id) {
   const std::string config = trained_config(origin, layout, pad_token_id);
-  write_folder(folder, origin, {"model.safetensors", "config.json", config, true}, layout, flat_weights);
+  Contents contents{"model.safetensors", "config.json", config, true};
+  contents.other_parts = layout.description().names.other_parts;
+  write_folder(folder, origin, contents, layout, flat_weights);
 }
 
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
