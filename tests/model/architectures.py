@@ -42,7 +42,7 @@ SMALL = {
     "n_heads": 4, "max_seq_len": 128, "ffn_dim": 96, "word_embed_proj_dim": 64, "num_kv_heads": 2, "sliding_window": 8, "window_size": 8,
     "max_window_layers": 2, "attention_types": [[["global", "local"], 2]], "num_layers": 4, "num_heads": 4, "moe_intermediate_size": 48,
     "shared_expert_intermediate_size": 48, "shared_intermediate_size": 96, "num_experts": 8, "num_local_experts": 8, "n_routed_experts": 8,
-    "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16,
+    "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16,
     "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "ffn_hidden_size": 96, "decoder_ffn_dim": 96, "decoder_layers": 4,
     "decoder_attention_heads": 4, "query_pre_attn_scalar": 24, "partial_rotary_factor": 0.5, "rotary_pct": 0.5, "layer_norm_eps": 1e-5,
     "attention_dropout": 0.0, "residual_dropout": 0.0, "dim_model_base": 64, "moe_num_experts": 8, "moe_k": 2, "index_n_heads": 4, "index_head_dim": 16,
