@@ -202,7 +202,7 @@ class MixedGpus(unittest.TestCase):
             for size in (1, 2):
                 world.complete(f"only-{size}", size, f"layout.gpus_per_group={size}", **played(*[4096] * size))
             compare_rows(self, world)
-            for ranks, memories, words in ((1, [4096] * 3, "there would be no group of 2"), (3, (4096, 100, 100), "there would be no group of 2, whose GPUs need 281"), (3, (4096, 1, 4096), "there would be no group of 1, whose GPUs need 3.")):
+            for ranks, memories, words in ((1, [4096] * 3, "there would be no group of 2"), (3, (4096, 100, 100), "there would be no group of 2, whose GPUs need 281"), (3, (4096, 1, 4096), "there would be no group of 1, whose GPUs need 4.")):
                 result = world.run("refused", ranks, **played(*memories))
                 self.assertEqual(result.returncode, 78, result.stderr)
                 self.assertIn(words, result.stderr)
