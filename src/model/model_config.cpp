@@ -81,6 +81,12 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
     if (file.find(bare.embed_tokens) != nullptr) description.names = std::move(bare);
   }
   leave_out_later_layers(description, file, family_of(source), config_path);
+  for (std::int64_t i = 0; description.config.xielu && i < description.config.num_hidden_layers; ++i) {
+    for (const char* number : {"beta", "eps"}) {  // transformers has no values for them where a file lacks them
+      const std::string name = fmt::format("model.layers.{}.mlp.act_fn.{}", i, number);
+      if (file.find(name) != nullptr) description.names.other_parts.push_back(name);
+    }
+  }
   const TensorInfo* head = description.outer_type.empty() ? file.find("lm_head.weight") : outer_head(file);
   const TensorInfo* embeddings = file.find(description.names.embed_tokens);
   if (description.config.is_classifier() || !description.config.tie_word_embeddings || head == nullptr ||

@@ -374,13 +374,14 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
 Xielu WeightSource::load_xielu(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   if (names.xielu_alpha_p.empty()) return {};
-  const auto number = [&](const std::string& name) {
-    return file_.find(name) == nullptr ? at::Tensor() : load_vector(name, {0, 1});
+  const auto softplus = [&](const std::string& name) {
+    return std::log1p(std::exp(load_vector(name, {0, 1}).item<float>()));
   };
-  const auto softplus = [&](const std::string& name) { return std::log1p(std::exp(number(name).item<float>())); };
-  const at::Tensor beta = number(names.xielu_alpha_p.substr(0, names.xielu_alpha_p.rfind("alpha_p")) + "beta");
+  const std::string beta_name = names.xielu_alpha_p.substr(0, names.xielu_alpha_p.rfind("alpha_p")) + "beta";
+  at::Tensor beta = at::full({1, 1}, Xielu::kBeta);
+  if (file_.find(beta_name) != nullptr) read(beta_name, {0, 1}, {0, 1}, beta);
   Xielu out{true, softplus(names.xielu_alpha_p), Xielu::kBeta + softplus(names.xielu_alpha_n)};
-  MAGISTER_CHECK(!beta.defined() || beta.item<float>() == Xielu::kBeta, ExitCode::kData,
+  MAGISTER_CHECK(beta.item<float>() == Xielu::kBeta, ExitCode::kData,
                  "tensor {}: beta is {} (only an xIELU of 0.5 is computed, and results would be wrong); use another "
                  "model",
                  names.xielu_alpha_p, beta.item<float>());

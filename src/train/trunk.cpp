@@ -16,6 +16,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/plain_activation.h"
+#include "magister/model/weights.h"
 #include "train/fused_ops.h"
 #include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
