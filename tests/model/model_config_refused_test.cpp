@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"groups_of_one_expert",
                 "glm4_moe",
                 R"({"architectures": null, "n_routed_experts": 4, "n_group": 4, "topk_group": 2,
-                    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8})",
+                    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8, "partial_rotary_factor": 0.5})",
                 {"4 experts in 4 groups"}},
         Refusal{"hunyuan_moe_layers_differ",
                 "hunyuan_v1_moe",
