@@ -294,7 +294,7 @@ class Evaluate(unittest.TestCase):
                 finally:
                     path.write_bytes(content)
                 self.assertEqual(done.returncode, 65, done.stderr)
-                self.assertIn(f"{path}: is not what ", done.stderr)
+                self.assertIn(f"{path}: is not the summary of ", done.stderr)
                 self.assertIn("--fresh", done.stderr)
         self.assertEqual(self.world.complete("one", 2), self.reference)
 
