@@ -3,8 +3,8 @@
 
 Rules: a module includes only modules below it (MODULES); only the module that owns a library includes its headers
 (OWNERS); torch/torch.h is included nowhere; no relative includes; include/magister/<module>/x.h and src/<module>/x.cpp
-mirror each other; a task includes the public headers of the tasks that TASKS names for it; the path of a task's column
-stands in the task's columns.h alone (COLUMNS); app (except its bench) compares no task's name.
+mirror each other; every task has a row in TASKS and includes the public headers of the tasks that TASKS names for it; the
+path of a task's column is in the task's columns.h alone (COLUMNS); app (except its bench) compares no task's name.
 usage: check_layers.py [ROOT] [--self-test]. Prints one line per fault, file:line; exit status 1 if there is one.
 """
 import argparse
@@ -229,10 +229,12 @@ def check(root):
             if module not in MODULES:
                 faults.append(f"{path.relative_to(root)}: stands in no module")
                 continue
+            task = task_of(path.relative_to(root))
+            if task and task not in TASKS:  # its columns have no owner in COLUMNS either
+                faults.append(f"{path.relative_to(root)}: TASKS in scripts/check_layers.py has no row for the task {task}; add one")
             faults += faults_of_columns(path, path.relative_to(root).as_posix())
             for number, quote, header in includes(path):
                 fault = fault_of_include(module, quote, header, root)
-                task = task_of(path.relative_to(root))
                 if not fault and task and quote == '"':
                     fault = fault_of_task(task, header)
                 if fault:
@@ -246,6 +248,8 @@ CASES = [
     ("src/tasks/generate/a.cpp", '#include "magister/tasks/judge/rules.h"\n', "generate may not know the task judge"),
     ("src/tasks/rollout/a.cpp", '#include "tasks/judge/config.h"\n', "is private to the task judge"),
     ("src/tasks/judge/a.cpp", '#include "magister/tasks/generate/texts.h"\n', None),
+    ("src/tasks/exam/a.cpp", "int a;\n", "no row for the task exam"),
+    ("include/magister/tasks/exam/a.h", "#pragma once\n", "no row for the task exam"),
     ("src/text/a.cpp", '#include "magister/parallel/layout.h"\n', "text may not know parallel"),
     ("src/engine/a.cpp", '#include "magister/io/dataset.h"\n', "engine may not know io"),
     ("src/run/a.cpp", '#include "magister/tasks/registry.h"\n', "run may not know tasks"),
