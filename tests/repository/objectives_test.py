@@ -1,5 +1,5 @@
-"""Every objective of a training is one file, src/tasks/train/objectives/<name>.cpp, and its loss is one file in src/train/objectives/: what else belongs to a training
-asks the objective, so that no file beside these tells two kinds apart.
+"""Every objective of a training is one file, src/tasks/train/objectives/<name>.cpp, and its loss is one function in src/train/objectives/ (`lm` and
+`distill` share tokens.cpp). Other files of a training ask the objective, so that only objective_loss.cpp, which chooses the loss, tells two kinds apart.
 """
 import os
 import pathlib

@@ -1,4 +1,4 @@
-// The objectives of a training. What each loses is in src/train/objectives/, what each learns from in
+// The objectives of a training. The loss of each is in src/train/objectives/, the data that it learns from in
 // src/tasks/train/objectives/.
 #pragma once
 
