@@ -205,7 +205,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   }
 }
 
-std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
+std::string Experiment::identity_yaml_of_task(std::size_t task_index) const {
   return document_->identity_yaml("tasks", task_index);
 }
 

@@ -53,14 +53,14 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
       .world = *task.ranks,
       .experiment = experiment_.config(),
       .results_path = experiment_.results_path(i),
-      .identity_yaml = experiment_.resolved_yaml_of_task(i),
+      .identity_yaml = experiment_.identity_yaml_of_task(i),
       .fresh = fresh_,
       .stop = call_.stop,
       .log = log,
       .earlier = earlier,
       .weights = plan_ranks_ ? nullptr : &weights_,
       .held = locks_ != nullptr && locks_->holds(i),
-      .resolve = [this, i](RunContext& later) { later.identity_yaml = experiment_.resolved_yaml_of_task(i); }};
+      .resolve = [this, i](RunContext& later) { later.identity_yaml = experiment_.identity_yaml_of_task(i); }};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];
   task.step = experiment_.tasks()[i]->step(std::move(context), plan_ranks_);

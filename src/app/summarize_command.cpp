@@ -51,7 +51,7 @@ ExitCode summarize_command(Invocation& call) {
       RunContext context{.world = alone,
                          .experiment = experiment.config(),
                          .results_path = experiment.results_path(i),
-                         .identity_yaml = experiment.resolved_yaml_of_task(i),
+                         .identity_yaml = experiment.identity_yaml_of_task(i),
                          .stop = call.stop,
                          .log = log};
       experiment.tasks()[i]->summarize(context);

@@ -94,14 +94,14 @@ TEST(Experiment, ResolvedReadsBackTheSame) {
 TEST(Experiment, ResultsNameTheirTaskAlone) {
   const std::string two = kGood + "  - {task: teacher_logits, name: other, dataset: {path: y.txt}}\n";
   const Experiment experiment(two, "e.yaml", {"output.directory=/scratch/x", "run.schedule=static"}, built_in_tasks());
-  const std::string first = experiment.resolved_yaml_of_task(0);
+  const std::string first = experiment.identity_yaml_of_task(0);
   EXPECT_EQ(first.find("output"), std::string::npos);
   EXPECT_EQ(first.find("run:"), std::string::npos);
   EXPECT_EQ(first.find("/scratch"), std::string::npos);
   EXPECT_EQ(first.find("other"), std::string::npos);
   EXPECT_EQ(first, Experiment(kGood, "f.yaml", {}, built_in_tasks())
-                       .resolved_yaml_of_task(0));  // neither place, schedule nor neighbours
-  EXPECT_NE(experiment.resolved_yaml_of_task(1).find("y.txt"), std::string::npos);
+                       .identity_yaml_of_task(0));  // neither place, schedule nor neighbours
+  EXPECT_NE(experiment.identity_yaml_of_task(1).find("y.txt"), std::string::npos);
   EXPECT_EQ(experiment.results_path(1), "/scratch/x/quick/other.h5");
   EXPECT_EQ(resolved(first),
             Experiment(kGood, "f.yaml", {}, built_in_tasks()).resolved_yaml());  // an experiment by itself
@@ -114,7 +114,7 @@ TEST(Experiment, KeysOutsideTheIdentityAreLeftOut) {
                            "  - {task: judge, name: verdicts, mode: pairwise, dataset: {path: x.jsonl}}\n"
                            "  - {task: train, name: student, dataset: {path: x.jsonl}, train: {epochs: 2}}\n";
   const auto identity = [&](std::size_t task, const std::vector<std::string>& overrides) {
-    return Experiment(more, "e.yaml", overrides, built_in_tasks()).resolved_yaml_of_task(task);
+    return Experiment(more, "e.yaml", overrides, built_in_tasks()).identity_yaml_of_task(task);
   };
   const auto same = [&](std::size_t task, const std::string& override) {
     return identity(task, {override}) == identity(task, {});
@@ -137,10 +137,10 @@ TEST(Experiment, KeysOutsideTheIdentityAreLeftOut) {
 TEST(Experiment, PartsOfAJobArrayShareTheirConfig) {
   const Experiment whole(kGood, "e.yaml", {}, built_in_tasks());
   const Experiment part(kGood, "e.yaml", {"name=array-3", "tasks.0.name=t", "tasks.0.slice=3/8"}, built_in_tasks());
-  EXPECT_EQ(config_sha256(part.resolved_yaml_of_task(0)), config_sha256(whole.resolved_yaml_of_task(0)));
-  EXPECT_NE(part.resolved_yaml_of_task(0), whole.resolved_yaml_of_task(0));
+  EXPECT_EQ(config_sha256(part.identity_yaml_of_task(0)), config_sha256(whole.identity_yaml_of_task(0)));
+  EXPECT_NE(part.identity_yaml_of_task(0), whole.identity_yaml_of_task(0));
   const Experiment other(kGood, "e.yaml", {"tasks.0.top_k=8"}, built_in_tasks());
-  EXPECT_NE(config_sha256(other.resolved_yaml_of_task(0)), config_sha256(whole.resolved_yaml_of_task(0)));
+  EXPECT_NE(config_sha256(other.identity_yaml_of_task(0)), config_sha256(whole.identity_yaml_of_task(0)));
 }
 
 // A task waits for the task that writes its files, under every key and every spelling of the path; files of other runs

@@ -33,7 +33,7 @@ class Experiment {
   std::string resolved_yaml() const { return document_->resolved_yaml(); }
   // The part that decides the task's results: this task alone, without the keys outside of its identity. Stored in the
   // results file.
-  std::string resolved_yaml_of_task(std::size_t task_index) const;
+  std::string identity_yaml_of_task(std::size_t task_index) const;
   // <output.directory>/<name>/<task name>.h5
   std::string results_path(std::size_t task_index) const;
 

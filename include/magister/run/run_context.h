@@ -30,7 +30,7 @@ struct RunContext {
   const Communicator& world;
   const ExperimentConfig& experiment;
   std::string results_path;   // runs/<name>/<task name>.h5
-  std::string identity_yaml;  // for the results file: resolved, only this task, without `output` and `run`
+  std::string identity_yaml;  // for the results file: resolved, only this task, without the keys of outside_identity()
   bool fresh = false;         // --fresh: put an earlier result aside
   const StopSign& stop;
   RunLog& log;
