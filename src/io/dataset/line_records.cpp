@@ -84,13 +84,6 @@ std::unique_ptr<RecordFormat> open_lines(const DataFile& file, const DatasetConf
   return std::make_unique<LineRecords>(file, config);
 }
 
-const IndexPoint& point_before(const std::vector<IndexPoint>& index, std::uint64_t record) {
-  const auto after =
-      std::upper_bound(index.begin(), index.end() - 1, record,
-                       [](std::uint64_t value, const IndexPoint& point) { return value < point.record; });
-  return *(after - 1);
-}
-
 // Removes the byte order mark. UTF-16 has a message of its own, because some editors write it and its bytes look like
 // damage.
 std::string_view without_mark(std::string_view line, const std::string& where) {

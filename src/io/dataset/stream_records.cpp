@@ -176,11 +176,4 @@ std::unique_ptr<RecordFormat> open_stream(const DataFile& file, const DatasetCon
   return std::make_unique<StreamRecords>(file, config);
 }
 
-std::unique_ptr<RecordFormat> open_format(const DataFile& file, const DatasetConfig& config) {
-  if (file.has_plain_lines()) return open_lines(file, config);
-  if (file.kind == DataKind::kParquet || file.kind == DataKind::kArrow) return open_table(file, config);
-  if (file.kind == DataKind::kResults) return open_hdf5(file, config);
-  return open_stream(file, config);
-}
-
 }  // namespace magister
