@@ -1,4 +1,5 @@
-// Only texts. Fields: question, references (a list), answer, answer_a, answer_b, options, rubric, classes, reply_rule.
+// The ready prompts, the rule for the reply, and the fields that they need: question, references (a list), answer,
+// answer_a, answer_b, options, rubric, classes, reply_rule.
 #include "tasks/judge/templates.h"
 
 #include <fmt/ranges.h>
