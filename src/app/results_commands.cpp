@@ -1,4 +1,4 @@
-// info, check, export, merge: the commands for the functions of io/results_tools, run on rank 0.
+// info, check, export, merge: the commands for the functions of io/results/tools.h, run on rank 0.
 // check prints its findings as the command's output, and one error message says that there are some.
 #include <fmt/ranges.h>
 

@@ -54,7 +54,8 @@ std::unique_ptr<TaskJob> Task::open(const TaskInputs&) const {
 }
 
 void Task::summarize(const RunContext&) const {
-  fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (there is nothing to write again); name another task", name_, kind_);
+  fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (there is nothing to write again); name another task",
+       name_, kind_);
 }
 
 }  // namespace magister

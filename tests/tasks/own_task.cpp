@@ -10,7 +10,6 @@
 #include "magister/app/application.h"
 #include "magister/core/error.h"
 #include "magister/core/log.h"
-#include "magister/io/whole_file.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/step.h"
 #include "magister/run/task_kinds.h"
@@ -96,11 +95,11 @@ const ResultsSchema kSchema = {.format = "magister.norms", .columns = has_norms,
 void export_lengths(const ResultsReader& file, const ExportedColumns&, const std::string& out) {
   MAGISTER_CHECK(file.find(kNorm) != nullptr, ExitCode::kData,
                  "{}: has no {} (nothing to export); export it --to jsonl", printable(file.path()), kNorm.path);
-  std::string lines;
-  for (const float norm : file.rows(kNorm, 0, file.find(kNorm)->num_rows)) lines += fmt::format("{}\n", norm);
-  write_whole_file(out, lines);
+  write_text(out, [&](const TextSink& sink) {
+    for (const float norm : file.rows(kNorm, 0, file.find(kNorm)->num_rows)) sink(fmt::format("{}\n", norm));
+  });
 }
-constexpr ExportFormat kFormats[] = {kTableFormats[0], {"lengths", false, export_lengths}};
+constexpr ExportFormat kFormats[] = {{"lengths", true, export_lengths}};
 
 std::unique_ptr<Task> read_norms(ConfigNode& node, const ExperimentConfig& experiment) {
   std::string name = read_task_name(node, "norms");

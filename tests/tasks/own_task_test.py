@@ -85,6 +85,9 @@ class OwnTask(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         with h5py.File(self.reference) as file:
             numpy.testing.assert_array_equal(numpy.loadtxt(out, dtype="float32"), file["norm/l2"][()])
+        self.assertEqual(self.tool("export", self.reference, "--to", "lengths").stdout, out.read_text())
+        again = self.tool("export", self.reference, "--to", "lengths", "--out", out)
+        self.assertEqual(again.returncode, 74, again.stderr)  # an existing file is not replaced
         refused = self.tool("export", self.reference, "--to", "padded-hdf5", "--out", out.with_suffix(".h5"))
         self.assertEqual(refused.returncode, 65)
         self.assertIn("that of a teacher's results", refused.stderr)

@@ -29,8 +29,8 @@ struct TaskKind {
   // Its progress is counted in steps, which checkpoints next to the results record, and not in units: path of the
   // column that has one row per step. null: in units.
   const char* steps_column = nullptr;
-  // The formats that `export` offers for its results.
-  std::span<const ExportFormat> exports = kTableFormats;
+  // Formats of its own that `export` offers; those of tables (kTableFormats) are always offered.
+  std::span<const ExportFormat> exports{};
 };
 using TaskKinds = std::span<const TaskKind>;
 
@@ -46,7 +46,7 @@ const TaskKind* find_kind(TaskKinds kinds, std::string_view name);
 // In the order of the list.
 std::vector<std::string> names_of(TaskKinds kinds);
 std::vector<ResultsSchema> schemas_of(TaskKinds kinds);
-// The formats of tables and of all kinds; of formats with one name the first.
+// The formats of tables and the own ones of all kinds; of formats with one name the first.
 std::vector<ExportFormat> exports_of(TaskKinds kinds);
 
 // The kind of task that wrote the results, by their root attribute `format`. Null: none of these.

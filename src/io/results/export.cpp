@@ -25,7 +25,6 @@
 namespace magister {
 namespace {
 
-using Sink = std::function<void(std::string_view)>;
 enum class TextFormat { kJsonl, kCsv };
 
 template <typename T>
@@ -66,23 +65,11 @@ std::string json_text(std::string_view padded) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Turns the text from `begin` on into one CSV cell; a null number becomes an empty cell.
-void quote_cell(std::string& line, std::size_t begin, bool is_text) {
-  if (!is_text && line.compare(begin, std::string::npos, "null") == 0) line.resize(begin);
-  if (line.find_first_of(",\"\r\n", begin) == std::string::npos) return;
-  std::string cell = "\"";
-  for (std::size_t i = begin; i < line.size(); ++i) {
-    if (line[i] == '"') cell += '"';
-    cell += line[i];
-  }
-  line.replace(begin, std::string::npos, cell += '"');
-}
-
 // Writes one sample, column by column; passes the line to the sink whenever it is long.
 class SampleWriter {
  public:
-  SampleWriter(const ResultsReader& file, const ExportedColumns& exported, TextFormat format, Sink sink)
-      : file_(file), csv_(format == TextFormat::kCsv), sink_(std::move(sink)) {
+  SampleWriter(const ResultsReader& file, const ExportedColumns& exported, TextFormat format, const TextSink& sink)
+      : file_(file), csv_(format == TextFormat::kCsv), sink_(sink) {
     const ResultsColumns& columns = file_.columns();
     key_ = &columns.required("/samples/key", ColumnType::kUtf8);
     for (const char* const first : {"key", "source_index", "token_ids"}) names_.name_of("", first);
@@ -141,14 +128,14 @@ class SampleWriter {
     file_.columns().read(*key_, sample, std::as_writable_bytes(std::span(key)));
     std::size_t cell = line_.size();
     line_ += csv_ ? without_padding(key) : "{\"key\":" + json_text(key);
-    if (csv_) quote_cell(line_, cell, true);
+    if (csv_) quote_csv_cell(line_, cell, true);
     for (const Member& member : members_) {
       line_ += member.prefix;
       cell = line_.size();
       write_member(member, sample, rows);
       const ColumnType type = member.column->spec.type;
       const bool is_text = !member.named && (type == ColumnType::kText || type == ColumnType::kUtf8);
-      if (csv_) quote_cell(line_, cell, is_text), flush_if_long();
+      if (csv_) quote_csv_cell(line_, cell, is_text), flush_if_long();
     }
     line_ += csv_ ? "\r\n" : "}\n";
     flush_if_long();
@@ -230,7 +217,7 @@ class SampleWriter {
   const ResultsReader& file_;
   const bool csv_;
   ExportedNames names_;
-  Sink sink_;
+  const TextSink& sink_;
   const PlacedColumn* key_;
   std::vector<Member> members_;
   std::vector<float> floats_;
@@ -246,17 +233,32 @@ void write_to_standard_output(std::string_view piece) {
 }
 
 void export_text(const ResultsReader& file, const ExportedColumns& columns, TextFormat format, const std::string& out) {
+  write_text(out, [&](const TextSink& sink) { SampleWriter(file, columns, format, sink).write_all(); });
+}
+
+}  // namespace
+
+void write_text(const std::string& out, const std::function<void(const TextSink& sink)>& write) {
   if (out == "-") {
-    SampleWriter(file, columns, format, write_to_standard_output).write_all();
+    write(write_to_standard_output);
     if (std::fflush(stdout) != 0) write_to_standard_output("\n");
     return;
   }
   WholeFile target(out, WholeFile::Existing::kRefused);
-  SampleWriter(file, columns, format, [&](std::string_view piece) { target.write(piece); }).write_all();
+  write([&](std::string_view piece) { target.write(piece); });
   target.keep();
 }
 
-}  // namespace
+void quote_csv_cell(std::string& line, std::size_t begin, bool is_text) {
+  if (!is_text && line.compare(begin, std::string::npos, "null") == 0) line.resize(begin);
+  if (line.find_first_of(",\"\r\n", begin) == std::string::npos) return;
+  std::string cell = "\"";
+  for (std::size_t i = begin; i < line.size(); ++i) {
+    if (line[i] == '"') cell += '"';
+    cell += line[i];
+  }
+  line.replace(begin, std::string::npos, cell += '"');
+}
 
 ResultsReader open_complete_results(const std::string& path) {
   ResultsReader file = open_foreign_results(existing_results_path(path));

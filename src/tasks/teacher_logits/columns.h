@@ -75,12 +75,6 @@ ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int6
 at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,
                      const at::Scalar& empty);
 
-// The export padded-hdf5, the layout of older scripts: logits_values f16 [N, L, k], logits_indices i32 [N, L, k] and
-// seq_lengths i32 [N] in the new HDF5 file `out`, L the longest sample; rows after a sample's end are 0. Values are raw
-// logits (log-probability + logsumexp), rounded to f16. <out>.json describes the numbers, their shape, and the root
-// attributes. Error(kData) for other results and for sampled rows. Local.
-void export_padded(const ResultsReader& file, const ExportedColumns& columns, const std::string& out);
-
 // The rules that `check` tests.
 extern const ResultsSchema kTeacherLogitsSchema;
 

@@ -1,5 +1,7 @@
-// `export --to padded-hdf5`: the layout that older scripts read, every sample padded to the longest. Padding is not
-// written. Float16 is converted here, to nearest even as NumPy does, because HDF5 1.10 rounds ties up.
+// The layout that older scripts read, every sample padded to the longest. Padding is not written. Float16 is converted
+// here, to nearest even as NumPy does, because HDF5 1.10 rounds ties up.
+#include "tasks/teacher_logits/export_padded.h"
+
 #include <immintrin.h>
 
 #include <algorithm>

@@ -13,6 +13,7 @@
 #include "magister/runtime/chat_prompts.h"
 #include "tasks/teacher_logits/columns.h"
 #include "tasks/teacher_logits/config.h"
+#include "tasks/teacher_logits/export_padded.h"
 #include "tasks/teacher_logits/worker.h"
 
 namespace magister {
@@ -154,8 +155,7 @@ class TeacherLogits final : public Task {
   TeacherLogitsConfig config_;
 };
 
-constexpr ExportFormat kTeacherFormats[] = {
-    kTableFormats[0], kTableFormats[1], kTableFormats[2], {"padded-hdf5", false, export_padded}};
+constexpr ExportFormat kTeacherFormats[] = {{"padded-hdf5", false, export_padded}};
 
 }  // namespace
 

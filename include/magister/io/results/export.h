@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "magister/io/results/reader.h"
@@ -67,11 +68,21 @@ void export_csv(const ResultsReader& file, const ExportedColumns& columns, const
 // ExportedColumns::parquet_names. f16 is written as f32. Needs the plug-in with Arrow's library.
 void export_parquet(const ResultsReader& file, const ExportedColumns& columns, const std::string& out);
 
+// For formats that are text: calls `write` with a function that takes the next piece of the text, and puts the pieces
+// into the new file `out` (as export_jsonl() does) or into standard output ("-").
+using TextSink = std::function<void(std::string_view piece)>;
+void write_text(const std::string& out, const std::function<void(const TextSink& sink)>& write);
+
+// Makes the end of `line`, from the byte `begin` on, one cell of CSV: with quotes where RFC 4180 needs them. A number
+// that is null becomes an empty cell.
+void quote_csv_cell(std::string& line, std::size_t begin, bool is_text);
+
 // A format of `export --to`.
 struct ExportFormat {
   const char* name;
-  bool is_text = false;  // may go to standard output
-  // Throws Error(kData) for results that do not fit the format.
+  // True: standard output is allowed, and `write` then gets "-" for `out` and writes there itself (write_text()).
+  bool is_text = false;
+  // Writes the complete results to `out`. Throws Error(kData) for results that do not fit the format.
   void (*write)(const ResultsReader& file, const ExportedColumns& columns, const std::string& out);
 };
 
