@@ -157,9 +157,9 @@ class Guided(unittest.TestCase):
             vocab_size=rows, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None, num_labels=1))
         reference = AutoModelForCausalLM.from_pretrained(wide, dtype=torch.float32).eval()
         cases = {"fewer": ("value", "logit", 1.5, 20, 1.0), "all": ("value", "logit", 1.5, rows - 64, 1.3), "more": ("wide-value", "logit", 1.5, 20, 1.0)}
-        tasks = [{"name": name, "temperature": 0, "max_new_tokens": 7, "ignore_eos": True, "repetition_penalty": penalty, "model": {"path": str(self.model if name == "more" else wide)},
+        tasks = [{"name": name, "temperature": 0, "max_new_tokens": 7, "ignore_eos": True, "repetition_penalty": penalty, "model": {"path": str(self.model if name == "more" else wide), "dtype": "f32"},
                   "guide": self.guide(model, form=form, multiplier=m, candidates=candidates)} for name, (model, form, m, candidates, penalty) in cases.items()]
-        paths = self.run_it("paddings", [*tasks, {"name": "plain", "temperature": 0, "max_new_tokens": 7, "ignore_eos": True, "model": {"path": str(wide)}}], ranks=2)
+        paths = self.run_it("paddings", [*tasks, {"name": "plain", "temperature": 0, "max_new_tokens": 7, "ignore_eos": True, "model": {"path": str(wide), "dtype": "f32"}}], ranks=2)
         self.assertTrue(any(id >= rows - 64 for ids, *_ in self.texts(paths["plain"]) for id in ids), "rows beyond the value model's would show nothing")
         for name, case in cases.items():
             for record, (ids, _, kl) in zip(self.records, self.texts(paths[name])):
