@@ -68,6 +68,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
   source.load_positions();
   write("embed", embeddings);
   write("lm_head", source.load_lm_head(embeddings));
+  source.load_lm_head_bias();
   write("norm", source.load_norm().input_D);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     const std::string prefix = fmt::format("{}.", i);
@@ -80,7 +81,8 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write_linear(prefix + "o", source.load_o_proj(i));
     if (description.config.is_sparse(i)) {  // read for their bytes; families_test.py compares what they compute
       source.load_router(i);
-      for (std::int64_t expert = 0; expert < description.config.num_experts; ++expert) {
+      source.load_choice_bias(i);
+      for (std::int64_t expert = 0; expert < description.config.all_experts(); ++expert) {
         source.load_expert_gate_up_proj(i, expert);
         source.load_expert_down_proj(i, expert);
       }
@@ -88,6 +90,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     }
     write_linear(prefix + "gate_up", source.load_gate_up_proj(i));
     write_linear(prefix + "down", source.load_down_proj(i));
+    source.load_xielu(i);
   }
   source.verify_all_used();
   return {{"heads", range(part.heads)},
