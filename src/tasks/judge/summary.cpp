@@ -148,8 +148,9 @@ std::string JudgeSummary::low_mass_warning() const {
   if (2 * parses_[1] <= num_rows_) return "";
   return fmt::format(
       "{} of {} prompts leave the verdicts together less than low_mass of the probability (the judge wants to write "
-      "something else there, so these rows are in no share and have no vote); look at what it writes with `method: "
-      "decode`, at its chat template, and at how the prompt ends",
+      "something else there, so these rows are in no share and have no vote); let it write with `method: decode` and "
+      "read the verdict from its reply (`read: word`, `max_new_tokens`), or look at its chat template and at how the "
+      "prompt ends",
       parses_[1], num_rows_);
 }
 

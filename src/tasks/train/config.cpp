@@ -167,6 +167,7 @@ ResultsSource read_results_source(ConfigNode& node, bool is_needed, const Experi
                                   const char* why) {
   ResultsSource source = {node.optional_text("results").value_or(""), node.optional_text("task").value_or(""), ""};
   node.one_of({"results", "task"});
+  node.also_called("results", {"path", "file", "dataset"});
   if (is_needed && source.results.empty() == source.task.empty()) {
     node.reject("", "{} ({}); give one of them",
                 source.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there", why);
