@@ -28,7 +28,8 @@ MODULES = {
     "runtime": {"core", "text", "device", "parallel", "io", "model", "engine", "experiment"},
     "run": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime"},
     "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
-    "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks"},
+    "serve": {"core"},
+    "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks", "serve"},
 }
 # Task -> the tasks whose public headers (include/magister/tasks/<task>/) it may include, without cycles.
 TASKS = {
@@ -53,12 +54,13 @@ OWNERS = [
     (re.compile(r"(arrow|parquet)/.*|z(lib|std)\.h"), {"io"}),
     (re.compile(r"yaml-cpp/.*"), {"core"}),
     (re.compile(r"spdlog/.*"), {"core"}),
-    (re.compile(r"openssl/.*"), {"core"}),
+    (re.compile(r"openssl/.*"), {"core", "serve"}),
+    (re.compile(r"(httplib|sqlite3)\.h"), {"serve"}),
     (re.compile(r"pcre2\.h"), {"text"}),
     (re.compile(r"(gmp(xx)?|mpfr|mpc)\.h"), {"text"}),
     (re.compile(r"CLI/.*"), {"app"}),
     (re.compile(r"(xgrammar|dlpack)/.*"), {"engine"}),
-    (re.compile(r"nlohmann/.*"), {"text", "io", "model", "runtime", "run", "tasks", "app"}),
+    (re.compile(r"nlohmann/.*"), {"text", "io", "model", "runtime", "run", "tasks", "serve", "app"}),
     (re.compile(r"torch/csrc/autograd/.*"), {"train"}),
     (re.compile(r"(ATen|c10|torch)/.*"), {"device", "parallel", "io", "model", "engine", "train", "runtime", "run", "tasks", "app"}),
     (re.compile(r"(gtest|gmock|benchmark)/.*"), set()),

@@ -27,6 +27,7 @@ packages=(
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
   libgmp-dev libmpfr-dev libmpc-dev                # exact and long numbers of answers
   libssl-dev                                       # SHA-256 with the CPU's own instructions
+  libcpp-httplib-dev libsqlite3-dev                # the service
   zlib1g-dev libzstd-dev                           # compressed data sets
   ca-certificates                                  # downloads
 )

@@ -1,4 +1,4 @@
-# cmake -DROOT=a -DPAGES=folder/*.md -DTO=b.cpp -DNAME=kA -P: the files of a below `folder`, by name, as kA[] of app/embedded_page.h.
+# cmake -DROOT=a -DPAGES=folder/*.md -DTO=b.cpp -DNAME=kA -P: the files of a below `folder`, by name, as kA[] of magister/core/embedded_page.h.
 file(GLOB pages RELATIVE ${ROOT} ${ROOT}/${PAGES})
 list(SORT pages)
 set(arrays)
@@ -11,7 +11,7 @@ foreach(page IN LISTS pages)
   string(APPEND entries "    {\"${page}\", ${NAME}Page${number}, sizeof ${NAME}Page${number}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${TO} "#include \"app/embedded_page.h\"
+file(WRITE ${TO} "#include \"magister/core/embedded_page.h\"
 namespace magister {
 namespace {
 ${arrays}}  // namespace

@@ -33,6 +33,7 @@ ExitCode info_command(Invocation& call);       // info
 ExitCode check_command(Invocation& call);      // check
 ExitCode export_command(Invocation& call);     // export
 ExitCode merge_command(Invocation& call);      // merge
+ExitCode serve_command(Invocation& call);      // serve
 ExitCode bench_command(Invocation& call);      // bench
 ExitCode summarize_command(Invocation& call);  // summarize
 ExitCode history_command(Invocation& call);    // history

@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "app/embedded_page.h"
+#include "magister/core/embedded_page.h"
 
 namespace magister {
 

@@ -61,6 +61,18 @@ constexpr PositionalEntry kRuns[] = {{"DIR", Count::kOne, "a folder of runs (out
 constexpr OptionEntry kHistoryOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
 constexpr PositionalEntry kRun[] = {{"RUN", Count::kOne, "a run's folder: output.directory/name"}};
 constexpr OptionEntry kStatusOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
+constexpr OptionEntry kServeOptions[] = {
+    {"--listen", "HOST:PORT", "the address (default 127.0.0.1:8000; port 0: one that is free)"},
+    {"--root", "DIR", "folder of jobs and of all files that experiments may name (default: service)"},
+    {"--folder", "DIR", "one more folder that experiments may name"},
+    {"--tokens", "FILE", "hashes of bearer tokens; without it nobody is asked for one, on 127.0.0.1 alone"},
+    {"--add-token", "NAME:ROLE", "append a token to that file, print it, and end; the role is read or submit"},
+    {"--certificate", "FILE", "TLS: the certificate (PEM)"},
+    {"--key", "FILE", "TLS: its key (PEM)"},
+    {"--launcher", "COMMAND", "what starts a job (default: mpirun -np 1)"},
+    {"--jobs", "N", "jobs that run at a time (default 1)"},
+    {"--rate", "N", "requests of a token in a minute (default 6000)"},
+};
 constexpr PositionalEntry kMerge[] = {
     {"OUT.h5", Count::kOne, "the file to make; it must not exist"},
     {"PART.h5", Count::kMany, "finished files of the slices of one data set, in any order"},
@@ -134,6 +146,11 @@ constexpr CommandEntry kCommands[] = {
      "ranks, hosts, devices, links, library versions, lock and write test: run it first on a cluster",
      {},
      kDoctorOptions},
+    {"serve",
+     serve_command,
+     "a service of jobs over HTTP: submit experiments, watch, cancel, resume",
+     {},
+     kServeOptions},
     {"bench", bench_command, "this program's speed against the machine's limit", kBench, kBenchOptions},
 };
 

@@ -1,0 +1,96 @@
+// The OpenAPI 3.1 document, made from the table of routes. Its schemas are written here.
+#include "serve/routes.h"
+
+namespace magister {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json text() { return {{"type", "string"}}; }
+Json number_or_null() { return {{"type", Json::array({"number", "null"})}}; }
+Json integer() { return {{"type", "integer"}}; }
+Json object(Json properties) {
+  Json required = Json::array();
+  for (const auto& [name, value] : properties.items()) required.push_back(name);
+  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
+}
+
+Json schemas() {
+  const Json state = {{"type", "string"},
+                      {"enum", Json::array({"queued", "running", "stopping", "done", "failed", "cancelled"})}};
+  Json job = object({{"id", integer()},
+                     {"name", text()},
+                     {"owner", text()},
+                     {"state", state},
+                     {"created", {{"type", "number"}}},
+                     {"started", number_or_null()},
+                     {"ended", number_or_null()},
+                     {"exit_code", {{"type", Json::array({"integer", "null"})}}},
+                     {"starts", integer()},
+                     {"message", text()}});
+  job["properties"]["experiment"] = text();
+  return {
+      {"Health", object({{"status", text()}, {"seconds", {{"type", "number"}}}})},
+      {"Document", {{"type", "object"}}},
+      {"Job", std::move(job)},
+      {"Jobs", object({{"jobs", {{"type", "array"}, {"items", {{"$ref", "#/components/schemas/Job"}}}}}})},
+      {"Experiment", {{"type", "object"}, {"description", "An experiment, as `magister schema` describes it."}}},
+      {"Fault", object({{"error", object({{"status", integer()}, {"message", text()}})}})},
+  };
+}
+
+Json content(const char* schema) {
+  return {{"application/json", {{"schema", {{"$ref", std::string("#/components/schemas/") + schema}}}}}};
+}
+
+Json responses_of(const Route& route) {
+  const bool creates = route.body != nullptr;
+  Json responses;
+  responses[creates ? "201" : "200"] = {
+      {"description", route.summary},
+      {"content", route.reply != nullptr ? content(route.reply) : Json{{"text/plain", {{"schema", text()}}}}}};
+  std::vector<int> faults(route.statuses.begin(), route.statuses.end());
+  if (route.needs != Route::Needs::kNothing) faults.insert(faults.end(), {401, 403, 429});
+  for (const int status : faults)
+    responses[std::to_string(status)] = {{"description", "The message says why."}, {"content", content("Fault")}};
+  return responses;
+}
+
+Json operation_of(const Route& route) {
+  Json operation = {{"summary", route.summary}, {"responses", responses_of(route)}};
+  Json parameters = Json::array();
+  if (std::string_view(route.path).find("{id}") != std::string_view::npos)
+    parameters.push_back(
+        {{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "integer"}, {"minimum", 0}}}});
+  for (const char* query : route.queries)
+    parameters.push_back({{"name", query}, {"in", "query"}, {"schema", {{"type", "integer"}, {"minimum", 0}}}});
+  if (route.body != nullptr) {
+    parameters.push_back({{"name", "Idempotency-Key"}, {"in", "header"}, {"schema", text()}});
+    operation["requestBody"] = {{"required", true}, {"content", content(route.body)}};
+    operation["requestBody"]["content"]["application/yaml"] = {{"schema", text()}};
+  }
+  if (!parameters.empty()) operation["parameters"] = std::move(parameters);
+  if (route.needs == Route::Needs::kNothing) operation["security"] = Json::array();
+  return operation;
+}
+
+}  // namespace
+
+Json openapi_document(std::span<const Route> routes) {
+  Json paths = Json::object();
+  for (const Route& route : routes) {
+    const bool gets = std::string_view(route.method) == "GET";
+    paths[route.path][gets ? "get" : "post"] = operation_of(route);
+  }
+  return {{"openapi", "3.1.0"},
+          {"info",
+           {{"title", "magister"},
+            {"version", "1"},
+            {"description", "Experiments as jobs: submit, watch, cancel, resume."}}},
+          {"paths", std::move(paths)},
+          {"components",
+           {{"schemas", schemas()}, {"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+          {"security", Json::array({{{"token", Json::array()}}})}};
+}
+
+}  // namespace magister

@@ -1,0 +1,236 @@
+// The HTTP server around the routes: tokens, rates, sizes, the audit log, and the events of a job.
+#include <httplib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "magister/core/embedded_page.h"
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/core/utf8.h"
+#include "serve/routes.h"
+#include "serve/server.h"
+#include "serve/supervisor.h"
+
+namespace magister {
+
+extern const EmbeddedPage kServicePages[];  // page.html, from the build
+
+namespace {
+
+constexpr std::size_t kMostBody = 8 << 20;
+constexpr int kThreads = 256;  // one for each connection that is open
+constexpr int kFailuresAMinute = 30;
+constexpr auto kPoll = std::chrono::milliseconds(200);
+
+std::string bearer_of(const httplib::Request& request) {
+  const std::string header = request.get_header_value("Authorization");
+  return header.starts_with("Bearer ") ? header.substr(7) : "";
+}
+
+// A route's path as a regular expression of httplib.
+std::string pattern_of(const char* path) {
+  std::string pattern;
+  for (const char* at = path; *at != '\0'; ++at) {
+    if (*at == '{') {
+      pattern += "([0-9]{1,18})";
+      at = std::strchr(at, '}');
+    } else {
+      pattern += *at == '.' ? "\\." : std::string(1, *at);
+    }
+  }
+  return pattern;
+}
+
+void send(httplib::Response& response, const Reply& reply) {
+  response.status = reply.status;
+  if (reply.content_type == "application/json")
+    response.set_content(reply.json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
+                         "application/json");
+  else
+    response.set_content(reply.text, reply.content_type.c_str());
+}
+
+class Server {
+ public:
+  Server(Service& service, httplib::Server& http)
+      : service_(service), http_(http), rate_(service.options().requests_a_minute), failures_(kFailuresAMinute) {
+    if (!service.options().tokens_file.empty()) tokens_.emplace(service.options().tokens_file);
+    audit_.open(service.options().root + "/audit.log", std::ios::app);
+    for (const Route& route : all_routes()) add(route);
+    http_.Get(R"(/v1/jobs/([0-9]{1,18})/events)",
+              [this](const auto& request, auto& response) { events(request, response); });
+    http_.Get("/", [](const httplib::Request&, httplib::Response& response) {
+      response.set_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline'");
+      response.set_content(reinterpret_cast<const char*>(kServicePages[0].bytes), kServicePages[0].num_bytes,
+                           "text/html; charset=utf-8");
+    });
+    http_.set_error_handler([](const httplib::Request&, httplib::Response& response) {
+      if (response.body.empty())
+        send(response, fault_reply(response.status, "no such path or method (see /openapi.json)"));
+    });
+    http_.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr error) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& fault) {
+        log_error("a request: {}", fault.what());
+        send(response, fault_reply(500, "the service could not do that; its log says why"));
+      }
+    });
+  }
+
+ private:
+  void add(const Route& route) {
+    const auto handle = [this, &route](const httplib::Request& request, httplib::Response& response) {
+      Call call{.body = request.body,
+                .content_type = request.get_header_value("Content-Type"),
+                .idempotency_key = request.get_header_value("Idempotency-Key"),
+                .query = [&request](const char* name) {
+                  return request.has_param(name) ? std::optional(request.get_param_value(name)) : std::nullopt;
+                }};
+      for (std::size_t i = 1; i < request.matches.size(); ++i) call.places.push_back(request.matches[i]);
+      if (!admit(request, response, route.needs, call.who)) return;
+      send(response, route.function(service_, call));
+      if (route.needs == Route::Needs::kSubmit) audit(call.who, request, response.status);
+    };
+    const std::string pattern = pattern_of(route.path);
+    if (std::string_view(route.method) == "GET")
+      http_.Get(pattern, handle);
+    else
+      http_.Post(pattern, handle);
+  }
+
+  // False: the response says why.
+  bool admit(const httplib::Request& request, httplib::Response& response, Route::Needs needs, Principal& who) {
+    ++service_.requests;
+    const auto refuse = [&](int status, const char* why) {
+      ++service_.refused;
+      send(response, fault_reply(status, why));
+      return false;
+    };
+    if (needs == Route::Needs::kNothing) return true;
+    if (tokens_) {
+      std::optional<Principal> found = tokens_->find_known(bearer_of(request));
+      if (!found && !failures_.take(request.remote_addr)) return refuse(429, "too many unknown tokens; wait a minute");
+      if (!found) found = tokens_->find(bearer_of(request));
+      if (!found) {
+        response.set_header("WWW-Authenticate", "Bearer");
+        return refuse(401, "no token, or an unknown one; send the header Authorization: Bearer TOKEN");
+      }
+      who = *found;
+    }
+    if (!rate_.take(who.name)) {
+      response.set_header("Retry-After", "1");
+      return refuse(429, "more requests a minute than a token has; wait");
+    }
+    if (needs == Route::Needs::kSubmit && who.role != Role::kSubmit)
+      return refuse(403, "this token may read only; use one with the role submit");
+    return true;
+  }
+
+  void audit(const Principal& who, const httplib::Request& request, int status) {
+    const std::lock_guard lock(audit_mutex_);
+    audit_ << nlohmann::ordered_json{{"time", std::time(nullptr)}, {"from", request.remote_addr}, {"token", who.name},
+                                     {"method", request.method},   {"path", request.path},        {"status", status}}
+                  .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+           << std::endl;
+  }
+
+  // Server-sent events: `state` whenever it changes, `log` with each new piece of the log, until the job has ended.
+  void events(const httplib::Request& request, httplib::Response& response) {
+    Principal who;
+    if (!admit(request, response, Route::Needs::kRead, who)) return;
+    const std::int64_t id = std::stoll(request.matches[1]);
+    if (!service_.store().find(id)) return send(response, fault_reply(404, "no such job"));
+    struct Sent {
+      std::string state;
+      std::uint64_t bytes = 0;
+    };
+    response.set_chunked_content_provider(
+        "text/event-stream", [this, id, sent = std::make_shared<Sent>()](std::size_t, httplib::DataSink& sink) {
+          const std::optional<Job> job = service_.store().find(id);
+          const auto send_event = [&sink](const char* name, const nlohmann::ordered_json& data) {
+            const std::string text =
+                fmt::format("event: {}\ndata: {}\n\n", name,
+                            data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+            return sink.write(text.data(), text.size());
+          };
+          std::ifstream log(JobFiles(service_.options().root, id).log, std::ios::binary);
+          std::string piece(1 << 16, '\0');
+          log.seekg(static_cast<std::streamoff>(sent->bytes));
+          log.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+          piece.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, log.gcount())));
+          sent->bytes += piece.size();
+          if (!piece.empty() && !send_event("log", {{"text", piece}})) return false;
+          if (sent->state != name_of(job->state)) {
+            sent->state = name_of(job->state);
+            if (!send_event("state", {{"state", sent->state}})) return false;
+          }
+          const bool ended =
+              job->state == JobState::kDone || job->state == JobState::kFailed || job->state == JobState::kCancelled;
+          if (piece.empty() && ended)
+            sink.done();
+          else if (piece.empty())
+            std::this_thread::sleep_for(kPoll);
+          return sink.is_writable();
+        });
+  }
+
+  Service& service_;
+  httplib::Server& http_;
+  std::optional<Tokens> tokens_;
+  RateLimit rate_, failures_;
+  std::mutex audit_mutex_;
+  std::ofstream audit_;
+};
+
+void check_options(const ServeOptions& options) {
+  const bool local = options.host == "127.0.0.1" || options.host == "::1" || options.host == "localhost";
+  MAGISTER_CHECK(local || !options.tokens_file.empty(), ExitCode::kConfig,
+                 "--listen {} without --tokens (everybody on the network could start jobs); make a token with "
+                 "--add-token NAME:submit, or listen on 127.0.0.1",
+                 printable(options.host, 60));
+  MAGISTER_CHECK(options.certificate.empty() == options.key.empty(), ExitCode::kConfig,
+                 "--certificate and --key belong together (TLS needs both); give both or none");
+}
+
+}  // namespace
+
+Service::Service(const ServeOptions& options) : options_(options), store_(options.root + "/jobs.sqlite") {}
+
+void serve(const ServeOptions& given, const std::function<bool()>& should_stop,
+           const std::function<void(int port)>& ready) {
+  ServeOptions options = given;
+  check_options(options);
+  std::filesystem::create_directories(options.root);
+  options.root = std::filesystem::canonical(options.root);
+  const std::unique_ptr<httplib::Server> http =
+      options.certificate.empty()
+          ? std::make_unique<httplib::Server>()
+          : std::make_unique<httplib::SSLServer>(options.certificate.c_str(), options.key.c_str());
+  MAGISTER_CHECK(http->is_valid(), ExitCode::kConfig, "{} and {} are no certificate and key (TLS needs PEM files)",
+                 printable(options.certificate), printable(options.key));
+  Service service(options);
+  const Server server(service, *http);
+  http->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  http->set_payload_max_length(kMostBody);
+  http->set_read_timeout(10);
+  http->set_write_timeout(10);
+  http->set_keep_alive_max_count(100000);
+  const int port = options.port == 0 ? http->bind_to_any_port(options.host.c_str())
+                   : http->bind_to_port(options.host.c_str(), options.port) ? options.port
+                                                                            : -1;
+  MAGISTER_CHECK(port > 0, ExitCode::kInputOutput,
+                 "{}:{} cannot be opened (another program has it, or the address is not this machine's); choose "
+                 "another with --listen",
+                 printable(options.host, 60), options.port);
+  const Supervisor supervisor(options, service.store());
+  std::thread accepting([&] { http->listen_after_bind(); });
+  ready(port);
+  while (!should_stop()) std::this_thread::sleep_for(kPoll);
+  http->stop();
+  accepting.join();
+}
+
+}  // namespace magister

@@ -1,0 +1,218 @@
+"""The service: jobs over HTTP against what the files hold; tokens and roles; a service that is killed while jobs are submitted and run."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import h5py
+
+from tiny_world import PROGRAM, World, wait_until
+
+SLOW = {"MAGISTER_FAIL_POINT": "generate.pass:slow"}  # a thousand passes of 0.1 s
+TEXTS = """name: {name}
+model: {{path: {model}, dtype: f32}}
+layout: {{devices: cpu}}
+tasks:
+  - task: generate
+    dataset: {{path: {data}, key: id, limit: {limit}}}
+    max_new_tokens: {tokens}
+    max_prompt_length: 512
+    ignore_eos: true
+"""
+
+
+class Service:
+    """A service of its own process; `ask` sends one request."""
+
+    def __init__(self, world, root, *options, **environment):
+        self.process = subprocess.Popen([PROGRAM, "serve", "--listen", "127.0.0.1:0", "--root", str(root), "--folder", str(world.folder),
+                                         "--launcher", "mpirun --oversubscribe --bind-to none -np 2", *options],
+                                        env={**world.environment, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        start_new_session=True)
+        first = self.process.stdout.readline()
+        self.port = int(re.search(r":(\d+)/", first)[1]) if first else None
+
+    def ask(self, method, path, body=None, **headers):
+        """-> (status, JSON or text)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            reply = connection.getresponse()
+            text = reply.read().decode()
+            return reply.status, json.loads(text) if "json" in reply.headers["Content-Type"] else text
+        finally:
+            connection.close()
+
+    def submit(self, text, **headers):
+        return self.ask("POST", "/v1/jobs", text, Content_Type="application/yaml", **headers)
+
+    def state(self, job):
+        return self.ask("GET", f"/v1/jobs/{job}")[1]["state"]
+
+    def ended(self, job):
+        wait_until(lambda: self.state(job) in ("done", "failed", "cancelled"))
+        return self.ask("GET", f"/v1/jobs/{job}")[1]
+
+    def end(self, number=signal.SIGINT):
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+class Serve(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.world = World(scratch.name, records=20)
+
+    def service(self, name, *options, **environment):
+        service = Service(self.world, self.world.folder / name, *options, **environment)
+        self.addCleanup(lambda: service.process.poll() is None and service.end(signal.SIGKILL))
+        return service
+
+    def texts(self, name, tokens=5, limit=3, data=None):
+        return TEXTS.format(name=name, model=self.world.model, data=data or self.world.data, tokens=tokens, limit=limit)
+
+    def test_a_job_from_submit_to_results(self):
+        service = self.service("plain")
+        status, job = service.submit(self.texts("answers"))
+        self.assertEqual((status, job["name"], job["state"]), (201, "answers", "queued"))
+        done = service.ended(job["id"])
+        self.assertEqual((done["state"], done["exit_code"], done["starts"]), ("done", 0, 1))
+        with h5py.File(self.world.folder / f"plain/jobs/{job['id']}/answers/answers.h5") as file:
+            self.assertEqual(len(file["generate/text"]), 3)
+        self.assertIn("is complete", service.ask("GET", f"/v1/jobs/{job['id']}/log")[1])
+        events = service.ask("GET", f"/v1/jobs/{job['id']}/events")[1]
+        self.assertIn('event: state\ndata: {"state":"done"}', events)
+        self.assertIn("is complete", events)
+        self.assertEqual([one["id"] for one in service.ask("GET", "/v1/jobs")[1]["jobs"]], [job["id"]])
+        self.assertIn('magister_jobs{state="done"} 1', service.ask("GET", "/metrics")[1])
+        as_json = json.dumps({"experiment": {"name": "as-json", "model": {"path": str(self.world.model)}, "layout": {"devices": "cpu"}, "tasks": [
+            {"task": "teacher_logits", "dataset": {"path": str(self.world.data)}, "max_length": 512, "top_k": 4}]}})
+        status, job = service.ask("POST", "/v1/jobs", as_json, Content_Type="application/json")
+        self.assertEqual(service.ended(job["id"])["state"], "done", status)
+        self.assertEqual(service.end(), 0)
+
+    def test_what_is_refused(self):
+        service = self.service("refused")
+        status, fault = service.submit(self.texts("typo").replace("max_new_tokens", "max_new_tokenz"))
+        self.assertEqual(status, 422)
+        self.assertIn("did you mean max_new_tokens?", fault["error"]["message"])
+        link = self.world.folder / "refused/link"
+        link.symlink_to("/etc")
+        for data in ("/etc/hostname", "../../../etc/hostname", "link/hostname", "link/host*"):
+            status, fault = service.submit(self.texts("elsewhere", data=data))
+            self.assertEqual(status, 403, (data, fault))
+        bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi"))
+        for body, expected in (("", 400), ("[", 422), ("\0", 422), (bomb, 422), ("x" * (9 << 20), 413)):
+            self.assertEqual(service.submit(body)[0], expected, body[:20])
+        for path, expected in (("/v1/jobs/7", 404), ("/v1/jobs/999999999999999999", 404), ("/v1/jobs/x", 404), ("/v1/jobs/../../etc/passwd", 404),
+                               ("/nothing", 404), ("/v1/jobs?limit=0", 400), ("/v1/jobs?before=x", 400)):
+            self.assertEqual(service.ask("GET", path)[0], expected, path)
+        self.assertEqual(service.ask("POST", "/v1/jobs/7/cancel")[0], 404)
+        self.assertEqual(service.ask("GET", "/v1/jobs")[1]["jobs"], [])
+        self.assertEqual([name for name in os.listdir(self.world.folder / "refused") if name.startswith("check.")], [])
+
+    def test_tokens_and_roles(self):
+        tokens = self.world.folder / "tokens"
+        add = lambda who: subprocess.run([PROGRAM, "serve", "--tokens", str(tokens), "--add-token", who], capture_output=True, text=True,
+                                         env=self.world.environment, check=False)
+        submit, read = (add(who).stdout.strip() for who in ("ann:submit", "bob:read"))
+        self.assertEqual((add("ann:read").returncode, add("eve:admin").returncode), (78, 78))
+        self.assertNotIn(submit, tokens.read_text())
+        self.assertEqual(tokens.stat().st_mode & 0o777, 0o600)
+        service = self.service("tokens-root", "--tokens", str(tokens), "--rate", "60")
+        bearer = lambda token: {"Authorization": f"Bearer {token}"}
+        self.assertEqual(service.ask("GET", "/v1/jobs")[0], 401)
+        self.assertEqual(service.ask("GET", "/v1/jobs", **bearer(submit[:-1]))[0], 401)
+        self.assertEqual(service.ask("GET", "/v1/jobs", **bearer(read))[0], 200)
+        self.assertEqual(service.submit(self.texts("texts"), **bearer(read))[0], 403)
+        status, job = service.submit(self.texts("texts"), **bearer(submit), Idempotency_Key="one")
+        self.assertEqual((status, job.get("owner")), (201, "ann"), job)
+        self.assertEqual(service.submit(self.texts("texts"), **bearer(submit), Idempotency_Key="one")[1]["id"], job["id"])
+        statuses = [service.ask("GET", "/v1/jobs", **bearer(read))[0] for _ in range(70)]
+        self.assertIn(429, statuses)
+        self.assertEqual(service.ask("GET", "/v1/health")[0], 200)
+        audit = [json.loads(line) for line in (self.world.folder / "tokens-root/audit.log").read_text().splitlines()]
+        self.assertEqual([(line["token"], line["status"]) for line in audit], [("ann", 201), ("ann", 201)])
+        refused = subprocess.run([PROGRAM, "serve", "--listen", "0.0.0.0:0", "--root", str(self.world.folder / "open")], capture_output=True,
+                                 text=True, env=self.world.environment, check=False, timeout=60)
+        self.assertEqual((refused.returncode, "without --tokens" in refused.stderr), (78, True), refused.stderr)
+
+    def test_cancel_and_resume(self):
+        service = self.service("cancel", **SLOW)
+        long = service.submit(self.texts("long", tokens=400))[1]["id"]
+        waits = service.submit(self.texts("waits"))[1]["id"]
+        log = self.world.folder / f"cancel/jobs/{long}/long/run.jsonl"
+        wait_until(lambda: log.exists() and '"event":"start"' in log.read_text())
+        self.assertEqual(service.state(waits), "queued")
+        self.assertEqual(service.ask("POST", f"/v1/jobs/{waits}/cancel")[1]["state"], "cancelled")
+        self.assertEqual(service.ask("POST", f"/v1/jobs/{long}/cancel")[1]["state"], "stopping")
+        ended = service.ended(long)
+        self.assertEqual((ended["state"], ended["exit_code"]), ("cancelled", 75), service.ask("GET", f"/v1/jobs/{long}/log")[1][-2000:])
+        self.assertEqual(service.ask("POST", f"/v1/jobs/{long}/cancel")[0], 409)
+        self.assertEqual(service.end(), 0)
+        service = self.service("cancel")
+        self.assertEqual(service.ask("POST", f"/v1/jobs/{long}/resume")[1]["state"], "queued")
+        ended = service.ended(long)
+        self.assertEqual((ended["state"], ended["starts"]), ("done", 2))
+        self.assertEqual(service.state(waits), "cancelled")
+
+    def test_a_killed_service_loses_and_doubles_nothing(self):
+        known, lock = [], threading.Lock()
+        service = self.service("killed", **SLOW)
+        running = service.submit(self.texts("running", tokens=60))[1]["id"]
+        wait_until(lambda: service.state(running) == "running")
+
+        def submit(number):
+            for attempt in range(3):
+                try:
+                    status, job = service.submit(self.texts(f"job-{number}-{attempt}"))
+                except (OSError, http.client.HTTPException):
+                    return
+                if status == 201:
+                    with lock:
+                        known.append((job["id"], job["name"]))
+        clients = [threading.Thread(target=submit, args=(number,)) for number in range(4)]
+        for client in clients:
+            client.start()
+        wait_until(lambda: len(known) >= 3)
+        service.end(signal.SIGKILL)
+        for client in clients:
+            client.join()
+        service = self.service("killed")  # the job that ran goes on, and is not started again
+        names = {one["id"]: one["name"] for one in service.ask("GET", "/v1/jobs?limit=1000")[1]["jobs"]}
+        for job, name in known:
+            self.assertEqual(names[job], name)
+        self.assertEqual(len(set(names.values())), len(names))
+        for job in names:
+            self.assertEqual(service.ended(job)["state"], "done", service.ask("GET", f"/v1/jobs/{job}/log")[1][-2000:])
+            folder = self.world.folder / f"killed/jobs/{job}/{names[job]}"
+            self.assertTrue((folder / "answers.h5").exists())
+        starts = (self.world.folder / f"killed/jobs/{running}/running/run.jsonl").read_text().count('"event":"complete"')
+        self.assertLessEqual(starts, 2)
+
+    def test_the_document_names_every_path(self):
+        service = self.service("document")
+        document = service.ask("GET", "/openapi.json")[1]
+        self.assertEqual(document["openapi"], "3.1.0")
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                status, body = service.ask(method.upper(), path.replace("{id}", "7"))
+                self.assertIn(str(status), operation["responses"], (method, path, body))
+        references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+        self.assertEqual(references - set(document["components"]["schemas"]), set())
+        with socket.create_connection(("127.0.0.1", service.port)) as slow:  # half a request holds up nobody
+            slow.sendall(b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 100\r\n\r\nname:")
+            self.assertEqual(service.ask("GET", "/v1/health")[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
