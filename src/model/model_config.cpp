@@ -80,6 +80,7 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
     TensorNames bare = with_prefix(description.config, description.names, prefix, "");
     if (file.find(bare.embed_tokens) != nullptr) description.names = std::move(bare);
   }
+  use_fused_experts(description, file);
   leave_out_later_layers(description, file, family_of(source), config_path);
   for (std::int64_t i = 0; description.config.xielu && i < description.config.num_hidden_layers; ++i) {
     for (const char* number : {"beta", "eps"}) {  // transformers has no values for them where a file lacks them

@@ -51,6 +51,7 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
                                                 : "mlp.shared_experts.gate_proj.weight");
       out.stored = out.shape;
       out.stored[down ? 1 : 0] *= all;
+      out.first_row = 0;
       (down ? out.first_column : out.first_row) = number * F;
     }
     return out;
@@ -107,7 +108,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   const auto add_mlp = [&] {
     const LayerParameter up{&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp};
     if (config.gated_mlp) {
-      add_product(config.fused_gate_up_proj,
+      add_product(config.fused_gate_up_proj && config.num_experts == 0,
                   {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp}, up},
                   "mlp.gate_up_proj.weight", "ffn_up.weight");
     } else {

@@ -140,7 +140,8 @@ std::pair<at::Tensor, at::Tensor> LayerWeights::expert_gate_up(const at::Tensor&
   using Expert = TensorNames::Layer::Expert;
   const at::Tensor gate = of_expert(&Expert::gate_proj, expert), gate_bias = of_expert(&Expert::gate_bias, expert);
   const at::Tensor out = trained_linear(x_NK, gate, gate_bias, config_.fused_experts, bf16_);
-  if (config_.stacked_experts && config_.fused_gate_up_proj) {
+  const bool shared = expert >= config_.num_experts;
+  if (!shared && config_.stacked_experts && config_.fused_gate_up_proj) {
     const std::vector<at::Tensor> halves = out.chunk(2, 1);
     return {halves[0].contiguous(), halves[1].contiguous()};
   }

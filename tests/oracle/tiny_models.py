@@ -41,6 +41,7 @@ class Variant:
     rope_spelling: str = "rope_parameters"  # or "rope_type" / "type": rope_scaling beside rope_theta, as older files have it
     gguf: tuple = ()                # tensor types that the matrices take in turn; empty: safetensors
     outer: str = ""                 # model_type of a model of images and texts around it
+    modules_names: bool = False     # saved as transformers' modules hold the weights: experts of a layer in one tensor
     mxfp4: bool = False             # experts as gpt-oss is published: blocks and scales, which transformers reads, too
 
 
@@ -217,6 +218,8 @@ VARIANTS = {
                                        "max_window_layers": 3}),
     "qwen2_moe_uneven": Variant("qwen2_moe", {**UNEVEN, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "qkv_bias": False,
                                               "shared_expert_intermediate_size": 37, "norm_topk_prob": True, "tie_word_embeddings": True}),
+    "qwen2_moe_fused": Variant("qwen2_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "num_hidden_layers": 3,
+                                             "shared_expert_intermediate_size": 80, "mlp_only_layers": [1]}, modules_names=True),
     "glm4_moe": Variant("glm4_moe", {**GROUPED, "head_dim": 32, "n_shared_experts": 2, "use_qk_norm": True, "attention_bias": True}),
     "glm4_moe_uneven": Variant("glm4_moe", {**UNEVEN, "head_dim": 20, "n_routed_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 37,
                                             "norm_topk_prob": False, "first_k_dense_replace": 0}),
@@ -378,7 +381,7 @@ def make(out_dir, name, seed=0):
         seen = tiny_gguf.write_gguf(path, variant.family, model, tokenizer, variant.gguf)
         unset, unknown = model.load_state_dict({key: torch.from_numpy(value) for key, value in seen.items()}, strict=False)
         assert not unknown and set(unset) <= {"lm_head.weight"}, (unset, unknown)  # a tied head follows the embeddings
-    model.to(variant.storage).save_pretrained(folder, max_shard_size=variant.max_shard_size)
+    model.to(variant.storage).save_pretrained(folder, max_shard_size=variant.max_shard_size, save_original_format=not variant.modules_names)
     tiny_tokenizer.save_tokenizer(tokenizer, folder)
     if variant.mxfp4:
         store_mxfp4(folder, seed)

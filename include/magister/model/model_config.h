@@ -30,6 +30,9 @@ struct RopeConfig {
   // longrope: frequency divisors for sequences up to the original positions, and for longer ones.
   std::vector<float> short_factor, long_factor;
   double attention_factor = 1.0;  // longrope, yarn: factor of cosines and sines
+  // dynamic, longrope: if > 0, every text has the frequencies of a text with this number of tokens. 0: those of its own
+  // length, as transformers computes one text.
+  std::int64_t fixed_length = 0;
 };
 
 // Position of the norms of attention and MLP: on the block's input (Llama), on its output before the residual sum (OLMo
@@ -135,7 +138,8 @@ struct ModelConfig {
   // Files hold them as one tensor of four blocks, each with the queries, values and keys of a quarter of the heads, in
   // this order (CodeGen).
   bool fused_qkv_by_quarter = false;
-  bool fused_gate_up_proj = false;  // files hold gate and up as one tensor, rows of gate first
+  // Files hold gate and up as one tensor, rows of gate first; in a mixture of experts those of the experts alone.
+  bool fused_gate_up_proj = false;
   // A mixture of experts: in sparse layers a router chooses num_experts_per_tok of num_experts gated MLPs for each
   // token.
   std::int64_t num_experts = 0;  // 0: none
@@ -150,7 +154,7 @@ struct ModelConfig {
   std::int64_t num_shared_experts = 0;
   bool shared_expert_gate = false;
   // Files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF); with fused_gate_up_proj also
-  // gate and up as one, rows of gate first (Granite).
+  // gate and up as one, rows of gate first (Granite, transformers' own modules).
   bool stacked_experts = false;
   // Files hold gate and up of all experts as one tensor, [experts, inputs, 2 outputs], with columns of gate and up in
   // turn, and down as [experts, inputs, outputs] (gpt-oss).

@@ -87,6 +87,8 @@ struct ExpectedTensor {
 };
 // Every tensor that the config requires, under its name in the file.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
+// Takes the names of experts that the file holds as transformers' modules do, all of a layer in one tensor.
+void use_fused_experts(ModelDescription& description, const TensorFile& file);
 // Adds scales of a quantised KV cache, which some files hold, to the ignored tensors, and logs them.
 void leave_out_cache_scales(ModelDescription& description, const TensorFile& file, const std::string& path);
 // Adds the tensors of layers behind the model's own to the ignored ones, and logs them.
