@@ -39,7 +39,7 @@ SUMMARY, TEACHER_ROWS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits
 ANSWER, ESTIMATORS = "src/text/math_answer.cpp", "src/tasks/evaluate/estimators.cpp"
 EVALUATED = "tests/end_to_end/evaluate_test.py Evaluate.test_shares_against_all_subsets"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
-ADAPTER, MERGING = "src/io/checkpoint/lora_adapter.cpp", "tests/end_to_end/adapter_test.py Adapter."
+ADAPTER, MERGING = "src/io/checkpoint/lora_factors.cpp", "tests/end_to_end/adapter_test.py Adapter."
 LORA = "tests/end_to_end/lora_test.py Lora."
 ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
 OSS = "tests/model/families_test.py gpt_oss gpt_oss_uneven"
@@ -220,12 +220,17 @@ MUTATIONS = [
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
     # Adapters.
-    Mutation("adapter-s-scale-left-out", ADAPTER, "static_cast<float>(config_.scale())", "1.0f", MERGING + "test_log_probs_are_peft_s"),
-    Mutation("adapter-ignored-at-load", ADAPTER, "if (found == merged_.end() || row_begin", "if (true || row_begin", MERGING + "test_log_probs_are_peft_s"),
-    Mutation("adapter-of-the-first-rows", ADAPTER, "'B'), row_begin, row_end, 0, R,", "'B'), 0, row_end - row_begin, 0, R,", MERGING + "test_files_that_fuse_layers"),
-    Mutation("adapter-of-the-first-columns", ADAPTER, "'A'), 0, R, column_begin, column_end,", "'A'), 0, R, 0, column_end - column_begin,", MERGING + "test_log_probs_are_peft_s"),
-    Mutation("adapter-not-in-the-identity", ADAPTER, "paths_.push_back(std::move(path))", "(void)path", MERGING + "test_another_adapter_is_another_experiment"),
-    Mutation("layers-without-a-part-taken", ADAPTER, "!targets.contains(layer.substr(begin))", "true || !targets.contains(layer.substr(begin))", MERGING + "test_weights_that_are_refused"),
+    Mutation("adapter-s-scale-left-out", "src/io/checkpoint/lora_adapter.cpp", "static_cast<float>(config_.scale_of(change.key))", "1.0f", MERGING + "test_log_probs_are_peft_s"),
+    Mutation("adapter-ignored-at-load", "src/io/checkpoint/lora_adapter.cpp", "if (found == merged_.end() || row_begin", "if (true || row_begin", MERGING + "test_log_probs_are_peft_s"),
+    Mutation("adapter-of-the-first-rows", ADAPTER, "file_->read(b, begin, end, 0,", "file_->read(b, 0, end - begin, 0,", MERGING + "test_files_that_fuse_layers"),
+    Mutation("adapter-of-the-first-columns", ADAPTER, "(expert + 1) * R, window.column_begin, window.column_end,", "(expert + 1) * R, 0, window.column_end - window.column_begin,", MERGING + "test_log_probs_are_peft_s"),
+    Mutation("adapter-of-the-next-expert", ADAPTER, "->select(0, expert)", "->select(0, (expert + 1) % change.experts)", "tests/end_to_end/mixture_adapter_test.py MixtureAdapter.test_log_probs_are_peft_s"),
+    Mutation("adapter-s-up-where-gate-is", "src/io/checkpoint/lora_experts.cpp", "change.first_output = F;", "change.first_output = 0;", "tests/end_to_end/mixture_adapter_test.py MixtureAdapter.test_log_probs_are_peft_s"),
+    Mutation("adapter-s-last-pattern-counts", "src/io/checkpoint/lora_config.cpp", "using Json = nlohmann::ordered_json;", "using Json = nlohmann::json;", "tests/end_to_end/mixture_adapter_test.py MixtureAdapter.test_log_probs_are_peft_s"),
+    Mutation("rope-of-the-text-s-own-length", "src/model/rope.cpp", "rope.fixed_length > 0 ? rope.fixed_length : sequence_length", "sequence_length", "tests/end_to_end/rope_length_test.py RopeLength.test_texts_beyond_the_limit"),
+    Mutation("rope-length-not-in-the-identity", "src/runtime/checkpoint.cpp", "if (config().rope.fixed_length > 0)", "if (false)", "tests/end_to_end/rope_length_test.py RopeLength.test_texts_beyond_the_limit"),
+    Mutation("adapter-not-in-the-identity", "src/io/checkpoint/lora_adapter.cpp", "paths_.push_back(std::move(path))", "(void)path", MERGING + "test_another_adapter_is_another_experiment"),
+    Mutation("layers-without-a-part-taken", "src/io/checkpoint/lora_adapter.cpp", "!targets.contains(layer.substr(begin))", "true || !targets.contains(layer.substr(begin))", MERGING + "test_weights_that_are_refused"),
     Mutation("lora-scale-left-out", "src/train/layer_weights.cpp", "if (lora != nullptr) scale_ = lora->scale();", "", LORA + "test_steps_are_peft_s"),
     Mutation("lora-begins-with-b", "src/train/lora.cpp", "at::Tensor a_RK = view(flat, pair.a);", "at::Tensor a_RK = view(flat, pair.b);", LORA + "test_steps_are_peft_s"),
     Mutation("lora-draws-alike", "src/train/lora.cpp", "^ 0x4c6f5241) + pair.a)", "^ 0x4c6f5241))", LORA + "test_steps_are_peft_s"),

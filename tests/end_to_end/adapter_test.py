@@ -168,8 +168,8 @@ class Adapter(unittest.TestCase):
             ({"use_dora": True}, "use_dora is true", merge), ({"modules_to_save": ["lm_head"]}, 'modules_to_save is ["lm_head"]', merge), ({"bias": "lora_only"}, 'bias is "lora_only"', merge),
             ({"lora_bias": True}, "lora_bias is true"), ({"lora_alpha": 0}, "lora_alpha is 0", "change nothing"), ({"lora_alpha": "8"}, 'lora_alpha is "8"'), ({"lora_alpha": None}, "lora_alpha is null"),
             ({"fan_in_fan_out": True}, "fan_in_fan_out is true"), ({"peft_type": "IA3"}, 'peft_type is "IA3"', merge), ({"peft_type": None}, "peft_type is null"), ({"r": 0}, "r is 0"),
-            ({"r": -4}, "r is -4"), ({"r": 4.5}, "r is 4.5"), ({"r": 5}, WEIGHTS, "has rank 4", "says r: 5"), ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is object"),
-            ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"), ({"target_modules": ["q_proj", "k_proj"]}, "target_modules names k_proj", "layers.0.self_attn.k_proj"),
+            ({"r": -4}, "r is -4"), ({"r": 4.5}, "r is 4.5"), ({"r": 5}, WEIGHTS, "has rank 4", "says r: 5"), ({"rank_pattern": {"q_proj": 2}}, WEIGHTS, "says 2 for model.layers.0.self_attn.q_proj"),
+            ({"alpha_pattern": {"q_proj": "2"}}, "alpha_pattern is"), ({"target_modules": ["q_proj", "k_proj"]}, "target_modules names k_proj", "layers.0.self_attn.k_proj"),
             ({"target_modules": ["q_proj", "v_proj", 5]}, "target_modules is", "names of layers"), ({"init_lora_weights": "pissa"}, 'init_lora_weights is "pissa"'), ({"use_rslora": "yes"}, "use_rslora is"),
             ({"use_what_comes_next": 3}, "use_what_comes_next is 3"), ({"trainable_token_indices": [1]}, "trainable_token_indices is [1]"), ({"layer_replication": [[0, 1]]}, "layer_replication"))]
         for text, words in ((b"{", "is not JSON"), (b"\xff", "is not JSON"), (b"[]", "the whole is []"), (b"[" * 100000 + b"]" * 100000, "nested deeper than 32")):

@@ -11,6 +11,8 @@
 #include <map>
 #include <set>
 
+#include "io/checkpoint/lora_experts.h"
+#include "io/checkpoint/lora_factors.h"
 #include "io/checkpoint/mapped_tensors.h"
 #include "magister/core/error.h"
 #include "magister/core/log.h"
@@ -30,19 +32,6 @@ std::string layer_of(const std::string& name, char factor) {
   const std::string end = fmt::format(".lora_{}.weight", factor);
   if (!name.starts_with(kPrefix) || !name.ends_with(end) || name.size() <= kPrefix.size() + end.size()) return "";
   return name.substr(kPrefix.size(), name.size() - kPrefix.size() - end.size());
-}
-
-std::unique_ptr<MappedTensors> open_factors(const std::string& folder) {
-  std::error_code error;
-  const fs::path path = lora_paths(folder).back(), pickle = fs::path(folder) / "adapter_model.bin";
-  MAGISTER_CHECK(fs::exists(path, error) || !fs::exists(pickle, error), ExitCode::kData,
-                 "{}: is a pickle (reading it would run what it says); save the adapter again with PEFT, which writes "
-                 "adapter_model.safetensors",
-                 printable(pickle.string()));
-  MAGISTER_CHECK(fs::is_regular_file(path, error), ExitCode::kInputOutput,
-                 "{}: there is no such file (it holds the adapter's weights); fetch the adapter again",
-                 printable(path.string()));
-  return open_safetensors(path.string());
 }
 
 std::string last_name(const fs::path& path) {
@@ -113,11 +102,11 @@ class MergedFile final : public TensorFile {
       : model_(std::move(model)),
         inputs_first_(std::move(inputs_first)),
         config_(read_lora_config(folder)),
-        factors_(open_factors(folder)),
+        factors_(folder),
         paths_(model_->paths()) {
     for (std::string& path : lora_paths(folder)) paths_.push_back(std::move(path));
     std::vector<const TensorInfo*> of_cache;
-    for (const TensorInfo& info : factors_->tensors()) {
+    for (const TensorInfo& info : factors_.file().tensors()) {
       if (is_cache_scale(info))
         of_cache.push_back(&info);
       else
@@ -128,12 +117,14 @@ class MergedFile final : public TensorFile {
     MAGISTER_CHECK(!config_.fan_in_fan_out || !inputs_first_.empty(), ExitCode::kData,
                    "{}: fan_in_fan_out is true (the model's weights are not stored as [in, out]: the adapter is of "
                    "another model{}); name the model that it was trained on",
-                   printable(config_.path),
-                   config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
+                   printable(config_.path), of_base());
     MAGISTER_CHECK(!merged_.empty(), ExitCode::kData,
                    "{}: holds no tensors (the adapter would change nothing); remove model.adapter",
                    printable(paths_.back()));
-    for (const auto& [tensor, layer] : merged_) check_layer(*model_->find(tensor), layer);
+    std::set<std::string> checked;
+    for (const auto& [tensor, change] : merged_) {
+      if (checked.insert(change.layer).second) check_layer(*model_->find(tensor), change);
+    }
     check_targets();
   }
 
@@ -155,39 +146,61 @@ class MergedFile final : public TensorFile {
     if (found == merged_.end() || row_begin == row_end || column_begin == column_end)
       return model_->read(name, row_begin, row_end, column_begin, column_end, std::move(out));
     const TensorInfo& info = *model_->find(name);
-    check_window(name, info.shape[0], info.shape[1], {row_begin, row_end, column_begin, column_end}, out);
-    const std::int64_t K = column_end - column_begin, R = config_.rank;
-    at::Tensor a_RK = at::empty({R, K}, at::kFloat), b_NR = at::empty({row_end - row_begin, R}, at::kFloat);
-    if (inputs_first_.contains(name)) {  // the same sums with the factors exchanged
-      at::Tensor b_KR = at::empty({K, R}, at::kFloat), a_RN = at::empty({R, row_end - row_begin}, at::kFloat);
-      factors_->read(lora_tensor_name(found->second, 'B'), column_begin, column_end, 0, R, b_KR);
-      factors_->read(lora_tensor_name(found->second, 'A'), 0, R, row_begin, row_end, a_RN);
-      a_RK.copy_(b_KR.t());
-      b_NR.copy_(a_RN.t());
-    } else {
-      factors_->read(lora_tensor_name(found->second, 'A'), 0, R, column_begin, column_end, a_RK);
-      factors_->read(lora_tensor_name(found->second, 'B'), row_begin, row_end, 0, R, b_NR);
-    }
-    for (std::int64_t row = 0; row < row_end - row_begin; row += kStripRows) {
-      const std::int64_t rows = std::min(kStripRows, row_end - row_begin - row);
-      at::Tensor weight_NK = at::empty({rows, K}, at::kFloat);
-      model_->read(name, row_begin + row, row_begin + row + rows, column_begin, column_end, weight_NK);
-      add_lora_product(weight_NK, b_NR.narrow(0, row, rows), a_RK, static_cast<float>(config_.scale()));
-      out.narrow(0, row, rows).copy_(weight_NK);
+    const std::int64_t columns = info.shape.back(),
+                       rows = info.shape.front() * (info.shape.size() == 3 ? info.shape[1] : 1);
+    check_window(name, rows, columns, {row_begin, row_end, column_begin, column_end}, out);
+    const LoraChange& change = found->second;
+    for (std::int64_t row = row_begin; row < row_end;) {  // the rows of one expert at a time
+      const std::int64_t a_row = change.rows_a_expert, part = a_row == 0 ? 0 : row / a_row;
+      const std::int64_t end = a_row == 0 ? row_end : std::min(row_end, (part + 1) * a_row);
+      const LoraWindow factors = factors_.window(change, change.expert + part,
+                                                 {row - part * a_row, end - part * a_row, column_begin, column_end});
+      add(name, change.scale, factors, {row, end, column_begin, column_end}, out.narrow(0, row - row_begin, end - row));
+      row = end;
     }
   }
 
  private:
+  void add(const std::string& name, float scale, const LoraWindow& factors, const TensorWindow& window,
+           const at::Tensor& out) const {
+    const std::int64_t K = window.column_end - window.column_begin;
+    for (std::int64_t row = window.row_begin; row < window.row_end; row += kStripRows) {
+      const std::int64_t rows = std::min(kStripRows, window.row_end - row), at_row = row - window.row_begin;
+      at::Tensor weight_NK = at::empty({rows, K}, at::kFloat);
+      model_->read(name, row, row + rows, window.column_begin, window.column_end, weight_NK);
+      add_lora_product(weight_NK, factors.b_NR.narrow(0, at_row, rows), factors.a_RK, scale);
+      out.narrow(0, at_row, rows).copy_(weight_NK);
+    }
+  }
+
   // Some files prefix a family's names with `model.`, GPT-2's with `transformer.`, and some have no prefix.
   std::string tensor_of(const std::string& layer) const {
-    const std::string plain = layer + std::string(kWeight);
-    if (model_->find(plain) != nullptr) return plain;
-    for (const std::string prefix : {"model.", "transformer."}) {
-      if (model_->find(prefix + plain) != nullptr) return prefix + plain;
-      if (plain.starts_with(prefix) && model_->find(plain.substr(prefix.size())) != nullptr)
-        return plain.substr(prefix.size());
+    std::vector<std::string> names = {layer + std::string(kWeight)};
+    // Routers: transformers' modules have other names than files of some families.
+    if (std::string other = with_other_block(names.front()); !other.empty()) names.push_back(std::move(other));
+    if (layer.ends_with(".router")) names.push_back(layer + ".layer" + std::string(kWeight));
+    for (const std::string& name : names) {
+      if (model_->find(name) != nullptr) return name;
+      for (const std::string prefix : {"model.", "transformer."}) {
+        if (model_->find(prefix + name) != nullptr) return prefix + name;
+        if (name.starts_with(prefix) && model_->find(name.substr(prefix.size())) != nullptr)
+          return name.substr(prefix.size());
+      }
     }
     return "";
+  }
+
+  // PEFT's name of what the factors of a layer change: that of the layer, or of its parameter if this is what it was
+  // told to change.
+  std::string key_of(const std::string& layer) const {
+    const std::string parameter = layer + std::string(kWeight);
+    const bool named = std::any_of(config_.target_parameters.begin(), config_.target_parameters.end(),
+                                   [&](const std::string& target) { return ends_with_names(parameter, target); });
+    return named ? parameter : layer;
+  }
+
+  static bool ends_with_names(const std::string& name, const std::string& end) {
+    return name == end || name.ends_with("." + end);
   }
 
   void take(const TensorInfo& info) {
@@ -200,21 +213,54 @@ class MergedFile final : public TensorFile {
         "model's folder",
         where);
     const char other = a.empty() ? 'A' : 'B';
-    MAGISTER_CHECK(factors_->find(lora_tensor_name(layer, other)) != nullptr, ExitCode::kData,
+    MAGISTER_CHECK(factors_.file().find(lora_tensor_name(layer, other)) != nullptr, ExitCode::kData,
                    "{} has no lora_{} for its layer (a layer's change is the product of both); fetch the adapter again",
                    where, other);
+    if (names_experts(layer)) return take_experts(layer, where);
     const std::string tensor = tensor_of(layer);
     MAGISTER_CHECK(
         !tensor.empty(), ExitCode::kData,
         "{} changes a layer that the model does not have (the adapter is of another model{}); name the model "
         "that it was trained on",
-        where, config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
-    merged_.emplace(tensor, layer);
+        where, of_base());
+    LoraChange change;
+    change.layer = layer;
+    change.key = key_of(layer);
+    change.inputs_first = inputs_first_.contains(tensor);
+    put(tensor, std::move(change), where);
   }
 
-  void check_layer(const TensorInfo& weight, const std::string& layer) const {
+  void take_experts(const std::string& layer, const std::string& where) {
+    const TensorInfo &a = *factors_.file().find(lora_tensor_name(layer, 'A')),
+                     &b = *factors_.file().find(lora_tensor_name(layer, 'B'));
+    MAGISTER_CHECK(a.shape.size() == 2 && b.shape.size() == 2, ExitCode::kData,
+                   "{} [{}] or its lora_{} is no matrix (PEFT stacks the factors of experts as matrices); fetch the "
+                   "adapter again",
+                   where, fmt::join(a.shape, ", "), 'B');
+    const std::vector<ExpertTensor> tensors = tensors_of_experts(*model_, layer, a, b);
+    MAGISTER_CHECK(!tensors.empty(), ExitCode::kData,
+                   "{} changes experts with {} inputs and {} outputs, which the model does not have (the adapter is of "
+                   "another model{}); name the model that it was trained on",
+                   where, a.shape[1], b.shape[0], of_base());
+    for (const ExpertTensor& tensor : tensors) put(tensor.name, tensor.change, where);
+  }
+
+  void put(const std::string& tensor, LoraChange change, const std::string& where) {
+    change.rank = config_.rank_of(change.key);
+    change.scale = static_cast<float>(config_.scale_of(change.key));
+    const auto [found, is_new] = merged_.try_emplace(tensor, std::move(change));
+    MAGISTER_CHECK(is_new || found->second.layer == change.layer, ExitCode::kData,
+                   "{} changes {}, which {} changes, too (two changes of one weight are not merged); merge the adapter "
+                   "with PEFT's merge_and_unload and name the merged model's folder",
+                   where, printable(tensor), printable(found->second.layer));
+  }
+
+  // ": NAME" of the model that the adapter's config names.
+  std::string of_base() const { return config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200); }
+
+  void check_layer(const TensorInfo& weight, const LoraChange& change) const {
     for (const char factor : {'A', 'B'}) {
-      const TensorInfo& info = *factors_->find(lora_tensor_name(layer, factor));
+      const TensorInfo& info = *factors_.file().find(lora_tensor_name(change.layer, factor));
       const std::string where = fmt::format("{}: tensor {}", printable(paths_.back()), printable(info.name));
       const bool floats =
           info.type == StorageType::kF32 || info.type == StorageType::kF16 || info.type == StorageType::kBF16;
@@ -222,22 +268,28 @@ class MergedFile final : public TensorFile {
                      "{} is {} [{}] (a factor is a matrix of f32, f16 or bf16); save the adapter again with PEFT",
                      where, to_string(info.type), fmt::join(info.shape, ", "));
       const std::int64_t rank = info.shape[factor == 'A' ? 0 : 1], width = info.shape[factor == 'A' ? 1 : 0];
-      const bool of_columns = (factor == 'A') != inputs_first_.contains(weight.name);
-      MAGISTER_CHECK(rank == config_.rank, ExitCode::kData,
-                     "{} has rank {}, but {} says r: {} (its scale would be wrong); fetch both files again", where,
-                     rank, printable(config_.path), config_.rank);
+      MAGISTER_CHECK(rank == change.rank * change.experts, ExitCode::kData,
+                     "{} has rank {}, but {} says {} (its scale would be wrong); fetch both files again", where, rank,
+                     printable(config_.path), said_rank(change));
+      const bool of_columns = (factor == 'A') != change.inputs_first;
+      const bool stacked = names_experts(change.layer);  // tensors_of_experts() has compared the shapes
       MAGISTER_CHECK(
-          weight.shape.size() == 2 && width == weight.shape[of_columns ? 1 : 0], ExitCode::kData,
+          stacked || (weight.shape.size() == 2 && width == weight.shape[of_columns ? 1 : 0]), ExitCode::kData,
           "{} [{}] does not fit the model's {} [{}] (the adapter is of another model{}); name the model that "
           "it was trained on",
-          where, fmt::join(info.shape, ", "), printable(weight.name), fmt::join(weight.shape, ", "),
-          config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
+          where, fmt::join(info.shape, ", "), printable(weight.name), fmt::join(weight.shape, ", "), of_base());
       at::Tensor values = at::empty({info.shape[0], info.shape[1]}, at::kFloat);
-      factors_->read(info.name, 0, info.shape[0], 0, info.shape[1], values);
+      factors_.file().read(info.name, 0, info.shape[0], 0, info.shape[1], values);
       MAGISTER_CHECK(at::isfinite(values.sum(at::kDouble)).item<bool>(), ExitCode::kData,
                      "{} holds a number that is not finite (every result would be NaN); train the adapter again",
                      where);
     }
+  }
+
+  std::string said_rank(const LoraChange& change) const {
+    const std::string rank = change.rank == config_.rank ? fmt::format("r: {}", change.rank)
+                                                         : fmt::format("{} for {}", change.rank, printable(change.key));
+    return change.experts == 1 ? rank : fmt::format("{} for each of {} experts", rank, change.experts);
   }
 
   // Every layer that target_modules names must have factors: with layers missing the results would look sound and be
@@ -245,28 +297,34 @@ class MergedFile final : public TensorFile {
   void check_targets() const {
     const std::set<std::string> targets(config_.targets.begin(), config_.targets.end());
     for (const TensorInfo& info : model_->tensors()) {
+      if (merged_.contains(info.name)) continue;
+      for (const std::string& parameter : module_parameters(info.name)) {
+        for (const std::string& target : config_.target_parameters)
+          refuse_missing(!ends_with_names(parameter, target), "target_parameters", target, info.name);
+      }
       // Experts are not linear layers in transformers' modules.
-      if (!info.name.ends_with(kWeight) || merged_.contains(info.name) ||
-          info.name.find(".experts.") != std::string::npos)
-        continue;
+      if (!info.name.ends_with(kWeight) || info.name.find(".experts.") != std::string::npos) continue;
       const std::string layer = info.name.substr(0, info.name.size() - kWeight.size());
       for (std::size_t begin = 0, dot = 0; dot != std::string::npos; begin = dot + 1) {
         dot = layer.find('.', begin);
-        MAGISTER_CHECK(!targets.contains(layer.substr(begin)), ExitCode::kData,
-                       "{}: target_modules names {}, but {} has no part for the layer {} (files of two adapters, or of "
-                       "another model); fetch the adapter again",
-                       printable(config_.path), printable(layer.substr(begin)), printable(paths_.back()),
-                       printable(layer));
+        refuse_missing(!targets.contains(layer.substr(begin)), "target_modules", layer.substr(begin), layer);
       }
     }
+  }
+
+  void refuse_missing(bool good, const char* key, const std::string& target, const std::string& layer) const {
+    MAGISTER_CHECK(good, ExitCode::kData,
+                   "{}: {} names {}, but {} has no part for the layer {} (files of two adapters, or of "
+                   "another model); fetch the adapter again",
+                   printable(config_.path), key, printable(target), printable(paths_.back()), printable(layer));
   }
 
   std::unique_ptr<TensorFile> model_;
   std::set<std::string> inputs_first_;
   LoraConfig config_;
-  std::unique_ptr<MappedTensors> factors_;
+  LoraFactors factors_;
   std::vector<std::string> paths_;
-  std::map<std::string, std::string> merged_;  // tensor of the model -> layer in the adapter
+  std::map<std::string, LoraChange> merged_;  // by tensor of the model
 };
 
 }  // namespace

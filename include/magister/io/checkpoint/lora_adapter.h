@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -26,8 +27,15 @@ struct LoraConfig {
   // Names that every matching layer must have a factor for; empty where a pattern or a choice of layers replaces such
   // names.
   std::vector<std::string> targets;
+  std::vector<std::string> target_parameters;  // the same for parameters of modules: "mlp.experts.down_proj"
+  // rank_pattern and alpha_pattern: {regular expression over names, value}, in the file's order; the first one counts.
+  std::vector<std::pair<std::string, std::int64_t>> ranks{};
+  std::vector<std::pair<std::string, double>> alphas{};
 
   double scale() const;  // factor of B A: alpha / rank, or alpha / sqrt(rank)
+  // The same for the layer or parameter of this name ("model.layers.0.self_attn.q_proj"), by the patterns.
+  std::int64_t rank_of(const std::string& name) const;
+  double scale_of(const std::string& name) const;
 };
 
 // Paths of adapter_config.json and adapter_model.safetensors in the folder.
