@@ -1,6 +1,7 @@
 // Reads which model a task computes with, key by key; configs/keys/model.md lists the keys for users. The order of the
 // reads is the order of the resolved experiment, so changing it changes every config_sha256.
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 
 #include "magister/core/error.h"
@@ -162,6 +163,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
                      model.quantization);
     model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
   }
+  model.rope_length = static_cast<std::uint64_t>(section.optional_integer("rope_length", 1, INT32_MAX).value_or(0));
   model.chat_template = section.optional_text("chat_template").value_or("");
   model.chat_template_kwargs = section.value_map("chat_template_kwargs");
   model.chat_template_kwargs_place = section.place("chat_template_kwargs");

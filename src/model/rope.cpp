@@ -77,10 +77,14 @@ at::Tensor longrope_frequencies(const ModelConfig& config, bool is_long) {
 
 }  // namespace
 
-std::int64_t positions_of_shared_rope(const ModelConfig& config) {
+std::int64_t positions_of_first_rope(const ModelConfig& config) {
   if (config.rope.kind == RopeConfig::Kind::kDynamic) return config.max_position_embeddings;
   if (config.rope.kind == RopeConfig::Kind::kLongRope) return config.rope.original_max_position_embeddings;
   return std::numeric_limits<std::int64_t>::max();
+}
+
+std::int64_t positions_of_shared_rope(const ModelConfig& config) {
+  return config.rope.fixed_length > 0 ? std::numeric_limits<std::int64_t>::max() : positions_of_first_rope(config);
 }
 
 bool rope_needs_own_table(const ModelConfig& config, std::int64_t sequence_length) {
@@ -89,9 +93,10 @@ bool rope_needs_own_table(const ModelConfig& config, std::int64_t sequence_lengt
 
 at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length, std::size_t table) {
   const RopeConfig& rope = rope_of(config, table);
-  const bool own = table == 0 && rope_needs_own_table(config, sequence_length);
-  if (rope.kind == RopeConfig::Kind::kLongRope) return longrope_frequencies(config, own);
-  if (own) return dynamic_frequencies(config, sequence_length);
+  const std::int64_t length = rope.fixed_length > 0 ? rope.fixed_length : sequence_length;
+  const bool is_long = table == 0 && length > positions_of_first_rope(config);
+  if (rope.kind == RopeConfig::Kind::kLongRope) return longrope_frequencies(config, is_long);
+  if (is_long) return dynamic_frequencies(config, length);
   const std::int64_t rotary_dim = rotary_dim_of(config);
   at::Tensor frequencies = default_frequencies(rope.theta, rotary_dim);
   switch (rope.kind) {

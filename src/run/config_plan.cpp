@@ -18,6 +18,7 @@
 #include "magister/run/device_lines.h"
 #include "magister/run/task.h"
 #include "magister/runtime/open_model.h"
+#include "magister/runtime/rope_length.h"
 
 namespace magister {
 namespace {
@@ -166,6 +167,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
     const ModelSection found = other.placeholder();
     return std::filesystem::exists(found.path) ? positions_of(model_of(found, "").config) : Positions{};
   });
+  fix_rope_length(plan.models.front().config, section.rope_length > 0 ? section.rope_length : task.cached_tokens());
   MAGISTER_CHECK(
       !section.throughput_decoding || (on_gpus && (section.dtype == "auto" || section.dtype == "bf16")),
       ExitCode::kConfig,

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "magister/core/error.h"
+#include "magister/model/rope.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
 #include "magister/runtime/length_key.h"
@@ -21,16 +22,20 @@ void check_positions(const ModelConfig& model, const std::string& length_place, 
                                   : fmt::format("{} is {} and max_new_tokens {}, together {}", length_place,
                                                 max_prompt_length, max_new_tokens, longest);
   const char* const what = max_new_tokens == 0 ? "lower it" : "lower one of them";
-  const Positions positions = positions_of(model);
-  MAGISTER_CHECK(
-      positions.whole == 0 || longest <= positions.whole, ExitCode::kConfig,
-      "{}, but the model was made for {} positions (texts beyond them would be meaningless); {}, or leave it to the "
-      "model with auto",
-      lengths, positions.whole, what);
-  MAGISTER_CHECK(longest <= positions.cached, ExitCode::kConfig,
-                 "{}, but from {} positions on this model's rotary frequencies depend on a text's length (all keys in "
-                 "the cache would have to be rotated again); {}, or leave it to the model with auto",
-                 lengths, positions.cached, what);
+  const std::uint64_t positions = positions_of(model).whole;
+  const bool fits = positions == 0 || longest <= positions;
+  MAGISTER_CHECK(fits || model.rope.fixed_length == 0, ExitCode::kConfig,
+                 "{}, but the rotary frequencies that model.rope_length chooses are for {} positions (texts beyond "
+                 "them would be meaningless); {}, or leave rope_length out",
+                 lengths, positions, what);
+  MAGISTER_CHECK(fits, ExitCode::kConfig,
+                 "{}, but the model was made for {} positions (texts beyond them would be meaningless); {}, or leave "
+                 "it to the model with auto",
+                 lengths, positions, what);
+  MAGISTER_CHECK(longest <= static_cast<std::uint64_t>(positions_of_shared_rope(model)), ExitCode::kInternal,
+                 "{}, but from {} positions on this model's rotary frequencies depend on a text's length, and none is "
+                 "fixed for the task; report this",
+                 lengths, positions_of_shared_rope(model));
 }
 
 std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,

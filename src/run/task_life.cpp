@@ -18,6 +18,7 @@
 #include "magister/run/shard_model.h"
 #include "magister/run/task_runner.h"
 #include "magister/run/unit_loop.h"
+#include "magister/runtime/rope_length.h"
 #include "run/task_files.h"
 
 namespace magister {
@@ -148,6 +149,8 @@ ExitCode TaskRunner::run() {
   }
   if (const std::string words = checkpoint_.describe_generation(); !words.empty())
     log_info("{}: generation_config.json: {}", task_.name(), words);
+  if (const std::string words = describe_rope_length(checkpoint_.config()); !words.empty())
+    log_info("{}: {}", task_.name(), words);
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));

@@ -10,6 +10,7 @@
 #include "magister/run/task_runner.h"
 #include "magister/runtime/device_group.h"
 #include "magister/runtime/memory_plan.h"
+#include "magister/runtime/rope_length.h"
 #include "run/task_files.h"
 
 namespace magister {
@@ -154,6 +155,8 @@ PlanReport TaskRunner::plan() {
   }
   if (const std::string words = checkpoint_.describe_generation(); !words.empty())
     report.notes.emplace_back("generation_config.json", words);
+  if (std::string words = describe_rope_length(checkpoint_.config()); !words.empty())
+    report.notes.emplace_back("model.rope_length", std::move(words));
   report.first_prompt = first_prompt();
   const PlanNumbers numbers{.num_samples = report.num_samples,
                             .num_tokens = report.num_tokens,

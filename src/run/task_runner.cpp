@@ -116,6 +116,7 @@ Notes TaskRunner::fit_lengths() {
     bool is_placeholder = false;
     return positions_of(Checkpoint(available_model(section, context_, is_placeholder)).config());
   });
+  checkpoint_.fix_rope(task_.cached_tokens());
   if (context_.resolve) context_.resolve(context_);
   return notes;
 }

@@ -16,8 +16,11 @@
 #include "magister/io/whole_file.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/random_weights.h"
+#include "magister/model/rope.h"
 #include "magister/runtime/end_tokens.h"
+#include "magister/runtime/length_key.h"
 #include "magister/runtime/model_hash.h"
+#include "magister/runtime/rope_length.h"
 #include "magister/runtime/tokenizer_files.h"
 #include "runtime/chat_source.h"
 
@@ -113,6 +116,21 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
   return merged;
 }
 
+// model.rope_length, if it is given.
+void fix_rope_by_key(const ModelSection& section, ModelConfig& config) {
+  if (section.none || section.rope_length == 0) return;
+  MAGISTER_CHECK(rope_has_length(config), ExitCode::kConfig,
+                 "{}: rope_length is {}, and the rotary frequencies of {} do not depend on a text's length (the key "
+                 "would change nothing); remove it",
+                 section.place, section.rope_length, printable(section.path));
+  const std::uint64_t positions = positions_of(config).whole;
+  MAGISTER_CHECK(positions == 0 || section.rope_length <= positions, ExitCode::kConfig,
+                 "{}: rope_length is {}, and {} was made for {} positions (it has no frequencies for longer texts); "
+                 "lower it",
+                 section.place, section.rope_length, printable(section.path), positions);
+  fix_rope_length(config, section.rope_length);
+}
+
 }  // namespace
 
 Checkpoint::Checkpoint(const ModelSection& section)
@@ -123,11 +141,20 @@ Checkpoint::Checkpoint(const ModelSection& section)
                    : section_.head_labels > 0
                        ? with_reward_head(describe_model(section_.path, *file_), section_.head_labels)
                        : describe_model(section_.path, *file_)) {
+  fix_rope_by_key(section_, description_.config);
   if (file_ == nullptr || section_.random) return;
   for (const std::string& path : file_->paths()) versions_.add(path);
 }
 
 Checkpoint::~Checkpoint() = default;
+
+void Checkpoint::fix_rope(std::uint64_t longest_cached) {
+  if (section_.none || section_.rope_length > 0) return;
+  const std::uint64_t positions = positions_of(config()).cached;
+  if (positions > 0 && longest_cached > positions) return;  // too long: check_positions() refuses such lengths
+  if (longest_cached > static_cast<std::uint64_t>(positions_of_first_rope(config())))
+    fix_rope_length(description_.config, longest_cached);
+}
 
 void Checkpoint::begin_hashing(const Communicator& world) {
   if (file_ == nullptr || section_.random) return;
@@ -285,6 +312,8 @@ Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll)
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
                     {"end_tokens", ends.empty() ? std::string("none") : ends}};
   if (std::string rules = rules_sha256(); !rules.empty()) all.emplace_back("generation_rules_sha256", std::move(rules));
+  if (config().rope.fixed_length > 0)
+    all.emplace_back("rope_length", static_cast<std::uint64_t>(config().rope.fixed_length));
   // The model's hash covers the adapter, too, so no comparison of models can confuse two adapters.
   if (!section_.adapter.empty()) {
     all.emplace_back("adapter_sha256", files_sha256(world, lora_paths(section_.adapter), poll));

@@ -10,8 +10,17 @@
 namespace magister {
 
 Positions positions_of(const ModelConfig& model) {
-  const auto whole = static_cast<std::uint64_t>(std::max<std::int64_t>(model.max_position_embeddings, 0));
-  return {whole, fewer(whole, static_cast<std::uint64_t>(positions_of_shared_rope(model)))};
+  const RopeConfig& rope = model.rope;
+  const bool dynamic = rope.kind == RopeConfig::Kind::kDynamic;
+  const double factor = dynamic ? std::max(rope.factor, 1.0) : 1.0;
+  const auto made_for = static_cast<std::uint64_t>(
+      static_cast<double>(std::max<std::int64_t>(model.max_position_embeddings, 0)) * factor);
+  if (rope.fixed_length == 0 || (!dynamic && rope.kind != RopeConfig::Kind::kLongRope)) return {made_for, made_for};
+  const std::int64_t first = positions_of_first_rope(model);
+  const bool is_long = rope.fixed_length > first;
+  const auto fixed = static_cast<std::uint64_t>(is_long ? rope.fixed_length : first);
+  const std::uint64_t positions = is_long && !dynamic ? made_for : fewer(made_for, fixed);
+  return {positions, positions};
 }
 
 std::uint64_t fewer(std::uint64_t one, std::uint64_t other) {

@@ -172,8 +172,10 @@ std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) 
 const std::string& OpenModel::keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix) {
   const AttributeValue* const sha256 = find_attribute(identity, prefix + "model_sha256");
   MAGISTER_ASSERT(sha256 != nullptr);
-  kept = {&store,
-          fmt::format("{} {} {} {}", std::get<std::string>(*sha256), device_kind(), dtype_name(dtype), layers())};
+  // Loaded weights hold the model's config, and with it the length of its rotary frequencies.
+  const std::int64_t rope_length = description.config.rope.fixed_length;
+  kept = {&store, fmt::format("{} {} {} {} {}", std::get<std::string>(*sha256), device_kind(), rope_length,
+                              dtype_name(dtype), layers())};
   return kept.checkpoint;
 }
 

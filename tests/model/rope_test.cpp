@@ -113,6 +113,27 @@ TEST(Rope, ALongSequenceHasItsOwnRows) {
   EXPECT_EQ(tables.rows[0].cos[151], tables.tables[0].const_data_ptr<float>() + 32);
 }
 
+// Texts that grow in a cache: all of them share the rows of one length, whatever their own is.
+TEST(Rope, AFixedLengthGivesAllTextsItsRows) {
+  ModelConfig dynamic = rotary(RopeConfig::Kind::kDynamic), lists = rotary(RopeConfig::Kind::kLongRope);
+  lists.rope.short_factor.assign(32, 1.0f);
+  lists.rope.long_factor.assign(32, 3.0f);
+  const at::Tensor at_300 = rope_inverse_frequencies(dynamic, 300), far = rope_inverse_frequencies(lists, 65),
+                   near = rope_inverse_frequencies(lists, 64);
+  EXPECT_TRUE(at::allclose(near, far * 3.0));
+  EXPECT_EQ(positions_of_first_rope(dynamic), 128);
+  EXPECT_EQ(positions_of_first_rope(lists), 64);
+  dynamic.rope.fixed_length = 300;
+  lists.rope.fixed_length = 128;
+  for (const std::int64_t length : {1, 129, 5000}) {
+    EXPECT_FALSE(rope_needs_own_table(dynamic, length) || rope_needs_own_table(lists, length));
+    EXPECT_TRUE(at::equal(rope_inverse_frequencies(dynamic, length), at_300));
+    EXPECT_TRUE(at::equal(rope_inverse_frequencies(lists, length), far));
+  }
+  lists.rope.fixed_length = 64;
+  EXPECT_TRUE(at::equal(rope_inverse_frequencies(lists, 5000), near));
+}
+
 // The rows of 96 tokens with 32 numbers more: cosines and sines twice while they are made, and half as many angles.
 TEST(Rope, PlansCountTheRows) {
   const ModelConfig narrow = [] {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "magister/core/config.h"
+#include "magister/runtime/rope_length.h"
 
 namespace magister {
 namespace length_key_test {
@@ -80,7 +81,7 @@ TEST(LengthKey, OneLengthHasAllPositions) {
   EXPECT_EQ(written.tokens(), 0u);
 }
 
-TEST(LengthKey, PositionsAreThoseOfTheRotaryFrequenciesWhereKeysStay) {
+TEST(LengthKey, PositionsAreThoseOfTheRotaryFrequencies) {
   ModelConfig model;
   EXPECT_EQ(positions_of(model).whole, 0u);
   model.max_position_embeddings = 4096;
@@ -89,7 +90,19 @@ TEST(LengthKey, PositionsAreThoseOfTheRotaryFrequenciesWhereKeysStay) {
   model.rope.kind = RopeConfig::Kind::kLongRope;
   model.rope.original_max_position_embeddings = 1024;
   EXPECT_EQ(positions_of(model).whole, 4096u);
+  EXPECT_EQ(positions_of(model).cached, 4096u);
+  fix_rope_length(model, 1024);  // the short list
   EXPECT_EQ(positions_of(model).cached, 1024u);
+  fix_rope_length(model, 1025);
+  EXPECT_EQ(positions_of(model).cached, 4096u);
+  EXPECT_EQ(model.rope.fixed_length, 4096);
+  model.rope = {.kind = RopeConfig::Kind::kDynamic, .factor = 2.5};
+  EXPECT_EQ(positions_of(model).whole, 10240u);
+  fix_rope_length(model, 100);
+  EXPECT_EQ(positions_of(model).cached, 4096u);
+  fix_rope_length(model, 5000);
+  EXPECT_EQ(positions_of(model).whole, 5000u);
+  EXPECT_EQ(positions_of(model).cached, 5000u);
   EXPECT_EQ(fewer(0, 7), 7u);
   EXPECT_EQ(fewer(7, 0), 7u);
   EXPECT_EQ(fewer(8, 7), 7u);

@@ -49,6 +49,8 @@ struct ModelSection {
   // Inputs per scale: 32 | 64 | 128; 0: one scale per output. No value: as in the file, and 32 where codes are made
   // here.
   std::optional<std::int64_t> quantization_group;
+  // Tokens of the text whose rotary frequencies every text has (dynamic scaling, LongRoPE); 0: not given.
+  std::uint64_t rope_length = 0;
   // cuDNN attention for long texts in passes without a cache; otherwise flash attention.
   bool cudnn_attention = false;
   // Decoding products for many texts at once by the library; otherwise by our own kernels.

@@ -19,12 +19,14 @@ inline const RopeConfig& rope_of(const ModelConfig& config, std::size_t table) {
   return table == 0 ? config.rope : *config.sliding_rope;
 }
 
-// [R/2] f32, R = rotary_dim. sequence_length matters only for dynamic scaling and longrope, and only above
-// positions_of_shared_rope().
+// [R/2] f32, R = rotary_dim. sequence_length matters only for dynamic scaling and longrope without a fixed length, and
+// only above positions_of_shared_rope().
 at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length, std::size_t table = 0);
 
-// The longest sequence that may use the shared table. Dynamic scaling: max_position_embeddings; longrope: the original
-// positions; others: no limit.
+// The longest text with the frequencies that the model was first trained with. Dynamic scaling:
+// max_position_embeddings; longrope: the original positions; others: no limit.
+std::int64_t positions_of_first_rope(const ModelConfig& config);
+// The longest sequence that may use the shared table: the same, or no limit if RopeConfig::fixed_length is set.
 std::int64_t positions_of_shared_rope(const ModelConfig& config);
 bool rope_needs_own_table(const ModelConfig& config, std::int64_t sequence_length);
 

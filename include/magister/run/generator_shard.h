@@ -18,9 +18,9 @@
 
 namespace magister {
 
-// Refuses lengths beyond the model's positions, or beyond the length up to which its rotary frequencies are constant
-// (dynamic scaling, LongRoPE), because keys in the cache cannot be rotated again. length_place: place of the key that
-// gives max_prompt_length. Throws Error(kConfig).
+// Refuses lengths beyond the model's positions, or beyond those of the frequencies that model.rope_length chooses.
+// Where frequencies depend on a text's length they must have been fixed (Checkpoint::fix_rope). length_place: place of
+// the key that gives max_prompt_length. Throws Error(kConfig).
 void check_positions(const ModelConfig& model, const std::string& length_place, std::uint64_t max_prompt_length,
                      std::uint64_t max_new_tokens);
 

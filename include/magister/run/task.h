@@ -190,6 +190,9 @@ class Task {
   // is less. Returns a note about each that is not the usual one. Called whenever the task is opened, before anything
   // that depends on a length. own: the positions of its model. Local, the same on every rank.
   virtual Notes fit_lengths(const Positions& own, const PositionsOf& of) { return {}; }
+  // Returns the tokens of the longest text, prompt and answer together, that its model keeps in a cache; 0: its passes
+  // have no cache. Called after fit_lengths().
+  virtual std::uint64_t cached_tokens() const { return 0; }
   // Makes the step that the experiment runs for the task: by default a TaskRunner over its units, which calls
   // pass_shape() and open(). plan_ranks: the number of ranks of a plan. Collective over context.world.
   virtual std::unique_ptr<Step> step(RunContext context, std::optional<int> plan_ranks);

@@ -56,6 +56,11 @@ class Checkpoint {
   const ModelDescription& description() const { return description_; }
   const ModelConfig& config() const { return description_.config; }
 
+  // Fixes the rotary frequencies of all texts (rope_length.h) for a task whose model keeps texts of up to this number
+  // of tokens in a cache, if they depend on the length of such texts and model.rope_length is not given. Must be called
+  // before open_model().
+  void fix_rope(std::uint64_t longest_cached);
+
   // Each of these functions reads once and makes what it read a part of identity(). For one thread; the returned
   // references stay valid. Throws Error(kData) if the checkpoint has no tokenizer.
   const Tokenizer& tokenizer();
@@ -83,7 +88,8 @@ class Checkpoint {
   // was read.
   Attributes tokenizer_rules() const;
   // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none"
-  // for what was not; generation_rules_sha256 if rules() returned some; adapter_sha256 if there is an adapter
+  // for what was not; generation_rules_sha256 if rules() returned some; rope_length if the rotary frequencies of all
+  // texts are those of one length; adapter_sha256 if there is an adapter
   // (model_sha256 covers its files, too). For a random start model_sha256 covers config and seed. Ends early if poll
   // returns true: the caller then leaves (leave_if_stopped). Equal on every rank. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;

@@ -20,6 +20,8 @@ struct Positions {
   std::uint64_t whole = 0;   // for a text that is read in one pass
   std::uint64_t cached = 0;  // for a text whose keys and values are kept from pass to pass
 };
+// Dynamic rotary scaling has max_position_embeddings times its factor, as in vLLM. Frequencies of a fixed length
+// (RopeConfig::fixed_length) have no more positions than the texts for which they are made.
 Positions positions_of(const ModelConfig& model);
 // The positions of a second model.
 using PositionsOf = std::function<Positions(const ModelSection&)>;

@@ -5,7 +5,7 @@
 #include "magister/core/error.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
-#include "magister/model/rope.h"
+#include "magister/runtime/length_key.h"
 
 namespace magister {
 namespace {
@@ -70,6 +70,7 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
       texts_(texts),
       tp_size_(inputs.tp_size),
       model_(config.model, inputs.context, {"guide_", "value model"}) {
+  model_.checkpoint().fix_rope(texts.longest);
   check(inputs);
   model_.open(inputs.context.world, inputs.model.gpu, inputs.model.gpus);
   model_.model().shards_on_host = inputs.model.shards_on_host;
@@ -123,10 +124,8 @@ void ValueModel::check(const TaskInputs& inputs) {
   MAGISTER_CHECK(config_.params.candidates <= std::min(value.vocab_size, reference.vocab_size), ExitCode::kConfig,
                  "{} is {} (the vocabulary has {} entries); lower it", config_.candidates_place,
                  config_.params.candidates, std::min(value.vocab_size, reference.vocab_size));
-  const std::int64_t positions =
-      std::min(positions_of_shared_rope(value),
-               value.max_position_embeddings > 0 ? value.max_position_embeddings : positions_of_shared_rope(value));
-  MAGISTER_CHECK(texts_.longest <= static_cast<std::uint64_t>(positions), ExitCode::kConfig,
+  const std::uint64_t positions = positions_of(value).cached;
+  MAGISTER_CHECK(positions == 0 || texts_.longest <= positions, ExitCode::kConfig,
                  "{}: {} holds {} positions in its cache, and max_prompt_length and max_new_tokens are {} together "
                  "(its values for longer texts would mean nothing); lower one of them",
                  config_.model_place, path, positions, texts_.longest);

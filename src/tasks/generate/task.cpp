@@ -228,6 +228,7 @@ class Generate final : public Task {
                                         .token_budget = chosen.tokens,
                                         .pass = pass});
   }
+  std::uint64_t cached_tokens() const override { return config_.longest_text(); }
   Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
     Notes notes;
     if (both_written(config_.max_prompt_length, config_.max_new_tokens)) return notes;

@@ -57,7 +57,8 @@ double grade_of(const Verdict& verdict, JudgeMode mode) {
 JudgeReward::JudgeReward(const JudgeRewardConfig& config, const RunContext& context)
     : config_(config),
       model_(config.model, context, {"judge_", "judge"}),
-      tokenizer_((model_.open(context.world), check_head(), model_.checkpoint().tokenizer())),
+      tokenizer_((model_.checkpoint().fix_rope(config.longest_text()), model_.open(context.world), check_head(),
+                  model_.checkpoint().tokenizer())),
       prompts_(config_, model_.checkpoint()),
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)),

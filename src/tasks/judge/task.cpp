@@ -277,6 +277,7 @@ class Judge final : public Task {
               .announced = {{"verdicts", verdict_names(verdict_classes(config))}}}),
         config_(std::move(config)) {}
 
+  std::uint64_t cached_tokens() const override { return config_.longest_text(); }
   Notes fit_lengths(const Positions& own, const PositionsOf&) override {
     Notes notes;
     magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, own.cached, notes);

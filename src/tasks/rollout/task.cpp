@@ -180,6 +180,7 @@ class Rollout final : public Task {
     if (config_.reward.model) models.push_back(reward_model_of(*config_.reward.model, pass.sequence_tokens));
     return models;
   }
+  std::uint64_t cached_tokens() const override { return config_.longest_text(); }
   Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
     Notes notes;
     fit_judge(config_.reward, of, notes);

@@ -12,6 +12,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/io/dataset/record_json.h"
+#include "magister/runtime/length_key.h"
 #include "magister/tasks/score/classifier_logits.h"
 
 namespace magister {
@@ -52,14 +53,13 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
                  "{}: {} has {} labels (a reward is one number); name a reward model "
                  "(...ForSequenceClassification with one label)",
                  section.place, model_.path(), model.labels.size());
+  const std::uint64_t positions = positions_of(model).whole;
   MAGISTER_CHECK(
-      model.max_position_embeddings <= 0 ||
-          texts.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
-      ExitCode::kConfig,
+      positions == 0 || texts.max_length <= positions, ExitCode::kConfig,
       "{}: a prompt and its text may have {} tokens, but the reward model {} was made for {} positions (nothing "
       "says what longer texts are worth); lower it, leave it to the models with auto, or name another reward "
       "model",
-      texts.length_place, texts.max_length, model_.path(), model.max_position_embeddings);
+      texts.length_place, texts.max_length, model_.path(), positions);
   tokenizer_ = &model_.checkpoint().tokenizer();
   if (!dataset_.messages_field.empty()) chat_.emplace(model_.checkpoint(), dataset_);
 }

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/length_key.h"
 #include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 #include "tasks/score/config.h"
@@ -50,13 +51,11 @@ class ScoreJob final : public TaskJob {
 
 ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
     : config_(config), dataset_(inputs.dataset), model_(inputs.checkpoint.config()) {
-  MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
-                     config_.max_length.tokens() <= static_cast<std::uint64_t>(model_.max_position_embeddings),
-                 ExitCode::kConfig,
+  const std::uint64_t positions = positions_of(model_).whole;
+  MAGISTER_CHECK(positions == 0 || config_.max_length.tokens() <= positions, ExitCode::kConfig,
                  "{} is {}, but the model was made for {} positions (scores of longer texts would be meaningless); "
                  "choose at most {}",
-                 config_.length_place, config_.max_length.tokens(), model_.max_position_embeddings,
-                 model_.max_position_embeddings);
+                 config_.length_place, config_.max_length.tokens(), positions, positions);
   MAGISTER_CHECK(config_.function != ScoreFunction::kSoftmax || model_.labels.size() > 1, ExitCode::kConfig,
                  "{} is softmax, but the model has one label (every score would be 1); choose none or sigmoid",
                  config_.function_place);

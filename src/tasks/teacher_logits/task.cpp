@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/runtime/added_ends.h"
 #include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/length_key.h"
 #include "tasks/teacher_logits/columns.h"
 #include "tasks/teacher_logits/config.h"
 #include "tasks/teacher_logits/export_padded.h"
@@ -60,13 +61,11 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
   MAGISTER_CHECK(config_.top_k <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
                  "{} is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
                  config_.top_k_place, config_.top_k, model_.vocab_size, model_.vocab_size);
-  MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
-                     config_.max_length.tokens() <= static_cast<std::uint64_t>(model_.max_position_embeddings),
-                 ExitCode::kConfig,
+  const std::uint64_t positions = positions_of(model_).whole;
+  MAGISTER_CHECK(positions == 0 || config_.max_length.tokens() <= positions, ExitCode::kConfig,
                  "{} is {}, but the model was made for {} positions (rows beyond them would be "
                  "meaningless); choose at most {}",
-                 config_.length_place, config_.max_length.tokens(), model_.max_position_embeddings,
-                 model_.max_position_embeddings);
+                 config_.length_place, config_.max_length.tokens(), positions, positions);
   MAGISTER_CHECK(config_.stride <= config_.max_length.tokens(), ExitCode::kConfig,
                  "{} is {}, and max_length {}, as the model has positions (tokens between two windows would be lost); "
                  "choose at most that",

@@ -5,6 +5,7 @@
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
 #include "magister/run/results_on_disk.h"
+#include "magister/runtime/length_key.h"
 #include "magister/runtime/model_hash.h"
 #include "magister/runtime/open_model.h"
 #include "magister/runtime/tokenizer_files.h"
@@ -44,13 +45,11 @@ void TrainJob::check_model(int tp_size) const {
                  "unquantised model in Hugging Face's layout",
                  config_.model.place, printable(checkpoint_.path(), 4096),
                  checkpoint_.file().dequantizes() ? "quantised" : "one file");
-  MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
-                     config_.batches.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig,
+  const std::uint64_t positions = positions_of(model).whole;
+  MAGISTER_CHECK(positions == 0 || config_.batches.max_length <= positions, ExitCode::kConfig,
                  "{} is {}, but the model was made for {} positions (what it learns beyond them would be lost); choose "
                  "at most {}",
-                 config_.length_place, config_.batches.max_length, model.max_position_embeddings,
-                 model.max_position_embeddings);
+                 config_.length_place, config_.batches.max_length, positions, positions);
   MAGISTER_CHECK(
       fs::weakly_canonical(checkpoint_.path()) != fs::weakly_canonical(folder()), ExitCode::kConfig,
       "{}: model.path is {}, where this training puts its own result (it would begin from what it replaces); "

@@ -38,6 +38,9 @@ class Train final : public Task {
     config_.objective().fit_lengths(config_, own, of, notes);
     return notes;
   }
+  std::uint64_t cached_tokens() const override {
+    return config_.objective().kind == ObjectiveKind::kGrpo ? config_.batches.max_length : 0;
+  }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
   ModelWork model_work(double samples, double tokens) const override {
     return config_.objective().model_work(config_, samples, tokens);
