@@ -91,7 +91,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
 void use_fused_experts(ModelDescription& description, const TensorFile& file);
 // Adds scales of a quantised KV cache, which some files hold, to the ignored tensors, and logs them.
 void leave_out_cache_scales(ModelDescription& description, const TensorFile& file, const std::string& path);
-// Adds the tensors of layers behind the model's own to the ignored ones, and logs them.
+// Adds the tensors of multi-token prediction to the ignored ones, and logs them: parts named mtp, and layers after the
+// model's own.
 void leave_out_later_layers(ModelDescription& description, const TensorFile& file, const Family& family,
                             const std::string& path);
 // Throws Error(kData) that names a missing or unused tensor, or one of wrong shape or dtype.

@@ -121,23 +121,35 @@ void leave_out_cache_scales(ModelDescription& description, const TensorFile& fil
   description.names.ignored.insert(description.names.ignored.end(), scales.begin(), scales.end());
 }
 
+namespace {
+
+// True for a part of the name such as "mtp", "mtp_block" or "mtp_layers", which transformers' classes do not read.
+bool names_prediction(std::string_view name) {
+  for (std::size_t begin = 0, dot = 0; dot != std::string_view::npos; begin = dot + 1) {
+    dot = name.find('.', begin);
+    const std::string_view part = name.substr(begin, dot == std::string_view::npos ? dot : dot - begin);
+    if (part == "mtp" || part.starts_with("mtp_")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void leave_out_later_layers(ModelDescription& description, const TensorFile& file, const Family& family,
                             const std::string& path) {
-  if (*family.hf_later_layers == '\0') return;
   std::vector<std::string>& left = description.names.other_parts;
   const std::size_t before = left.size();
   const std::string_view layers = family.hf_layers;
   for (const TensorInfo& info : file.tensors()) {
-    if (!info.name.starts_with(layers)) continue;
     std::int64_t number = -1;
-    const char* begin = info.name.data() + layers.size();
-    std::from_chars(begin, info.name.data() + info.name.size(), number);
-    if (number >= description.config.num_hidden_layers) left.push_back(info.name);
+    const bool is_layer = *family.hf_later_layers != '\0' && info.name.starts_with(layers);
+    if (is_layer) std::from_chars(info.name.data() + layers.size(), info.name.data() + info.name.size(), number);
+    if (number >= description.config.num_hidden_layers || names_prediction(info.name)) left.push_back(info.name);
   }
   const auto added = static_cast<std::ptrdiff_t>(before);
   description.names.ignored.insert(description.names.ignored.end(), left.begin() + added, left.end());
   if (left.size() == before) return;
-  log_info("{}: {} tensors of layers that predict several tokens at once are not read ({})", printable(path),
+  log_info("{}: {} tensors that predict several tokens at once are not read ({})", printable(path),
            left.size() - before, left[before]);
 }
 
