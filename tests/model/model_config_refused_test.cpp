@@ -534,8 +534,8 @@ TEST_F(Gguf, RefusedByNameAndValue) {
           {"llama.attention.value_length is 8"});
   refused([](auto&, auto& m) { m["llama.rope.dimension_count"] = std::uint64_t{4}; },
           {"rope.dimension_count is 4", "head size 6"});
-  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("yarn"); },
-          {"rope.scaling.type is \"yarn\" (known in this family: none, linear; results"});
+  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("longrope"); },
+          {"rope.scaling.type is \"longrope\" (known in this family: none, linear, yarn; results"});
   refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("linear"); },
           {"rope.scaling.factor is missing"});
   refused([](auto&, auto& m) { m["llama.attention.layer_norm_rms_epsilon"] = 0.0; }, {"layer_norm_rms_epsilon is 0"});

@@ -8,7 +8,7 @@
 namespace magister {
 
 // Keys that these readers handle, for Family::computes.
-inline constexpr const char* kExpertKeys[] = {"num_experts", "num_local_experts", "expert_count"};
+inline constexpr const char* kExpertKeys[] = {"num_experts", "num_local_experts", "expert_count", "rope.scaling.yarn"};
 
 // columns_key: the key of an expert's width. absent_*: values for a config without the key.
 void read_experts(const HfConfig& source, ModelConfig& config, const char* columns_key, std::int64_t absent_experts,

@@ -42,6 +42,8 @@ constexpr std::array kUnsupportedGguf = {
     UnsupportedKey{"expert_count", 0, "a mixture of experts"},
     UnsupportedKey{"rope.scaling.attn_factor", 1, "an attention factor of the rotary embedding"},
     UnsupportedKey{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
+    UnsupportedKey{"rope.scaling.yarn_ext_factor", 1, "YaRN with another mixture of frequencies"},
+    UnsupportedKey{"rope.scaling.yarn_attn_factor", 1, "YaRN with another attention factor"},
 };
 
 // A key that must be true: false changes results. architecture: the beginning of the architectures to which this

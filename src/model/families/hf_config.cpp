@@ -8,6 +8,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/cache_scales.h"
@@ -256,7 +257,15 @@ const OuterModel* HfConfig::enter_text() {
   MAGISTER_CHECK(nested ? (*root_)["text_config"].is_object() : outer->is_flat, ExitCode::kData,
                  "{}: text_config is not an object (the text decoder of a {} is unknown); fetch the config again",
                  printable(path_), outer->model_type);
+  if (nested) require_causal();
   nlohmann::json text = nested ? (*root_)["text_config"] : *root_;
+  // This class does not cap its logits, while the class of texts alone does.
+  const bool caps = outer->model_type == std::string_view("gemma3") && text.contains("final_logit_softcapping") &&
+                    !is_neutral(text["final_logit_softcapping"], 0);
+  MAGISTER_CHECK(!caps, ExitCode::kData,
+                 "{}: text_config.final_logit_softcapping is {} (programs differ in whether a {} caps its logits); use "
+                 "another model",
+                 printable(path_), json_shown(text["final_logit_softcapping"]), outer->model_type);
   if (!nested || !text.contains("model_type")) text["model_type"] = outer->text_type;
   MAGISTER_CHECK(outer->any_text || text["model_type"] == outer->text_type, ExitCode::kData,
                  "{}: text_config.model_type is {} (the texts of a {} are a {}); use another model", printable(path_),

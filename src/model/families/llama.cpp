@@ -63,8 +63,8 @@ void read_hf_internlm(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = config.mlp_bias = qkv;
 }
 
-// This key is for GGUF files. config.json has another name for it, which stays refused.
-constexpr const char* kComputes[] = {"expert_count"};
+// These keys are for GGUF files. config.json has another name for the first, which stays refused.
+constexpr const char* kComputes[] = {"expert_count", "rope.scaling.yarn"};
 constexpr const char* kYarn[] = {"yarn"};
 
 }  // namespace llama

@@ -73,6 +73,7 @@ void read_cwm(const HfConfig& source, ModelConfig& config) {
   if (source.is_absent("head_dim")) config.head_dim = 128;
   if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 8;
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  config.mlp_bias = source.boolean_or("mlp_bias", false);
   MAGISTER_CHECK(source.has("rope_parameters") || source.has("rope_scaling"), ExitCode::kData,
                  "{}: rope_parameters is missing (the rotary embedding is unknown); fetch the config again",
                  printable(source.path()));

@@ -19,6 +19,7 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   refuse_qwen_windows(source);
 }
 
+constexpr const char* kComputes[] = {"rope.scaling.yarn"};  // in GGUF files
 constexpr const char* kVlComputes[] = {"mrope", "rope_parameters.mrope_section"};
 constexpr std::pair<const char*, std::int64_t> kVlDefaults[] = {{"vocab_size", 152064},
                                                                 {"hidden_size", 8192},
@@ -54,6 +55,7 @@ const Family kQwen2Family{.name = "qwen2",
                           .architecture = "Qwen2ForCausalLM",
                           .gguf_architecture = "qwen2",
                           .read_hf = qwen2::read_hf,
-                          .read_gguf = qwen2::read_gguf};
+                          .read_gguf = qwen2::read_gguf,
+                          .computes = qwen2::kComputes};
 
 }  // namespace magister

@@ -1,6 +1,8 @@
 // Qwen2-MoE: Qwen2's attention, with experts in every layer, or in every decoder_sparse_step-th layer that
 // mlp_only_layers does not list, and with a shared expert whose weight is a sigmoid of the token's own.
 // Source: transformers Qwen2MoeConfig, Qwen2MoeSparseMoeBlock and Qwen2MoeTopKRouter.
+#include <algorithm>
+
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 
@@ -15,7 +17,15 @@ constexpr std::pair<const char*, std::int64_t> kDefaults[] = {
     {"num_key_value_heads", 16}, {"moe_intermediate_size", 1408}, {"shared_expert_intermediate_size", 5632}};
 
 void read_windows(const HfConfig& source, ModelConfig& config) {
-  if (!source.boolean_or("use_sliding_window", false)) return;
+  if (!source.boolean_or("use_sliding_window", false)) {
+    const std::vector<std::string> types = source.texts("layer_types");
+    MAGISTER_CHECK(
+        std::ranges::find(types, "sliding_attention") == types.end(), ExitCode::kData,
+        "{}: layer_types has sliding_attention, but use_sliding_window is not true (the layers have no window "
+        "and cannot be computed); fetch the config again",
+        printable(source.path()));
+    return;
+  }
   const std::int64_t window = source.integer_or("sliding_window", 4096, 1, INT32_MAX);
   const std::int64_t below = source.integer_or("max_window_layers", 28, 0, INT32_MAX);
   std::vector<bool> layers;

@@ -21,6 +21,7 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
   refuse_qwen_windows(source);
 }
 
+constexpr const char* kComputes[] = {"rope.scaling.yarn"};  // in GGUF files
 constexpr const char* kVlComputes[] = {"mrope", "rope_parameters.mrope_section", "rope_parameters.mrope_interleaved"};
 constexpr std::pair<const char*, std::int64_t> kVlDefaults[] = {{"vocab_size", 151936},
                                                                 {"hidden_size", 4096},
@@ -52,6 +53,7 @@ const Family kQwen3Family{.name = "qwen3",
                           .architecture = "Qwen3ForCausalLM",
                           .gguf_architecture = "qwen3",
                           .read_hf = qwen3::read_hf,
-                          .read_gguf = qwen3::read_gguf};
+                          .read_gguf = qwen3::read_gguf,
+                          .computes = qwen3::kComputes};
 
 }  // namespace magister

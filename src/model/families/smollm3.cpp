@@ -7,7 +7,7 @@
 namespace magister {
 namespace smollm3 {
 
-constexpr const char* kComputes[] = {"no_rope_layers", "no_rope_layer_interval"};
+constexpr const char* kComputes[] = {"no_rope_layers", "no_rope_layer_interval", "rope.scaling.yarn"};
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
