@@ -73,3 +73,49 @@ def conversations():
     yield "documents", dict(messages=basic, documents=[{"title": "T", "text": "Some text."}, {"title": "U", "text": "More", "n": 3}], add_generation_prompt=True)
     yield "knobs", dict(messages=basic, add_generation_prompt=True, knobs={"citation_mode": "fast", "response_format": "json_object"}, citation_mode="fast", date_string="1 Jan 2026", response_format="json")
     yield "safety", dict(messages=basic, tools=TOOLS, safety_mode="STRICT", available_tools=TOOLS, custom_tools=TOOLS, tools_in_user_message=False, builtin_tools=["brave_search"])
+
+
+# Arguments that templates of 2025 and 2026 ask for, with the values that they tell apart.
+SWITCHES = dict(
+    enable_thinking=(True, False), thinking=(True, False, "on", "off", "high"), reasoning=(True, False), reasoning_effort=("none", "minimal", "low", "medium", "high", "max", "xhigh", 0.2, 7),
+    thinking_effort=("low", "medium", "high", "max"), reasoning_strength=("low", "high", 1), thinking_mode=("enabled", "disabled", "adaptive", "chat", "auto"), thinking_option=("on", "off", "auto"),
+    reasoning_mode=("/think", "/no_think"), preserve_thinking=(True, False), preserved_thinking=(True, False), truncate_history_thinking=(True, False), keep_past_thinking=(True, False),
+    clear_thinking=(True, False), drop_thinking=(True, False), keep_reasoning=(True, False), skip_think=(True, False), skip_thinking=(True, False), include_thinking=(True, False),
+    add_thoughts=(True, False), thinking_budget=(-1, 0, 512, 1000, 20000), think_render_option=("all", "lastthink", "none"), low_effort=(True, False), medium_effort=(True, False), add_vision_id=(True,),
+    model_identity=("You are a test.",), current_date=("2026-03-05",), knowledge_cutoff=("2025-06",), builtin_tools=(["browser", "python"], []), response_format=({"type": "json_object"}, "json_object"),
+    response_schema=({"type": "object", "properties": {"a": {"type": "string"}}},), tool_choice=("auto", "none", "required"), default_system_prompt=(True, False), system_prompt=("Be a test.",),
+    use_json_tooldef=(True, False), render_assistant_messages_raw=(True, False), controls=({"length": "short"},), grounding=("enabled", "disabled"), enable_citations=(True, False),
+    tool_namespace_descriptions=({"functions": "Those of the test."},), custom_instructions=("Be a test.",), is_training=(True, False), training_prompt=(True, False), developer_preamble=("Be a test.",))
+SCHEMA = {"type": "object", "$defs": {"leg": {"type": "object", "properties": {"to": {"type": "string"}}}}, "required": ["legs"], "additionalProperties": False, "properties": {
+    "legs": {"type": "array", "description": "stops\nin order", "minItems": 1, "items": {"$ref": "#/$defs/leg"}}, "class": {"anyOf": [{"type": "string", "enum": ["a", "b"]}, {"type": "null"}], "default": None},
+    "money": {"type": ["number", "null"], "minimum": 0, "maximum": 1e6, "default": 12.5, "nullable": True}, "seats": {"oneOf": [{"type": "integer"}, {"type": "string", "description": "a range"}], "default": 1},
+    "options": {"type": "object", "additionalProperties": {"type": "boolean"}, "description": "<more> & 'more'"}, "flag": {"type": "boolean", "default": False}, "bare": {}, "list": {"type": "array"},
+    "deep": {"type": "object", "properties": {"list": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "number", "examples": [1, 2.5]}}, "required": ["x"]}}}}}}
+MORE_TOOLS = [*TOOLS, {"type": "function", "function": {"name": "plan_trip", "description": "Plans a trip.\n\nIn two paragraphs.", "parameters": SCHEMA, "strict": True}}, {"type": "function", "function": {"name": "bare"}}]
+
+
+def agent_talk():
+    """Reasoning between calls: of calls in one turn, results that are lists, and texts beside calls."""
+    trip = call("plan_trip", {"legs": [{"to": "Zürich"}, {"to": "</tool_call>"}], "class": None, "money": 1e-7, "flag": True, "text": "two\nlines"}, "functions.plan_trip:0")
+    parts = [{"type": "text", "text": "booked"}, {"type": "text", "text": ", paid"}]
+    return [say(S, "Be brief."), say(U, "A trip, please."), say(A, "First the weather.", reasoning_content="It rains?", tool_calls=[call("get_weather", {"city": "Zürich"}, "functions.get_weather:1"), trip]),
+            say("tool", "rain", name="get_weather", tool_call_id="functions.get_weather:1"), say("tool", parts, name="plan_trip", tool_call_id="functions.plan_trip:0"),
+            say(A, "", reasoning_content="\nNow the time.\n", tool_calls=[call("now", {}, "functions.now:2")]), say("tool", "", name="now", tool_call_id="functions.now:2"),
+            say(A, "<think>so</think>It is booked.", reasoning_content="Done."), say(U, "Thanks /no_think"), say(A, "", reasoning_content="Polite."), say(U, [{"type": "text", "text": "And back? /think"}])]
+
+
+def agents():
+    """(name, arguments, word): conversations for templates of reasoning and tools; a word: for those alone that have it."""
+    talk = agent_talk()
+    yield "agent", dict(messages=talk, tools=MORE_TOOLS, add_generation_prompt=True), ""
+    yield "agent, nothing offered", dict(messages=talk, add_generation_prompt=True), ""
+    yield "agent in the middle of its calls", dict(messages=talk[:7], tools=MORE_TOOLS, add_generation_prompt=True), ""
+    yield "agent, ends with a call", dict(messages=talk[:6], tools=MORE_TOOLS), ""
+    yield "agent, ends with its answer", dict(messages=talk[:8], tools=MORE_TOOLS), ""
+    yield "bare functions offered", dict(messages=talk[:2], tools=[tool["function"] for tool in MORE_TOOLS], add_generation_prompt=True), ""
+    yield "developer", dict(messages=[say("developer", "Be a test."), *talk[1:]], tools=MORE_TOOLS, add_generation_prompt=True), ""
+    yield "system in the middle", dict(messages=[*talk[:8], say(S, "Be kind."), *talk[8:]], tools=MORE_TOOLS, add_generation_prompt=True), ""
+    for word, values in SWITCHES.items():
+        for value in values:
+            yield f"agent, {word} {value}", {"messages": talk, "tools": MORE_TOOLS, "add_generation_prompt": True, word: value}, word
+            yield f"plain, {word} {value}", {"messages": talk[:2], "add_generation_prompt": True, word: value}, word
