@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/io/checkpoint/stored_quantization.h"
 #include "magister/model/parameter_table.h"
 #include "model/families/family.h"
 #include "model/families/outer_model.h"
@@ -108,6 +109,7 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
 
 ModelDescription describe_config(const std::string& config_json_path) {
   HfConfig source(config_json_path);
+  if (stored_quantization(std::filesystem::path(config_json_path).parent_path().string())) source.accept_quantization();
   return describe_source(source, nullptr);
 }
 

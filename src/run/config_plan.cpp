@@ -10,7 +10,9 @@
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/io/checkpoint/model_path.h"
+#include "magister/io/checkpoint/stored_quantization.h"
 #include "magister/model/kv_pages.h"
+#include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
@@ -92,6 +94,40 @@ std::string formats_table(const ModelConfig& config, const std::vector<int>& siz
       out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme)));
   }
   return out + "\n";
+}
+
+// The weights of the routed experts' products, without their biases.
+std::uint64_t num_expert_weights(const ModelConfig& config) {
+  std::uint64_t sum = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(config, layer)) {
+      const bool routed = row.expert >= 0 && row.expert < config.num_experts;
+      if (routed && row.product != FusedProduct::kNone) sum += num_elements(row.shape);
+    }
+  }
+  return sum;
+}
+
+std::string experts_line(const ModelConfig& config) {
+  if (config.num_experts == 0) return "";
+  return fmt::format("  experts   {} with {:.2f} B weights; a token takes {} and {:.2f} B parameters in all\n",
+                     config.num_experts, 1e-9 * static_cast<double>(num_expert_weights(config)),
+                     config.num_experts_per_tok, 1e-9 * static_cast<double>(config.parameters_a_token()));
+}
+
+// The size of a checkpoint whose config.json says that its weights are codes: a run computes with the numbers that they
+// mean, in model.dtype, and holds these. Empty for other checkpoints.
+std::string stored_line(const ModelSection& section, const ModelConfig& config) {
+  const std::optional<StoredQuantization> stored = stored_quantization(section.path);
+  if (!stored) return "";
+  const std::string read =
+      "a run holds the numbers that they mean" + std::string(section.quantization == "none" ? "" : ", quantised again");
+  if (stored->expert_bits == 0) return fmt::format("  file      codes of {}; {}\n", stored->method, read);
+  const std::uint64_t codes = num_expert_weights(config);
+  const double bytes =
+      static_cast<double>(codes) * stored->expert_bits / 8 + static_cast<double>((config.num_parameters() - codes) * 2);
+  return fmt::format("  file      {}: the experts' products in {} ({:.4g} bits a weight), the rest in 16 bits; {}\n",
+                     decimal_bytes(static_cast<std::uint64_t>(bytes)), stored->method, stored->expert_bits, read);
 }
 
 // Describes a model whose config.json exists. Throws Error(kInputOutput) if it does not, and Error(kConfig) for a GGUF
@@ -286,6 +322,8 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
     const GroupModel& model = plan.models[i];
     out += fmt::format("  {:<9} {}\n", model.name, describe_planned_model({model.config, model.dtype, model.scheme}));
   }
+  out += experts_line(config);
+  out += stored_line(task.model_section().placeholder(), config);
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);
   out += formats_table(config, listed_sizes(plan.models, requested));

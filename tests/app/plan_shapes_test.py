@@ -32,6 +32,18 @@ def arithmetic(shape, vocabulary, bits, wide):
     return linears * bits / 8 + 2 * vocabulary * hidden * wide
 
 
+def parameters(folder):
+    """-> (of the whole model, of its experts' products) as transformers makes it, without memory."""
+    import torch
+    import transformers
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        named = list(transformers.AutoModelForCausalLM.from_config(config).named_parameters())
+    return sum(weight.numel() for _, weight in named), sum(weight.numel() for name, weight in named if ".mlp.experts." in name and weight.dim() == 3)
+
+
 class PlanShapes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -129,6 +141,44 @@ class PlanShapes(unittest.TestCase):
             said = self.plan("Llama-3.1-8B", f"model.path={ROOT / 'configs/shapes' / name}")
             number, unit = re.search(r"([\d.]+) ([MB]) parameters", said).groups()
             self.assertAlmostEqual(float(number) * {"M": 1e-3, "B": 1}[unit] / billions, 1, delta=0.002, msg=name)
+
+    def test_mixtures(self):
+        """Parameters and bytes against transformers' own model on the meta device; gpt-oss's file has MXFP4's 17 bytes for 32 weights."""
+        for name, columns, chosen, smallest, file_gb in (("glm-4.5", 1536, 8, 10, None), ("gpt-oss-120b", 2880, 4, 3, 65.25)):
+            path = ROOT / "configs/shapes" / name
+            number, experts = parameters(path)
+            said = self.plan("Llama-3.1-8B", f"model.path={path}", "plan.device_memory=H100-80GB")
+            self.assertAlmostEqual(float(re.search(r"([\d.]+) B parameters", said)[1]) / (number / 1e9), 1, delta=1e-4)
+            found = re.search(r"\n  experts   \d+ with ([\d.]+) B weights; a token takes (\d+) and", said)
+            self.assertAlmostEqual(float(found[1]) / (experts / 1e9), 1, delta=1e-4)
+            self.assertEqual(int(found[2]), chosen)
+            steps = columns // 32  # shards have whole steps of 32 columns
+            for format_name, bits in (("f32", 32), ("bf16, f16", 16)):
+                for devices in (1, 2, 4, 8, 16):
+                    largest = (number - experts) / devices + experts * -(-steps // devices) / steps
+                    self.assertAlmostEqual(self.weights(said)[format_name][devices] / (largest * bits / 8e9), 1, delta=0.02, msg=f"{name} {format_name} on {devices}")
+            self.assertIn(f"smallest group that fits: {smallest} devices of 85.5 GB", said)
+            one_less = (number - experts) / (smallest - 1) + experts * -(-steps // (smallest - 1)) / steps
+            self.assertGreater(one_less * 2e-9, 85.5)
+            file_line = re.search(r"\n  file      ([\d.]+) GB: the experts' products in mxfp4 \(4.25 bits a weight\)", said)
+            self.assertEqual(file_line is not None, file_gb is not None, said)
+            if file_line:
+                self.assertAlmostEqual(float(file_line[1]) / file_gb, 1, delta=0.002)
+                self.assertAlmostEqual((experts * 17 / 32 + (number - experts) * 2) / 1e9 / file_gb, 1, delta=0.002)
+
+    def test_files_of_codes(self):
+        """A config of a quantised checkpoint is planned as the numbers that a run computes with; of a method that cannot be read it is refused."""
+        config = json.loads((self.folder / "Llama-3.1-8B/config.json").read_text())
+        folder = self.folder / "codes"
+        folder.mkdir(exist_ok=True)
+        plain = self.plan("Llama-3.1-8B")
+        for method in (dict(quant_method="fp8", weight_block_size=[128, 128]), dict(quant_method="gptq", bits=4, group_size=128)):
+            (folder / "config.json").write_text(json.dumps({**config, "quantization_config": method}))
+            said = self.plan("codes")
+            self.assertEqual(self.weights(said), self.weights(plain))
+            self.assertIn(f"\n  file      codes of {method['quant_method']}; a run holds the numbers that they mean\n", said)
+        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": dict(quant_method="quanto")}))
+        self.assertIn('quant_method is "quanto"', self.plan("codes", code=65))
 
     def test_a_cluster_from_the_config(self):
         """Groups line by line; of unlike cards the least counts; what cannot be is refused."""
