@@ -9,7 +9,6 @@
 
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/cache_scales.h"
-#include "magister/io/checkpoint/stored_quantization.h"
 
 namespace magister {
 namespace {
@@ -195,26 +194,6 @@ std::optional<QuantizationConfig> read_quantization_config(const std::string& fo
     return std::nullopt;
   if (quantizes_cache_alone(config)) return std::nullopt;
   return Reader(path.string(), config).read();
-}
-
-std::optional<StoredQuantization> stored_quantization(const std::string& folder) {
-  const std::optional<QuantizationConfig> config = read_quantization_config(folder);
-  if (!config) return std::nullopt;
-  switch (config->method) {
-    case QuantMethod::kGptq:
-      return StoredQuantization{"gptq", 0};
-    case QuantMethod::kAwq:
-      return StoredQuantization{"awq", 0};
-    case QuantMethod::kCompressedTensors:
-      return StoredQuantization{"compressed-tensors", 0};
-    case QuantMethod::kFp8:
-      return StoredQuantization{"fp8", 0};
-    case QuantMethod::kBitsAndBytes:
-      return StoredQuantization{"bitsandbytes", 0};
-    case QuantMethod::kMxfp4:
-      return StoredQuantization{"mxfp4", 4 + 8.0 / 32};
-  }
-  return std::nullopt;
 }
 
 }  // namespace magister
