@@ -1,17 +1,23 @@
 """Which decoders of transformers run: a tiny random model of every causal language model that can be made, through the passes of CPUs.
 
-usage: architectures.py [--markdown] [MODEL_TYPE ...]      MAGISTER_BUILD_DIR: the build whose tests/model/families_probe is asked
+usage: architectures.py [--markdown] [--jobs N] [MODEL_TYPE ...]      MAGISTER_BUILD_DIR: the build whose tests/model/families_probe is asked
 A line each: runs (largest difference of log-probabilities, with the best token equal), differs, refused (with the message), or could not be
-made by transformers from a small config. It is not a test: CI has the variants of tests/oracle/tiny_models.py.
+made by transformers from a small config; the last line counts them. Each model has a process of its own with a limit of memory and time, so
+none can stop the others. It is not a test: CI has the variants of tests/oracle/tiny_models.py.
 """
 import argparse
 import collections
+import concurrent.futures
 import contextlib
+import copy
 import io
 import json
+import logging
+import multiprocessing
 import os
 import pathlib
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -34,6 +40,7 @@ LENGTHS = (1, 2, 7, 33, 20, 70)
 TOLERANCE = 2e-4
 SECONDS = 60  # for transformers' part; a larger model than MOST_WEIGHTS has no small config here
 MOST_WEIGHTS = 20_000_000
+MOST_MEMORY = 6 << 30  # bytes of addresses that a process may have
 # Small values of keys, set where the config has them.
 SMALL = {
     "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -55,6 +62,9 @@ SMALL = {
 def small_sizes(model_type):
     default = transformers.CONFIG_MAPPING[model_type]()
     names = {key: value for key, value in SMALL.items() if hasattr(default, key)}
+    if "kv_lora_rank" in names:  # latent attention has as many heads of keys, and sizes of their own
+        names["num_key_value_heads"] = names["num_attention_heads"]
+        names.pop("head_dim", None)
     kinds = getattr(default, "layer_types", None)
     if kinds and len(set(kinds)) > 1:
         distinct = sorted(set(kinds), key=kinds.index)
@@ -83,10 +93,10 @@ def reference(model_type, folder, tokens):
             fill(model)
             model.save_pretrained(folder)
             expected = []
+            stored = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
             for row in tokens:  # one text at a time, by a fresh model: some remember the longest
-                model = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
                 with torch.no_grad():
-                    expected.append(model(torch.tensor([row]), use_cache=False).logits[0].float().numpy())
+                    expected.append(copy.deepcopy(stored)(torch.tensor([row]), use_cache=False).logits[0].float().numpy())
             return np.concatenate(expected)
         except Exception as error:  # noqa: BLE001 - whatever it is, the model cannot be made
             if isinstance(error, TimeoutError):
@@ -136,21 +146,55 @@ def stop(*_):
     raise TimeoutError(f"more than {SECONDS} seconds")
 
 
-def main():
+def begin_process():
+    """A process of one model: its threads and its memory are limited."""
     signal.signal(signal.SIGALRM, stop)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(1)
+    logging.disable(logging.CRITICAL)  # transformers prints every config that does not take a key
+    torch.manual_seed(0)
+
+
+def in_child(model_type, answer):
+    begin_process()
+    with tempfile.TemporaryDirectory(prefix="magister_architectures_") as folder:
+        answer.send(try_one(model_type, pathlib.Path(folder)))
+
+
+def try_apart(model_type):
+    """try_one() in a process of its own."""
+    processes = multiprocessing.get_context("fork")
+    ours, theirs = processes.Pipe(duplex=False)
+    child = processes.Process(target=in_child, args=(model_type, theirs))
+    child.start()
+    theirs.close()
+    try:
+        if ours.poll(3 * SECONDS):
+            return ours.recv()
+    except EOFError:
+        pass
+    finally:
+        child.kill()
+        child.join()
+    return "not made", f"its process ended with {child.exitcode} and gave no answer"
+
+
+def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("model_type", nargs="*")
     arguments = parser.parse_args()
-    transformers.logging.set_verbosity_error()
-    torch.manual_seed(0)
     counts = collections.Counter()
-    for model_type in arguments.model_type or sorted(set(ALL) - NO_DECODERS):
-        with tempfile.TemporaryDirectory(prefix="magister_architectures_") as folder:
-            outcome, text = try_one(model_type, pathlib.Path(folder))
-        counts[outcome] += 1
-        print(f"| {model_type} | {outcome} | {text} |" if arguments.markdown else f"{model_type:26s} {outcome:9s} {text}", flush=True)
-    print(f"transformers {transformers.__version__}: " + ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())))
+    model_types = arguments.model_type or sorted(set(ALL) - NO_DECODERS)
+    torch.set_num_threads(1)  # before the first fork: no threads of a library may exist then
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as jobs:
+        for model_type, (outcome, text) in zip(model_types, jobs.map(try_apart, model_types)):
+            counts[outcome] += 1
+            text = text.replace("\n", " ").replace("|", "/")
+            print(f"| {model_type} | {outcome} | {text} |" if arguments.markdown else f"{model_type:26s} {outcome:9s} {text}", flush=True)
+    print(f"transformers {transformers.__version__}: {counts['runs']} of {len(model_types)} run; " + ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())))
 
 
 if __name__ == "__main__":
