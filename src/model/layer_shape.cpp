@@ -3,12 +3,28 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "magister/core/error.h"
 #include "magister/model/rope.h"
 
 namespace magister {
+
+namespace {
+
+// ALiBi's slope of head h of H. Beyond the largest power of two below H come every other slope of twice as many heads.
+float alibi_slope(double most, std::int64_t h, std::int64_t H) {
+  std::int64_t whole = 1;
+  while (2 * whole <= H) whole *= 2;
+  const double n = static_cast<double>(whole);
+  const double power = h < whole ? static_cast<double>(h + 1) / n : static_cast<double>(2 * (h - whole) + 1) / (2 * n);
+  return static_cast<float>(std::exp2(-most * power));
+}
+
+float rounded_to_bf16(float number) { return static_cast<float>(c10::BFloat16(number)); }
+
+}  // namespace
 
 LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer) {
   LayerShape shape;
@@ -44,15 +60,40 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.clip_qkv = static_cast<float>(config.clip_qkv);
   shape.swiglu_alpha = static_cast<float>(config.swiglu_alpha);
   shape.swiglu_limit = static_cast<float>(config.swiglu_limit);
-  shape.qk_norm_after_rope = config.qk_norm_after_rope;
-  shape.query_scale_beta = static_cast<float>(config.query_scale_beta);
+  shape.qk_norm_after_rope = config.qk_norm_after_rope || config.qk_l2_norm;
+  const bool scales_queries = !config.query_scale_without_rope || shape.rotary_dim == 0;
+  shape.query_scale_beta = scales_queries ? static_cast<float>(config.query_scale_beta) : 0.0f;
   shape.query_scale_positions = config.query_scale_positions;
+  shape.query_scale_shift = config.query_scale_shift;
+  shape.chunked_windows = config.chunked_windows && shape.sliding_window > 0;
+  shape.qk_l2_norm = config.qk_l2_norm && shape.rotary_dim > 0;
+  shape.alibi_in_bf16 = config.alibi_in_bf16;
+  for (std::uint64_t head = partition.heads.begin; config.alibi_max > 0 && head < partition.heads.end; ++head)
+    shape.alibi_slopes.push_back(
+        alibi_slope(config.alibi_max, static_cast<std::int64_t>(head), config.num_attention_heads));
   shape.attention_softcap = static_cast<float>(config.attn_logit_softcapping);
   return shape;
 }
 
+std::int64_t first_visible_key(const LayerShape& shape, std::int64_t position) {
+  const std::int64_t window = shape.sliding_window;
+  if (window == 0) return 0;
+  return shape.chunked_windows ? position / window * window : std::max<std::int64_t>(0, position - window + 1);
+}
+
+float alibi_term(const LayerShape& shape, std::int64_t head, std::int64_t key, std::int64_t query) {
+  const float slope = shape.alibi_slopes[static_cast<std::size_t>(head)];
+  if (!shape.alibi_in_bf16) return slope * static_cast<float>(key - query);
+  const float rounded = rounded_to_bf16(slope);
+  const auto at = [&](std::int64_t position) {
+    return rounded_to_bf16(rounded * rounded_to_bf16(static_cast<float>(position)));
+  };
+  return shape.attention_scale * (at(key) - at(query));
+}
+
 float query_scale(const LayerShape& shape, std::int64_t position) {
-  return 1.0f + shape.query_scale_beta * std::log(1.0f + static_cast<float>(position / shape.query_scale_positions));
+  const std::int64_t steps = (position + shape.query_scale_shift) / shape.query_scale_positions;
+  return 1.0f + shape.query_scale_beta * std::log(1.0f + static_cast<float>(steps));
 }
 
 float embedding_multiplier(const ModelConfig& config, at::ScalarType dtype) {

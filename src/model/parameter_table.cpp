@@ -28,13 +28,14 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
     out.expert = expert;
     out.expert_name = name;
     const std::int64_t rows = out.shape.front();
-    if (config.fused_experts) {
-      const bool up = name == &Expert::up_proj || name == &Expert::up_bias;
+    if (config.fused_experts && expert < X) {
+      const bool up = name == &Expert::up_proj || name == &Expert::up_bias, halves = config.fused_experts_in_halves;
+      const std::int64_t width = division == kExpertRows ? 2 * rows : rows;
       out.hf = fused;
-      out.row_step = division == kExpertRows ? 2 : 1;
-      out.stored = {X, out.row_step * rows};
+      out.row_step = division == kExpertRows && !halves ? 2 : 1;
+      out.stored = {X, width};
       if (product != kBias) out.stored.insert(out.stored.begin() + 1, out.shape.back());
-      out.first_row = expert * out.row_step * rows + (up ? 1 : 0);
+      out.first_row = expert * width + (!up ? 0 : halves ? rows : 1);
     } else if (config.stacked_experts) {
       const bool two = config.fused_gate_up_proj && product == FusedProduct::kGateUp;
       if (two) out.hf = fused;
@@ -147,6 +148,9 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                        "attn_k_norm.weight",
                        {of_all ? K : E},
                        of_all ? kKvHeadRows : kWhole});
+  const bool centred = config.qk_norm && config.qk_layer_norm;
+  add(centred, {&Layer::q_norm_bias, "self_attn.q_norm.bias", "attn_q_norm.bias", {E}});
+  add(centred, {&Layer::k_norm_bias, "self_attn.k_norm.bias", "attn_k_norm.bias", {E}});
   add(config.attention_sinks,
       {&Layer::sinks, "self_attn.sinks", "attn_sinks.weight", {config.num_attention_heads}, kHeads});
   add(true, {&Layer::o_proj,
@@ -210,6 +214,11 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   const std::int64_t D = config.hidden_size, V = config.vocab_size;
   std::vector<ModelParameter> all = {
       {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows}};
+  if (config.embedding_norm) {
+    all.push_back({&TensorNames::embed_norm, "model.embed_norm.weight", "token_embd_norm.weight", {D}});
+    if (config.norm_bias)
+      all.push_back({&TensorNames::embed_norm_bias, "model.embed_norm.bias", "token_embd_norm.bias", {D}});
+  }
   if (!config.weightless_norms) all.push_back({&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}});
   if (config.norm_bias) all.push_back({&TensorNames::norm_bias, "model.norm.bias", "output_norm.bias", {D}});
   if (config.learned_positions)

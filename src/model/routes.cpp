@@ -7,6 +7,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 namespace magister {
 
@@ -84,14 +86,46 @@ std::vector<bool> outside_of_groups(const RouterConfig& config, const std::vecto
 
 }  // namespace
 
+namespace {
+
+// Logits that are far from the best of the experts that are left have no share of its softmax.
+bool is_far(double logit, double best, double margin) {
+  return (best - logit) / std::max(std::abs(logit), best) > 2 * margin;
+}
+
+// One expert after another: the best of those left, and its share of the softmax over those near it.
+void mix_sparsely(const RouterRule& rule, const float* logits, std::int32_t* experts, float* weights) {
+  std::vector<double> left(logits, logits + rule.experts);
+  std::vector<bool> taken(left.size());
+  std::vector<std::pair<std::int32_t, float>> chosen;
+  const bool broken = std::any_of(left.begin(), left.end(), [](double logit) { return std::isnan(logit); });
+  for (std::int64_t i = 0; i < rule.per_token; ++i) {
+    const auto best = static_cast<std::size_t>(best_of(left, taken));
+    double sum = broken ? std::nan("") : 0.0;
+    for (std::size_t x = 0; x < left.size(); ++x) {
+      if (!taken[x] && !is_far(left[x], left[best], rule.config.margin)) sum += std::exp(left[x] - left[best]);
+    }
+    taken[best] = true;
+    chosen.emplace_back(static_cast<std::int32_t>(best), static_cast<float>(1.0 / sum));
+  }
+  std::sort(chosen.begin(), chosen.end());
+  for (std::size_t i = 0; i < chosen.size(); ++i) std::tie(experts[i], weights[i]) = chosen[i];
+}
+
+}  // namespace
+
 void choose_experts(const RouterRule& rule, const float* logits, const float* choice_bias, std::int32_t* experts,
                     float* weights) {
   const std::int64_t X = rule.experts, k = rule.per_token;
-  if (rule.config.is_plain()) {
+  if (rule.config.scores == RouterConfig::Scores::kSparseMixer) {
+    mix_sparsely(rule, logits, experts, weights);
+  } else if (rule.config.is_plain()) {
     choose_experts(logits, X, k, rule.normed, experts, weights);
   } else {
     const std::vector<double> scores = scores_of(rule, logits);
-    std::vector<double> choice = scores;
+    // Far from 0 a sigmoid is the same for many logits.
+    const bool by_logits = choice_bias == nullptr && rule.config.groups == 1;
+    std::vector<double> choice = by_logits ? std::vector<double>(logits, logits + X) : scores;
     for (std::size_t x = 0; choice_bias != nullptr && x < choice.size(); ++x) choice[x] += choice_bias[x];
     std::vector<bool> taken = outside_of_groups(rule.config, choice);
     for (std::int64_t i = 0; i < k; ++i) {
@@ -107,7 +141,8 @@ void choose_experts(const RouterRule& rule, const float* logits, const float* ch
     for (std::int64_t i = 0; i < k; ++i)
       weights[i] = static_cast<float>(scores[static_cast<std::size_t>(experts[i])] / divisor * rule.config.scaling);
   }
-  const double shared = rule.shared_gate ? 1.0 / (1.0 + std::exp(-static_cast<double>(logits[X]))) : 1.0;
+  const double shared =
+      rule.shared_gate ? 1.0 / (1.0 + std::exp(-static_cast<double>(logits[X]))) : rule.config.shared_weight;
   for (std::int64_t s = 0; s < rule.shared; ++s) {
     experts[k + s] = static_cast<std::int32_t>(X + s);
     weights[k + s] = static_cast<float>(shared);
@@ -129,7 +164,9 @@ at::Tensor route_weights(const RouterRule& rule, const at::Tensor& logits_TL, co
   const at::Tensor logits_TX = logits_TL.narrow(1, 0, rule.experts), chosen_Tk = experts.narrow(1, 0, rule.per_token);
   const RouterConfig& config = rule.config;
   at::Tensor weights;
-  if (config.scores == RouterConfig::Scores::kSoftmax && rule.normed && config.least_sum == 0) {
+  if (config.scores == RouterConfig::Scores::kSparseMixer) {  // not trained
+    weights = choose_experts(rule, logits_TL.detach().contiguous(), {}).weights_Tk.narrow(1, 0, rule.per_token);
+  } else if (config.scores == RouterConfig::Scores::kSoftmax && rule.normed && config.least_sum == 0) {
     // Probabilities divided by their sum equal the softmax of the chosen logits alone.
     weights = at::softmax(logits_TX.gather(1, chosen_Tk), 1);
   } else {
@@ -139,8 +176,9 @@ at::Tensor route_weights(const RouterRule& rule, const at::Tensor& logits_TL, co
   }
   if (config.scaling != 1.0) weights = weights * config.scaling;
   if (rule.shared == 0) return weights;
-  const at::Tensor shared_T1 = rule.shared_gate ? at::sigmoid(logits_TL.narrow(1, rule.experts, 1))
-                                                : at::ones({logits_TL.size(0), 1}, logits_TL.options());
+  const at::Tensor shared_T1 = rule.shared_gate
+                                   ? at::sigmoid(logits_TL.narrow(1, rule.experts, 1))
+                                   : at::full({logits_TL.size(0), 1}, config.shared_weight, logits_TL.options());
   return at::cat({weights, shared_T1.expand({-1, rule.shared})}, 1);
 }
 

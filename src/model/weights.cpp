@@ -27,6 +27,10 @@ at::Tensor as_halves(const at::Tensor& pairs_EX) {
   return pairs_EX.view({half, 2, pairs_EX.size(1)}).transpose(0, 1);
 }
 
+bool has_l2_norms(const ModelConfig& config, std::int64_t layer) {
+  return config.qk_l2_norm && config.rotary_dim_of(layer) > 0;
+}
+
 // Range of a q or k norm weight: one head's numbers, or those of this shard's heads.
 IndexRange qk_norm_range(const ModelConfig& config, IndexRange heads) {
   const auto E = static_cast<std::uint64_t>(config.head_dim);
@@ -178,13 +182,31 @@ BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {
           description_.config.norm_kind == NormKind::kLayer, load_vector(names.mlp_input_norm_bias, all)};
 }
 
+BlockNorms WeightSource::load_embedding_norm() {
+  const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
+  return {load_vector(description_.names.embed_norm, all),
+          {},
+          description_.config.norm_kind == NormKind::kLayer,
+          load_vector(description_.names.embed_norm_bias, all)};
+}
+
+at::Tensor WeightSource::load_q_norm_bias(std::int64_t layer) {
+  return load_vector(names_of(layer).q_norm_bias, qk_norm_range(description_.config, partition_.heads));
+}
+
+at::Tensor WeightSource::load_k_norm_bias(std::int64_t layer) {
+  return load_vector(names_of(layer).k_norm_bias, qk_norm_range(description_.config, partition_.kv_heads));
+}
+
 at::Tensor WeightSource::load_q_norm(std::int64_t layer) {
+  if (has_l2_norms(description_.config, layer)) return at::ones({description_.config.head_dim}, at::kFloat);
   return load_norm_weight(names_of(layer).q_norm, qk_norm_range(description_.config, partition_.heads));
 }
 
 at::Tensor WeightSource::load_sinks(std::int64_t layer) { return load_vector(names_of(layer).sinks, partition_.heads); }
 
 at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
+  if (has_l2_norms(description_.config, layer)) return at::ones({description_.config.head_dim}, at::kFloat);
   return load_norm_weight(names_of(layer).k_norm, qk_norm_range(description_.config, partition_.kv_heads));
 }
 

@@ -25,7 +25,9 @@ std::optional<CodeFormat> kept_codes(const std::vector<LayerParameter>& product,
 }
 
 bool holds_transposed(const ModelDescription& description, const std::vector<LayerParameter>& product) {
-  return description.names.transposed_products || (description.config.fused_experts && product.front().expert >= 0);
+  const std::int64_t expert = product.front().expert;
+  return description.names.transposed_products ||
+         (description.config.fused_experts && expert >= 0 && expert < description.config.num_experts);
 }
 
 struct Sizes {

@@ -40,7 +40,7 @@ RowBlock WeightSource::expert_rows(std::int64_t layer, const LayerParameter& row
                                    std::int64_t output) const {
   RowBlock block{row.name_in(names_of(layer)), {}, output};
   const auto first = static_cast<std::uint64_t>(row.first_row), step = static_cast<std::uint64_t>(row.row_step);
-  if (!description_.config.fused_experts) {
+  if (!description_.config.fused_experts || row.expert >= description_.config.num_experts) {
     block.rows = {first + rows.begin, first + rows.end};
     return block;
   }

@@ -32,7 +32,7 @@ SequencePlan::SequencePlan(const std::vector<std::int64_t>& cu_seqlens, at::Devi
 bool flash_trains(const LayerShape& shape) {
   constexpr std::int64_t kMost = 256;
   return shape.head_dim % 8 == 0 && shape.head_dim <= kMost && shape.heads % shape.kv_heads == 0 &&
-         shape.attention_softcap == 0;
+         shape.attention_softcap == 0 && shape.has_usual_scores();
 }
 
 namespace {

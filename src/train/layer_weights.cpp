@@ -139,13 +139,14 @@ at::Tensor LayerWeights::of_expert(std::string TensorNames::Layer::Expert::* nam
 std::pair<at::Tensor, at::Tensor> LayerWeights::expert_gate_up(const at::Tensor& x_NK, std::int64_t expert) const {
   using Expert = TensorNames::Layer::Expert;
   const at::Tensor gate = of_expert(&Expert::gate_proj, expert), gate_bias = of_expert(&Expert::gate_bias, expert);
-  const at::Tensor out = trained_linear(x_NK, gate, gate_bias, config_.fused_experts, bf16_);
-  const bool shared = expert >= config_.num_experts;
-  if (!shared && config_.stacked_experts && config_.fused_gate_up_proj) {
+  const bool routed = expert < config_.num_experts, fused = config_.fused_experts && routed;
+  const at::Tensor out = trained_linear(x_NK, gate, gate_bias, fused, bf16_);
+  if (routed &&
+      ((config_.stacked_experts && config_.fused_gate_up_proj) || (fused && config_.fused_experts_in_halves))) {
     const std::vector<at::Tensor> halves = out.chunk(2, 1);
     return {halves[0].contiguous(), halves[1].contiguous()};
   }
-  if (config_.fused_experts) {  // columns of gate and up alternate
+  if (fused) {  // columns of gate and up alternate
     const std::vector<at::Tensor> halves = out.view({out.size(0), -1, 2}).unbind(2);
     return {halves[0].contiguous(), halves[1].contiguous()};
   }
@@ -156,7 +157,7 @@ std::pair<at::Tensor, at::Tensor> LayerWeights::expert_gate_up(const at::Tensor&
 at::Tensor LayerWeights::expert_down(const at::Tensor& x_NK, std::int64_t expert) const {
   using Expert = TensorNames::Layer::Expert;
   return trained_linear(x_NK, of_expert(&Expert::down_proj, expert), of_expert(&Expert::down_bias, expert),
-                        config_.fused_experts, bf16_);
+                        config_.fused_experts && expert < config_.num_experts, bf16_);
 }
 
 }  // namespace magister

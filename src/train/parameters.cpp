@@ -35,7 +35,8 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool has_other_blocks = config.encoder || of_gguf || config.head_bias;
+  const bool has_other_blocks =
+      config.encoder || of_gguf || config.head_bias || config.router.scores == RouterConfig::Scores::kSparseMixer;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
@@ -69,6 +70,10 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
       const auto decays = is_sink ? std::optional(true) : is_bias ? std::optional(false) : std::nullopt;
       if (is_new) layer.parameters.push_back(add(name, row.shape_in(names), decays));
       layer.holder.push_back(holder->second);
+    }
+    for (const ModelParameter& row : model_parameters(config)) {
+      if (i == 0 && (row.name == &TensorNames::embed_norm || row.name == &TensorNames::embed_norm_bias))
+        layer.parameters.push_back(add(names.*row.name, row.shape));
     }
   }
   for (const ModelParameter& row : model_parameters(config)) {

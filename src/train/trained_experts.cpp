@@ -35,15 +35,19 @@ at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& we
   std::vector<std::int64_t> counts;
   for (std::size_t x = 0; x + 1 < groups.first.size(); ++x) counts.push_back(groups.first[x + 1] - groups.first[x]);
   const std::vector<at::Tensor> rows = input_TD.index_select(0, tokens_N).split_with_sizes(counts, 0);
+  const at::Tensor shares_N1 = shares_Tk.reshape({-1}).index_select(0, entries_N).unsqueeze(1);
+  const std::vector<at::Tensor> shares = shares_N1.split_with_sizes(counts, 0);
   std::vector<at::Tensor> outputs;
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
-    const at::Tensor& rows_ND = rows[static_cast<std::size_t>(x)];
+    at::Tensor rows_ND = rows[static_cast<std::size_t>(x)];
     if (rows_ND.size(0) == 0) continue;
+    if (rule.config.weighs_inputs) rows_ND = rows_ND * shares[static_cast<std::size_t>(x)];
     const auto [gate_NF, up_NF] = weights.expert_gate_up(rows_ND, x);
     outputs.push_back(weights.expert_down(gated(gate_NF, up_NF, shape), x));
   }
-  const at::Tensor shares_N1 = shares_Tk.reshape({-1}).index_select(0, entries_N).unsqueeze(1);
-  return at::zeros_like(input_TD).index_add(0, tokens_N, at::cat(outputs, 0) * shares_N1);
+  const at::Tensor outputs_ND = at::cat(outputs, 0);
+  return at::zeros_like(input_TD).index_add(0, tokens_N,
+                                            rule.config.weighs_inputs ? outputs_ND : outputs_ND * shares_N1);
 }
 
 }  // namespace magister

@@ -16,6 +16,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/plain_activation.h"
+#include "magister/model/plain_attention.h"
 #include "magister/model/weights.h"
 #include "train/fused_ops.h"
 #include "train/gpu_attention.h"
@@ -49,23 +50,26 @@ struct Norm {
   }
 };
 
-at::Tensor visible_keys(std::int64_t length, std::int64_t window, at::Device device) {
-  const at::Tensor at = at::arange(length, at::TensorOptions(at::kLong).device(device)),
-                   distance = at.unsqueeze(1) - at.unsqueeze(0);
-  return (distance >= 0) & (distance < window);
+// The mask of one sequence's scores: a bias [1, H, L, L], or for all heads [L, L] bool; nothing: they are causal alone.
+std::optional<at::Tensor> score_mask(std::int64_t length, const LayerShape& shape, at::Device device) {
+  const bool windowed = shape.sliding_window > 0 && length > shape.sliding_window;
+  if (!windowed && shape.alibi_slopes.empty()) return std::nullopt;
+  const at::Tensor visible_LL = visible_keys(length, length, shape, device);
+  if (shape.alibi_slopes.empty()) return visible_LL;
+  return alibi_terms(length, length, shape, device)
+      .masked_fill(visible_LL.logical_not(), -std::numeric_limits<double>::infinity())
+      .unsqueeze(0);
 }
 
 // One sequence; q, k, v: [L, H, E].
 // sinks_H: scores of one additional key that every query sees and that has no value; undefined: none.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sinks_H,
                   const LayerShape& shape) {
-  const std::int64_t length = q.size(0), window = shape.sliding_window;
+  const std::int64_t length = q.size(0);
   const auto heads_first = [](const at::Tensor& x_LHE) { return x_LHE.transpose(0, 1).unsqueeze(0); };
-  const bool windowed = window > 0 && length > window;
   if (shape.attention_softcap == 0 && !sinks_H.defined()) {
-    const std::optional<at::Tensor> mask =
-        windowed ? std::optional(visible_keys(length, window, q.device())) : std::nullopt;
-    return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, !windowed,
+    const std::optional<at::Tensor> mask = score_mask(length, shape, q.device());
+    return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, !mask,
                                             static_cast<double>(shape.attention_scale))
         .squeeze(0)
         .transpose(0, 1);
@@ -73,7 +77,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const double cap = shape.attention_softcap;
   at::Tensor scores = at::matmul(heads_first(q), heads_first(k).transpose(-1, -2)) * shape.attention_scale;
   if (cap > 0) scores = at::tanh(scores / cap) * cap;
-  scores = scores.masked_fill(visible_keys(length, windowed ? window : length, q.device()).logical_not(),
+  scores = scores.masked_fill(visible_keys(length, length, shape, q.device()).logical_not(),
                               -std::numeric_limits<double>::infinity());
   if (sinks_H.defined())
     scores = at::cat({scores, sinks_H.view({1, -1, 1, 1}).expand({1, scores.size(1), length, 1})}, -1);
@@ -95,7 +99,7 @@ struct AttentionInputs {
 at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
                       const at::Tensor& sinks_H, const LayerShape& shape, const TrainBatch& batch) {
   const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  if (GpuCodeScope::is_on() && shape.attention_softcap == 0 && !sinks_H.defined())
+  if (GpuCodeScope::is_on() && shape.attention_softcap == 0 && !sinks_H.defined() && shape.has_usual_scores())
     return gpu_plain_attention(q_THE, k_TKE, v_TKE, batch.cu_seqlens, shape);
   const auto for_all_heads = [&](const at::Tensor& x_TKE) {
     return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
@@ -127,9 +131,13 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   const auto names = {
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
-  const bool usual = !shape.qk_norm_after_rope && shape.query_scale_beta == 0;
+  const bool usual =
+      !shape.qk_norm_after_rope && shape.query_scale_beta == 0 && !weights(&Names::q_norm_bias).defined();
   const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
-  const HeadNorms norms{weights.norm(&Names::q_norm), weights.norm(&Names::k_norm), shape.rms_norm_eps};
+  const auto norm_of = [&](std::string Names::* name) {
+    return shape.qk_l2_norm ? at::ones({E}, input_TD.options().dtype(at::kFloat)) : weights.norm(name);
+  };
+  const HeadNorms norms{norm_of(&Names::q_norm), norm_of(&Names::k_norm), shape.rms_norm_eps};
   const bool by_head = norms.q_E.defined() ? norms.k_E.defined() && norms.q_E.numel() == E && norms.k_E.numel() == E
                                            : !norms.k_E.defined();
   if (flash && by_head && usual && shape.clip_qkv == 0) {
@@ -141,19 +149,21 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
   // One norm per head, or one over all heads if the weight is as wide.
-  const auto normed = [&](const at::Tensor& x, const at::Tensor& weight) {
+  const auto normed = [&](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    if (bias.defined()) return head_layer_norm(x.view({T, -1, E}), weight, bias, shape.rms_norm_eps);
     return weight.defined() ? fused_rms_norm(x.view({T, -1, weight.numel()}), weight, shape.rms_norm_eps) : x;
   };
-  const auto turned = [&](at::Tensor x, std::string Names::* norm, std::int64_t heads) {
-    const at::Tensor weight = weights.norm(norm);
-    if (!shape.qk_norm_after_rope) x = normed(x, weight);
+  const auto turned = [&](at::Tensor x, std::string Names::* norm, std::string Names::* norm_bias, std::int64_t heads) {
+    const at::Tensor weight = norm_of(norm), bias = weights(norm_bias);
+    if (!shape.qk_norm_after_rope) x = normed(x, weight, bias);
     x = clipped(x).view({T, heads, E});
     if (shape.rotary_dim > 0) x = fused_rotation(x, in.rope, shape.rotary_dim, in.interleaved);
-    return shape.qk_norm_after_rope ? normed(x.contiguous(), weight).view({T, heads, E}) : x;
+    return shape.qk_norm_after_rope ? normed(x.contiguous(), weight, bias).view({T, heads, E}) : x;
   };
-  at::Tensor q_THE = turned(qkv[0], &Names::q_norm, H);
+  at::Tensor q_THE = turned(qkv[0], &Names::q_norm, &Names::q_norm_bias, H);
   if (shape.query_scale_beta > 0) q_THE = q_THE * upload(query_scales(shape, in.batch), q_THE.device());
-  const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, K), v_TKE = clipped(qkv[2]).view({T, K, E});
+  const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, &Names::k_norm_bias, K),
+                   v_TKE = clipped(qkv[2]).view({T, K, E});
   if (!flash) return attend_all(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
   const at::Tensor qkv_TAE = at::cat({q_THE, k_TKE, v_TKE}, 1).to(at::kBFloat16);
   return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
@@ -271,11 +281,15 @@ const std::vector<std::size_t>& TrunkPass::parameters_of(std::size_t layer) cons
 }
 
 at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
-  const at::Tensor& input_TD = kept.input_TD;
   const std::vector<at::Tensor>& leaves = kept.parameters;
   const ModelConfig& config = layout_.description().config;
   const bool centred = config.norm_kind == NormKind::kLayer;
   const double eps = static_cast<float>(config.rms_norm_eps);
+  at::Tensor input_TD = kept.input_TD;
+  if (layer == 0 && config.embedding_norm) {  // the last of the first layer's parameters, see ParameterLayout
+    const std::size_t weight = leaves.size() - (config.norm_bias ? 2 : 1);
+    input_TD = Norm{leaves[weight], eps, centred, config.norm_bias ? leaves.back() : at::Tensor()}(input_TD);
+  }
   if (layer == layout_.layers().size()) {
     const at::Tensor weight = config.weightless_norms ? at::ones({config.hidden_size}, input_TD.options()) : leaves[0];
     return Norm{config.norm_weights_plus_one ? weight + 1.0 : weight, eps, centred,

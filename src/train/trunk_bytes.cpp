@@ -8,6 +8,11 @@ namespace magister {
 
 namespace {
 
+// Attention of these models keeps its scores, or a bias for each, for the way back.
+bool keeps_scores(const ModelConfig& config) {
+  return config.attn_logit_softcapping > 0 || config.attention_sinks || config.alibi_max > 0;
+}
+
 // Bytes per token of all layers; of_layer(sparse): of one. With recompute every layer keeps its input from the stream,
 // and one layer at a time is there whole.
 template <typename OfLayer>
@@ -36,7 +41,7 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse,
   if (in_f32) bytes += 4 * (2 * D + H);
   if (keeps.bf16) bytes += 2 * (5 * D + H);
   if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
-  if (config.attn_logit_softcapping > 0 || config.attention_sinks)
+  if (keeps_scores(config))
     bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
   // Gate and up, with another activation than SiLU also its output, and the input of the last product.
   const double gate = config.activation == Activation::kSilu ? 2 : 3;
@@ -72,11 +77,11 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool spa
   // The stream twice, and in f32 its norms' outputs; q, k and v, the heads' output and their sums; gate and up, and in
   // f32 their result.
   double bytes = 2 * (bf16 ? 4 : 8) * D + x * (Q + H * E) + 4 * H;
-  const bool flash = bf16 && config.attn_logit_softcapping == 0 && !config.attention_sinks && E <= 256;
+  const bool flash = bf16 && !keeps_scores(config) && E <= 256;
   // Without flash attention: rotated q and k, and KV heads repeated for all heads.
   if (!flash) bytes += 4 * (4 * H * E);
   if (config.qk_norm_of_all_heads || (config.qk_norm && !flash)) bytes += 4 * 2 * Q;
-  if (config.attn_logit_softcapping > 0 || config.attention_sinks) bytes += 16 * static_cast<double>(longest) * H;
+  if (keeps_scores(config)) bytes += 16 * static_cast<double>(longest) * H;
   if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
   // As on CPUs, in f32: input and output of every chosen expert.
   return bytes + 4 * (static_cast<double>(config.experts_a_token()) *

@@ -130,8 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{
             "llama3_bands_crossed",
             "llama",
-            R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
-            {"low_freq_factor is 4"}},
+            R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 5, "high_freq_factor": 4}})",
+            {"low_freq_factor is 5"}},
         Refusal{"llama3_half_given",
                 "llama",
                 R"({"rope_scaling": {"rope_type": "llama3", "factor": 8}})",

@@ -58,7 +58,8 @@ YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.
 # The smallest image encoders of models of images and texts; no test gives them an image.
 SIGHT = {"hidden_size": 32, "intermediate_size": 32}
 LAYERED_SIGHT = {**SIGHT, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
-VISION = {"gemma3": LAYERED_SIGHT, "mistral3": {**LAYERED_SIGHT, "head_dim": 16}, "glm4v": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+VISION = {"llama4": {**LAYERED_SIGHT, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32, "pixel_shuffle_ratio": 0.5},
+          "gemma3": LAYERED_SIGHT, "mistral3": {**LAYERED_SIGHT, "head_dim": 16}, "glm4v": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "qwen3_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}}
 GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
@@ -76,6 +77,10 @@ EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
 GPT_OSS = {**EXPERTS, "num_experts_per_tok": 2, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8, "swiglu_limit": 1.5, "rope_parameters": {
     "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "original_max_position_embeddings": 32,
     "truncate": False}}
+
+
+LLAMA4 = {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16, "intermediate_size": 40, "intermediate_size_mlp": 72,
+          "attention_chunk_size": 9, "floor_scale": 5, "attn_scale": 0.3}
 
 
 def linear_rope(factor=4.0):
@@ -241,6 +246,28 @@ VARIANTS = {
     "gptj_uneven": Variant("gptj", {**NEOX_UNEVEN, "max_position_embeddings": 160, "rope_parameters": None, "rotary_dim": 4, "n_inner": 37}),
     "codegen": Variant("codegen", {**WITHOUT_GROUPS, "rotary_dim": 8}),
     "codegen_all_rotated": Variant("codegen", {**WITHOUT_GROUPS, "num_attention_heads": 8, "rotary_dim": 8}),
+    "llama4": Variant("llama4_text", {**LLAMA4, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "rope_parameters": LLAMA3}),
+    "llama4_uneven": Variant("llama4_text", {**LLAMA4, **UNEVEN, "head_dim": 20, "num_local_experts": 5, "use_qk_norm": False, "attention_bias": True,
+                                             "no_rope_layers": [1, 0], "attn_temperature_tuning": False, "tie_word_embeddings": True}),
+    "llama4_outer": Variant("llama4_text", {**LLAMA4, "num_hidden_layers": 4, "no_rope_layer_interval": 2}, outer="llama4"),
+    "phimoe": Variant("phimoe", {"num_local_experts": 8, "attention_bias": True, "lm_head_bias": True, "router_jitter_noise": 0.2}),
+    "phimoe_uneven": Variant("phimoe", {**UNEVEN, "num_local_experts": 5, "sliding_window": 8, "router_jitter_noise": 0.05}),
+    "cohere2_moe": Variant("cohere2_moe", {"num_experts": 8, "num_experts_per_tok": 3, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8,
+                                           "num_shared_experts": 2, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+                                           "prefix_dense_intermediate_size": 72, "logit_scale": 0.4, "tie_word_embeddings": True}),
+    "cohere2_moe_sigmoid": Variant("cohere2_moe", {**UNEVEN, "head_dim": 20, "num_experts": 5, "num_experts_per_tok": 2, "num_shared_experts": 1,
+                                                   "shared_expert_combination_strategy": "sum", "expert_selection_fn": "sigmoid", "sliding_window": 9,
+                                                   "rms_norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": LAYERS, "logit_scale": 1.3}),
+    "bloom": Variant("bloom", {"n_layer": 2, "n_head": 4, "tie_word_embeddings": True}),
+    "bloom_uneven": Variant("bloom", {"n_layer": 3, "n_head": 6, "hidden_size": 72, "vocab_size": 331, "tie_word_embeddings": False}),
+    "mpt": Variant("mpt", {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 160, "max_position_embeddings": 160, "tie_word_embeddings": True}),
+    "mpt_clipped_uneven": Variant("mpt", {"d_model": 72, "n_layers": 3, "n_heads": 6, "vocab_size": 331, "max_seq_len": 160, "max_position_embeddings": 160, "tie_word_embeddings": False,
+                                          "attn_config": {"clip_qkv": 0.8, "softmax_scale": 0.2}}),
+    "falcon_alibi": Variant("falcon", {**FALCON, "num_key_value_heads": None, "multi_query": False, "parallel_attn": False, "bias": True, "alibi": True}),
+    "falcon_alibi_uneven": Variant("falcon", {**UNEVEN, "num_kv_heads": 3, "new_decoder_architecture": True, "ffn_hidden_size": 37, "alibi": True}),
+    "persimmon": Variant("persimmon", {"num_key_value_heads": None, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
+    "persimmon_uneven": Variant("persimmon", {**NEOX_UNEVEN, "qk_layernorm": False, "tie_word_embeddings": True, "rope_parameters": {
+        **DEFAULT, "partial_rotary_factor": 0.25}}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -410,7 +437,9 @@ def load_reference(path):
     folder = reference_folder(path)
     is_outer = "vision_config" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kind = transformers.AutoModelForImageTextToText if is_outer else transformers.AutoModelForCausalLM
-    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    # Falcon's eager code adds ALiBi's terms twice.
+    attention = "sdpa" if getattr(transformers.AutoConfig.from_pretrained(folder), "alibi", False) else "eager"
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
     if getattr(model.config, "num_experts_per_tok", None) is not None:  # the grouped products refuse odd sizes
         model.set_experts_implementation("eager")
     return model.eval()

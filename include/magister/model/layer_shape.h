@@ -40,7 +40,13 @@ struct LayerShape {
   bool norm_topk_prob = false;                     // see ModelConfig
   bool qk_norm_after_rope = false;                 // see ModelConfig
   float query_scale_beta = 0.0f;                   // see ModelConfig
-  std::int64_t query_scale_positions = 0;
+  std::int64_t query_scale_positions = 0, query_scale_shift = 0;
+  bool chunked_windows = false;     // see ModelConfig
+  bool qk_l2_norm = false;          // this layer has it, see ModelConfig
+  std::vector<float> alibi_slopes;  // [H]; empty: no ALiBi
+  bool alibi_in_bf16 = false;       // see ModelConfig
+  // False for attention that fused operations of libraries do not compute: other masks than windows, biases of scores.
+  bool has_usual_scores() const { return !chunked_windows && alibi_slopes.empty(); }
   RouterRule router_rule() const {
     return {num_experts - num_shared_experts,
             experts_per_token - num_shared_experts,
@@ -54,6 +60,12 @@ struct LayerShape {
 
 // Local.
 LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer);
+
+// The first key that a query at this position sees.
+std::int64_t first_visible_key(const LayerShape& shape, std::int64_t position);
+
+// ALiBi's term of a score, for a head of this shard and two positions; it is 0 for key == query.
+float alibi_term(const LayerShape& shape, std::int64_t head, std::int64_t key, std::int64_t query);
 
 // The factor of queries at this position after rope, for a layer with query_scale_beta.
 float query_scale(const LayerShape& shape, std::int64_t position);

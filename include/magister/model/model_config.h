@@ -63,17 +63,24 @@ struct EncoderConfig {
 
 // How a router turns its logits into experts and their weights.
 struct RouterConfig {
-  enum class Scores { kSoftmax, kSigmoid };
+  // kSparseMixer: experts are chosen one after another; the weight of each is its share of a softmax over those that
+  // are left and whose logits are near the best (see `margin`). Two experts a token (PhiMoE, arXiv 2409.12136).
+  enum class Scores { kSoftmax, kSigmoid, kSparseMixer };
   Scores scores = Scores::kSoftmax;
+  // kSparseMixer: a logit is near the best if it is less by at most 2 * margin * max(its absolute value, the best).
+  double margin = 0.0;
   bool choice_bias = false;  // each expert has a bias that is added to its score for the choice, not for the weight
   bool choice_bias_is_row = false;  // files hold these biases as [1, experts] (ERNIE 4.5)
   // Experts are divided into groups in order. Those of the chosen_groups best groups can be chosen; a group counts as
   // the sum of its two best scores.
   std::int64_t groups = 1, chosen_groups = 1;
-  double scaling = 1.0;    // factor of the weights
-  double least_sum = 0.0;  // weights that are divided by their sum are divided by at least this
+  double scaling = 1.0;        // factor of the weights
+  double least_sum = 0.0;      // weights that are divided by their sum are divided by at least this
+  bool weighs_inputs = false;  // a weight multiplies the expert's input instead of its output (Llama 4)
+  double shared_weight = 1.0;  // weight of each shared expert, in models without a gate for them
   bool is_plain() const {
-    return scores == Scores::kSoftmax && !choice_bias && groups == 1 && scaling == 1.0 && least_sum == 0.0;
+    return scores == Scores::kSoftmax && !choice_bias && groups == 1 && scaling == 1.0 && least_sum == 0.0 &&
+           !weighs_inputs;
   }
 };
 
@@ -108,13 +115,19 @@ struct ModelConfig {
   bool narrow_residuals = false;
   bool qkv_bias = false;  // biases of q, k, v
   bool o_bias = false;
-  bool mlp_bias = false;               // biases of gate, up, down
-  bool qk_norm = false;                // RMS norm over head_dim on q and k before rope (Qwen3)
-  bool qk_norm_of_all_heads = false;   // the same over all heads of q, and of k, together (OLMo 2)
-  bool qk_norm_after_rope = false;     // the norms on q and k follow rope (HunYuan)
+  bool mlp_bias = false;              // biases of gate, up, down
+  bool qk_norm = false;               // RMS norm over head_dim on q and k before rope (Qwen3)
+  bool qk_norm_of_all_heads = false;  // the same over all heads of q, and of k, together (OLMo 2)
+  bool qk_norm_after_rope = false;    // the norms on q and k follow rope (HunYuan)
+  // In layers with a rotary embedding, each head of q and k is divided by its root mean square after rope; there are no
+  // weights (Llama 4).
+  bool qk_l2_norm = false;
+  bool qk_layer_norm = false;          // the norms on q and k are layer norms with biases (Persimmon)
   bool norm_weights_plus_one = false;  // norm weights w in the file mean 1 + w (Gemma)
   std::int64_t sliding_window = 0;     // 0: none. A query sees keys p with position - p < sliding_window
   std::vector<bool> layer_is_sliding;  // empty: all layers have the window when sliding_window > 0
+  // The window begins at a multiple of sliding_window: a query sees the keys of its own chunk up to itself (Llama 4).
+  bool chunked_windows = false;
   RopeConfig rope;
   // Rotary embedding of the layers with a window, if it differs from `rope` (Gemma 3).
   std::optional<RopeConfig> sliding_rope;
@@ -123,9 +136,17 @@ struct ModelConfig {
   double embedding_multiplier = 1.0;         // factor of the embeddings
   bool rounds_embedding_multiplier = false;  // the factor is rounded to the embeddings' dtype first (Gemma)
   double attention_multiplier = 0.0;         // factor of attention scores; 0: 1 / sqrt(head_dim)
-  // If > 0: after rope, queries at position p are multiplied by 1 + beta ln(1 + floor(p / positions)) (Ministral 3).
+  // If > 0: after rope, queries at position p are multiplied by 1 + beta ln(1 + floor((p + shift) / positions))
+  // (Ministral 3), in some models only in layers without a rotary embedding (Llama 4).
   double query_scale_beta = 0.0;
-  std::int64_t query_scale_positions = 0;
+  std::int64_t query_scale_positions = 0, query_scale_shift = 0;
+  bool query_scale_without_rope = false;
+  // If > 0: ALiBi. Scores of a head have a slope times the key's distance subtracted. With n heads, a power of two, the
+  // slope of head h is 2^(-alibi_max (h + 1) / n). Source: Press et al., arXiv 2108.12409.
+  double alibi_max = 0.0;
+  // Slopes and their products with positions are rounded to bf16, and scaled like scores (Falcon).
+  bool alibi_in_bf16 = false;
+  bool embedding_norm = false;           // a norm like those of the layers follows the embeddings (BLOOM)
   double attn_logit_softcapping = 0.0;   // scores become cap * tanh(score / cap); 0: none
   double final_logit_softcapping = 0.0;  // the same for logits
   // q, k and v are clipped to +-clip_qkv before the rotary embedding; 0: no clipping (OLMoE).
@@ -159,7 +180,8 @@ struct ModelConfig {
   // Files hold gate and up of all experts as one tensor, [experts, inputs, 2 outputs], with columns of gate and up in
   // turn, and down as [experts, inputs, outputs] (gpt-oss).
   bool fused_experts = false;
-  bool expert_bias = false;  // biases of the router and of experts' gate, up and down
+  bool fused_experts_in_halves = false;  // with fused_experts: all columns of gate come before those of up (Llama 4)
+  bool expert_bias = false;              // biases of the router and of experts' gate, up and down
   // If swiglu_limit > 0, experts compute gate * sigmoid(alpha * gate) * (up + 1), with gate clipped to at most the
   // limit and up to +-limit. 0: as `activation` says.
   double swiglu_alpha = 0, swiglu_limit = 0;
@@ -210,8 +232,9 @@ struct ModelConfig {
 struct TensorNames {
   std::string embed_tokens, norm, lm_head;  // lm_head: empty when tied; `score` in a classifier
   std::string embed_positions, norm_bias;   // empty: none
+  std::string embed_norm, embed_norm_bias;  // empty: none
   // Only encoders have these; empty: none.
-  std::string embed_token_types, embed_norm, embed_norm_bias, relative, relative_norm, relative_norm_bias;
+  std::string embed_token_types, relative, relative_norm, relative_norm_bias;
   std::string pooler, pooler_bias, lm_head_bias;
   struct Layer {
     std::string attention_input_norm, attention_output_norm, mlp_input_norm, mlp_output_norm;  // empty: none
@@ -220,7 +243,7 @@ struct TensorNames {
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
     std::string xielu_alpha_p, xielu_alpha_n;                                                  // empty: none
-    std::string q_norm, k_norm, sinks;                                                         // empty: none
+    std::string q_norm, k_norm, sinks, q_norm_bias, k_norm_bias;                               // empty: none
     std::string router, router_bias;                                                           // empty: no experts
     std::string router_choice_bias, shared_expert_gate;                                        // empty: none
     struct Expert {

@@ -75,11 +75,15 @@ class WeightSource {
   at::Tensor load_whole(const std::string& name, at::IntArrayRef shape);
   BlockNorms load_norm();  // the last norm, as an input norm; its weights include the factor of the logits
 
+  BlockNorms load_embedding_norm();  // as an input norm; without weights where the model has none
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);
   // [E], or this shard's heads times E where the norm is over all heads; undefined where the model has none.
   at::Tensor load_q_norm(std::int64_t layer);
   at::Tensor load_k_norm(std::int64_t layer);
+  // [E]; undefined where the norms are not layer norms.
+  at::Tensor load_q_norm_bias(std::int64_t layer);
+  at::Tensor load_k_norm_bias(std::int64_t layer);
   at::Tensor load_sinks(std::int64_t layer);  // [h], for this shard's heads; undefined where the model has none
 
   // [(h + 2k) E, D]: rows of q, then k, then v. Rotary pairs are stored as halves, whatever the file's order. Bias [(h

@@ -67,7 +67,8 @@ class ParameterLayout : public FlatLayout {
   // The last norm: its weight, and its bias if it has one.
   const std::vector<std::size_t>& norm() const { return norm_; }
   std::size_t head() const { return head_; }  // the embeddings if tied
-  // The parameters of a layer, each once, and which parameter holds each weight of its table.
+  // The parameters of a layer, each once, and which parameter holds each weight of its table. A norm of the embeddings,
+  // weight and bias, follows the first layer's own.
   struct Layer {
     std::vector<LayerParameter> table;
     std::vector<std::size_t> parameters;

@@ -65,6 +65,13 @@ void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, st
 
 void Attention::norm_heads(float* row, float* keys, const float* squares) const {
   const std::int64_t E = shape_.head_dim, q = weights_.q_norm.numel(), k = weights_.k_norm.numel();
+  if (weights_.q_norm_bias.defined()) {
+    const BlockNorms of_q{weights_.q_norm, {}, true, weights_.q_norm_bias},
+        of_k{weights_.k_norm, {}, true, weights_.k_norm_bias};
+    block_input(of_q, shape_.rms_norm_eps, row, row, shape_.heads, E);
+    block_input(of_k, shape_.rms_norm_eps, keys, keys, shape_.kv_heads, E);
+    return;
+  }
   const float *q_norm = weights_.q_norm.const_data_ptr<float>(), *k_norm = weights_.k_norm.const_data_ptr<float>();
   if (squares == nullptr) {
     // Norms over each head, or over all heads together if the weight is as wide as all of them.
@@ -132,6 +139,18 @@ void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end,
 
 }  // namespace
 
+void Attention::add_alibi(std::int64_t head, std::int64_t query, std::int64_t first_key, float* scores,
+                          std::int64_t count, float scale) const {
+  if (shape_.alibi_in_bf16) {
+    for (std::int64_t i = 0; i < count; ++i)
+      scores[i] = scores[i] * scale + alibi_term(shape_, head, first_key + i, query);
+    return;
+  }
+  const float slope = shape_.alibi_slopes[static_cast<std::size_t>(head)];
+  for (std::int64_t i = 0; i < count; ++i)
+    scores[i] = scores[i] * scale + slope * static_cast<float>(first_key + i - query);
+}
+
 void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers, int thread_index) const {
   const CpuKernels& kernels = cpu_kernels();
   const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
@@ -160,8 +179,7 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
   std::fill(output_RE, output_RE + rows * E, 0.0f);
 
   // Blocks are counted from the first key of the sequence, so that the sums of a row do not depend on its tile.
-  const std::int64_t window = shape_.sliding_window;
-  const std::int64_t first_key = window > 0 ? std::max<std::int64_t>(0, tile.position - window + 1) : 0;
+  const std::int64_t first_key = first_visible_key(shape_, tile.position);
   for (std::int64_t block = first_key / kBlock * kBlock; block < end; block += kBlock) {
     const std::int64_t begin = std::max(block, first_key), stop = std::min(block + kBlock, end), count = stop - begin;
     for_pages(sequence, begin, stop, false,
@@ -175,10 +193,16 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
         kernels.softcap(scores + r * kBlock, count, scale, shape_.attention_softcap);
       scale = 1.0f;
     }
+    if (!shape_.alibi_slopes.empty()) {
+      for (std::int64_t r = 0; r < rows; ++r)
+        add_alibi(tile.head + (single ? r : 0), tile.position + (single ? 0 : r), begin, scores + r * kBlock, count,
+                  scale);
+      scale = 1.0f;
+    }
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t position = tile.position + (single ? 0 : r),
                          visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
-      const std::int64_t hidden = window > 0 ? std::max<std::int64_t>(0, position - window + 1 - begin) : 0;
+      const std::int64_t hidden = std::max<std::int64_t>(0, first_visible_key(shape_, position) - begin);
       const float correction =
           kernels.softmax_step(scores + r * kBlock, count, hidden, visible, scale, maximum + r, sum + r);
       if (correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);

@@ -19,10 +19,11 @@ namespace magister {
 
 struct AttentionWeights {
   BlockNorms norms;
-  Linear qkv_proj;            // [(H + 2K) E, D], sharded on rows
-  Linear o_proj;              // [D, H E], sharded on columns: the product is partial
-  at::Tensor q_norm, k_norm;  // f32 [E], or [H E] and [K E] for norms over all heads; or undefined
-  at::Tensor sinks{};         // f32 [H], one learned score per head without a value; or undefined
+  Linear qkv_proj;                          // [(H + 2K) E, D], sharded on rows
+  Linear o_proj;                            // [D, H E], sharded on columns: the product is partial
+  at::Tensor q_norm, k_norm;                // f32 [E], or [H E] and [K E] for norms over all heads; or undefined
+  at::Tensor sinks{};                       // f32 [H], one learned score per head without a value; or undefined
+  at::Tensor q_norm_bias{}, k_norm_bias{};  // f32 [E], where the norms of q and k are layer norms; or undefined
 };
 
 // A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding), one row for
@@ -33,9 +34,6 @@ struct AttentionTile {
   std::int64_t sequence = 0, head = 0, num_heads = 1;
 };
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
-
-// [Lq, Lk] bool: the keys (columns) that each query sees. The queries are the last Lq of Lk positions. window 0: none.
-at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device);
 
 // `pool`: its threads share the products of the call; pass it only outside ThreadPool::run.
 class Attention {
@@ -67,6 +65,9 @@ class Attention {
 
  private:
   void norm_heads(float* row, float* keys, const float* squares) const;
+  // Scales the scores of one query and `count` keys from first_key on, and adds ALiBi's terms. head: of this shard.
+  void add_alibi(std::int64_t head, std::int64_t query, std::int64_t first_key, float* scores, std::int64_t count,
+                 float scale) const;
 
   LayerShape shape_;
   AttentionWeights weights_;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "magister/model/plain_activation.h"
+#include "magister/model/plain_attention.h"
 #include "model/cpu/decoder_layer.h"
 
 namespace magister {
@@ -71,13 +72,6 @@ at::Tensor soft_capped(const at::Tensor& numbers, double cap) {
   return cap > 0 ? at::tanh(numbers / cap) * cap : numbers;
 }
 
-at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
-  const auto i64 = at::TensorOptions().dtype(at::kLong).device(device);
-  const at::Tensor distance = at::arange(keys - queries, keys, i64).unsqueeze(1) - at::arange(keys, i64).unsqueeze(0);
-  const at::Tensor past = distance >= 0;
-  return window > 0 ? past & (distance < window) : past;
-}
-
 at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                                 const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum) const {
   const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.kv_heads;
@@ -87,6 +81,11 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   at::Tensor v_TKE = parts[2];
   const auto norm = [&] {
     if (!weights_.q_norm.defined()) return;
+    if (weights_.q_norm_bias.defined()) {
+      q_THE = head_layer_norm(q_THE, weights_.q_norm, weights_.q_norm_bias, shape_.rms_norm_eps);
+      k_TKE = head_layer_norm(k_TKE, weights_.k_norm, weights_.k_norm_bias, shape_.rms_norm_eps);
+      return;
+    }
     q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps, shape_.all_heads, 0, sum);
     k_TKE =
         plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps, shape_.all_kv_heads, shape_.first_counted_kv, sum);
@@ -107,9 +106,10 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
     const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
     at::Tensor scores_HLL = soft_capped(at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale,
                                         shape_.attention_softcap);
-    scores_HLL =
-        scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
-                               -std::numeric_limits<double>::infinity());
+    if (!shape_.alibi_slopes.empty())
+      scores_HLL = scores_HLL + alibi_terms(length, length, shape_, scores_HLL.device());
+    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape_, scores_HLL.device()).logical_not(),
+                                        -std::numeric_limits<double>::infinity());
     if (weights_.sinks.defined())  // one more key, which every query sees and which has no value
       scores_HLL = at::cat({scores_HLL, weights_.sinks.view({H, 1, 1}).expand({H, length, 1})}, -1);
     const at::Tensor shares_HLL = at::softmax(scores_HLL, -1).narrow(-1, 0, length);
@@ -155,9 +155,11 @@ at::Tensor Experts::reference(const at::Tensor& hidden_TD, const Routes& routes)
     const at::Tensor tokens_N = places_N2.select(1, 0);
     const at::Tensor weights_N =
         routes.weights_Tk.reshape({-1}).index_select(0, tokens_N * shape_.experts_per_token + places_N2.select(1, 1));
-    const at::Tensor rows_ND =
-        weights_.experts[static_cast<std::size_t>(x)].reference(input_TD.index_select(0, tokens_N));
-    out_TD = out_TD.index_add(0, tokens_N, rows_ND * weights_N.unsqueeze(1));
+    const at::Tensor inputs_ND = input_TD.index_select(0, tokens_N), weights_N1 = weights_N.unsqueeze(1);
+    const FeedForward& expert = weights_.experts[static_cast<std::size_t>(x)];
+    out_TD = out_TD.index_add(0, tokens_N,
+                              shape_.router.weighs_inputs ? expert.reference(inputs_ND * weights_N1)
+                                                          : expert.reference(inputs_ND) * weights_N1);
   }
   return out_TD;
 }

@@ -141,15 +141,17 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
     if (!alone && !parallel) return;
     if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
-    if (layer.experts()) return;
+    if (layer.experts()) return;          // see below
     run_mlp(begin, end, thread, shared);  // with parallel blocks it adds to attention's output
     if (alone) pass.join_rows(mlp_norms, eps, begin, end);
   });
   if (alone && !layer.experts()) return;
+  // Experts multiply their tokens from all tiles at once; parallel ones read what attention has read.
+  if (layer.experts() && parallel) layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), true, pool_);
   if (!alone) join_sum(attention_norms);
-  if (parallel) return;
-  if (layer.experts()) {  // an expert multiplies its tokens from all tiles at once
-    layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
+  if (parallel && (!alone || !layer.experts())) return;
+  if (layer.experts()) {
+    if (!parallel) layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
   } else {
     for_row_tiles(pool_, T, run_mlp);
   }
@@ -183,6 +185,10 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
       add_positions(weights_.positions, weights_.config.skipped_position_rows, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    float* rows = pass.hidden() + begin * D;
+    block_input(weights_.embedding_norm, shape.rms_norm_eps, rows, rows, end - begin, D);
+  });
   if (after_layer) after_layer(-1, hidden_TD);
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
     if (should_stop && should_stop()) return {};
@@ -229,7 +235,7 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
     return partial_TD;
   };
-  hidden_TD = summed(hidden_TD.contiguous());
+  hidden_TD = plain_input(weights_.embedding_norm, summed(hidden_TD.contiguous()), weights_.config.rms_norm_eps);
   const RopeTables tables = weights_.rope_tables(batch);
   for (const DecoderLayer& layer : weights_.decoder) {
     const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {

@@ -38,6 +38,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool, hook);
   layers.embedding = {source.load_embeddings(), {}};
   layers.positions = {source.load_positions(), {}};
+  layers.embedding_norm = source.load_embedding_norm();
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
@@ -45,6 +46,8 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
+    attention.q_norm_bias = source.load_q_norm_bias(i);
+    attention.k_norm_bias = source.load_k_norm_bias(i);
     attention.sinks = source.load_sinks(i);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
     BlockNorms mlp_norms = description.config.parallel_residual && !description.config.parallel_norms

@@ -27,9 +27,10 @@ struct RopeTables {
 struct CpuWeights {
   ModelConfig config;
   Partition partition;
-  Linear embedding;  // [v, D]: the head's panels when tied, else plain
-  Linear positions;  // [positions, D], plain, on shard 0 of a model with learned positions; else undefined
-  BlockNorms norm;   // the last norm, as an input norm
+  Linear embedding;           // [v, D]: the head's panels when tied, else plain
+  Linear positions;           // [positions, D], plain, on shard 0 of a model with learned positions; else undefined
+  BlockNorms embedding_norm;  // of the embeddings, as an input norm; without weights in most models
+  BlockNorms norm;            // the last norm, as an input norm
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;
   std::uint64_t num_bytes = 0;

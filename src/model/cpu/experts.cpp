@@ -52,6 +52,8 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
       chunks.push_back({x, row, std::min(row + kExpertRows, stop)});
   }
   float* rows_ND = buffers.expert_rows_ND.data_ptr<float>();
+  const bool weighs_inputs = shape_.router.weighs_inputs;
+  const auto weight_of = [&](std::int64_t entry) { return buffers.expert_weights_Tk.const_data_ptr<float>()[entry]; };
   const auto multiply = [&](const Chunk& chunk, int thread, ThreadPool* shared) {
     const std::int64_t rows = chunk.end - chunk.begin;
     float* gathered_RD = buffers.gathered_of(thread);
@@ -61,6 +63,8 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
     }
     // The norm is computed again: D operations per row are little compared with the expert's 6 D F.
     block_input(weights_.norms, shape_.rms_norm_eps, gathered_RD, gathered_RD, rows, D);
+    for (std::int64_t r = 0; weighs_inputs && r < rows; ++r)
+      cpu_kernels().scale(gathered_RD + r * D, weight_of(grouping.entry[static_cast<std::size_t>(chunk.begin + r)]), D);
     weights_.experts[static_cast<std::size_t>(chunk.expert)].run(gathered_RD, 0, rows, buffers, thread,
                                                                  rows_ND + chunk.begin * D, false, shared);
   };
@@ -77,7 +81,7 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
     for (std::int64_t t = tile * kExpertRows; t < std::min((tile + 1) * kExpertRows, num_tokens); ++t) {
       std::fill(sum_D, sum_D + D, 0.0f);
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
-        const float weight = buffers.expert_weights_Tk.const_data_ptr<float>()[i];
+        const float weight = weighs_inputs ? 1.0f : weight_of(i);
         const float* row = rows_ND + grouping.row_of[static_cast<std::size_t>(i)] * D;
         for (std::int64_t d = 0; d < D; ++d) sum_D[d] += weight * row[d];
       }

@@ -35,7 +35,6 @@ std::span<const Rename> renames(const ModelConfig& config) {
 }
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
-  need_flag(source, "alibi", false, false);
   const bool grouped = source.boolean_or("new_decoder_architecture", false);
   const bool parallel = source.boolean_or("parallel_attn", true);
   const std::int64_t norms = source.integer_or("num_ln_in_parallel_attn", grouped ? 2 : 1, 1, 2);
@@ -55,6 +54,12 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
   if (!source.has("hidden_act")) config.activation = Activation::kGelu;
   need_even_heads(source, config);
+  if (!source.boolean_or("alibi", false)) return;
+  config.alibi_max = 8.0;
+  config.alibi_in_bf16 = true;
+  config.rope = {};
+  config.rotary_dim = 0;
+  config.layer_has_rope.assign(static_cast<std::size_t>(config.num_hidden_layers), false);
 }
 
 }  // namespace falcon

@@ -38,6 +38,10 @@ struct Family {
   const char* published_architecture = "";
   // Common keys that have another name in this family's config.json: {common name, file's name}.
   std::span<const std::pair<const char*, const char*>> hf_keys{};
+  // The same for names that a config.json may have instead of the common ones; those in the file count.
+  std::span<const std::pair<const char*, const char*>> hf_other_keys{};
+  // An object of config.json whose members are read under "<object>.<member>"; "": none.
+  const char* hf_object = "";
   // The key with the number of layers after the model's own, which predict several tokens at once. Their tensors are
   // not read. "": files have no such layers.
   const char* hf_later_layers = "";

@@ -239,6 +239,21 @@ void HfConfig::call(std::span<const std::pair<const char*, const char*>> keys) {
   }
 }
 
+void HfConfig::also_call(std::span<const std::pair<const char*, const char*>> keys) {
+  for (const auto& [common, theirs] : keys) {
+    refuse_two(common, theirs);
+    if (has(theirs)) (*root_)[common] = nlohmann::json((*root_)[theirs]);
+  }
+}
+
+void HfConfig::lift(const std::string& object) {
+  if (!has(object)) return;
+  const nlohmann::json members = (*root_)[object];
+  MAGISTER_CHECK(members.is_object(), ExitCode::kData, "{}: {} is {} (an object is needed); fix the config",
+                 printable(path_), object, json_shown(members));
+  for (const auto& [name, value] : members.items()) (*root_)[object + "." + name] = value;
+}
+
 void HfConfig::fill(std::span<const std::pair<const char*, std::int64_t>> defaults) {
   for (const auto& [key, value] : defaults) {
     if (is_absent(key)) (*root_)[key] = value;

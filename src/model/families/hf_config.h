@@ -65,6 +65,10 @@ class HfConfig {
   // keys: {common name, name in this file}. Stores each value under its common name. A common name alone in the file is
   // ignored; one that differs from the value is refused.
   void call(std::span<const std::pair<const char*, const char*>> keys);
+  // Like call(), but a common name that the file has alone stays.
+  void also_call(std::span<const std::pair<const char*, const char*>> keys);
+  // Stores each member of this object as a key "<object>.<member>".
+  void lift(const std::string& object);
   // Sets the keys that are not in the file, not even as null.
   void fill(std::span<const std::pair<const char*, std::int64_t>> defaults);
   // If the file is that of a model of images and texts: from now on its text decoder's config alone is read. null: it

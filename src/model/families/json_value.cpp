@@ -162,8 +162,8 @@ void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_
   out.low_freq_factor = rope.required("low_freq_factor");
   out.high_freq_factor = rope.required("high_freq_factor");
   MAGISTER_CHECK(
-      out.low_freq_factor < out.high_freq_factor, ExitCode::kData,
-      "{}: {}.low_freq_factor is {} and high_freq_factor {} (the first must be the smaller); fetch the config "
+      out.low_freq_factor <= out.high_freq_factor, ExitCode::kData,
+      "{}: {}.low_freq_factor is {} and high_freq_factor {} (the first must not be the larger); fetch the config "
       "again",
       printable(rope.path), rope.key, out.low_freq_factor, out.high_freq_factor);
   out.original_max_position_embeddings = original_positions(rope, root, max_positions);

@@ -15,6 +15,7 @@ namespace magister {
 namespace {
 
 constexpr std::array kOuterModels = {
+    OuterModel{"llama4", "Llama4ForConditionalGeneration", "llama4_text", false, false, false, false},
     OuterModel{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", false, false, true, false},
     OuterModel{"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, false, true, false},
     OuterModel{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, true, false, true},
@@ -23,7 +24,8 @@ constexpr std::array kOuterModels = {
 
 constexpr const char* kTextPrefixes[] = {"model.language_model.", "language_model.model.", "model."};
 constexpr const char* kOtherParts[] = {"model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
-                                       "vision_tower.",       "multi_modal_projector.",       "visual."};
+                                       "vision_tower.",       "multi_modal_projector.",       "visual.",
+                                       "vision_model."};
 
 constexpr const char* kHeads[] = {"lm_head.weight", "language_model.lm_head.weight"};
 

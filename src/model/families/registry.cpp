@@ -17,7 +17,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kGraniteMoeFamily, kMellumFamily, kFlexOlmoFamily, kNemotronFamily, kArceeFamily, kJais2Family, kStableLmFamily,
     kStarcoder2Family, kFalconFamily, kGptBigCodeFamily, kGptNeoFamily, kOptFamily, kQwen25VlFamily, kQwen3VlFamily,
     kGlm4vFamily, kQwen2MoeFamily, kGlm4MoeFamily, kDots1Family, kErnie45MoeFamily, kHunYuanMoeFamily, kMiniMaxM2Family,
-    kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily;
+    kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily, kLlama4Family, kPhiMoeFamily,
+    kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily;
 
 namespace {
 
@@ -35,7 +36,9 @@ std::vector<const Family*>& all_families() {
       &kStableLmFamily,   &kStarcoder2Family,  &kFalconFamily,     &kGptBigCodeFamily,  &kGptNeoFamily,
       &kOptFamily,        &kQwen25VlFamily,    &kQwen3VlFamily,    &kGlm4vFamily,       &kQwen2MoeFamily,
       &kGlm4MoeFamily,    &kDots1Family,       &kErnie45MoeFamily, &kHunYuanMoeFamily,  &kMiniMaxM2Family,
-      &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily};
+      &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily,
+      &kLlama4Family,     &kPhiMoeFamily,      &kCohere2MoeFamily, &kBloomFamily,       &kMptFamily,
+      &kPersimmonFamily};
   return all;
 }
 
@@ -135,6 +138,8 @@ const Family& family_of(const GgufConfig& source) {
 
 ModelConfig read_config(HfConfig& source, const Family& family) {
   source.call(family.hf_keys);
+  source.also_call(family.hf_other_keys);
+  source.lift(family.hf_object);
   source.fill(family.hf_defaults);
   source.refuse_unsupported(family.computes);
   ModelConfig config;
@@ -246,8 +251,8 @@ void check_config(const ModelConfig& config, const std::string& path) {
                                 config.num_experts_per_tok <= router.chosen_groups * (X / groups)),
                 fmt::format("{} experts in {} groups, of which {} are chosen, for {} experts a token", X, groups,
                             router.chosen_groups, config.num_experts_per_tok));
-  refuse_unless(config.num_experts == 0 || (!config.mlp_bias && !config.parallel_residual),
-                "experts with biases of an MLP, or in parallel with attention");
+  refuse_unless(config.num_experts == 0 || (!config.mlp_bias && !config.parallel_norms),
+                "experts with biases of an MLP, or in parallel with attention behind a norm of their own");
   refuse_unless(config.layer_has_rope.empty() ||
                     static_cast<std::int64_t>(config.layer_has_rope.size()) == config.num_hidden_layers,
                 fmt::format("{} layers have {} entries for their rotary embedding", config.num_hidden_layers,

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "magister/device/upload.h"
+#include "magister/model/plain_attention.h"
 #include "model/cpu/decoder_layer.h"
 #include "model/gpu/cudnn_attention.h"
 #include "model/gpu/elementwise_kernels.h"
@@ -36,7 +37,7 @@ at::Tensor attend_capped(const at::Tensor& q, const at::Tensor& k, const at::Ten
     const std::int64_t rows = std::min(kCappedQueries, q.size(0) - begin), keys = k.size(0) - q.size(0) + begin + rows;
     at::Tensor scores = at::matmul(q_HQE.narrow(1, begin, rows), k_HEK.narrow(2, 0, keys)).mul_(shape.attention_scale);
     scores.div_(shape.attention_softcap).tanh_().mul_(shape.attention_softcap);
-    scores.masked_fill_(visible_keys(rows, keys, shape.sliding_window, q.device()).logical_not(),
+    scores.masked_fill_(visible_keys(rows, keys, shape, q.device()).logical_not(),
                         -std::numeric_limits<double>::infinity());
     outputs.push_back(at::matmul(at::softmax(scores, -1), v_HKE.narrow(1, 0, keys)));
   }
@@ -50,7 +51,7 @@ at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Te
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
   if (q.size(0) == 0) return at::empty_like(q);  // a text without tokens
   if (shape.attention_softcap > 0) return attend_capped(q, k, v, shape);
-  const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape.sliding_window, q.device());
+  const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape, q.device());
   return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false,
                                           shape.attention_scale)
       .squeeze(0)

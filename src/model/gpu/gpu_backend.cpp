@@ -116,6 +116,11 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
   if (config.activation == Activation::kRelu || config.activation == Activation::kRelu2) return "ReLU";
   if (config.qk_norm_after_rope) return "norms of queries and keys after their rotation";
+  if (config.qk_l2_norm || config.qk_layer_norm) return "norms of queries and keys of this kind";
+  if (config.chunked_windows) return "attention in chunks";
+  if (config.alibi_max > 0) return "ALiBi";
+  if (config.embedding_norm) return "a norm of the embeddings";
+  if (config.num_experts > 0 && config.parallel_residual) return "experts in parallel with attention";
   if (config.query_scale_beta > 0) return "a factor of queries by their position";
   return "";
 }
