@@ -17,6 +17,7 @@ LayerWeights::LayerWeights(const ParameterLayout& layout, std::size_t layer, con
       factors_(leaves.size()),
       by_expert_(leaves.size()),
       transposed_(layout.description().names.transposed_products),
+      in_turn_(config_.fused_qkv_by_head || config_.fused_qkv_by_quarter),
       bf16_(bf16) {
   for (std::size_t i = 0; i < factors.size() / 2; ++i)
     factors_[lora->pairs(layer)[i].parameter] = {factors[2 * i], factors[2 * i + 1]};
@@ -73,7 +74,7 @@ at::Tensor LayerWeights::side_by_side(const at::Tensor& x_TK, std::initializer_l
                                       const RowsFrom& from) const {
   const std::size_t first = row_of(weights.begin()->first);
   const bool is_one = !layer_.table[first].stored.empty();
-  if (is_one && config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) return {};
+  if (is_one && in_turn_ && layer_.table[first].product == FusedProduct::kQkv) return {};
   std::vector<GpuWeight> all;
   for (const auto& [weight, bias] : weights) {
     if (all.empty() || !is_one) all.push_back(gpu_weight(weight, bias));
@@ -98,6 +99,11 @@ std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
   }
   at::Tensor out_TN = mixed() ? side_by_side(x_TK, weights, from) : at::Tensor();
   if (!out_TN.defined()) out_TN = linear(x_TK, weights.begin()->first, weights.begin()->second);
+  if (is_one && config_.fused_qkv_by_quarter && layer_.table[first].product == FusedProduct::kQkv) {
+    const std::vector<at::Tensor> parts = out_TN.view({out_TN.size(0), 4, 3, -1}).unbind(2);  // queries, values, keys
+    for (const std::size_t part : {0, 2, 1}) all.push_back(parts[part].flatten(1).contiguous());
+    return all;
+  }
   if (is_one && config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) {
     // In turn the query heads of a KV head, its keys and its values.
     const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;

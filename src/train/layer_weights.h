@@ -69,7 +69,7 @@ class LayerWeights {
   // leaves.
   std::vector<std::vector<at::Tensor>> by_expert_;
   float scale_ = 1;
-  bool transposed_, bf16_;
+  bool transposed_, in_turn_, bf16_;  // in_turn_: one tensor has q, k and v of a part of the heads after another
 };
 
 }  // namespace magister

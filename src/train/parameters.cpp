@@ -35,8 +35,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool has_other_blocks =
-      config.encoder || of_gguf || config.head_bias || config.router.scores == RouterConfig::Scores::kSparseMixer;
+  const bool has_other_blocks = config.encoder || of_gguf || config.router.scores == RouterConfig::Scores::kSparseMixer;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
@@ -80,6 +79,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
     if (row.name == &TensorNames::norm || row.name == &TensorNames::norm_bias)
       norm_.push_back(add(names.*row.name, row.shape));
     if (row.name == &TensorNames::lm_head) head_ = add(names.*row.name, row.shape);
+    if (row.name == &TensorNames::lm_head_bias) head_bias_ = add(names.*row.name, row.shape);
   }
 }
 

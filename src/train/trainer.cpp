@@ -82,8 +82,20 @@ TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
                    lora_ ? std::optional<LoraWeights>({*lora_, adapter_weights()}) : std::nullopt);
 }
 
-HeadPass Trainer::head_pass(const TrunkPass& pass) const {
-  return {options_, pass.hidden_TD(), head(), head_options(), device_.device(), fewer_passes_ ? &pool_ : nullptr};
+at::Tensor Trainer::head_of(const at::Tensor& model) const {
+  const at::Tensor head_VD = layout_.view(model, layout_.head());
+  if (!layout_.head_bias()) return head_VD;
+  return at::cat({head_VD, layout_.view(model, *layout_.head_bias()).unsqueeze(1)}, 1);
+}
+
+at::Tensor Trainer::head_rows(const at::Tensor& hidden_TD) const {
+  if (!layout_.head_bias()) return hidden_TD;
+  return at::cat({hidden_TD, at::ones({hidden_TD.size(0), 1}, hidden_TD.options())}, 1);
+}
+
+HeadPass Trainer::head_pass(const at::Tensor& hidden_TD) const {
+  return {options_,       hidden_TD,        head_of(model_weights()),
+          head_options(), device_.device(), fewer_passes_ ? &pool_ : nullptr};
 }
 
 HeadLossOptions Trainer::head_options() const {
@@ -99,10 +111,19 @@ HeadLossOptions Trainer::head_options() const {
 LossSums Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const {
   TrunkPass pass = pass_of(batch, recompute);
   const auto zeros_of = [&](std::size_t parameter) { return zeros(layout_.all()[parameter].shape); };
-  HeadGradients of_head{{}, lora_ ? at::Tensor() : zeros_of(layout_.head())};
-  LossSums sums = loss_.losses(batch, head_pass(pass), scale, &of_head);
+  const at::Tensor hidden_TD = head_rows(pass.hidden_TD());
+  const std::vector<std::int64_t>& shape = layout_.all()[layout_.head()].shape;
+  HeadGradients of_head{{}, lora_ ? at::Tensor() : zeros({shape[0], hidden_TD.size(1)})};
+  LossSums sums = loss_.losses(batch, head_pass(hidden_TD), scale, &of_head);
   sums.finite = 0.0;
   if (!std::isfinite(sums.loss)) return sums;
+  if (layout_.head_bias()) {
+    of_head.hidden_TD = of_head.hidden_TD.narrow(1, 0, shape[1]).contiguous();
+    if (!lora_) {
+      gradient.put(*layout_.head_bias(), of_head.head.select(1, shape[1]).contiguous());
+      of_head.head = of_head.head.narrow(1, 0, shape[1]).contiguous();
+    }
+  }
   const bool tied = layout_.head() == layout_.embeddings();
   at::Tensor embedding_gradient = lora_ || tied ? of_head.head : zeros_of(layout_.embeddings());
   if (!lora_ && !tied) gradient.put(layout_.head(), std::exchange(of_head.head, {}));
@@ -125,7 +146,8 @@ std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, co
     const auto i = static_cast<std::size_t>(index);
     // With recomputation no graph is kept.
     const TrunkPass pass = pass_of(batches[i], true);
-    const LossSums sums = loss_.losses(batches[i], head_pass(pass), 1.0, nullptr);
+    const at::Tensor hidden_TD = head_rows(pass.hidden_TD());
+    const LossSums sums = loss_.losses(batches[i], head_pass(hidden_TD), 1.0, nullptr);
     all[i] = {sums.loss, sums.rewards};
     if (heartbeat) heartbeat();
   });

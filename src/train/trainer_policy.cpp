@@ -27,9 +27,8 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
     // With recomputation no graph is kept.
     const TrunkOptions trunk{true, options_.bf16, device_.has_gpu_code()};
     const TrunkPass pass = of_reference ? TrunkPass(layout_, model, batch.tokens, trunk) : pass_of(batch, true);
-    const at::Tensor head_VD = layout_.view(model, layout_.head());
     all[static_cast<std::size_t>(index)] =
-        head_loss(pass.hidden_TD(), head_VD, batch.targets, options, 1.0, none).label_logprob_T;
+        head_loss(head_rows(pass.hidden_TD()), head_of(model), batch.targets, options, 1.0, none).label_logprob_T;
     if (heartbeat) heartbeat();
   });
   return all;

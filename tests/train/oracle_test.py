@@ -33,8 +33,6 @@ OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_
 OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
 # Not trained: PhiMoE draws routes at random in training.
 OF_FILES = (*OF_FILES, "phimoe", "phimoe_uneven")
-# Not trained yet: heads with a bias.
-OF_FILES = (*OF_FILES, "phi", "phi_uneven", "gptj", "gptj_uneven", "codegen", "codegen_all_rotated")
 OTHER_PARTS = ("vision_model.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
 RECOMPUTED = ("llama", "gemma2", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),

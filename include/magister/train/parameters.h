@@ -67,6 +67,7 @@ class ParameterLayout : public FlatLayout {
   // The last norm: its weight, and its bias if it has one.
   const std::vector<std::size_t>& norm() const { return norm_; }
   std::size_t head() const { return head_; }  // the embeddings if tied
+  std::optional<std::size_t> head_bias() const { return head_bias_; }
   // The parameters of a layer, each once, and which parameter holds each weight of its table. A norm of the embeddings,
   // weight and bias, follows the first layer's own.
   struct Layer {
@@ -87,7 +88,7 @@ class ParameterLayout : public FlatLayout {
   ModelDescription description_;
   std::vector<Layer> layers_;
   std::size_t embeddings_ = 0, head_ = 0;
-  std::optional<std::size_t> positions_;
+  std::optional<std::size_t> positions_, head_bias_;
   std::vector<std::size_t> norm_;
 };
 

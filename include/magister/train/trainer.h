@@ -193,9 +193,12 @@ class Trainer {
   ThreadPool& pass_pool() { return fewer_passes_ ? *fewer_passes_ : pool_; }
   at::Device sums_device() const { return options_.sums_on_gpu ? device_.device() : at::Device(at::kCPU); }
   at::Tensor zeros(at::IntArrayRef shape) const;
-  at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
+  // The head that losses multiply, [V, D]: its biases, if it has them, are a last column, for which hidden states have
+  // a last number of 1.
+  at::Tensor head_of(const at::Tensor& model) const;
+  at::Tensor head_rows(const at::Tensor& hidden_TD) const;
   HeadLossOptions head_options() const;
-  HeadPass head_pass(const TrunkPass& pass) const;  // refers to pass
+  HeadPass head_pass(const at::Tensor& hidden_TD) const;  // hidden_TD is kept by reference
 
   // Weights as passes read them.
   const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_on_device_ : model_.tensor(); }

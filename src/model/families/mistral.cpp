@@ -12,6 +12,7 @@ namespace magister {
 namespace mistral {
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
+  if (source.is_absent("num_key_value_heads")) config.num_key_value_heads = 8;
   const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
   config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
   const char* kind = config.sliding_window > 0 ? "sliding_attention" : "full_attention";
