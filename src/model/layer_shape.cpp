@@ -45,8 +45,11 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.rope_table = config.sliding_rope && config.slides(layer) ? 1 : 0;
   const auto heads_per_kv = static_cast<std::uint64_t>(config.num_attention_heads / config.num_key_value_heads);
   for (std::uint64_t head = partition.heads.begin; head < partition.heads.end; ++head) {
-    shape.kv_of_head.push_back(static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
+    shape.kv_of_head.push_back(
+        config.latent ? 0 : static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
   }
+  shape.latent = config.latent;
+  if (config.latent) shape.kv_heads = 1;
   if (config.qk_norm_of_all_heads && shape.heads < config.num_attention_heads) {
     shape.all_heads = config.num_attention_heads;
     shape.all_kv_heads = config.num_key_value_heads;

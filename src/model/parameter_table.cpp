@@ -128,12 +128,16 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                FusedProduct::kDown});
     add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
   };
-  add_product(config.fused_qkv_proj,
-              {{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
-               {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
-               {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
-              "self_attn.qkv_proj.weight", "attn_qkv.weight");
-  if (config.qkv_bias) {
+  if (config.latent) {
+    for (LayerParameter& row : latent_parameters(config)) add(true, std::move(row));
+  } else {
+    add_product(config.fused_qkv_proj,
+                {{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
+                 {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
+                 {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
+                "self_attn.qkv_proj.weight", "attn_qkv.weight");
+  }
+  if (config.qkv_bias && !config.latent) {
     add_product(config.fused_qkv_proj,
                 {{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
                  {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
@@ -156,7 +160,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   add(true, {&Layer::o_proj,
              "self_attn.o_proj.weight",
              "attn_output.weight",
-             {D, Q},
+             {D, config.latent ? config.num_attention_heads * config.latent->value_dim : Q},
              Division::kHeadColumns,
              FusedProduct::kOutput});
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
@@ -245,10 +249,13 @@ std::uint64_t num_elements(const std::vector<std::int64_t>& shape) {
 ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
                     const ModelConfig& config, int tp_rank) {
   const bool is_vector = shape.size() == 1;
-  const auto E = static_cast<std::uint64_t>(config.head_dim);
   const IndexRange all_columns{0, static_cast<std::uint64_t>(shape.back())};
   const IndexRange all_rows{0, is_vector ? 1 : static_cast<std::uint64_t>(shape.front())};
-  const auto heads = [E](IndexRange range) { return IndexRange{range.begin * E, range.end * E}; };
+  // Rows or columns of these of all heads, which share `total` evenly.
+  const auto heads = [](IndexRange range, std::int64_t total, std::int64_t all) {
+    const auto each = static_cast<std::uint64_t>(total / all);
+    return IndexRange{range.begin * each, range.end * each};
+  };
   // A bias is a vector: its entries are the rows.
   const auto of_rows = [&](IndexRange rows) {
     return is_vector ? ShardSlice{all_rows, rows} : ShardSlice{rows, all_columns};
@@ -259,13 +266,13 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
     case Division::kHeads:
       return of_rows(partition.heads);
     case Division::kHeadRows:
-      return of_rows(heads(partition.heads));
+      return of_rows(heads(partition.heads, shape.front(), config.num_attention_heads));
     case Division::kKvHeadRows:
-      return of_rows(heads(partition.kv_heads));
+      return of_rows(heads(partition.kv_heads, shape.front(), config.num_key_value_heads));
     case Division::kMlpRows:
       return of_rows(partition.mlp);
     case Division::kHeadColumns:
-      return {all_rows, heads(partition.heads)};
+      return {all_rows, heads(partition.heads, shape.back(), config.num_attention_heads)};
     case Division::kMlpColumns:
       return {all_rows, partition.mlp};
     case Division::kExpertRows:

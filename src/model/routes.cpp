@@ -73,7 +73,7 @@ std::vector<bool> outside_of_groups(const RouterConfig& config, const std::vecto
     std::vector<double> group(choice.begin() + static_cast<std::ptrdiff_t>(begin),
                               choice.begin() + static_cast<std::ptrdiff_t>(begin + size));
     std::partial_sort(group.begin(), group.begin() + 2, group.end(), std::greater<>());
-    sums.push_back(group[0] + group[1]);
+    sums.push_back(config.groups_by_best ? group[0] : group[0] + group[1]);
   }
   std::vector<bool> taken(sums.size());
   for (std::int64_t i = 0; i < config.chosen_groups; ++i) {

@@ -209,6 +209,8 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 double Transformer::forward_flops(const PackedBatch& batch) const {
   const ModelConfig& c = config();
   const auto E = static_cast<double>(c.head_dim), H = static_cast<double>(c.num_attention_heads);
+  // Queries meet latents, and shares sum them.
+  const double latent = c.latent ? static_cast<double>(c.latent->token_width() + c.latent->rank) : 0.0;
   double products = 0;  // per token
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(c, layer)) {
@@ -226,12 +228,15 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
     const double all = c.encoder ? length * length : length * (length + 1) / 2,
                  in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-      flops += 4.0 * (c.slides(layer) ? in_window : all) * H * E;
+      flops += 2.0 * (c.slides(layer) ? in_window : all) * H * (c.latent ? latent : 2.0 * E);
   }
   return flops;
 }
 
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition) {
+  if (config.latent)
+    return sizeof(float) * KvPages::kSlots *
+           static_cast<std::uint64_t>(config.latent->token_width() * config.num_hidden_layers);
   return 2 * sizeof(float) * KvPages::kSlots * partition.kv_heads.size() * static_cast<std::uint64_t>(config.head_dim) *
          static_cast<std::uint64_t>(config.num_hidden_layers);
 }

@@ -200,6 +200,8 @@ at::Tensor WeightSource::load_k_norm_bias(std::int64_t layer) {
 
 at::Tensor WeightSource::load_q_norm(std::int64_t layer) {
   if (has_l2_norms(description_.config, layer)) return at::ones({description_.config.head_dim}, at::kFloat);
+  if (const auto& latent = description_.config.latent)
+    return load_norm_weight(names_of(layer).q_norm, {0, static_cast<std::uint64_t>(latent->query_rank)});
   return load_norm_weight(names_of(layer).q_norm, qk_norm_range(description_.config, partition_.heads));
 }
 
@@ -207,6 +209,8 @@ at::Tensor WeightSource::load_sinks(std::int64_t layer) { return load_vector(nam
 
 at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
   if (has_l2_norms(description_.config, layer)) return at::ones({description_.config.head_dim}, at::kFloat);
+  if (const auto& latent = description_.config.latent)
+    return load_norm_weight(names_of(layer).k_norm, {0, static_cast<std::uint64_t>(latent->rank)});
   return load_norm_weight(names_of(layer).k_norm, qk_norm_range(description_.config, partition_.kv_heads));
 }
 
@@ -344,6 +348,7 @@ void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::L
 }
 
 Linear WeightSource::load_qkv_proj(std::int64_t layer) {
+  if (description_.config.latent) return load_latent_proj(layer);
   const TensorNames::Layer& names = names_of(layer);
   const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
   const std::int64_t q = size_of(partition_.heads) * E, k = size_of(partition_.kv_heads) * E;
@@ -372,7 +377,8 @@ Linear WeightSource::load_partial(const std::string& name, IndexRange columns, s
 
 Linear WeightSource::load_o_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
-  const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+  const auto& latent = description_.config.latent;
+  const auto E = static_cast<std::uint64_t>(latent ? latent->value_dim : description_.config.head_dim);
   const auto heads = static_cast<std::uint64_t>(description_.config.num_attention_heads);
   return load_partial(names.o_proj, {partition_.heads.begin * E, partition_.heads.end * E}, heads * E, names.o_bias);
 }

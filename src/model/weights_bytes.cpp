@@ -49,6 +49,7 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
     const auto first = static_cast<std::uint64_t>(row.first_column);
     columns = {first + slice.columns.begin, first + slice.columns.end};
   }
+  if (product.front().product == FusedProduct::kLatentUp) return rows * columns.size() * sizeof(float);
   if (!quantization.on()) {
     const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one scale per row
     return rows * (columns.size() * c10::elementSize(sizes.dtype) + scale);
@@ -133,6 +134,7 @@ QuantizedProducts quantized_products(const ModelDescription& description, const 
   QuantizedProducts count;
   for (std::int64_t layer = 0; quantization.on() && layer < description.config.num_hidden_layers; ++layer) {
     for (const std::vector<LayerParameter>& product : products_of(layer_parameters(description.config, layer))) {
+      if (product.front().product == FusedProduct::kLatentUp) continue;
       const bool kept = kept_codes(product, description.names.layers[static_cast<std::size_t>(layer)], file,
                                    quantization, holds_transposed(description, product))
                             .has_value();

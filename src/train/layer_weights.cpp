@@ -37,6 +37,7 @@ std::size_t LayerWeights::row_of(Name name) const {
 }
 
 at::Tensor LayerWeights::operator()(Name name) const {
+  if (name == nullptr) return {};
   const std::size_t row = row_of(name);
   return row < layer_.table.size() ? leaves_[layer_.holder[row]] : at::Tensor();
 }

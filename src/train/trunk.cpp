@@ -21,6 +21,7 @@
 #include "train/fused_ops.h"
 #include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
+#include "train/latent_heads.h"
 #include "train/layer_weights.h"
 #include "train/trained_experts.h"
 
@@ -127,6 +128,12 @@ at::Tensor query_scales(const LayerShape& shape, const TrainBatch& batch) {
 // Returns the outputs of all heads, [T, H E].
 at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                     const LayerShape& shape, const AttentionInputs& in) {
+  if (shape.latent) {
+    const LatentHeads heads = latent_heads(input_TD, weights, shape, in.rope, in.interleaved);
+    return attend_all(heads.q_THE, heads.k_THE, heads.v_THE, {}, heads.shape, in.batch)
+        .narrow(2, 0, shape.latent->value_dim)
+        .flatten(1);
+  }
   const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   const auto names = {
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};

@@ -137,7 +137,8 @@ class PlanShapes(unittest.TestCase):
 
     def test_shapes_that_are_shipped(self):
         """Parameters as their makers publish them."""
-        for name, billions in (("llama-3.2-1b", 1.24), ("llama-3.2-3b", 3.21), ("llama-3.1-8b", 8.03), ("qwen2.5-14b", 14.77), ("qwen2.5-32b", 32.76), ("llama-3.1-70b", 70.55), ("llama-3.1-405b", 405.85), ("llama-4-scout", 107.77)):
+        for name, billions in (("llama-3.2-1b", 1.24), ("llama-3.2-3b", 3.21), ("llama-3.1-8b", 8.03), ("qwen2.5-14b", 14.77), ("qwen2.5-32b", 32.76), ("llama-3.1-70b", 70.55), ("llama-3.1-405b", 405.85), ("llama-4-scout", 107.77),
+                               ("deepseek-v3", 671.03), ("kimi-k2", 1026.41)):
             said = self.plan("Llama-3.1-8B", f"model.path={ROOT / 'configs/shapes' / name}")
             number, unit = re.search(r"([\d.]+) ([MB]) parameters", said).groups()
             self.assertAlmostEqual(float(number) * {"M": 1e-3, "B": 1}[unit] / billions, 1, delta=0.002, msg=name)

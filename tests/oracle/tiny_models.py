@@ -71,6 +71,8 @@ GRANITE = {"embedding_multiplier": 12.0, "rms_norm_eps": 0.02, "residual_multipl
            "num_hidden_layers": 3}
 UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 37, "vocab_size": 331}
 
+# Latent attention: no two sizes are equal.
+LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 24, "q_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
 NEOX_UNEVEN = {**UNEVEN, "num_key_value_heads": None}
 EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
 # A limit that gates and ups of these weights reach, and waves of which truncation would move the edges.
@@ -268,6 +270,17 @@ VARIANTS = {
     "persimmon": Variant("persimmon", {"num_key_value_heads": None, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
     "persimmon_uneven": Variant("persimmon", {**NEOX_UNEVEN, "qk_layernorm": False, "tie_word_embeddings": True, "rope_parameters": {
         **DEFAULT, "partial_rotary_factor": 0.25}}),
+    "deepseek_v2": Variant("deepseek_v2", {**LATENT, **GROUPED, "n_shared_experts": 2, "topk_method": "group_limited_greedy", "attention_bias": True,
+                                           "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.5}}),
+    "deepseek_v2_lite": Variant("deepseek_v2", {**LATENT, **UNEVEN, "num_key_value_heads": 9, "q_lora_rank": None, "n_routed_experts": 7,
+                                                "num_experts_per_tok": 2, "moe_intermediate_size": 37, "first_k_dense_replace": 1}),
+    "deepseek_v3": Variant("deepseek_v3", {**LATENT, **GROUPED, "attention_bias": True, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.8}},
+                           rope_spelling="type"),
+    "deepseek_v3_uneven": Variant("deepseek_v3", {**LATENT, **UNEVEN, "num_key_value_heads": 9, "q_lora_rank": None, "rope_interleave": False,
+                                                  "n_routed_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "n_group": 1,
+                                                  "topk_group": 1, "norm_topk_prob": False, "first_k_dense_replace": 0}),
+    "glm4_moe_lite": Variant("glm4_moe_lite", {**LATENT, **GROUPED, "v_head_dim": 20, "mlp_layer_types": ["dense", "sparse", "sparse"]}),
+    "youtu": Variant("youtu", {**LATENT, "v_head_dim": 24, "tie_word_embeddings": True, "rope_parameters": LLAMA3}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),

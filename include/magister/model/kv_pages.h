@@ -1,5 +1,6 @@
 // Keys and values of one layer in pages of 48 slots, one token per slot. A key page is stored transposed, [E, 48], and
 // a value page as [48, E], so that both are right-hand sides of the panel product (matmul.h) without a copy.
+// Latent attention keeps one vector a token, in value pages alone.
 // Legend: K KV heads of this shard, E head_dim, P pages. f32, CPU.
 #pragma once
 
@@ -21,14 +22,17 @@ class KvPages {
  public:
   static constexpr std::int64_t kSlots = 48;
 
-  KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim);
+  KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim)
+      : KvPages(kv_heads, num_pages, head_dim, head_dim) {}
+  // With latent attention a token has one vector, which is stored as a value, and key_dim is 0.
+  KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t key_dim, std::int64_t value_dim);
 
   // [E, 48] and [48, E] of one head. A product may read up to 15 floats after the end of a page.
   const float* key_page(std::int64_t head, std::int64_t page) const {
-    return keys_ + (head * num_pages_ + page) * page_floats();
+    return keys_ + (head * num_pages_ + page) * key_dim_ * kSlots;
   }
   const float* value_page(std::int64_t head, std::int64_t page) const {
-    return values_ + (head * num_pages_ + page) * page_floats();
+    return values_ + (head * num_pages_ + page) * value_dim_ * kSlots;
   }
   // Stores the vectors of token `index` of the sequence, [E] each. Several threads may write different tokens at the
   // same time.
@@ -37,9 +41,7 @@ class KvPages {
   void copy_page(std::int64_t from, std::int64_t to);
 
  private:
-  std::int64_t page_floats() const { return head_dim_ * kSlots; }
-
-  std::int64_t kv_heads_, num_pages_, head_dim_;
+  std::int64_t kv_heads_, num_pages_, key_dim_, value_dim_;
   std::shared_ptr<float> storage_;
   float *keys_, *values_;
 };

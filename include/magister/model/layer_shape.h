@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "magister/model/batch.h"
@@ -45,6 +46,7 @@ struct LayerShape {
   bool qk_l2_norm = false;          // this layer has it, see ModelConfig
   std::vector<float> alibi_slopes;  // [H]; empty: no ALiBi
   bool alibi_in_bf16 = false;       // see ModelConfig
+  std::optional<LatentConfig> latent{};  // kv_heads is then 1: the latent
   // False for attention that fused operations of libraries do not compute: other masks than windows, biases of scores.
   bool has_usual_scores() const { return !chunked_windows && alibi_slopes.empty(); }
   RouterRule router_rule() const {
@@ -55,7 +57,8 @@ struct LayerShape {
             num_shared_experts,
             shared_expert_gate};
   }
-  std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t qkv_features() const { return latent ? heads * head_dim : (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
 };
 
 // Local.

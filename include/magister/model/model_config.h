@@ -74,14 +74,28 @@ struct RouterConfig {
   // Experts are divided into groups in order. Those of the chosen_groups best groups can be chosen; a group counts as
   // the sum of its two best scores.
   std::int64_t groups = 1, chosen_groups = 1;
-  double scaling = 1.0;        // factor of the weights
-  double least_sum = 0.0;      // weights that are divided by their sum are divided by at least this
-  bool weighs_inputs = false;  // a weight multiplies the expert's input instead of its output (Llama 4)
-  double shared_weight = 1.0;  // weight of each shared expert, in models without a gate for them
+  bool groups_by_best = false;  // a group counts as its best score alone (DeepSeek-V2)
+  double scaling = 1.0;         // factor of the weights
+  double least_sum = 0.0;       // weights that are divided by their sum are divided by at least this
+  bool weighs_inputs = false;   // a weight multiplies the expert's input instead of its output (Llama 4)
+  double shared_weight = 1.0;   // weight of each shared expert, in models without a gate for them
   bool is_plain() const {
     return scores == Scores::kSoftmax && !choice_bias && groups == 1 && scaling == 1.0 && least_sum == 0.0 &&
            !weighs_inputs;
   }
+};
+
+// Latent attention (MLA): keys and values of all heads are products of one short vector per token, the latent. A head's
+// query and key have nope_dim numbers without rotation, then rope_dim rotated ones; the keys' rotated part is the same
+// for all heads. A cache holds a token's latent and rotated key.
+struct LatentConfig {
+  static constexpr double kNormEps = 1e-6;  // of the norms on the latent and on the queries' short vector
+  std::int64_t query_rank = 0;              // numbers between the two products of queries; 0: queries are one product
+  std::int64_t rank = 0;                    // numbers of the latent
+  std::int64_t nope_dim = 0, rope_dim = 0;  // together ModelConfig::head_dim
+  std::int64_t value_dim = 0;               // numbers of a head's values
+  bool rope_pairs = true;                   // files hold rotated rows as pairs [E/2, 2]
+  std::int64_t token_width() const { return rank + rope_dim; }
 };
 
 struct ModelConfig {
@@ -190,6 +204,8 @@ struct ModelConfig {
   std::string untrained_key{};
   // The softmax over a row's scores includes one learned score per head, which has no value (gpt-oss).
   bool attention_sinks = false;
+  // Set for latent attention; num_key_value_heads is then num_attention_heads, and rotary_dim is rope_dim.
+  std::optional<LatentConfig> latent{};
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Names of the outputs of a classifier or reward model, in order; empty: a language model.
   std::vector<std::string> labels;
@@ -243,9 +259,12 @@ struct TensorNames {
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
     std::string xielu_alpha_p, xielu_alpha_n;                                                  // empty: none
-    std::string q_norm, k_norm, sinks, q_norm_bias, k_norm_bias;                               // empty: none
-    std::string router, router_bias;                                                           // empty: no experts
-    std::string router_choice_bias, shared_expert_gate;                                        // empty: none
+    std::string q_norm, k_norm, sinks, q_norm_bias, k_norm_bias;  // empty: none
+    // Latent attention: q_proj and k_proj make the short vectors (k_proj the latent and the rotated key), q_norm and
+    // k_norm are their norms, and these make the heads. Empty: none.
+    std::string q_up_proj, latent_up_proj;
+    std::string router, router_bias;                     // empty: no experts
+    std::string router_choice_bias, shared_expert_gate;  // empty: none
     struct Expert {
       std::string gate_proj, up_proj, down_proj;
       std::string gate_bias, up_bias, down_bias;  // empty: none

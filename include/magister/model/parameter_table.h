@@ -30,8 +30,9 @@ enum class Division {
 };
 
 // The product in which a weight is used. Weights of one product are concatenated along the rows. kNone: a norm, a bias
-// (f32 in memory), a router (f32) or a table.
-enum class FusedProduct { kNone, kQkv, kOutput, kGateUp, kDown };
+// (f32 in memory), a router (f32) or a table. kQueryUp and kLatentUp: the second products of latent attention; the
+// weight of kLatentUp is f32 in memory and is never quantised.
+enum class FusedProduct { kNone, kQkv, kQueryUp, kLatentUp, kOutput, kGateUp, kDown };
 
 // A weight of a decoder layer.
 struct LayerParameter {
@@ -63,6 +64,8 @@ struct LayerParameter {
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer);
 // gate, up and down of one expert and their biases; layer_parameters() includes these rows.
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert);
+// Attention's weights up to the heads, in a model with latent attention; layer_parameters() includes these rows.
+std::vector<LayerParameter> latent_parameters(const ModelConfig& config);
 // The rows of each product of a layer: four products, or, with experts, two and another two per expert.
 std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table);
 

@@ -78,7 +78,8 @@ class WeightSource {
   BlockNorms load_embedding_norm();  // as an input norm; without weights where the model has none
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);
-  // [E], or this shard's heads times E where the norm is over all heads; undefined where the model has none.
+  // [E], or this shard's heads times E where the norm is over all heads; of latent attention's short vectors, whole.
+  // Undefined where the model has none.
   at::Tensor load_q_norm(std::int64_t layer);
   at::Tensor load_k_norm(std::int64_t layer);
   // [E]; undefined where the norms are not layer norms.
@@ -89,7 +90,12 @@ class WeightSource {
   // [(h + 2k) E, D]: rows of q, then k, then v. Rotary pairs are stored as halves, whatever the file's order. Bias [(h
   // + 2k) E].
   Linear load_qkv_proj(std::int64_t layer);
-  // [D, h E]. The product is partial over the shards, so only tp_rank 0 gets the bias [D]: the sum must contain it
+  // For latent attention load_qkv_proj() returns the rows of the queries' short vector (or of this shard's queries
+  // where there is none), then those of the latent and of the rotated key. These two follow. Undefined where the model
+  // has no such product: [h E, query_rank]; [h (nope_dim + value_dim), rank] f32, a head's keys, then its values.
+  Linear load_q_up_proj(std::int64_t layer);
+  at::Tensor load_latent_up_proj(std::int64_t layer);
+  // [D, h E], with latent attention [D, h value_dim]. The product is partial over the shards, so only tp_rank 0 gets the bias [D]: the sum must contain it
   // once.
   Linear load_o_proj(std::int64_t layer);
   // [2f, D]: rows of gate, then up. Bias [2f]. In an MLP without a gate [f, D] and [f].
@@ -123,6 +129,9 @@ class WeightSource {
   void read_block(const RowBlock& block, IndexRange columns, const at::Tensor& out_RK);
   // The largest number of rows that one thread reads at once.
   std::int64_t rows_of_part(const at::Tensor& out_NK, bool is_sent) const;
+  Linear load_latent_proj(std::int64_t layer);
+  // Appends the rows of this shard's query heads, whose last numbers are rotated.
+  void add_latent_queries(std::vector<RowBlock>& blocks, const std::string& name) const;
   Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
   // Appends the rows of these heads of a product's weight.
   void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,

@@ -10,6 +10,7 @@
 
 #include "magister/model/cpu/cpu_kernels.h"
 #include "model/cpu/block_norms.h"
+#include "model/cpu/page_runs.h"
 
 namespace magister {
 
@@ -32,7 +33,8 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
     for (std::int64_t row = begin; row < end; row += LayerBuffers::kQueryBlock) {
       for (std::int64_t head = 0; head < shape.heads;) {
         std::int64_t heads = 1;
-        while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head])
+        while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head] &&
+               (!shape.latent || heads < LayerBuffers::kLatentRows))
           ++heads;
         tiles.push_back({row, std::min(row + LayerBuffers::kQueryBlock, end), past + row - begin, s, head, heads});
         head += heads;
@@ -47,6 +49,7 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
 void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
                             const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers, int thread_index,
                             ThreadPool* pool) const {
+  if (weights_.latent) return project_latent(hidden_TD, batch, begin, end, rope, kv_pages, buffers, thread_index, pool);
   const std::int64_t D = shape_.hidden_size, E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D,
                                       buffers.scratch_of(thread_index), rows, D);
@@ -120,25 +123,6 @@ void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::i
   }
 }
 
-namespace {
-
-// Calls body(page, first slot in it, first key, number of keys) for the parts of keys [begin, end) that are in one page
-// or, with `runs`, in pages that follow each other in memory.
-template <typename Body>
-void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end, bool runs, const Body& body) {
-  while (begin < end) {
-    const std::int64_t slot = sequence.offset + begin, page = slot / KvPages::kSlots, in_page = slot % KvPages::kSlots;
-    std::int64_t pages = 1;
-    const auto covered = [&] { return pages * KvPages::kSlots - in_page; };
-    while (runs && covered() < end - begin && sequence.pages[page + pages] == sequence.pages[page] + pages) ++pages;
-    const std::int64_t count = std::min(end - begin, covered());
-    body(sequence.pages[page], in_page, begin, count);
-    begin += count;
-  }
-}
-
-}  // namespace
-
 void Attention::add_alibi(std::int64_t head, std::int64_t query, std::int64_t first_key, float* scores,
                           std::int64_t count, float scale) const {
   if (shape_.alibi_in_bf16) {
@@ -152,6 +136,7 @@ void Attention::add_alibi(std::int64_t head, std::int64_t query, std::int64_t fi
 }
 
 void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers, int thread_index) const {
+  if (weights_.latent) return attend_latent(tile, pages, buffers, thread_index);
   const CpuKernels& kernels = cpu_kernels();
   const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
   const bool single = tile.row_end - tile.row_begin == 1;  // the rows below are then the heads of the tile
@@ -223,7 +208,8 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
 
 void Attention::project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD,
                                bool accumulate, ThreadPool* pool) const {
-  const std::int64_t width = shape_.heads * shape_.head_dim, D = shape_.hidden_size;
+  const std::int64_t width = shape_.heads * shape_.value_dim(), D = shape_.hidden_size;
+  if (buffers.latent_THW.defined()) expand_values(begin, end, buffers, pool);
   linear_tile(buffers.attention_TA.const_data_ptr<float>() + begin * width, width, end - begin, weights_.o_proj,
               out_TD + begin * D, D, accumulate, pool);
 }

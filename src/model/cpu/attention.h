@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "magister/model/cpu/matmul.h"
@@ -17,6 +18,14 @@
 
 namespace magister {
 
+// The second products of latent attention. A head's key without rotation is key_up times the latent: a query times
+// key_up meets latents directly. Its values are value_up times the latent: sums of latents are multiplied once.
+struct LatentWeights {
+  Linear q_up_proj;              // [H E, query_rank]; undefined where queries are one product
+  std::vector<Linear> key_up;    // [rank, nope_dim] of each head: transposed, f32
+  std::vector<Linear> value_up;  // [value_dim, rank] of each head, f32
+};
+
 struct AttentionWeights {
   BlockNorms norms;
   Linear qkv_proj;                          // [(H + 2K) E, D], sharded on rows
@@ -24,6 +33,8 @@ struct AttentionWeights {
   at::Tensor q_norm, k_norm;                // f32 [E], or [H E] and [K E] for norms over all heads; or undefined
   at::Tensor sinks{};                       // f32 [H], one learned score per head without a value; or undefined
   at::Tensor q_norm_bias{}, k_norm_bias{};  // f32 [E], where the norms of q and k are layer norms; or undefined
+  // Latent attention: qkv_proj, q_norm and k_norm are then those of the short vectors, see WeightSource.
+  std::optional<LatentWeights> latent{};
 };
 
 // A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding), one row for
@@ -64,6 +75,15 @@ class Attention {
   const AttentionWeights& weights() const { return weights_; }
 
  private:
+  // The same steps for latent attention (latent_attention.cpp, blocks_reference.cpp).
+  void project_latent(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                      const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index,
+                      ThreadPool* pool) const;
+  void attend_latent(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
+  // Sums of latents become the heads' values, where attend_latent() has left them.
+  void expand_values(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, ThreadPool* pool) const;
+  at::Tensor latent_reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
+                              const at::Tensor& sin_TE2) const;
   void norm_heads(float* row, float* keys, const float* squares) const;
   // Scales the scores of one query and `count` keys from first_key on, and adds ALiBi's terms. head: of this shard.
   void add_alibi(std::int64_t head, std::int64_t query, std::int64_t first_key, float* scores, std::int64_t count,

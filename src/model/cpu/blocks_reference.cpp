@@ -72,8 +72,34 @@ at::Tensor soft_capped(const at::Tensor& numbers, double cap) {
   return cap > 0 ? at::tanh(numbers / cap) * cap : numbers;
 }
 
+namespace {
+
+// [T, H, E] of queries and of each query's keys and values, which may have another size -> [T, H, E of the values].
+at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, const at::Tensor& v_THE,
+                           const at::Tensor& sinks_H, const LayerShape& shape, const PackedBatch& batch) {
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
+    at::Tensor scores_HLL =
+        soft_capped(at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape.attention_scale, shape.attention_softcap);
+    if (!shape.alibi_slopes.empty())
+      scores_HLL = scores_HLL + alibi_terms(length, length, shape, scores_HLL.device());
+    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape, scores_HLL.device()).logical_not(),
+                                        -std::numeric_limits<double>::infinity());
+    if (sinks_H.defined())  // one more key, which every query sees and which has no value
+      scores_HLL = at::cat({scores_HLL, sinks_H.view({-1, 1, 1}).expand({q_THE.size(1), length, 1})}, -1);
+    const at::Tensor shares_HLL = at::softmax(scores_HLL, -1).narrow(-1, 0, length);
+    outputs.push_back(at::matmul(shares_HLL, of(v_THE)).transpose(0, 1));
+  }
+  return at::cat(outputs, 0);
+}
+
+}  // namespace
+
 at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                                 const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum) const {
+  if (weights_.latent) return latent_reference(hidden_TD, batch, cos_TE2, sin_TE2);
   const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.kv_heads;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
   const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
@@ -99,23 +125,36 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   if (shape_.qk_norm_after_rope) norm();
   if (shape_.query_scale_beta > 0) q_THE = q_THE * query_scales(shape_, batch.positions_T).view({-1, 1, 1});
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
-  const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = v_TKE.index_select(1, kv_of_head);
-  std::vector<at::Tensor> outputs;
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
-    const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
-    at::Tensor scores_HLL = soft_capped(at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale,
-                                        shape_.attention_softcap);
-    if (!shape_.alibi_slopes.empty())
-      scores_HLL = scores_HLL + alibi_terms(length, length, shape_, scores_HLL.device());
-    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape_, scores_HLL.device()).logical_not(),
-                                        -std::numeric_limits<double>::infinity());
-    if (weights_.sinks.defined())  // one more key, which every query sees and which has no value
-      scores_HLL = at::cat({scores_HLL, weights_.sinks.view({H, 1, 1}).expand({H, length, 1})}, -1);
-    const at::Tensor shares_HLL = at::softmax(scores_HLL, -1).narrow(-1, 0, length);
-    outputs.push_back(at::matmul(shares_HLL, of(v_THE)).transpose(0, 1));
+  const at::Tensor out_THE = plain_attention(q_THE, k_TKE.index_select(1, kv_of_head),
+                                             v_TKE.index_select(1, kv_of_head), weights_.sinks, shape_, batch);
+  return plain_linear(out_THE.reshape({-1, H * E}), weights_.o_proj);
+}
+
+// Keys and values of every head are made from the latents.
+at::Tensor Attention::latent_reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
+                                       const at::Tensor& sin_TE2) const {
+  const LatentConfig& latent = *shape_.latent;
+  const LatentWeights& up = *weights_.latent;
+  const std::int64_t H = shape_.heads, C = latent.rank, R = latent.rope_dim, N = latent.nope_dim;
+  const at::Tensor short_TA =
+      plain_linear(plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps), weights_.qkv_proj);
+  const auto parts = short_TA.split_with_sizes({short_TA.size(1) - C - R, C, R}, 1);
+  const at::Tensor queries =
+      latent.query_rank > 0
+          ? plain_linear(plain_rms_norm(parts[0], weights_.q_norm, LatentConfig::kNormEps), up.q_up_proj)
+          : parts[0];
+  const auto q = queries.view({-1, H, N + R}).split_with_sizes({N, R}, 2);
+  const at::Tensor latent_TC = plain_rms_norm(parts[1], weights_.k_norm, LatentConfig::kNormEps);
+  std::vector<at::Tensor> keys, values;
+  for (std::size_t head = 0; head < up.key_up.size(); ++head) {
+    keys.push_back(at::mm(latent_TC, up.key_up[head].plain_weight()));
+    values.push_back(at::mm(latent_TC, up.value_up[head].plain_weight().t()));
   }
-  return plain_linear(at::cat(outputs, 0).reshape({-1, H * E}), weights_.o_proj);
+  const at::Tensor turned_T1R = plain_rope(parts[2].unsqueeze(1), cos_TE2, sin_TE2, R);
+  const at::Tensor q_THE = at::cat({q[0], plain_rope(q[1], cos_TE2, sin_TE2, R)}, 2),
+                   k_THE = at::cat({at::stack(keys, 1), turned_T1R.expand({-1, H, R})}, 2);
+  return plain_linear(plain_attention(q_THE, k_THE, at::stack(values, 1), {}, shape_, batch).flatten(1),
+                      weights_.o_proj);
 }
 
 at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {

@@ -71,7 +71,7 @@ at::Tensor CpuModel::forward(const PackedBatch& batch, const std::function<bool(
   const LayerShape& shape = weights_.decoder.front().shape();
   const BatchPages pages(batch);
   std::vector<KvPages> kv;  // one layer's pages, used by all layers
-  kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  kv.push_back(pages_for(shape, pages.num_pages()));
   return run_layers(batch, pages.sequences, kv, should_stop);
 }
 
@@ -83,7 +83,7 @@ KvCache CpuModel::make_cache(std::int64_t num_pages) const {
   KvCache cache;
   cache.num_pages = num_pages;
   for (const DecoderLayer& layer : weights_.decoder) {
-    cache.layers.emplace_back(layer.shape().kv_heads, num_pages, layer.shape().head_dim);
+    cache.layers.push_back(pages_for(layer.shape(), num_pages));
   }
   return cache;
 }
@@ -207,7 +207,7 @@ std::string CpuModel::first_not_finite(const PackedBatch& batch) {
   const LayerShape& shape = weights_.decoder.front().shape();
   const BatchPages pages(batch);
   std::vector<KvPages> kv;
-  kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  kv.push_back(pages_for(shape, pages.num_pages()));
   std::string found;
   run_layers(batch, pages.sequences, kv, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
     if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;

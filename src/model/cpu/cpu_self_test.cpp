@@ -27,7 +27,7 @@ void CpuModel::self_test() {
 
   const BatchPages pages(batch);
   LayerBuffers buffers(batch, pages.sequences, shape, pool_.num_threads());
-  KvPages kv(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  KvPages kv = pages_for(shape, pages.num_pages());
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
   layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows[shape.rope_table], kv,
                               buffers, 0);

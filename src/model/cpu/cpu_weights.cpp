@@ -27,6 +27,18 @@ ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const Laye
   return out;
 }
 
+LatentWeights load_latent(WeightSource& source, std::int64_t layer, const LayerShape& shape, ThreadPool& pool) {
+  LatentWeights out;
+  if (shape.latent->query_rank > 0) out.q_up_proj = pack(source.load_q_up_proj(layer), &pool);
+  const std::int64_t N = shape.latent->nope_dim, V = shape.latent->value_dim;
+  const at::Tensor up_HNC = source.load_latent_up_proj(layer).view({shape.heads, N + V, shape.latent->rank});
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    out.key_up.push_back(pack({up_HNC[head].narrow(0, 0, N).t().contiguous(), {}}, &pool));
+    out.value_up.push_back(pack({up_HNC[head].narrow(0, N, V).contiguous(), {}}, &pool));
+  }
+  return out;
+}
+
 }  // namespace
 
 CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
@@ -44,6 +56,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     const LayerShape shape = shape_of(description.config, layers.partition, i);
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
+    if (shape.latent) attention.latent = load_latent(source, i, shape, pool);
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
     attention.q_norm_bias = source.load_q_norm_bias(i);
@@ -148,10 +161,14 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
                                int num_threads) {
   const auto heads = partition.heads.size(), kv_heads = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
+  // With latent attention: queries, the same as latents where texts are generated, outputs, and latents in pages.
+  std::uint64_t attention = (2 * heads + 6 * kv_heads) * E;
+  if (const auto& latent = config.latent)
+    attention = heads * (E + static_cast<std::uint64_t>(latent->token_width() + latent->value_dim)) +
+                2 * static_cast<std::uint64_t>(latent->token_width());
   // Per token: residual stream, partial sum, q/k/v, attention output, and keys and values in pages that may be half
   // empty. With experts also the output of each chosen expert, its number and weight, and two numbers of the grouping.
-  const std::uint64_t a_token =
-      2 * D + (2 * heads + 6 * kv_heads) * E + static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
+  const std::uint64_t a_token = 2 * D + attention + static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
   const std::uint64_t width =
       std::max({partition.mlp.size(), partition.expert.size(), static_cast<std::uint64_t>(config.all_experts())});
   const std::uint64_t a_thread =

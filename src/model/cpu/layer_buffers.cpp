@@ -42,6 +42,11 @@ std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
 
 }  // namespace
 
+KvPages pages_for(const LayerShape& shape, std::int64_t num_pages) {
+  if (shape.latent) return {1, num_pages, 0, shape.latent->token_width()};
+  return {shape.kv_heads, num_pages, shape.head_dim};
+}
+
 BatchPages::BatchPages(const PackedBatch& batch) {
   const std::vector<std::int64_t> slots = first_slots(batch);
   pages.resize(static_cast<std::size_t>(slots.back() / kSlots + 1));
@@ -68,11 +73,18 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
   const std::int64_t num_tokens = batch.num_tokens();
   qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
   if (shape.all_heads > 0) squares_T2 = at::empty({num_tokens, 2}, options);
-  attention_TA = at::empty({num_tokens, shape.heads * shape.head_dim}, options);
+  attention_TA = at::empty({num_tokens, shape.heads * shape.value_dim()}, options);
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
   const std::int64_t width = std::max({shape.mlp, shape.expert_mlp, shape.num_experts});
-  const std::int64_t tile = rows * (shape.hidden_size + 3 * width);
-  const std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + shape.head_dim + 2);
+  std::int64_t tile = rows * (shape.hidden_size + 3 * width);
+  std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + shape.head_dim + 2);
+  if (const auto& latent = shape.latent) {
+    const std::int64_t W = latent->token_width(),
+                       queries = latent->query_rank > 0 ? latent->query_rank : shape.heads * shape.head_dim;
+    if (num_tokens == batch.num_sequences()) latent_THW = at::empty({num_tokens, shape.heads, W}, options);
+    tile = std::max(tile, rows * (shape.hidden_size + queries + W));
+    attend = kLatentRows * (3 * W + 2 * kLatentBlock + 2);
+  }
   gathered_offset_ = std::max(tile, attend);
   const std::int64_t gathered = shape.num_experts > 0 ? rows * shape.hidden_size : 0;
   scratch = at::empty({num_threads, gathered_offset_ + gathered}, options);

@@ -24,10 +24,15 @@ struct LayerBuffers {
   static constexpr std::int64_t kTileRows = 256;   // 256 x 3072 x 4 B = 3 MB of gate_up per tile
   static constexpr std::int64_t kQueryBlock = 48;  // masked keys at the diagonal are wasted work: 24 per row on average
   static constexpr std::int64_t kKeyBlock = 480;   // scores take 48 x 480 x 4 B = 92 kB per thread
-  at::Tensor qkv_TQ;                               // [T, (H + 2K) E]
-  at::Tensor squares_T2;                           // [T, 2], sums of squares of q and of k; only if all_heads > 0
-  at::Tensor attention_TA;                         // [T, H E]
-  at::Tensor scratch;                              // [threads, floats of a thread]
+  static constexpr std::int64_t kLatentBlock = 144;  // keys of a block with latent attention, whose rows are wide
+  static constexpr std::int64_t kLatentRows = 48;    // most heads of a decoding tile with latent attention
+  at::Tensor qkv_TQ;                                 // [T, (H + 2K) E]; with latent attention [T, H E], the queries
+  // Latent attention where each sequence has one row (decoding): queries in the space of latents and their rotated
+  // part, [T, H, rank + rope_dim]; attend() replaces them by sums of latents. Else undefined: attend() keeps both.
+  at::Tensor latent_THW;
+  at::Tensor squares_T2;    // [T, 2], sums of squares of q and of k; only if all_heads > 0
+  at::Tensor attention_TA;  // [T, H E]; with latent attention [T, H value_dim]
+  at::Tensor scratch;       // [threads, floats of a thread]
   // Only with experts, k per token: their numbers (i32, ascending), their weights, and their outputs, sorted by expert.
   at::Tensor experts_Tk, expert_weights_Tk;  // [T, k]
   at::Tensor expert_rows_ND;                 // [T k, D]
@@ -40,6 +45,9 @@ struct LayerBuffers {
  private:
   std::int64_t gathered_offset_ = 0;
 };
+
+// Pages of one layer of this shape, with everything zero.
+KvPages pages_for(const LayerShape& shape, std::int64_t num_pages);
 
 // Pages for a batch without a cache; every layer overwrites them.
 struct BatchPages {

@@ -29,6 +29,23 @@ void read_shared_experts(const HfConfig& source, ModelConfig& config, std::int64
   config.num_shared_experts = columns / config.moe_intermediate_size;
 }
 
+void read_sigmoid_router(const HfConfig& source, ModelConfig& config) {
+  config.num_experts = source.integer("n_routed_experts", 1, kMostExperts);
+  config.num_experts_per_tok = source.integer("num_experts_per_tok", 1, kMostExperts);
+  config.moe_intermediate_size = source.integer("moe_intermediate_size", 1, 1 << 22);
+  const std::int64_t shared = source.integer("n_shared_experts", 1, kMostExperts);
+  read_shared_experts(source, config, shared * config.moe_intermediate_size);
+  config.router.scores = RouterConfig::Scores::kSigmoid;
+  config.router.choice_bias = true;
+  config.router.groups = source.integer_or("n_group", 1, 1, kMostExperts);
+  config.router.chosen_groups = source.integer_or("topk_group", 1, 1, kMostExperts);
+  config.router.scaling = source.number_or("routed_scaling_factor", 1.0, 1e-6, 1e6);
+  config.router.least_sum = 1e-20;
+  const std::int64_t dense = source.integer_or("first_k_dense_replace", 0, 0, config.num_hidden_layers);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_is_sparse.push_back(i >= dense);
+  if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
+}
+
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key) {
   config.num_experts = source.integer("expert_count", 1, kMostExperts);
   config.num_experts_per_tok = source.integer("expert_used_count", 1, kMostExperts);

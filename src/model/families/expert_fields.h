@@ -19,5 +19,8 @@ constexpr std::int64_t kMostExperts = 1 << 12;
 // Shared experts whose MLP has this many columns: as many as an expert has, once or several times. The experts' own
 // numbers are read already.
 void read_shared_experts(const HfConfig& source, ModelConfig& config, std::int64_t columns);
+// DeepSeek-V3's router and what took it over: sigmoids, a bias for the choice, groups, a factor, shared experts, and
+// dense layers first.
+void read_sigmoid_router(const HfConfig& source, ModelConfig& config);
 
 }  // namespace magister

@@ -14,29 +14,12 @@ constexpr std::pair<const char*, std::int64_t> kDefaults[] = {
     {"n_routed_experts", 128}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 1408},
     {"n_shared_experts", 1},   {"num_key_value_heads", 8}, {"first_k_dense_replace", 1}};
 
-void read_router(const HfConfig& source, ModelConfig& config) {
-  config.num_experts = source.integer("n_routed_experts", 1, kMostExperts);
-  config.num_experts_per_tok = source.integer("num_experts_per_tok", 1, kMostExperts);
-  config.moe_intermediate_size = source.integer("moe_intermediate_size", 1, 1 << 22);
-  const std::int64_t shared = source.integer("n_shared_experts", 1, kMostExperts);
-  read_shared_experts(source, config, shared * config.moe_intermediate_size);
-  config.router.scores = RouterConfig::Scores::kSigmoid;
-  config.router.choice_bias = true;
-  config.router.groups = source.integer_or("n_group", 1, 1, kMostExperts);
-  config.router.chosen_groups = source.integer_or("topk_group", 1, 1, kMostExperts);
-  config.router.scaling = source.number_or("routed_scaling_factor", 1.0, 1e-6, 1e6);
-  config.router.least_sum = 1e-20;
-  const std::int64_t dense = source.integer_or("first_k_dense_replace", 0, 0, config.num_hidden_layers);
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_is_sparse.push_back(i >= dense);
-  if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
-}
-
 void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
   config.rotary_dim = source.rotary_dim(config.head_dim, 0.5);
   config.qkv_bias = source.boolean_or("attention_bias", false);
   config.qk_norm = source.boolean_or("use_qk_norm", false);
-  read_router(source, config);
+  read_sigmoid_router(source, config);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
 }
 
@@ -60,7 +43,7 @@ void read_dots(const HfConfig& source, ModelConfig& config) {
                      printable(source.path()));
     }
   }
-  read_router(source, config);
+  read_sigmoid_router(source, config);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
 }
 

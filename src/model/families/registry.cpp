@@ -18,7 +18,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kStarcoder2Family, kFalconFamily, kGptBigCodeFamily, kGptNeoFamily, kOptFamily, kQwen25VlFamily, kQwen3VlFamily,
     kGlm4vFamily, kQwen2MoeFamily, kGlm4MoeFamily, kDots1Family, kErnie45MoeFamily, kHunYuanMoeFamily, kMiniMaxM2Family,
     kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily, kLlama4Family, kPhiMoeFamily,
-    kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily;
+    kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily, kDeepseekV2Family, kDeepseekV3Family, kKimiK2Family,
+    kGlm4MoeLiteFamily, kYoutuFamily;
 
 namespace {
 
@@ -38,7 +39,8 @@ std::vector<const Family*>& all_families() {
       &kGlm4MoeFamily,    &kDots1Family,       &kErnie45MoeFamily, &kHunYuanMoeFamily,  &kMiniMaxM2Family,
       &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily,
       &kLlama4Family,     &kPhiMoeFamily,      &kCohere2MoeFamily, &kBloomFamily,       &kMptFamily,
-      &kPersimmonFamily};
+      &kPersimmonFamily,  &kDeepseekV2Family,  &kDeepseekV3Family, &kKimiK2Family,      &kGlm4MoeLiteFamily,
+      &kYoutuFamily};
   return all;
 }
 

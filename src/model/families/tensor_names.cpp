@@ -59,7 +59,7 @@ TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
   // Older files of encoders hold the positions 0, 1, 2 ... next to the word embeddings.
   if (config.encoder)
     names.ignored.push_back(names.embed_tokens.substr(0, names.embed_tokens.rfind("word_")) + "position_ids");
-  names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
+  names.interleaved_rope_rows = config.latent ? config.latent->rope_pairs : family.hf_interleaved_rope_rows;
   names.transposed_products = family.hf_transposed_products;
   return names;
 }

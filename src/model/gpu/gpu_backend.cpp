@@ -112,6 +112,7 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.parallel_norms) return "separate norms of parallel blocks";
   if (config.head_bias && !config.is_classifier()) return "a head with a bias";
   if (config.xielu) return "xIELU";
+  if (config.latent) return "latent attention";
   if (!config.gated_mlp) return "an MLP without a gate";
   if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
   if (config.activation == Activation::kRelu || config.activation == Activation::kRelu2) return "ReLU";

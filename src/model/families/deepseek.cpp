@@ -1,0 +1,77 @@
+// DeepSeek-V2, DeepSeek-V3 and Kimi K2: latent attention, dense layers first, then experts with shared ones. V2's router
+// takes softmax probabilities, and a group counts as its best; V3's takes sigmoids with a bias for the choice.
+// Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config and DeepseekV3TopkRouter; Kimi K2's
+// config.json, which names DeepseekV3ForCausalLM.
+#include "magister/core/error.h"
+#include "model/families/expert_fields.h"
+#include "model/families/latent_fields.h"
+
+namespace magister {
+namespace deepseek {
+
+constexpr std::pair<const char*, std::int64_t> kDefaultsV2[] = {
+    {"kv_lora_rank", 512}, {"q_lora_rank", 1536},    {"qk_nope_head_dim", 128}, {"qk_rope_head_dim", 64},
+    {"v_head_dim", 128},   {"n_routed_experts", 64}, {"n_shared_experts", 2},   {"moe_intermediate_size", 1407}};
+constexpr std::pair<const char*, std::int64_t> kDefaultsV3[] = {
+    {"kv_lora_rank", 512}, {"q_lora_rank", 1536},     {"qk_nope_head_dim", 128},  {"qk_rope_head_dim", 64},
+    {"v_head_dim", 128},   {"n_routed_experts", 256}, {"n_shared_experts", 1},    {"moe_intermediate_size", 2048},
+    {"n_group", 8},        {"topk_group", 4},         {"num_experts_per_tok", 8}, {"first_k_dense_replace", 3}};
+
+void read_v2(const HfConfig& source, ModelConfig& config) {
+  read_latent(source, config);
+  read_sigmoid_router(source, config);
+  const std::string method = source.text_or("topk_method", "greedy");
+  MAGISTER_CHECK(method == "greedy" || method == "group_limited_greedy", ExitCode::kData,
+                 "{}: topk_method is \"{}\" (known: greedy, group_limited_greedy); use another model",
+                 printable(source.path()), printable(method));
+  require_text(source, "scoring_func", "softmax");
+  require_every_layer(source);
+  MAGISTER_CHECK(!source.boolean_or("norm_topk_prob", false) && !source.boolean_or("mlp_bias", false), ExitCode::kData,
+                 "{}: norm_topk_prob or mlp_bias is true (transformers ignores the one, biases of experts are not "
+                 "computed, and results would be wrong); use another model",
+                 printable(source.path()));
+  RouterConfig router;
+  router.scaling = config.router.scaling;
+  if (method == "group_limited_greedy") {
+    router.groups = config.router.groups;
+    router.chosen_groups = config.router.chosen_groups;
+    router.groups_by_best = true;
+  }
+  config.router = router;
+}
+
+void read_v3(const HfConfig& source, ModelConfig& config) {
+  read_latent(source, config);
+  read_sigmoid_router(source, config);
+  require_text(source, "scoring_func", "sigmoid");
+  require_text(source, "topk_method", "noaux_tc");
+  require_every_layer(source);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
+  if (source.is_absent("routed_scaling_factor")) config.router.scaling = 2.5;
+}
+
+}  // namespace deepseek
+
+extern const Family kDeepseekV2Family, kDeepseekV3Family, kKimiK2Family;
+const Family kDeepseekV2Family{.name = "deepseek_v2",
+                               .model_type = "deepseek_v2",
+                               .architecture = "DeepseekV2ForCausalLM",
+                               .read_hf = deepseek::read_v2,
+                               .computes = kLatentComputes,
+                               .hf_defaults = deepseek::kDefaultsV2};
+const Family kDeepseekV3Family{.name = "deepseek_v3",
+                               .model_type = "deepseek_v3",
+                               .architecture = "DeepseekV3ForCausalLM",
+                               .read_hf = deepseek::read_v3,
+                               .computes = kLatentComputes,
+                               .hf_later_layers = "num_nextn_predict_layers",
+                               .hf_defaults = deepseek::kDefaultsV3};
+const Family kKimiK2Family{.name = "kimi_k2",
+                           .model_type = "kimi_k2",
+                           .architecture = "DeepseekV3ForCausalLM",
+                           .read_hf = deepseek::read_v3,
+                           .computes = kLatentComputes,
+                           .hf_later_layers = "num_nextn_predict_layers",
+                           .hf_defaults = deepseek::kDefaultsV3};
+
+}  // namespace magister

@@ -1,0 +1,53 @@
+// GLM-4.7-Flash: DeepSeek-V3's latent attention with GLM-4.5's experts and router.
+// Source: transformers Glm4MoeLiteConfig, Glm4MoeLiteAttention and Glm4MoeLiteTopkRouter.
+#include "magister/core/error.h"
+#include "model/families/expert_fields.h"
+#include "model/families/latent_fields.h"
+
+namespace magister {
+namespace glm4_moe_lite {
+
+constexpr std::pair<const char*, std::int64_t> kDefaults[] = {
+    {"kv_lora_rank", 512},     {"q_lora_rank", 768},     {"qk_nope_head_dim", 192}, {"qk_rope_head_dim", 64},
+    {"v_head_dim", 256},       {"n_routed_experts", 64}, {"n_shared_experts", 1},   {"moe_intermediate_size", 1536},
+    {"num_experts_per_tok", 4}};
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  read_latent(source, config);
+  read_sigmoid_router(source, config);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
+  if (source.is_absent("routed_scaling_factor")) config.router.scaling = 1.8;
+  // The class reads mlp_layer_types alone; published files say first_k_dense_replace.
+  std::vector<bool> sparse;
+  for (const std::string& type : source.texts("mlp_layer_types")) {
+    MAGISTER_CHECK(type == "dense" || type == "sparse", ExitCode::kData,
+                   "{}: mlp_layer_types has \"{}\" (known: dense, sparse); use another model", printable(source.path()),
+                   printable(type));
+    sparse.push_back(type == "sparse");
+  }
+  if (!source.has("mlp_layer_types")) {
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse.push_back(i > 0);
+  }
+  MAGISTER_CHECK(static_cast<std::int64_t>(sparse.size()) == config.num_hidden_layers &&
+                     (!source.has("first_k_dense_replace") || config.layer_is_sparse == sparse),
+                 ExitCode::kData,
+                 "{}: mlp_layer_types, or one dense layer where it is absent, does not suit {} layers and "
+                 "first_k_dense_replace (which layers have experts is unknown); fetch the config again",
+                 printable(source.path()), config.num_hidden_layers);
+  config.layer_is_sparse = sparse;
+}
+
+}  // namespace glm4_moe_lite
+
+extern const Family kGlm4MoeLiteFamily;
+const Family kGlm4MoeLiteFamily{.name = "glm4_moe_lite",
+                                .model_type = "glm4_moe_lite",
+                                .architecture = "Glm4MoeLiteForCausalLM",
+                                .read_hf = glm4_moe_lite::read_hf,
+                                .computes = kLatentComputes,
+                                .classifier = "",
+                                .hf_later_layers = "num_nextn_predict_layers",
+                                .hf_defaults = glm4_moe_lite::kDefaults};
+
+}  // namespace magister
