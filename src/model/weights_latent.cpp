@@ -1,5 +1,5 @@
-// Weights of latent attention (MLA) on one shard: products onto the short vectors whole, heads divided. Rotated rows are
-// stored as halves, whatever the file's order.
+// Weights of latent attention (MLA) on one shard: products onto the short vectors whole, heads divided. Rotated rows
+// are stored as halves, whatever the file's order.
 // Source: transformers' DeepseekV3Attention.
 #include <ATen/ATen.h>
 

@@ -180,6 +180,17 @@ class PlanShapes(unittest.TestCase):
             self.assertIn(f"\n  file      codes of {method['quant_method']}; a run holds the numbers that they mean\n", said)
         (folder / "config.json").write_text(json.dumps({**config, "quantization_config": dict(quant_method="quanto")}))
         self.assertIn('quant_method is "quanto"', self.plan("codes", code=65))
+    def test_experts_and_latents(self):
+        """Bytes of DeepSeek-V3 and Kimi K2 from transformers' number of parameters, the experts' included; a token of the cache is one latent a layer."""
+        whole = 61 * (1536 + 512 + 64) * 7168 / 1e9  # the short vectors' products, which every shard has
+        for name, billions, devices in (("deepseek-v3", 671.026, 10), ("kimi-k2", 1026.408, 16)):
+            path = [f"model.path={ROOT / 'configs/shapes' / name}", "layout.devices=cpu"]
+            said = self.plan("Llama-3.1-8B", *path, "plan.device_memory=5TB")
+            for wide, format_name in ((4, "f32"), (2, "bf16, f16"), (1, "int8, one scale")):
+                for shards in (1, 8, 16)[:1 if wide == 1 else 3]:  # a shard's scales are of its own columns
+                    each = wide * (billions - whole) / shards + wide * whole
+                    self.assertAlmostEqual(self.weights(said)[format_name][shards] / each, 1, delta=0.02, msg=f"{name} {format_name} {shards}")
+            self.assertIn(f"smallest group that fits: {devices} device", self.plan("Llama-3.1-8B", *path, "plan.device_memory=150.8GB"))
 
     def test_a_cluster_from_the_config(self):
         """Groups line by line; of unlike cards the least counts; what cannot be is refused."""

@@ -92,11 +92,11 @@ class WeightSource {
   Linear load_qkv_proj(std::int64_t layer);
   // For latent attention load_qkv_proj() returns the rows of the queries' short vector (or of this shard's queries
   // where there is none), then those of the latent and of the rotated key. These two follow. Undefined where the model
-  // has no such product: [h E, query_rank]; [h (nope_dim + value_dim), rank] f32, a head's keys, then its values.
+  // has no such product: [h E, query_rank]. [h (nope_dim + value_dim), rank] f32: a head's keys, then its values.
   Linear load_q_up_proj(std::int64_t layer);
   at::Tensor load_latent_up_proj(std::int64_t layer);
-  // [D, h E], with latent attention [D, h value_dim]. The product is partial over the shards, so only tp_rank 0 gets the bias [D]: the sum must contain it
-  // once.
+  // [D, h E], with latent attention [D, h value_dim]. The product is partial over the shards, so only tp_rank 0 gets
+  // the bias [D]: the sum must contain it once.
   Linear load_o_proj(std::int64_t layer);
   // [2f, D]: rows of gate, then up. Bias [2f]. In an MLP without a gate [f, D] and [f].
   Linear load_gate_up_proj(std::int64_t layer);

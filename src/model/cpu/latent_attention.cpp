@@ -1,6 +1,6 @@
-// Latent attention (MLA) in the space of latents: queries are multiplied by the keys' second product, meet the latents of
-// all keys, and sums of latents are multiplied by the values' second product. So the pages hold one vector per token for
-// all heads, and no key or value of a head is made. blocks_reference.cpp makes them, as transformers does.
+// Latent attention (MLA) in the space of latents: queries are multiplied by the keys' second product, meet the latents
+// of all keys, and sums of latents are multiplied by the values' second product. So the pages hold one vector per token
+// for all heads, and no key or value of a head is made. blocks_reference.cpp makes them, as transformers does.
 // Source: DeepSeek-V2, arXiv 2405.04434, section 2.1; transformers' DeepseekV3Attention.
 // Legend: C rank of the latent, W its width with the rotated key, N nope_dim, R rows of a tile.
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// DeepSeek-V2, DeepSeek-V3 and Kimi K2: latent attention, dense layers first, then experts with shared ones. V2's router
-// takes softmax probabilities, and a group counts as its best; V3's takes sigmoids with a bias for the choice.
+// DeepSeek-V2, DeepSeek-V3 and Kimi K2: latent attention, dense layers first, then experts with shared ones. V2's
+// router takes softmax probabilities, and a group counts as its best; V3's takes sigmoids with a bias for the choice.
 // Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config and DeepseekV3TopkRouter; Kimi K2's
 // config.json, which names DeepseekV3ForCausalLM.
 #include "magister/core/error.h"
