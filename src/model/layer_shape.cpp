@@ -26,12 +26,15 @@ float rounded_to_bf16(float number) { return static_cast<float>(c10::BFloat16(nu
 
 }  // namespace
 
-LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer) {
+LayerShape shape_of(const ModelConfig& config, const Partition& of_model, std::int64_t layer) {
+  const Partition partition = layer_partition(config, of_model, layer);
   LayerShape shape;
   shape.hidden_size = config.hidden_size;
   shape.heads = static_cast<std::int64_t>(partition.heads.size());
   shape.kv_heads = static_cast<std::int64_t>(partition.kv_heads.size());
-  shape.head_dim = config.head_dim;
+  shape.head_dim = config.head_dim_of(layer);
+  shape.has_own_kv = config.has_own_kv(layer);
+  shape.keys_are_values = config.keys_are_values(layer);
   shape.mlp = static_cast<std::int64_t>(partition.mlp.size());
   shape.expert_mlp = static_cast<std::int64_t>(partition.expert.size());
   shape.num_experts = config.all_experts();
@@ -43,7 +46,7 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.sliding_window = config.slides(layer) ? config.sliding_window : 0;
   shape.rotary_dim = config.rotary_dim_of(layer);
   shape.rope_table = config.sliding_rope && config.slides(layer) ? 1 : 0;
-  const auto heads_per_kv = static_cast<std::uint64_t>(config.num_attention_heads / config.num_key_value_heads);
+  const auto heads_per_kv = static_cast<std::uint64_t>(config.num_attention_heads / config.kv_heads_of(layer));
   for (std::uint64_t head = partition.heads.begin; head < partition.heads.end; ++head) {
     shape.kv_of_head.push_back(
         config.latent ? 0 : static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
@@ -55,11 +58,12 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
     shape.all_kv_heads = config.num_key_value_heads;
     shape.first_counted_kv = partition.kv_heads.begin * heads_per_kv >= partition.heads.begin ? 0 : 1;
   }
+  shape.widest_other = config.per_layer_width;
   shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
   shape.activation = config.activation;
   shape.gated_mlp = config.gated_mlp;
   shape.attention_scale = config.attention_multiplier > 0 ? static_cast<float>(config.attention_multiplier)
-                                                          : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+                                                          : 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   shape.clip_qkv = static_cast<float>(config.clip_qkv);
   shape.swiglu_alpha = static_cast<float>(config.swiglu_alpha);
   shape.swiglu_limit = static_cast<float>(config.swiglu_limit);

@@ -3,8 +3,10 @@
 // specification, standard tensor names.
 #include "magister/model/parameter_table.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "model/encoder_parameters.h"
 
@@ -73,11 +75,64 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
   return all;
 }
 
+namespace {
+
+// Norms of an MLP and of the experts beside it, and the numbers of their router.
+std::vector<LayerParameter> rows_beside_experts(const ModelConfig& config) {
+  using Layer = TensorNames::Layer;
+  const std::int64_t D = config.hidden_size;
+  return {{&Layer::dense_output_norm, "post_feedforward_layernorm_1.weight", "", {D}},
+          {&Layer::experts_input_norm, "pre_feedforward_layernorm_2.weight", "", {D}},
+          {&Layer::experts_output_norm, "post_feedforward_layernorm_2.weight", "", {D}},
+          {&Layer::router_scale, "router.scale", "", {D}},
+          {&Layer::expert_scales, "router.per_expert_scale", "", {config.num_experts}}};
+}
+
+// Weights of a layer outside attention and MLP. Every shard holds all of them.
+std::vector<LayerParameter> rows_around_blocks(const ModelConfig& config) {
+  using Layer = TensorNames::Layer;
+  const std::int64_t D = config.hidden_size, P = config.per_layer_width;
+  const Division whole = Division::kWhole;
+  std::vector<LayerParameter> all;
+  if (config.layer_scalar) all.push_back({&Layer::layer_scalar, "layer_scalar", "", {1}});
+  if (P > 0) {
+    all.push_back(
+        {&Layer::per_layer_gate, "per_layer_input_gate.weight", "", {P, D}, whole, FusedProduct::kPerLayerGate});
+    all.push_back(
+        {&Layer::per_layer_output, "per_layer_projection.weight", "", {D, P}, whole, FusedProduct::kPerLayerOutput});
+    all.push_back({&Layer::per_layer_output_norm, "post_per_layer_input_norm.weight", "", {D}});
+  }
+  return all;
+}
+
+// Weights outside the layers of which vectors by layer are made. Shard 0 adds products of embeddings.
+void add_per_layer_parameters(const ModelConfig& config, std::vector<ModelParameter>& all) {
+  const std::int64_t D = config.hidden_size, P = config.per_layer_width, N = config.num_hidden_layers;
+  if (P > 0) {
+    all.push_back({&TensorNames::per_layer_table,
+                   "model.embed_tokens_per_layer.weight",
+                   "",
+                   {config.per_layer_vocab, N * P},
+                   Division::kVocabRows});
+    all.push_back({&TensorNames::per_layer_projection,
+                   "model.per_layer_model_projection.weight",
+                   "",
+                   {N * P, D},
+                   Division::kFirstShard});
+    all.push_back(
+        {&TensorNames::per_layer_norm, "model.per_layer_projection_norm.weight", "", {P}, Division::kFirstShard});
+  }
+}
+
+}  // namespace
+
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer) {
   if (config.encoder) return encoder_layer_parameters(config);
   using Layer = TensorNames::Layer;
-  const std::int64_t D = config.hidden_size, F = config.intermediate_size, E = config.head_dim;
-  const std::int64_t Q = config.num_attention_heads * E, K = config.num_key_value_heads * E;
+  const std::int64_t D = config.hidden_size, F = config.intermediate_size * config.mlp_widths_of(layer);
+  const std::int64_t E = config.head_dim_of(layer), Q = config.num_attention_heads * E,
+                     K = config.kv_heads_of(layer) * E;
+  const bool has_keys = config.has_own_kv(layer), has_values = has_keys && !config.keys_are_values(layer);
   std::vector<LayerParameter> all;
   const auto add = [&all](bool present, LayerParameter row) {
     if (present) all.push_back(std::move(row));
@@ -109,7 +164,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   const auto add_mlp = [&] {
     const LayerParameter up{&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp};
     if (config.gated_mlp) {
-      add_product(config.fused_gate_up_proj && config.num_experts == 0,
+      add_product(config.fused_gate_up_proj && !config.dense_beside_experts && config.num_experts == 0,
                   {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp}, up},
                   "mlp.gate_up_proj.weight", "ffn_up.weight");
     } else {
@@ -128,30 +183,32 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                FusedProduct::kDown});
     add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
   };
+  const auto add_qkv = [&](std::vector<LayerParameter> rows, const char* hf, const char* gguf) {
+    rows.resize(has_values ? 3 : has_keys ? 2 : 1);
+    add_product(config.fused_qkv_proj, std::move(rows), hf, gguf);
+  };
   if (config.latent) {
     for (LayerParameter& row : latent_parameters(config)) add(true, std::move(row));
   } else {
-    add_product(config.fused_qkv_proj,
-                {{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
-                 {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
-                 {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
-                "self_attn.qkv_proj.weight", "attn_qkv.weight");
+    add_qkv({{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
+             {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
+             {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
+            "self_attn.qkv_proj.weight", "attn_qkv.weight");
   }
   if (config.qkv_bias && !config.latent) {
-    add_product(config.fused_qkv_proj,
-                {{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
-                 {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
-                 {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, kKvHeadRows}},
-                "self_attn.qkv_proj.bias", "attn_qkv.bias");
+    add_qkv({{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
+             {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
+             {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, kKvHeadRows}},
+            "self_attn.qkv_proj.bias", "attn_qkv.bias");
   }
   const bool of_all = config.qk_norm_of_all_heads;
   add(config.qk_norm,
       {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {of_all ? Q : E}, of_all ? kHeadRows : kWhole});
-  add(config.qk_norm, {&Layer::k_norm,
-                       "self_attn.k_norm.weight",
-                       "attn_k_norm.weight",
-                       {of_all ? K : E},
-                       of_all ? kKvHeadRows : kWhole});
+  add(config.qk_norm && has_keys, {&Layer::k_norm,
+                                   "self_attn.k_norm.weight",
+                                   "attn_k_norm.weight",
+                                   {of_all ? K : E},
+                                   of_all ? kKvHeadRows : kWhole});
   const bool centred = config.qk_norm && config.qk_layer_norm;
   add(centred, {&Layer::q_norm_bias, "self_attn.q_norm.bias", "attn_q_norm.bias", {E}});
   add(centred, {&Layer::k_norm_bias, "self_attn.k_norm.bias", "attn_k_norm.bias", {E}});
@@ -173,7 +230,10 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                              on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
                              "ffn_norm.weight",
                              {D}});
-  const bool sparse = config.is_sparse(layer);
+  const bool sparse = config.is_sparse(layer), beside = sparse && config.dense_beside_experts;
+  if (beside) add_mlp();
+  for (LayerParameter& row : beside ? rows_beside_experts(config) : std::vector<LayerParameter>{})
+    add(true, std::move(row));
   add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
   add(sparse && config.expert_bias, {&Layer::router_bias, "mlp.gate.bias", "ffn_gate_inp.bias", {config.num_experts}});
   LayerParameter choice{
@@ -187,6 +247,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   }
   if (!sparse) add_mlp();
   add(on_output, {&Layer::mlp_output_norm, "post_feedforward_layernorm.weight", "post_ffw_norm.weight", {D}});
+  for (LayerParameter& row : rows_around_blocks(config)) add(true, std::move(row));
   return all;
 }
 
@@ -223,6 +284,7 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
     if (config.norm_bias)
       all.push_back({&TensorNames::embed_norm_bias, "model.embed_norm.bias", "token_embd_norm.bias", {D}});
   }
+  add_per_layer_parameters(config, all);
   if (!config.weightless_norms) all.push_back({&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}});
   if (config.norm_bias) all.push_back({&TensorNames::norm_bias, "model.norm.bias", "output_norm.bias", {D}});
   if (config.learned_positions)
@@ -247,7 +309,7 @@ std::uint64_t num_elements(const std::vector<std::int64_t>& shape) {
 }
 
 ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
-                    const ModelConfig& config, int tp_rank) {
+                    std::int64_t head_dim, int tp_rank) {
   const bool is_vector = shape.size() == 1;
   const IndexRange all_columns{0, static_cast<std::uint64_t>(shape.back())};
   const IndexRange all_rows{0, is_vector ? 1 : static_cast<std::uint64_t>(shape.front())};
@@ -261,8 +323,10 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
     return is_vector ? ShardSlice{all_rows, rows} : ShardSlice{rows, all_columns};
   };
   switch (division) {
-    case Division::kVocabRows:
-      return of_rows(partition.vocab);
+    case Division::kVocabRows: {
+      const auto rows = static_cast<std::uint64_t>(shape.front());
+      return of_rows({std::min(partition.vocab.begin, rows), std::min(partition.vocab.end, rows)});
+    }
     case Division::kHeads:
       return of_rows(partition.heads);
     case Division::kHeadRows:

@@ -66,6 +66,15 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
   return part;
 }
 
+Partition layer_partition(const ModelConfig& config, Partition partition, std::int64_t layer) {
+  const auto widths = static_cast<std::uint64_t>(config.mlp_widths_of(layer));
+  partition.mlp = {partition.mlp.begin * widths, partition.mlp.end * widths};
+  if (config.kv_heads_of(layer) == config.num_key_value_heads) return partition;
+  const auto heads_per_kv = static_cast<std::uint64_t>(config.num_attention_heads / config.kv_heads_of(layer));
+  partition.kv_heads = {partition.heads.begin / heads_per_kv, (partition.heads.end - 1) / heads_per_kv + 1};
+  return partition;
+}
+
 std::vector<int> working_tp_sizes(const ModelConfig& config, int limit) {
   std::vector<int> sizes;
   const std::int64_t most = config.encoder ? 1 : largest_tp_size(config);

@@ -23,19 +23,21 @@ at::Tensor default_frequencies(double theta, std::int64_t rotary_dim) {
   return at::pow(at::Scalar(theta), exponents(rotary_dim)).reciprocal();
 }
 
-std::int64_t rotary_dim_of(const ModelConfig& config) {
-  return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+// Rotated dimensions of the layers that use this table. Table 0 is that of full attention where there are two.
+std::int64_t rotary_dim_of(const ModelConfig& config, std::size_t table) {
+  if (config.rotary_dim > 0) return config.rotary_dim;
+  return table == 0 && config.full_head_dim > 0 ? config.full_head_dim : config.head_dim;
 }
 
 // NTK scaling: the base grows with the length, so that the longest wave is stretched and the shortest is not. The
 // reference holds the length in a tensor, so all its products are in float32.
 at::Tensor dynamic_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
-  const double factor = config.rope.factor, dim = static_cast<double>(rotary_dim_of(config));
+  const double factor = config.rope.factor, dim = static_cast<double>(rotary_dim_of(config, 0));
   const at::Tensor length = at::scalar_tensor(sequence_length, at::kLong);
   const at::Tensor stretch =
       (length * factor).div(static_cast<double>(config.max_position_embeddings)) - (factor - 1.0);
   const at::Tensor theta = stretch.pow(dim / (dim - 2.0)) * config.rope.theta;
-  return at::pow(theta, exponents(rotary_dim_of(config))).reciprocal();
+  return at::pow(theta, exponents(rotary_dim_of(config, 0))).reciprocal();
 }
 
 // Frequencies of long waves are divided by the factor, those of short waves are kept, and those in between are
@@ -72,7 +74,15 @@ at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& frequencie
 // Each frequency has a divisor, one for short sequences and another for long ones.
 at::Tensor longrope_frequencies(const ModelConfig& config, bool is_long) {
   const at::Tensor divisors = at::tensor(is_long ? config.rope.long_factor : config.rope.short_factor, at::kFloat);
-  return (divisors * at::pow(at::Scalar(config.rope.theta), exponents(rotary_dim_of(config)))).reciprocal();
+  return (divisors * at::pow(at::Scalar(config.rope.theta), exponents(rotary_dim_of(config, 0)))).reciprocal();
+}
+
+// The first frequencies are those of a whole head, and the others are 0: these dimensions do not turn.
+at::Tensor proportional_frequencies(const RopeConfig& rope, const at::Tensor& frequencies, std::int64_t rotary_dim) {
+  const auto turning = static_cast<std::int64_t>(std::floor(rope.turning_part * static_cast<double>(rotary_dim) / 2.0));
+  at::Tensor out = frequencies.clone();
+  out.narrow(0, turning, out.size(0) - turning).zero_();
+  return out / rope.factor;
 }
 
 }  // namespace
@@ -97,7 +107,7 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
   const bool is_long = table == 0 && length > positions_of_first_rope(config);
   if (rope.kind == RopeConfig::Kind::kLongRope) return longrope_frequencies(config, is_long);
   if (is_long) return dynamic_frequencies(config, length);
-  const std::int64_t rotary_dim = rotary_dim_of(config);
+  const std::int64_t rotary_dim = rotary_dim_of(config, table);
   at::Tensor frequencies = default_frequencies(rope.theta, rotary_dim);
   switch (rope.kind) {
     case RopeConfig::Kind::kDefault:
@@ -109,6 +119,8 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
       return llama3_frequencies(rope, frequencies);
     case RopeConfig::Kind::kYarn:
       return yarn_frequencies(rope, frequencies, rotary_dim);
+    case RopeConfig::Kind::kProportional:
+      return proportional_frequencies(rope, frequencies, rotary_dim);
     case RopeConfig::Kind::kLongRope:
     case RopeConfig::Kind::kExplicit:
       break;
@@ -134,7 +146,9 @@ RopeTable rope_table(const ModelConfig& config, std::int64_t sequence_length, st
 }
 
 std::uint64_t rope_row_bytes(const ModelConfig& config) {
-  return num_rope_tables(config) * static_cast<std::uint64_t>(rotary_dim_of(config)) * sizeof(float);
+  std::int64_t numbers = 0;
+  for (std::size_t table = 0; table < num_rope_tables(config); ++table) numbers += rotary_dim_of(config, table);
+  return static_cast<std::uint64_t>(numbers) * sizeof(float);
 }
 
 }  // namespace magister

@@ -208,7 +208,7 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 
 double Transformer::forward_flops(const PackedBatch& batch) const {
   const ModelConfig& c = config();
-  const auto E = static_cast<double>(c.head_dim), H = static_cast<double>(c.num_attention_heads);
+  const auto H = static_cast<double>(c.num_attention_heads);
   // Queries meet latents, and shares sum them.
   const double latent = c.latent ? static_cast<double>(c.latent->token_width() + c.latent->rank) : 0.0;
   double products = 0;  // per token
@@ -228,7 +228,8 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
     const double all = c.encoder ? length * length : length * (length + 1) / 2,
                  in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-      flops += 2.0 * (c.slides(layer) ? in_window : all) * H * (c.latent ? latent : 2.0 * E);
+      flops += 2.0 * (c.slides(layer) ? in_window : all) * H *
+               (c.latent ? latent : 2.0 * static_cast<double>(c.head_dim_of(layer)));
   }
   return flops;
 }
@@ -237,8 +238,13 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
   if (config.latent)
     return sizeof(float) * KvPages::kSlots *
            static_cast<std::uint64_t>(config.latent->token_width() * config.num_hidden_layers);
-  return 2 * sizeof(float) * KvPages::kSlots * partition.kv_heads.size() * static_cast<std::uint64_t>(config.head_dim) *
-         static_cast<std::uint64_t>(config.num_hidden_layers);
+  std::uint64_t numbers = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.has_own_kv(layer))
+      numbers += layer_partition(config, partition, layer).kv_heads.size() *
+                 static_cast<std::uint64_t>(config.head_dim_of(layer));
+  }
+  return 2 * sizeof(float) * KvPages::kSlots * numbers;
 }
 
 double Transformer::head_flops(std::int64_t num_rows) const {

@@ -31,9 +31,9 @@ bool has_l2_norms(const ModelConfig& config, std::int64_t layer) {
   return config.qk_l2_norm && config.rotary_dim_of(layer) > 0;
 }
 
-// Range of a q or k norm weight: one head's numbers, or those of this shard's heads.
-IndexRange qk_norm_range(const ModelConfig& config, IndexRange heads) {
-  const auto E = static_cast<std::uint64_t>(config.head_dim);
+// Range of a q or k norm weight of a layer: one head's numbers, or those of this shard's heads.
+IndexRange qk_norm_range(const ModelConfig& config, std::int64_t layer, IndexRange heads) {
+  const auto E = static_cast<std::uint64_t>(config.head_dim_of(layer));
   return config.qk_norm_of_all_heads ? IndexRange{heads.begin * E, heads.end * E} : IndexRange{0, E};
 }
 
@@ -108,18 +108,21 @@ std::int64_t WeightSource::rows_of_part(const at::Tensor& out_NK, bool is_sent) 
   return std::max<std::int64_t>(1, upload_->block_bytes() / std::max<std::int64_t>(row_bytes, 1));
 }
 
-at::Tensor WeightSource::load_table(const std::string& name, IndexRange rows) {
-  at::Tensor out_vD = allocate_table({size_of(rows), description_.config.hidden_size});
+at::Tensor WeightSource::load_table(const std::string& name, IndexRange rows, std::int64_t width) {
+  at::Tensor out_vD = allocate_table({size_of(rows), width});
   RowBlock block{name, rows};
-  read_blocks({block}, {0, static_cast<std::uint64_t>(description_.config.hidden_size)}, out_vD, upload_ != nullptr);
+  read_blocks({block}, {0, static_cast<std::uint64_t>(width)}, out_vD, upload_ != nullptr);
   return out_vD;
 }
 
-at::Tensor WeightSource::load_embeddings() { return load_table(description_.names.embed_tokens, partition_.vocab); }
+at::Tensor WeightSource::load_embeddings() {
+  return load_table(description_.names.embed_tokens, partition_.vocab, description_.config.hidden_size);
+}
 
 at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
   if (description_.names.lm_head.empty()) return embeddings_vD;
-  return load_table(description_.names.lm_head, partition_.head_rows(description_.config));
+  return load_table(description_.names.lm_head, partition_.head_rows(description_.config),
+                    description_.config.hidden_size);
 }
 
 at::Tensor WeightSource::load_input_norm(const std::string& name, IndexRange range) {
@@ -191,18 +194,18 @@ BlockNorms WeightSource::load_embedding_norm() {
 }
 
 at::Tensor WeightSource::load_q_norm_bias(std::int64_t layer) {
-  return load_vector(names_of(layer).q_norm_bias, qk_norm_range(description_.config, partition_.heads));
+  return load_vector(names_of(layer).q_norm_bias, qk_norm_range(description_.config, layer, partition_.heads));
 }
 
 at::Tensor WeightSource::load_k_norm_bias(std::int64_t layer) {
-  return load_vector(names_of(layer).k_norm_bias, qk_norm_range(description_.config, partition_.kv_heads));
+  return load_vector(names_of(layer).k_norm_bias, qk_norm_range(description_.config, layer, part_of(layer).kv_heads));
 }
 
 at::Tensor WeightSource::load_q_norm(std::int64_t layer) {
   if (has_l2_norms(description_.config, layer)) return at::ones({description_.config.head_dim}, at::kFloat);
   if (const auto& latent = description_.config.latent)
     return load_norm_weight(names_of(layer).q_norm, {0, static_cast<std::uint64_t>(latent->query_rank)});
-  return load_norm_weight(names_of(layer).q_norm, qk_norm_range(description_.config, partition_.heads));
+  return load_norm_weight(names_of(layer).q_norm, qk_norm_range(description_.config, layer, partition_.heads));
 }
 
 at::Tensor WeightSource::load_sinks(std::int64_t layer) { return load_vector(names_of(layer).sinks, partition_.heads); }
@@ -211,7 +214,7 @@ at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
   if (has_l2_norms(description_.config, layer)) return at::ones({description_.config.head_dim}, at::kFloat);
   if (const auto& latent = description_.config.latent)
     return load_norm_weight(names_of(layer).k_norm, {0, static_cast<std::uint64_t>(latent->rank)});
-  return load_norm_weight(names_of(layer).k_norm, qk_norm_range(description_.config, partition_.kv_heads));
+  return load_norm_weight(names_of(layer).k_norm, qk_norm_range(description_.config, layer, part_of(layer).kv_heads));
 }
 
 void WeightSource::read_block(const RowBlock& block, IndexRange columns, const at::Tensor& out_RK) {
@@ -280,9 +283,9 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
                              std::string TensorNames::Layer::* weight, IndexRange heads, bool rotary) const {
   const ModelConfig& config = description_.config;
   const std::string& name = names_of(layer).*weight;
-  const auto E = static_cast<std::uint64_t>(config.head_dim);
+  const auto E = static_cast<std::uint64_t>(config.head_dim_of(layer));
   // The number of rows of a head that are stored as pairs; the others are not rotated.
-  const auto R = static_cast<std::uint64_t>(config.rotary_dim > 0 ? config.rotary_dim : config.head_dim);
+  const auto R = config.rotary_dim > 0 ? static_cast<std::uint64_t>(config.rotary_dim) : E;
   const bool pairs = rotary && description_.names.interleaved_rope_rows;
   std::int64_t output = blocks.empty() ? 0 : blocks.back().output + size_of(blocks.back().rows);
   const auto add = [&](std::uint64_t begin, std::uint64_t end, bool as_halves) {
@@ -293,28 +296,29 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
   const std::uint64_t first = first_row(layer, weight);
   if (config.fused_qkv_by_head || (config.fused_qkv_by_quarter && !pairs)) {
     for (std::uint64_t head = heads.begin; head < heads.end; ++head)
-      add(head_row(first, head), head_row(first, head) + E, false);
+      add(head_row(layer, first, head), head_row(layer, first, head) + E, false);
     return;
   }
   if (!pairs) return add(first + heads.begin * E, first + heads.end * E, false);
   for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs must be reordered head by head
-    add(head_row(first, head), head_row(first, head) + R, true);
-    add(head_row(first, head) + R, head_row(first, head) + E, false);
+    add(head_row(layer, first, head), head_row(layer, first, head) + R, true);
+    add(head_row(layer, first, head) + R, head_row(layer, first, head) + E, false);
   }
 }
 
 RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight,
                                 std::int64_t output) const {
   const std::uint64_t first = first_row(layer, weight);
+  const IndexRange mlp = part_of(layer).mlp;
   return {names_of(layer).*weight,
-          {first + partition_.mlp.begin, first + partition_.mlp.end},
+          {first + mlp.begin, first + mlp.end},
           output,
           false,
           description_.names.transposed_products};
 }
 
-std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) const {
-  const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+std::uint64_t WeightSource::head_row(std::int64_t layer, std::uint64_t first, std::uint64_t head) const {
+  const auto E = static_cast<std::uint64_t>(description_.config.head_dim_of(layer));
   if (description_.config.fused_qkv_by_quarter) {
     const auto quarter = static_cast<std::uint64_t>(description_.config.num_attention_heads) / 4;
     const std::uint64_t part = first / (4 * quarter * E), place = part == 0 ? 0 : part == 1 ? 2 : 1;
@@ -331,11 +335,11 @@ std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) co
 
 void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
                                   const at::Tensor& out, bool rotary) {
-  const std::int64_t E = description_.config.head_dim;
+  const std::int64_t E = description_.config.head_dim_of(layer);
   const auto e = static_cast<std::uint64_t>(E);
   const std::uint64_t first = first_row(layer, bias);
   for (std::uint64_t head = heads.begin; head < heads.end; ++head) {
-    const std::uint64_t row = head_row(first, head);
+    const std::uint64_t row = head_row(layer, first, head);
     read(names_of(layer).*bias, {0, 1}, {row, row + e},
          out.narrow(0, static_cast<std::int64_t>(head - heads.begin) * E, E).unsqueeze(0));
   }
@@ -350,19 +354,23 @@ void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::L
 Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   if (description_.config.latent) return load_latent_proj(layer);
   const TensorNames::Layer& names = names_of(layer);
-  const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
-  const std::int64_t q = size_of(partition_.heads) * E, k = size_of(partition_.kv_heads) * E;
+  const ModelConfig& config = description_.config;
+  const std::int64_t E = config.head_dim_of(layer), D = config.hidden_size;
+  const IndexRange kv_heads = part_of(layer).kv_heads;
+  // Rows of a layer without keys, or without values of their own: none.
+  const std::int64_t q = size_of(partition_.heads) * E, k = config.has_own_kv(layer) ? size_of(kv_heads) * E : 0,
+                     v = config.keys_are_values(layer) ? 0 : k;
   std::vector<RowBlock> blocks;
   using Layer = TensorNames::Layer;
   add_heads(blocks, layer, &Layer::q_proj, partition_.heads, true);
-  add_heads(blocks, layer, &Layer::k_proj, partition_.kv_heads, true);
-  add_heads(blocks, layer, &Layer::v_proj, partition_.kv_heads, false);
-  Linear out = load_product(blocks, q + 2 * k, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
+  if (k > 0) add_heads(blocks, layer, &Layer::k_proj, kv_heads, true);
+  if (v > 0) add_heads(blocks, layer, &Layer::v_proj, kv_heads, false);
+  Linear out = load_product(blocks, q + k + v, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
   if (names.q_bias.empty()) return out;
-  out.bias_N = allocate({q + 2 * k}, at::kFloat);
+  out.bias_N = allocate({q + k + v}, at::kFloat);
   read_head_bias(layer, &Layer::q_bias, partition_.heads, out.bias_N.narrow(0, 0, q), true);
-  read_head_bias(layer, &Layer::k_bias, partition_.kv_heads, out.bias_N.narrow(0, q, k), true);
-  read_head_bias(layer, &Layer::v_bias, partition_.kv_heads, out.bias_N.narrow(0, q + k, k), false);
+  if (k > 0) read_head_bias(layer, &Layer::k_bias, kv_heads, out.bias_N.narrow(0, q, k), true);
+  if (v > 0) read_head_bias(layer, &Layer::v_bias, kv_heads, out.bias_N.narrow(0, q + k, v), false);
   return out;
 }
 
@@ -378,7 +386,7 @@ Linear WeightSource::load_partial(const std::string& name, IndexRange columns, s
 Linear WeightSource::load_o_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto& latent = description_.config.latent;
-  const auto E = static_cast<std::uint64_t>(latent ? latent->value_dim : description_.config.head_dim);
+  const auto E = static_cast<std::uint64_t>(latent ? latent->value_dim : description_.config.head_dim_of(layer));
   const auto heads = static_cast<std::uint64_t>(description_.config.num_attention_heads);
   return load_partial(names.o_proj, {partition_.heads.begin * E, partition_.heads.end * E}, heads * E, names.o_bias);
 }
@@ -386,7 +394,8 @@ Linear WeightSource::load_o_proj(std::int64_t layer) {
 Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  const std::int64_t f = size_of(partition_.mlp);
+  const IndexRange mlp = part_of(layer).mlp;
+  const std::int64_t f = size_of(mlp);
   std::vector<RowBlock> blocks;
   if (description_.config.gated_mlp) blocks.push_back(mlp_rows(layer, &TensorNames::Layer::gate_proj, 0));
   const std::int64_t up = static_cast<std::int64_t>(blocks.size()) * f;
@@ -394,8 +403,8 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   Linear out = load_product(blocks, up + f, {0, D}, D);
   if (names.up_bias.empty()) return out;
   out.bias_N = allocate({up + f}, at::kFloat);
-  if (up > 0) read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
-  read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, up, f).unsqueeze(0));
+  if (up > 0) read(names.gate_bias, {0, 1}, mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
+  read(names.up_bias, {0, 1}, mlp, out.bias_N.narrow(0, up, f).unsqueeze(0));
   return out;
 }
 
@@ -418,8 +427,9 @@ Xielu WeightSource::load_xielu(std::int64_t layer) {
 
 Linear WeightSource::load_down_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
-  return load_partial(names.down_proj, partition_.mlp,
-                      static_cast<std::uint64_t>(description_.config.intermediate_size), names.down_bias);
+  const auto width =
+      static_cast<std::uint64_t>(description_.config.intermediate_size * description_.config.mlp_widths_of(layer));
+  return load_partial(names.down_proj, part_of(layer).mlp, width, names.down_bias);
 }
 
 void WeightSource::verify_all_used() const {
@@ -429,7 +439,9 @@ void WeightSource::verify_all_used() const {
       if (row.division == Division::kFirstShard) known.insert(row.name_in(names_of(layer)));
     }
   }
-  if (tp_rank_ > 0) known.insert(description_.names.embed_positions);
+  for (const ModelParameter& row : model_parameters(description_.config)) {
+    if (tp_rank_ > 0 && row.division == Division::kFirstShard) known.insert(description_.names.*row.name);
+  }
   const std::lock_guard lock(mutex_);
   for (const TensorInfo& info : file_.tensors()) {
     MAGISTER_CHECK(used_.contains(info.name) || known.contains(info.name), ExitCode::kData,

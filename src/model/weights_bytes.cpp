@@ -32,10 +32,11 @@ bool holds_transposed(const ModelDescription& description, const std::vector<Lay
 
 struct Sizes {
   const ModelConfig& config;
-  const Partition& partition;
+  Partition partition;
   at::ScalarType dtype;
   int tp_rank;
   const QuantScheme& quantization;
+  std::int64_t head_dim = config.head_dim;
 };
 
 std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Sizes& sizes,
@@ -44,7 +45,7 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
   std::uint64_t rows = 0;
   IndexRange columns;
   for (const LayerParameter& row : product) {
-    const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank);
+    const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.head_dim, sizes.tp_rank);
     rows += slice.rows.size();
     const auto first = static_cast<std::uint64_t>(row.first_column);
     columns = {first + slice.columns.begin, first + slice.columns.end};
@@ -63,8 +64,8 @@ std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const 
   std::uint64_t bytes = 0;
   for (const LayerParameter& row : table) {
     if (row.product != FusedProduct::kNone) continue;
-    bytes +=
-        sizeof(float) * slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank).num_elements();
+    bytes += sizeof(float) *
+             slice_of(row.shape, row.division, sizes.partition, sizes.head_dim, sizes.tp_rank).num_elements();
   }
   return bytes;
 }
@@ -74,7 +75,7 @@ std::uint64_t model_parameter_bytes(const Sizes& sizes) {
   std::uint64_t bytes = 0;
   const std::size_t table_bytes = c10::elementSize(sizes.dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : sizes.dtype);
   for (const ModelParameter& row : model_parameters(sizes.config)) {
-    bytes += slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank).num_elements() *
+    bytes += slice_of(row.shape, row.division, sizes.partition, sizes.head_dim, sizes.tp_rank).num_elements() *
              (row.shape.size() == 1 ? sizeof(float) : table_bytes);
   }
   return bytes;
@@ -83,23 +84,32 @@ std::uint64_t model_parameter_bytes(const Sizes& sizes) {
 // description and file: nullptr if only the config is known.
 std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description, const TensorFile* file) {
   std::uint64_t bytes = model_parameter_bytes(sizes);
-  // Bytes per layer, [0] without and [1] with experts, while kept codes do not make layers differ.
-  std::optional<std::uint64_t> alike[2];
+  // Bytes per layer of each kind - with experts, with a window, with keys of its own - while kept codes do not make
+  // layers differ.
+  std::optional<std::uint64_t> alike[2][2][2];
   for (std::int64_t layer = 0; layer < sizes.config.num_hidden_layers; ++layer) {
-    std::optional<std::uint64_t>& known = alike[sizes.config.is_sparse(layer) ? 1 : 0];
+    const ModelConfig& config = sizes.config;
+    std::optional<std::uint64_t>& known =
+        alike[config.is_sparse(layer)][config.slides(layer)][config.has_own_kv(layer)];
     if (known) {
       bytes += *known;
       continue;
     }
     const std::uint64_t before = bytes;
     const std::vector<LayerParameter> table = layer_parameters(sizes.config, layer);
-    bytes += other_layer_bytes(table, sizes);
+    const Sizes of_layer{config,
+                         layer_partition(config, sizes.partition, layer),
+                         sizes.dtype,
+                         sizes.tp_rank,
+                         sizes.quantization,
+                         config.head_dim_of(layer)};
+    bytes += other_layer_bytes(table, of_layer);
     for (const std::vector<LayerParameter>& product : products_of(table)) {
       std::optional<CodeFormat> kept;
       if (file != nullptr)
         kept = kept_codes(product, description->names.layers[static_cast<std::size_t>(layer)], *file,
                           sizes.quantization, holds_transposed(*description, product));
-      bytes += product_bytes(product, sizes, kept);
+      bytes += product_bytes(product, of_layer, kept);
     }
     if (file == nullptr || !sizes.quantization.on()) known = bytes - before;
   }

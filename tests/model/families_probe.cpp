@@ -1,8 +1,10 @@
 // Runs a model on sequences of token ids by every forward pass, sharded over threads, and writes the logits: the fast
-// and the plain pass of CPUs, and that of GPUs with its kernels run on the host, at once and in two halves through a
-// cache; in bf16 at once and with the last tokens one by one, by the decode kernels.
+// pass of CPUs, at once and with the last tokens one by one through a cache, and their plain pass; that of GPUs with
+// its kernels run on the host, at once and in two halves through a cache; in bf16 at once and with the last tokens one
+// by one, by the decode kernels.
 // usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...      SHARDS followed by c: only the passes of CPUs
-// -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32 and, for one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: [T, V]
+// -> OUT_DIR/{fast,cached,plain,gpu,gpu_cached}.SHARDS.f32 and, for one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: all
+// [T, V]
 // Oracle: families_test.py compares them with transformers. The model is loaded once per number of shards; sequences
 // are packed.
 #include <ATen/ATen.h>
@@ -31,7 +33,7 @@ namespace {
 struct Logits {
   std::map<std::string, at::Tensor> by_kind;  // [T, V] each
 };
-const char* const kKinds[] = {"fast", "plain", "gpu", "gpu_cached", "bf16", "bf16_decoded"};
+const char* const kKinds[] = {"fast", "cached", "plain", "gpu", "gpu_cached", "bf16", "bf16_decoded"};
 
 // Tokens that the last of a sequence are written one by one.
 constexpr std::int64_t kWritten = 5;
@@ -109,8 +111,16 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   const LmHead& head = model.lm_head();
   const auto begin = static_cast<std::int64_t>(head.vocab.begin), size = static_cast<std::int64_t>(head.vocab.size());
   const at::Tensor fast_TD = model.forward(batch), plain_TD = model.forward_reference(batch);
+  // The last tokens of a sequence one by one, by the keys and values of the cache.
+  const bool cacheable = !rope_needs_own_table(description.config, batch.num_tokens());
+  const auto one_by_one = [](std::int64_t length, int part) {
+    return std::min(length, std::max<std::int64_t>(1, length - kWritten) + part);
+  };
+  const at::Tensor cached_TD =
+      cacheable ? forward_in_parts(model, batch, static_cast<int>(kWritten) + 1, false, one_by_one) : fast_TD;
   // The head's own way, and the plain one.
   out.by_kind.at("fast").narrow(1, begin, size).copy_(model.logits(fast_TD));
+  out.by_kind.at("cached").narrow(1, begin, size).copy_(model.logits(cached_TD));
   at::Tensor plain_Tv = at::mm(plain_TD, head.projection.plain_weight().t());
   if (head.projection.bias_N.defined()) plain_Tv = plain_Tv + head.projection.bias_N;
   if (head.softcap > 0) plain_Tv = at::tanh(plain_Tv / head.softcap) * head.softcap;
@@ -161,7 +171,8 @@ void run(const std::vector<std::string>& arguments) {
     const bool on_gpus = !arguments[i].ends_with('c');
     const Logits logits = run_sharded(description, *file, batch, shards, on_gpus);
     for (const auto& [kind, logits_TV] : logits.by_kind) {
-      const bool there = kind == "fast" || kind == "plain" || (on_gpus && (shards == 1 || !kind.starts_with("bf16")));
+      const bool there = kind == "fast" || kind == "cached" || kind == "plain" ||
+                         (on_gpus && (shards == 1 || !kind.starts_with("bf16")));
       if (there) write_f32(out / fmt::format("{}.{}.f32", kind, shards), logits_TV);
     }
   }

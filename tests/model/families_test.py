@@ -46,7 +46,7 @@ def difference(found, expected):
 # What the passes of GPUs do not compute: refused there.
 ON_CPUS_ALONE = ("gpt_oss", "gpt_neox", "gpt2", "ministral3", "hunyuan_v1_dense", "nemotron", "arcee", "jais2", "stablelm", "starcoder2", "falcon",
                  "gpt_bigcode", "gpt_neo", "opt", "qwen2_moe", "glm4_moe", "dots1", "ernie4_5_moe", "hunyuan_v1_moe", "minimax_m2", "apertus", "phi", "gptj", "codegen",
-                 "llama4_text", "phimoe", "cohere2_moe", "bloom", "mpt", "persimmon", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu")
+                 "llama4_text", "phimoe", "cohere2_moe", "bloom", "mpt", "persimmon", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gemma4_text")
 # Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
 BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
           "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_oss", "gpt_neox", "gpt2_uneven",
@@ -78,7 +78,7 @@ def check_variant(name, work, passes=None):
         return [f"{name}: exit code {done.returncode}: {done.stderr.strip()}"]
     worst = {}
     for size in passes:
-        for kind in ("fast", "plain") if size.endswith("c") else ("fast", "plain", "gpu", "gpu_cached"):
+        for kind in ("fast", "cached", "plain", *(() if size.endswith("c") else ("gpu", "gpu_cached"))):
             found = np.fromfile(work / f"{kind}.{size[0]}.f32", dtype=np.float32).reshape(expected.shape)
             worst[f"{kind} over {size[0]}"] = difference(found, expected)
     if "1" not in passes:

@@ -53,6 +53,16 @@ json to_json(const ModelConfig& c) {
 
 json range(IndexRange r) { return {r.begin, r.end}; }
 
+// Read for their bytes, like experts.
+void load_around_blocks(WeightSource& source, std::int64_t layer) {
+  using Names = TensorNames::Layer;
+  for (const auto name :
+       {&Names::router_scale, &Names::expert_scales, &Names::dense_output_norm, &Names::experts_input_norm,
+        &Names::experts_output_norm, &Names::layer_scalar, &Names::per_layer_output_norm})
+    source.load_layer_whole(layer, name);
+  for (const auto name : {&Names::per_layer_gate, &Names::per_layer_output}) source.load_layer_product(layer, name);
+}
+
 json dump_shard(const TensorFile& file, const ModelDescription& description, int rank, int size, at::ScalarType dtype,
                 const std::filesystem::path& out) {
   const Partition part = partition_for(description.config, rank, size);
@@ -66,6 +76,9 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
   };
   const at::Tensor embeddings = source.load_embeddings();
   source.load_positions();
+  source.load_per_layer_table();
+  source.load_per_layer_projection();
+  source.load_per_layer_norm();
   write("embed", embeddings);
   write("lm_head", source.load_lm_head(embeddings));
   source.load_lm_head_bias();
@@ -77,6 +90,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write(prefix + "q_norm", source.load_q_norm(i));
     write(prefix + "k_norm", source.load_k_norm(i));
     source.load_sinks(i);
+    load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
     write_linear(prefix + "o", source.load_o_proj(i));
     if (description.config.is_sparse(i)) {  // read for their bytes; families_test.py compares what they compute
@@ -86,7 +100,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
         source.load_expert_gate_up_proj(i, expert);
         source.load_expert_down_proj(i, expert);
       }
-      continue;
+      if (!description.config.dense_beside_experts) continue;
     }
     write_linear(prefix + "gate_up", source.load_gate_up_proj(i));
     write_linear(prefix + "down", source.load_down_proj(i));

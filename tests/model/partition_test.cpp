@@ -6,6 +6,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/layer_shape.h"
+#include "magister/model/transformer.h"
 
 namespace magister {
 namespace partition_test {
@@ -138,6 +139,25 @@ TEST(Partition, NormsOverAllHeadsCountEachHeadOnce) {
     EXPECT_EQ(heads, 8);
     EXPECT_EQ(counted, 2) << size << " shards";
   }
+}
+
+// Two layers of each kind have keys of their own; the last two read those.
+TEST(Partition, SharedKeysHaveNoPages) {
+  ModelConfig config = shaped(4, 2, 64, 256);
+  config.num_hidden_layers = 6;
+  config.head_dim = 8;
+  config.full_head_dim = 16;
+  config.full_kv_heads = 1;
+  config.sliding_window = 8;
+  config.layer_is_sliding = {true, false, true, false, true, false};
+  config.shared_kv_layers = 2;
+  EXPECT_EQ(config.kv_layer(4), 2);
+  EXPECT_EQ(config.kv_layer(5), 3);
+  const Partition all = partition_for(config, 0, 1), second = partition_for(config, 1, 2);
+  const std::uint64_t a_number = 2 * sizeof(float) * KvPages::kSlots;
+  EXPECT_EQ(kv_page_bytes(config, all), a_number * (2 * 2 * 8 + 2 * 16));
+  // A KV head of full attention is on both shards.
+  EXPECT_EQ(kv_page_bytes(config, second), a_number * (2 * 8 + 2 * 16));
 }
 
 }  // namespace partition_test

@@ -51,6 +51,10 @@ GEMMA2 = {"head_dim": 16, "num_hidden_layers": 3, "sliding_window": 8, "query_pr
           "final_logit_softcapping": 4.0, "tie_word_embeddings": True}
 GEMMA3 = {"head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "query_pre_attn_scalar": 48,
           "tie_word_embeddings": True}
+GEMMA4 = {"head_dim": 16, "global_head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "hidden_size_per_layer_input": 0,
+          "rope_parameters": None}
+PER_LAYER = {"hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 320}
+GEMMA4_MOE = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 40}
 LONGROPE = {"max_position_embeddings": 96, "original_max_position_embeddings": 24, "rope_parameters": {
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 24, "short_factor": [1.0, 1.1, 1.3, 1.6],
     "long_factor": [1.5, 2.0, 3.0, 4.0], "partial_rotary_factor": 0.5}}
@@ -60,7 +64,7 @@ SIGHT = {"hidden_size": 32, "intermediate_size": 32}
 LAYERED_SIGHT = {**SIGHT, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 VISION = {"llama4": {**LAYERED_SIGHT, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32, "pixel_shuffle_ratio": 0.5},
           "gemma3": LAYERED_SIGHT, "mistral3": {**LAYERED_SIGHT, "head_dim": 16}, "glm4v": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
-          "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+          "gemma4": {**LAYERED_SIGHT, "num_key_value_heads": 2, "head_dim": 16}, "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "qwen3_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}}
 GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
            "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}
@@ -281,6 +285,21 @@ VARIANTS = {
                                                   "topk_group": 1, "norm_topk_prob": False, "first_k_dense_replace": 0}),
     "glm4_moe_lite": Variant("glm4_moe_lite", {**LATENT, **GROUPED, "v_head_dim": 20, "mlp_layer_types": ["dense", "sparse", "sparse"]}),
     "youtu": Variant("youtu", {**LATENT, "v_head_dim": 24, "tie_word_embeddings": True, "rope_parameters": LLAMA3}),
+    "llama_proportional": Variant("llama", {"rope_parameters": {"rope_type": "proportional", "rope_theta": 500.0, "factor": 2.0,
+                                                               "partial_rotary_factor": 0.7}}),
+    "gemma4": Variant("gemma4_text", {**GEMMA4, "tie_word_embeddings": True}),
+    "gemma4_keys_are_values": Variant("gemma4_text", {**GEMMA4, **UNEVEN, "head_dim": 20, "global_head_dim": 28, "attention_k_eq_v": True,
+                                                      "num_global_key_value_heads": 1, "attention_bias": True, "final_logit_softcapping": 5.0,
+                                                      "use_bidirectional_attention": "vision"}),
+    "gemma4_shared_keys": Variant("gemma4_text", {**GEMMA4, **PER_LAYER, "num_hidden_layers": 5, "layer_types": [
+        "sliding_attention", "full_attention", *LAYERS], "num_kv_shared_layers": 3, "use_double_wide_mlp": True}),
+    "gemma4_per_layer": Variant("gemma4_text", {**GEMMA4, **PER_LAYER, "tie_word_embeddings": True}),
+    "gemma4_per_layer_uneven": Variant("gemma4_text", {**GEMMA4, **UNEVEN, **PER_LAYER, "head_dim": 20, "num_hidden_layers": 6, "layer_types": LAYERS * 2,
+                                                       "num_kv_shared_layers": 3, "vocab_size_per_layer_input": 340}),
+    "gemma4_moe": Variant("gemma4_text", {**GEMMA4, **GEMMA4_MOE, "tie_word_embeddings": True}),
+    "gemma4_moe_uneven": Variant("gemma4_text", {**GEMMA4, **UNEVEN, **PER_LAYER, "head_dim": 20, **GEMMA4_MOE, "num_experts": 5, "top_k_experts": 2,
+                                                 "vocab_size_per_layer_input": 331}),
+    "gemma4_outer": Variant("gemma4_text", {**GEMMA4, **PER_LAYER, "tie_word_embeddings": True, "pad_token_id": 0}, outer="gemma4"),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -336,6 +355,7 @@ def variants():
 
 
 ONE_MORE = ("gemma", "vaultgemma", "nemotron")  # their norms' weights stand for 1 + w
+PLAIN_NORMS = ("gemma4", "gemma3n")
 
 
 def fill(model, seed):
@@ -345,11 +365,14 @@ def fill(model, seed):
             generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
             noise = torch.randn(parameter.shape, generator=generator)
             if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"):
-                parameter.copy_((0.0 if model.config.model_type.startswith(ONE_MORE) else 1.0) + 0.2 * noise)
+                one_more = model.config.model_type.startswith(ONE_MORE) and not model.config.model_type.startswith(PLAIN_NORMS)
+                parameter.copy_((0.0 if one_more else 1.0) + 0.2 * noise)
             elif name.endswith(("sinks", "proj_bias")):  # gpt-oss: sinks about as large as scores
                 parameter.copy_((1.0 if name.endswith("sinks") else 0.3) * noise)
             elif name.endswith(("experts.gate_up_proj", "experts.down_proj")) and model.config.model_type == "gpt_oss":  # [experts, inputs, outputs]
                 parameter.copy_(1.3 * noise / parameter.shape[-2] ** 0.5)
+            elif name.endswith(("router.scale", "per_expert_scale")):  # factors about 1
+                parameter.copy_(1.0 + 0.3 * noise)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
             elif any(table in name for table in ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte", "word_embeddings")):
@@ -359,6 +382,8 @@ def fill(model, seed):
             else:  # of experts stacked as [experts, outputs, inputs], too
                 parameter.copy_(1.3 * noise / parameter.shape[-1] ** 0.5)
         for name, buffer in model.named_buffers():  # what is added to scores for the choice of experts
+            if name.endswith("layer_scalar"):
+                buffer.copy_(0.7 + 0.5 * torch.rand(buffer.shape, generator=torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))))
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(0.2 * torch.randn(buffer.shape, generator=torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))))
 

@@ -40,6 +40,9 @@ struct LayerShape {
   float swiglu_alpha = 0.0f, swiglu_limit = 0.0f;  // see ModelConfig
   bool norm_topk_prob = false;                     // see ModelConfig
   bool qk_norm_after_rope = false;                 // see ModelConfig
+  bool has_own_kv = true;                          // false: kv_heads are those of an earlier layer
+  bool keys_are_values = false;                    // see ModelConfig
+  std::int64_t widest_other = 0;                   // numbers of a row of the widest product outside attention and MLPs
   float query_scale_beta = 0.0f;                   // see ModelConfig
   std::int64_t query_scale_positions = 0, query_scale_shift = 0;
   bool chunked_windows = false;     // see ModelConfig
@@ -57,7 +60,12 @@ struct LayerShape {
             num_shared_experts,
             shared_expert_gate};
   }
-  std::int64_t qkv_features() const { return latent ? heads * head_dim : (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t own_kv_heads() const { return has_own_kv ? kv_heads : 0; }
+  // Numbers of a row with its queries, keys and values. The product of a layer whose keys are its values gives the
+  // first ones alone.
+  std::int64_t qkv_features() const {
+    return latent ? heads * head_dim : (heads + 2 * own_kv_heads()) * head_dim;
+  }
   std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
 };
 

@@ -16,10 +16,11 @@ namespace magister {
 
 // Rotary embedding: frequencies are theta^(-2i/rotary_dim), scaled according to `kind`.
 struct RopeConfig {
-  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kLongRope, kYarn, kExplicit };
+  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kLongRope, kYarn, kProportional, kExplicit };
   Kind kind = Kind::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                       // linear, dynamic, llama3, yarn
+  double factor = 1.0;                       // linear, dynamic, llama3, yarn, proportional
+  double turning_part = 1.0;                 // proportional: the part of a head that turns; other frequencies are 0
   double low_freq_factor = 1.0;              // llama3
   double high_freq_factor = 4.0;             // llama3
   double beta_fast = 32.0, beta_slow = 1.0;  // yarn: rotations within the original positions
@@ -206,6 +207,22 @@ struct ModelConfig {
   bool attention_sinks = false;
   // Set for latent attention; num_key_value_heads is then num_attention_heads, and rotary_dim is rope_dim.
   std::optional<LatentConfig> latent{};
+  // Sizes of the layers with full attention where they differ from those of the layers with a window; 0: they do not
+  // (Gemma 4).
+  std::int64_t full_head_dim = 0, full_kv_heads = 0;
+  bool full_keys_are_values = false;  // in layers with full attention, values are the keys before norm and rotation
+  bool v_norm = false;                // RMS norm without a weight over each head of v
+  // The last layers have no keys and values of their own. They read those of the last earlier layer of their kind, with
+  // a window or without.
+  std::int64_t shared_kv_layers = 0;
+  bool wide_shared_mlp = false;  // the MLPs of these layers have twice intermediate_size columns
+  bool layer_scalar = false;     // a layer's output is multiplied by a number of the file, which is not trained
+  // If per_layer_width > 0: for each layer a token has a vector of this size, from its id (a table of per_layer_vocab
+  // rows; later ids take row 0) and its embedding. The layer gates it and adds its product to the stream (Gemma 4).
+  std::int64_t per_layer_width = 0, per_layer_vocab = 0;
+  // Sparse layers also have a dense MLP. MLP and experts read the same stream through norms of their own, and their
+  // normed outputs are added. A weight of an expert is multiplied by a learned number (Gemma 4).
+  bool dense_beside_experts = false;
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Names of the outputs of a classifier or reward model, in order; empty: a language model.
   std::vector<std::string> labels;
@@ -225,7 +242,25 @@ struct ModelConfig {
   bool slides(std::int64_t layer) const {
     return sliding_window > 0 && (layer_is_sliding.empty() || layer_is_sliding[static_cast<std::size_t>(layer)]);
   }
-  // True for a layer with experts instead of one MLP.
+  // Sizes of this layer.
+  std::int64_t head_dim_of(std::int64_t layer) const {
+    return full_head_dim > 0 && !slides(layer) ? full_head_dim : head_dim;
+  }
+  std::int64_t kv_heads_of(std::int64_t layer) const {
+    return full_kv_heads > 0 && !slides(layer) ? full_kv_heads : num_key_value_heads;
+  }
+  std::int64_t mlp_widths_of(std::int64_t layer) const { return wide_shared_mlp && !has_own_kv(layer) ? 2 : 1; }
+  // False for a layer that reads the keys and values of kv_layer().
+  bool has_own_kv(std::int64_t layer) const { return layer < num_hidden_layers - shared_kv_layers; }
+  std::int64_t kv_layer(std::int64_t layer) const {
+    std::int64_t from = layer;
+    while (!has_own_kv(from) || slides(from) != slides(layer)) --from;
+    return from;
+  }
+  bool keys_are_values(std::int64_t layer) const { return full_keys_are_values && !slides(layer); }
+  // True if layers differ in size, or if some read the keys and values of others.
+  bool has_kinds_of_attention() const { return full_head_dim > 0 || full_kv_heads > 0 || shared_kv_layers > 0; }
+  // True for a layer with experts instead of one MLP, or beside it.
   bool is_sparse(std::int64_t layer) const {
     return num_experts > 0 && (layer_is_sparse.empty() || layer_is_sparse[static_cast<std::size_t>(layer)]);
   }
@@ -234,7 +269,7 @@ struct ModelConfig {
   // 0 in a layer without a rotary embedding.
   std::int64_t rotary_dim_of(std::int64_t layer) const {
     const bool turns = layer_has_rope.empty() || layer_has_rope[static_cast<std::size_t>(layer)];
-    return !turns ? 0 : rotary_dim > 0 ? rotary_dim : head_dim;
+    return !turns ? 0 : rotary_dim > 0 ? rotary_dim : head_dim_of(layer);
   }
   // Number of parameters, exact; biases, norms and an untied head are included.
   std::uint64_t num_parameters() const;
@@ -249,6 +284,8 @@ struct TensorNames {
   std::string embed_tokens, norm, lm_head;  // lm_head: empty when tied; `score` in a classifier
   std::string embed_positions, norm_bias;   // empty: none
   std::string embed_norm, embed_norm_bias;  // empty: none
+  // Only models with per_layer_width have these; empty: none.
+  std::string per_layer_table, per_layer_projection, per_layer_norm;
   // Only encoders have these; empty: none.
   std::string embed_token_types, relative, relative_norm, relative_norm_bias;
   std::string pooler, pooler_bias, lm_head_bias;
@@ -265,6 +302,9 @@ struct TensorNames {
     std::string q_up_proj, latent_up_proj;
     std::string router, router_bias;                     // empty: no experts
     std::string router_choice_bias, shared_expert_gate;  // empty: none
+    // Only sparse layers with dense_beside_experts have these; empty: none.
+    std::string router_scale, expert_scales, dense_output_norm, experts_input_norm, experts_output_norm;
+    std::string layer_scalar, per_layer_gate, per_layer_output, per_layer_output_norm;  // empty: none
     struct Expert {
       std::string gate_proj, up_proj, down_proj;
       std::string gate_bias, up_bias, down_bias;  // empty: none

@@ -18,7 +18,7 @@ namespace magister {
 enum class Division {
   kWhole,          // all of it, on every shard
   kFirstShard,     // all of it, on shard 0 only: it is added to a sum of partial products, and must count once
-  kVocabRows,      // rows of Partition::vocab
+  kVocabRows,      // rows of Partition::vocab, as far as the table has them
   kHeads,          // one entry per query head
   kHeadRows,       // rows of the query heads
   kKvHeadRows,     // rows of the KV heads
@@ -32,7 +32,17 @@ enum class Division {
 // The product in which a weight is used. Weights of one product are concatenated along the rows. kNone: a norm, a bias
 // (f32 in memory), a router (f32) or a table. kQueryUp and kLatentUp: the second products of latent attention; the
 // weight of kLatentUp is f32 in memory and is never quantised.
-enum class FusedProduct { kNone, kQkv, kQueryUp, kLatentUp, kOutput, kGateUp, kDown };
+enum class FusedProduct {
+  kNone,
+  kQkv,
+  kQueryUp,
+  kLatentUp,
+  kOutput,
+  kGateUp,
+  kDown,
+  kPerLayerGate,
+  kPerLayerOutput
+};
 
 // A weight of a decoder layer.
 struct LayerParameter {
@@ -82,12 +92,13 @@ struct ModelParameter {
 std::vector<ModelParameter> model_parameters(const ModelConfig& config);
 
 std::uint64_t num_elements(const std::vector<std::int64_t>& shape);
-// The part of a weight that a shard holds: ranges of rows and columns. A vector has one row. Empty ranges: nothing.
+// The part of a weight that a shard holds: ranges of rows and columns. A vector has one row. Empty ranges: nothing. For
+// a layer's weight, the partition and the head size are those of its layer.
 struct ShardSlice {
   IndexRange rows, columns;
   std::uint64_t num_elements() const { return rows.size() * columns.size(); }
 };
 ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
-                    const ModelConfig& config, int tp_rank);
+                    std::int64_t head_dim, int tp_rank);
 
 }  // namespace magister

@@ -27,6 +27,8 @@ struct Partition {
 
 // Throws Error(kConfig), which names the sizes that work.
 Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size);
+// The part of one layer, where layers differ in size: KV heads that the shard's query heads use, and MLP columns.
+Partition layer_partition(const ModelConfig& config, Partition partition, std::int64_t layer);
 // All tp_size in [1, limit] that partition_for() accepts.
 std::vector<int> working_tp_sizes(const ModelConfig& config, int limit);
 

@@ -111,6 +111,19 @@ class WeightSource {
   Linear load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert);
   Linear load_expert_down_proj(std::int64_t layer, std::int64_t expert);
 
+  // A whole vector or small matrix of a layer, in f32 and its own shape; undefined where the model has none.
+  at::Tensor load_layer_whole(std::int64_t layer, std::string TensorNames::Layer::* name);
+  // A whole product of a layer, like the others; undefined where the model has none.
+  Linear load_layer_product(std::int64_t layer, std::string TensorNames::Layer::* name);
+  // A whole matrix outside the layers, in `dtype`; undefined where the model has none.
+  at::Tensor load_matrix(std::string TensorNames::* name);
+  // This shard's rows of the table of vectors by layer, [rows, layers P] in `dtype`; undefined: the model has none.
+  at::Tensor load_per_layer_table();
+  // On tp_rank 0, which adds the product to its part of those vectors: its weight [layers P, D] in `dtype`, and the
+  // norm [P] of its output. Undefined on other ranks, and where the model has none.
+  at::Tensor load_per_layer_projection();
+  at::Tensor load_per_layer_norm();
+
   // Call this after all loads: throws Error(kData) that names a weight of the file which was never read.
   void verify_all_used() const;
   // Bytes of the tensors returned so far; tied embeddings count once.
@@ -120,7 +133,8 @@ class WeightSource {
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype);
   // In `dtype`, on the device of tables and plain products.
   at::Tensor allocate_table(at::IntArrayRef shape);
-  at::Tensor load_table(const std::string& name, IndexRange rows);
+  // width: of the table's rows.
+  at::Tensor load_table(const std::string& name, IndexRange rows, std::int64_t width);
   // [N, columns] from blocks that cover all N rows. width: columns of the unsharded tensors. Without a bias.
   Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
@@ -144,7 +158,7 @@ class WeightSource {
   RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
   // The first row of a weight in the file's tensor, which may hold several weights; the first row of one head in it.
   std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
-  std::uint64_t head_row(std::uint64_t first, std::uint64_t head) const;
+  std::uint64_t head_row(std::int64_t layer, std::uint64_t first, std::uint64_t head) const;
   void read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
                       const at::Tensor& out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
@@ -152,6 +166,8 @@ class WeightSource {
   // Ones where the model's norms have no weights.
   at::Tensor load_input_norm(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;
+  // Returns the part of this layer, because layers may differ in size.
+  Partition part_of(std::int64_t layer) const { return layer_partition(description_.config, partition_, layer); }
 
   const TensorFile& file_;
   const ModelDescription& description_;

@@ -75,12 +75,13 @@ void Attention::norm_heads(float* row, float* keys, const float* squares) const 
     block_input(of_k, shape_.rms_norm_eps, keys, keys, shape_.kv_heads, E);
     return;
   }
-  const float *q_norm = weights_.q_norm.const_data_ptr<float>(), *k_norm = weights_.k_norm.const_data_ptr<float>();
+  const float *q_norm = weights_.q_norm.const_data_ptr<float>(),
+              *k_norm = k > 0 ? weights_.k_norm.const_data_ptr<float>() : nullptr;
   if (squares == nullptr) {
     // Norms over each head, or over all heads together if the weight is as wide as all of them.
     const CpuKernels& kernels = cpu_kernels();
     kernels.rms_norm(row, q, q_norm, shape_.rms_norm_eps, row, q, shape_.heads * E / q, q);
-    kernels.rms_norm(keys, k, k_norm, shape_.rms_norm_eps, keys, k, shape_.kv_heads * E / k, k);
+    if (k > 0) kernels.rms_norm(keys, k, k_norm, shape_.rms_norm_eps, keys, k, shape_.kv_heads * E / k, k);
     return;
   }
   const auto scale = [&](float* numbers, const float* weight, std::int64_t count, float sum, std::int64_t heads) {
@@ -94,14 +95,16 @@ void Attention::norm_heads(float* row, float* keys, const float* squares) const 
 void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::int64_t end, const RopeRows& rope,
                             KvPages& kv_pages, LayerBuffers& buffers) const {
   const CpuKernels& kernels = cpu_kernels();
-  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
+  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin,
+                     own = shape_.own_kv_heads();
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
   const float* squares = shape_.all_heads > 0 ? buffers.squares_T2.const_data_ptr<float>() + 2 * begin : nullptr;
   std::int64_t s =
       std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = qkv_RQ + r * width;
-    float* keys = row + shape_.heads * E;
+    float *keys = row + shape_.heads * E, *values = keys + own * E;
+    if (shape_.keys_are_values) std::copy(keys, values, values);
     const auto norm = [&] {
       if (weights_.q_norm.defined()) norm_heads(row, keys, squares == nullptr ? nullptr : squares + 2 * r);
     };
@@ -109,15 +112,16 @@ void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::i
     if (shape_.clip_qkv > 0) {
       for (std::int64_t i = 0; i < width; ++i) row[i] = std::clamp(row[i], -shape_.clip_qkv, shape_.clip_qkv);
     }
-    for (std::int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
+    if (weights_.v_norm.defined())
+      kernels.rms_norm(values, E, weights_.v_norm.const_data_ptr<float>(), shape_.rms_norm_eps, values, E, own, E);
+    for (std::int64_t head = 0; head < shape_.heads + own; ++head) {
       kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);
     }
     if (shape_.qk_norm_after_rope) norm();
     while (batch.cu_seqlens[s + 1] <= begin + r) ++s;
     const std::int64_t position = batch.past(s) + begin + r - batch.cu_seqlens[s];
     if (shape_.query_scale_beta > 0) kernels.scale(row, query_scale(shape_, position), shape_.heads * E);
-    const float* values = keys + shape_.kv_heads * E;
-    for (std::int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
+    for (std::int64_t kv = 0; kv < own; ++kv) {
       kv_pages.write(kv, buffers.sequences[s], position, keys + kv * E, values + kv * E);
     }
   }

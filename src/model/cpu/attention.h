@@ -28,13 +28,15 @@ struct LatentWeights {
 
 struct AttentionWeights {
   BlockNorms norms;
-  Linear qkv_proj;                          // [(H + 2K) E, D], sharded on rows
+  // [(H + 2K) E, D], sharded on rows; without v, or k and v, where the shape says so
+  Linear qkv_proj;
   Linear o_proj;                            // [D, H E], sharded on columns: the product is partial
   at::Tensor q_norm, k_norm;                // f32 [E], or [H E] and [K E] for norms over all heads; or undefined
   at::Tensor sinks{};                       // f32 [H], one learned score per head without a value; or undefined
   at::Tensor q_norm_bias{}, k_norm_bias{};  // f32 [E], where the norms of q and k are layer norms; or undefined
   // Latent attention: qkv_proj, q_norm and k_norm are then those of the short vectors, see WeightSource.
   std::optional<LatentWeights> latent{};
+  at::Tensor v_norm{};  // f32 [E], ones: each head of v is normed; or undefined
 };
 
 // A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding), one row for
@@ -45,6 +47,11 @@ struct AttentionTile {
   std::int64_t sequence = 0, head = 0, num_heads = 1;
 };
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
+
+// Keys after their norm and rotation, and values, of a whole batch: [T, K, E] f32.
+struct KeysAndValues {
+  at::Tensor k_TKE, v_TKE;
+};
 
 // `pool`: its threads share the products of the call; pass it only outside ThreadPool::run.
 class Attention {
@@ -67,9 +74,11 @@ class Attention {
 
   // Plain ATen reference for a whole batch: [T, D] -> partial [T, D], before the norm on the block's output. Products
   // are computed in the weights' dtype; autograd can follow it. sum: sums a tensor over the shards in place; empty:
-  // this shard's numbers are used alone. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table.
+  // this shard's numbers are used alone. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table. kv:
+  // receives the layer's keys and values, or holds those that a layer without its own reads, which needs it.
   at::Tensor reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
-                       const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum = {}) const;
+                       const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum = {},
+                       KeysAndValues* kv = nullptr) const;
 
   const LayerShape& shape() const { return shape_; }
   const AttentionWeights& weights() const { return weights_; }

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "magister/model/plain_activation.h"
 #include "magister/model/plain_attention.h"
@@ -98,13 +100,15 @@ at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, con
 }  // namespace
 
 at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
-                                const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum) const {
+                                const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum,
+                                KeysAndValues* kv) const {
   if (weights_.latent) return latent_reference(hidden_TD, batch, cos_TE2, sin_TE2);
-  const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.kv_heads;
+  const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.own_kv_heads(),
+                     V = shape_.keys_are_values ? 0 : K;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
+  const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + K + V, E}).split({H, K, V}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
-  at::Tensor v_TKE = parts[2];
+  at::Tensor v_TKE = shape_.keys_are_values ? parts[1] : parts[2];
   const auto norm = [&] {
     if (!weights_.q_norm.defined()) return;
     if (weights_.q_norm_bias.defined()) {
@@ -113,6 +117,7 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
       return;
     }
     q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps, shape_.all_heads, 0, sum);
+    if (K == 0) return;
     k_TKE =
         plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps, shape_.all_kv_heads, shape_.first_counted_kv, sum);
   };
@@ -121,9 +126,12 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
     for (at::Tensor* part : {&q_THE, &k_TKE, &v_TKE}) *part = part->clamp(-shape_.clip_qkv, shape_.clip_qkv);
   }
   q_THE = plain_rope(q_THE, cos_TE2, sin_TE2, shape_.rotary_dim);
-  k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2, shape_.rotary_dim);
+  if (K > 0) k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2, shape_.rotary_dim);
   if (shape_.qk_norm_after_rope) norm();
   if (shape_.query_scale_beta > 0) q_THE = q_THE * query_scales(shape_, batch.positions_T).view({-1, 1, 1});
+  if (K > 0 && weights_.v_norm.defined()) v_TKE = plain_rms_norm(v_TKE, weights_.v_norm, shape_.rms_norm_eps);
+  if (kv != nullptr && K > 0) *kv = {k_TKE, v_TKE};
+  if (K == 0) std::tie(k_TKE, v_TKE) = std::pair(kv->k_TKE, kv->v_TKE);
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
   const at::Tensor out_THE = plain_attention(q_THE, k_TKE.index_select(1, kv_of_head),
                                              v_TKE.index_select(1, kv_of_head), weights_.sinks, shape_, batch);
@@ -176,12 +184,20 @@ at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
 }
 
 at::Tensor Experts::reference_logits(const at::Tensor& hidden_TD) const {
-  return plain_linear(plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps), weights_.router);
+  return plain_linear(plain_input(router_norms(), hidden_TD, shape_.rms_norm_eps), weights_.router);
+}
+
+at::Tensor Experts::scaled(const at::Tensor& weights_Tk, const at::Tensor& experts_Tk) const {
+  if (!weights_.scales_X.defined()) return weights_Tk;
+  return weights_Tk *
+         weights_.scales_X.index_select(0, experts_Tk.reshape({-1}).to(at::kLong)).view(experts_Tk.sizes());
 }
 
 at::Tensor Experts::reference(const at::Tensor& hidden_TD) const {
-  return reference(hidden_TD, choose_experts(shape_.router_rule(), reference_logits(hidden_TD).detach().contiguous(),
-                                             weights_.choice_bias_X));
+  Routes routes =
+      choose_experts(shape_.router_rule(), reference_logits(hidden_TD).detach().contiguous(), weights_.choice_bias_X);
+  routes.weights_Tk = scaled(routes.weights_Tk, routes.experts_Tk);
+  return reference(hidden_TD, routes);
 }
 
 // The weights of the routes are constants here: the router gets no gradient.

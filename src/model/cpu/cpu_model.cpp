@@ -68,22 +68,29 @@ void check_positions(const ModelConfig& config, const PackedBatch& batch) {
 }  // namespace
 
 at::Tensor CpuModel::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
-  const LayerShape& shape = weights_.decoder.front().shape();
   const BatchPages pages(batch);
-  std::vector<KvPages> kv;  // one layer's pages, used by all layers
-  kv.push_back(pages_for(shape, pages.num_pages()));
-  return run_layers(batch, pages.sequences, kv, should_stop);
+  std::vector<KvPages> kv = pass_pages(pages.num_pages());
+  return run_layers(batch, pages.sequences, kv, weights_.pass_places, should_stop);
+}
+
+// Pages that all layers of a kind use in turn. A layer that others share keys with is the last of its kind to write.
+std::vector<KvPages> CpuModel::pass_pages(std::int64_t num_pages) const {
+  std::vector<KvPages> kv;
+  for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
+    if (weights_.pass_places[i] == kv.size()) kv.push_back(pages_for(weights_.decoder[i].shape(), num_pages));
+  }
+  return kv;
 }
 
 at::Tensor CpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) {
-  return run_layers(batch, slots, cache.layers, {});
+  return run_layers(batch, slots, cache.layers, weights_.cache_places, {});
 }
 
 KvCache CpuModel::make_cache(std::int64_t num_pages) const {
   KvCache cache;
   cache.num_pages = num_pages;
   for (const DecoderLayer& layer : weights_.decoder) {
-    cache.layers.push_back(pages_for(layer.shape(), num_pages));
+    if (layer.shape().has_own_kv) cache.layers.push_back(pages_for(layer.shape(), num_pages));
   }
   return cache;
 }
@@ -93,11 +100,14 @@ struct CpuModel::Pass {
   const PackedBatch& batch;
   RopeTables tables;
   LayerBuffers buffers;
-  std::vector<AttentionTile> tiles;
+  // For layers with as many KV heads as the first, and for the others.
+  std::vector<AttentionTile> tiles, other_tiles;
   // True for a single shard without output norms or parallel blocks: products add to the residual stream directly, and
   // partial_TD is hidden_TD.
   bool adds;
   at::Tensor hidden_TD, partial_TD;  // f32
+  at::Tensor dense_TD{};             // f32: output of the MLP beside experts; else undefined
+  at::Tensor vectors_TNP{};          // f32: the tokens' vectors by layer; undefined: the model has none
   float* hidden() { return hidden_TD.data_ptr<float>(); }
   float* partial() { return partial_TD.data_ptr<float>(); }
 
@@ -130,8 +140,10 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
                                   pass.buffers);
     });
   }
-  pool_.run(static_cast<std::int64_t>(pass.tiles.size()), [&](std::int64_t tile, int thread) {
-    layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
+  const bool as_first = layer.shape().kv_heads == weights_.decoder.front().shape().kv_heads;
+  const std::vector<AttentionTile>& tiles = as_first ? pass.tiles : pass.other_tiles;
+  pool_.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t tile, int thread) {
+    layer.attention.attend(tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
   const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.feed_forward()->run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel,
@@ -150,6 +162,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   if (layer.experts() && parallel) layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), true, pool_);
   if (!alone) join_sum(attention_norms);
   if (parallel && (!alone || !layer.experts())) return;
+  if (layer.beside) return run_beside(layer, pass);
   if (layer.experts()) {
     if (!parallel) layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
   } else {
@@ -161,8 +174,55 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   });
 }
 
+// Both read the stream, each through a norm of its own.
+void CpuModel::run_beside(const DecoderLayer& layer, Pass& pass) {
+  const std::int64_t T = pass.batch.num_tokens(), D = pass.hidden_TD.size(1);
+  const float eps = layer.shape().rms_norm_eps;
+  if (!pass.dense_TD.defined()) pass.dense_TD = at::empty_like(pass.hidden_TD);
+  float* dense_TD = pass.dense_TD.data_ptr<float>();
+  layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), false, pool_);
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+    layer.beside->mlp.run(pass.hidden(), begin, end, pass.buffers, thread, dense_TD, false, shared);
+  });
+  if (group_.tp_size() > 1) {
+    group_.all_reduce_sum(pass.partial_TD);
+    group_.all_reduce_sum(pass.dense_TD);
+  }
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    const std::int64_t rows = end - begin;
+    float *dense = dense_TD + begin * D, *experts = pass.partial() + begin * D;
+    cpu_kernels().rms_norm(dense, D, layer.beside->output_D.const_data_ptr<float>(), eps, dense, D, rows, D);
+    add_block_output({{}, layer.beside->experts_output_D}, eps, experts, dense, rows, D);
+    std::copy(dense, dense + rows * D, experts);
+    pass.join_rows(layer.mlp_norms(), eps, begin, end);
+  });
+}
+
+void CpuModel::run_tail(const DecoderLayer& layer, std::size_t number, Pass& pass) {
+  if (!layer.tail.is_on()) return;
+  const std::int64_t D = pass.hidden_TD.size(1), P = weights_.per_layer.width, all = weights_.per_layer.layers * P;
+  const float* vectors = layer.tail.adds() ? pass.vectors_TNP.const_data_ptr<float>() : nullptr;
+  for_row_tiles(
+      pool_, pass.batch.num_tokens(), [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+        layer.tail.run(pass.hidden() + begin * D, vectors + begin * all + static_cast<std::int64_t>(number) * P, all,
+                       end - begin, D, layer.shape().rms_norm_eps, pass.buffers.scratch_of(thread), shared);
+      });
+}
+
+void CpuModel::compute_per_layer(Pass& pass) {
+  if (!weights_.per_layer.is_on()) return;
+  const std::int64_t T = pass.batch.num_tokens();
+  pass.vectors_TNP = at::empty({T, weights_.per_layer.layers * weights_.per_layer.width}, at::kFloat);
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool* shared) {
+    weights_.per_layer.compute(pass.hidden(), pass.batch, begin, end, weights_.decoder.front().shape().rms_norm_eps,
+                               pass.vectors_TNP.data_ptr<float>(), shared);
+  });
+  if (group_.tp_size() > 1) group_.all_reduce_sum(pass.vectors_TNP);
+}
+
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
-                                std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
+                                std::vector<KvPages>& kv, const std::vector<std::size_t>& places,
+                                const std::function<bool()>& should_stop,
                                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   check_positions(weights_.config, batch);
@@ -173,11 +233,15 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
                     !weights_.config.parallel_residual;
   Pass pass{batch,
             weights_.rope_tables(batch),
-            LayerBuffers(batch, slots, shape, pool_.num_threads()),
+            LayerBuffers(batch, slots, shape, pool_.num_threads(), weights_.other_shapes),
             attention_tiles(batch, shape),
+            {},
             adds,
             hidden_TD,
             adds ? hidden_TD : at::empty_like(hidden_TD)};
+  for (const LayerShape& other : weights_.other_shapes) {
+    if (other.kv_heads != shape.kv_heads && pass.other_tiles.empty()) pass.other_tiles = attention_tiles(batch, other);
+  }
   const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     embed_rows(weights_.embedding, weights_.partition.vocab, scale, batch, begin, end, pass.hidden());
@@ -190,9 +254,11 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
     block_input(weights_.embedding_norm, shape.rms_norm_eps, rows, rows, end - begin, D);
   });
   if (after_layer) after_layer(-1, hidden_TD);
+  compute_per_layer(pass);
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
     if (should_stop && should_stop()) return {};
-    run_layer(weights_.decoder[i], pass, kv[kv.size() == 1 ? 0 : i]);
+    run_layer(weights_.decoder[i], pass, kv[places[i]]);
+    run_tail(weights_.decoder[i], i, pass);
     if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
@@ -204,18 +270,27 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
 }
 
 std::string CpuModel::first_not_finite(const PackedBatch& batch) {
-  const LayerShape& shape = weights_.decoder.front().shape();
   const BatchPages pages(batch);
-  std::vector<KvPages> kv;
-  kv.push_back(pages_for(shape, pages.num_pages()));
+  std::vector<KvPages> kv = pass_pages(pages.num_pages());
   std::string found;
-  run_layers(batch, pages.sequences, kv, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
-    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
-    found = layer < 0                                   ? "the embeddings"
-            : layer < weights_.config.num_hidden_layers ? fmt::format("layer {}", layer)
-                                                        : "the last norm";
-  });
+  run_layers(batch, pages.sequences, kv, weights_.pass_places, {},
+             [&](std::int64_t layer, const at::Tensor& hidden_TD) {
+               if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
+               found = layer < 0                                   ? "the embeddings"
+                       : layer < weights_.config.num_hidden_layers ? fmt::format("layer {}", layer)
+                                                                   : "the last norm";
+             });
   return found.empty() ? "the head" : found;
+}
+
+at::Tensor CpuModel::reference_beside(const DecoderLayer& layer, const at::Tensor& hidden_TD) const {
+  const double eps = weights_.config.rms_norm_eps;
+  at::Tensor dense_TD = layer.beside->mlp.reference(hidden_TD), experts_TD = layer.experts()->reference(hidden_TD);
+  for (at::Tensor* part : {&dense_TD, &experts_TD}) {
+    if (group_.tp_size() > 1) group_.all_reduce_sum(*part);
+  }
+  return reference_block_output({{}, layer.beside->output_D}, dense_TD, eps) +
+         reference_block_output({{}, layer.beside->experts_output_D}, experts_TD, eps);
 }
 
 at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
@@ -237,15 +312,32 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   };
   hidden_TD = plain_input(weights_.embedding_norm, summed(hidden_TD.contiguous()), weights_.config.rms_norm_eps);
   const RopeTables tables = weights_.rope_tables(batch);
-  for (const DecoderLayer& layer : weights_.decoder) {
+  at::Tensor vectors_TNP;
+  if (weights_.per_layer.is_on())
+    vectors_TNP = summed(weights_.per_layer.reference(hidden_TD, batch, weights_.config.rms_norm_eps).contiguous());
+  KeysAndValues of_kind[2];
+  for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
+    const DecoderLayer& layer = weights_.decoder[i];
     const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
     const at::Tensor stream_TD = hidden_TD;
     join(layer.attention.weights().norms,
-         layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()), tables.gather_sin(layer.shape()),
-                                   [&](at::Tensor& sum) { group.all_reduce_sum(sum); }));
-    join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
+         layer.attention.reference(
+             stream_TD, batch, tables.gather_cos(layer.shape()), tables.gather_sin(layer.shape()),
+             [&](at::Tensor& sum) { group.all_reduce_sum(sum); }, &of_kind[weights_.pass_places[i]]));
+    if (layer.beside) {
+      hidden_TD = hidden_TD + reference_block_output(layer.mlp_norms(), reference_beside(layer, hidden_TD),
+                                                     weights_.config.rms_norm_eps);
+    } else {
+      join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
+    }
+    const std::int64_t P = weights_.per_layer.width;
+    if (layer.tail.adds())
+      hidden_TD =
+          hidden_TD + layer.tail.reference(hidden_TD, vectors_TNP.narrow(1, static_cast<std::int64_t>(i) * P, P),
+                                           weights_.config.rms_norm_eps);
+    if (layer.tail.scalar != 1) hidden_TD = hidden_TD * layer.tail.scalar;
   }
   return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);
 }

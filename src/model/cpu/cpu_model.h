@@ -38,8 +38,14 @@ class CpuModel final : public ModelBackend {
  private:
   struct Pass;
   void run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages);
+  void run_beside(const DecoderLayer& layer, Pass& pass);
+  void run_tail(const DecoderLayer& layer, std::size_t number, Pass& pass);
+  void compute_per_layer(Pass& pass);
+  std::vector<KvPages> pass_pages(std::int64_t num_pages) const;
+  at::Tensor reference_beside(const DecoderLayer& layer, const at::Tensor& hidden_TD) const;
+  // places: by layer the number of its pages in kv.
   at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
-                        const std::function<bool()>& should_stop,
+                        const std::vector<std::size_t>& places, const std::function<bool()>& should_stop,
                         const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
 
   const std::shared_ptr<const CpuWeights> held_;

@@ -58,7 +58,8 @@ void CpuModel::self_test() {
     };
     compare("choice of experts", sums(chosen_Tk),
             rule.config.groups > 1 ? sums(wanted_Tk) : std::get<0>(scores_TX.topk(rule.per_token)).sum(1), 1e-4);
-    compare("router", buffers.expert_weights_Tk, route_weights(rule, plain_TL, chosen_Tk), 1e-4);
+    compare("router", buffers.expert_weights_Tk, experts->scaled(route_weights(rule, plain_TL, chosen_Tk), chosen_Tk),
+            1e-4);
   } else {
     layer.feed_forward()->run(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
     compare("MLP", mlp_TD, layer.mlp_reference(hidden_TD), tolerance);

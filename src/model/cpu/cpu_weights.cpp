@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <utility>
 
 #include "magister/model/rope.h"
@@ -17,6 +19,11 @@ namespace {
 ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const LayerShape& shape, BlockNorms norms,
                             ThreadPool& pool) {
   ExpertsWeights out{std::move(norms), pack(source.load_router(layer), &pool), {}, source.load_choice_bias(layer)};
+  using Names = TensorNames::Layer;
+  out.scales_X = source.load_layer_whole(layer, &Names::expert_scales);
+  // The router's norm has no weight, but a learned factor of every number follows it, and 1 / sqrt(D).
+  if (const at::Tensor scale_D = source.load_layer_whole(layer, &Names::router_scale); scale_D.defined())
+    out.router_norms.input_D = scale_D / std::sqrt(static_cast<double>(shape.hidden_size));
   LayerShape of_expert = shape;
   of_expert.mlp = shape.expert_mlp;
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
@@ -39,6 +46,67 @@ LatentWeights load_latent(WeightSource& source, std::int64_t layer, const LayerS
   return out;
 }
 
+FeedForwardWeights load_mlp(WeightSource& source, std::int64_t layer, BlockNorms norms, ThreadPool& pool) {
+  FeedForwardWeights mlp{std::move(norms), pack(source.load_gate_up_proj(layer), &pool), {}};
+  mlp.down_proj = pack(source.load_down_proj(layer), &pool);
+  mlp.xielu = source.load_xielu(layer);
+  return mlp;
+}
+
+// The MLP beside a layer's experts takes the norm of the block's input, and `norms` becomes that of the experts'.
+std::optional<DenseBeside> load_beside(WeightSource& source, std::int64_t layer, const LayerShape& shape,
+                                       BlockNorms& norms, ThreadPool& pool) {
+  using Names = TensorNames::Layer;
+  const at::Tensor output_D = source.load_layer_whole(layer, &Names::dense_output_norm);
+  if (!output_D.defined()) return std::nullopt;
+  DenseBeside beside{FeedForward(shape, load_mlp(source, layer, {norms.input_D, {}}, pool)), output_D,
+                     source.load_layer_whole(layer, &Names::experts_output_norm)};
+  norms.input_D = source.load_layer_whole(layer, &Names::experts_input_norm);
+  return beside;
+}
+
+LayerTail load_tail(WeightSource& source, std::int64_t layer, const LayerShape& shape, ThreadPool& pool) {
+  using Names = TensorNames::Layer;
+  LayerTail tail;
+  tail.activation = shape.activation;
+  const at::Tensor scalar = source.load_layer_whole(layer, &Names::layer_scalar);
+  if (scalar.defined()) tail.scalar = scalar.item<float>();
+  tail.norm_D = source.load_layer_whole(layer, &Names::per_layer_output_norm);
+  if (!tail.norm_D.defined()) return tail;
+  tail.gate = pack(source.load_layer_product(layer, &Names::per_layer_gate), &pool);
+  tail.output = pack(source.load_layer_product(layer, &Names::per_layer_output), &pool);
+  return tail;
+}
+
+PerLayerInputs load_per_layer(WeightSource& source, const ModelConfig& config, const Partition& partition,
+                              at::ScalarType dtype, ThreadPool& pool) {
+  PerLayerInputs out;
+  if (config.per_layer_width == 0) return out;
+  out.layers = config.num_hidden_layers;
+  out.width = config.per_layer_width;
+  out.num_ids = config.per_layer_vocab;
+  out.table = {source.load_per_layer_table(), {}};
+  out.ids = {partition.vocab.begin, partition.vocab.begin + static_cast<std::uint64_t>(out.table.weight_NK.size(0))};
+  out.table_scale = at::scalar_tensor(std::sqrt(static_cast<double>(out.width)), dtype).to(at::kFloat).item<float>();
+  out.norm_P = source.load_per_layer_norm();
+  if (out.norm_P.defined()) out.projection = pack({source.load_per_layer_projection(), {}}, &pool);
+  return out;
+}
+
+// Which layers differ in size from the first, and which pages each layer uses.
+void find_kinds(CpuWeights& weights) {
+  const ModelConfig& config = weights.config;
+  const LayerShape& first = weights.decoder.front().shape();
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const LayerShape& shape = weights.decoder[static_cast<std::size_t>(i)].shape();
+    weights.cache_places.push_back(static_cast<std::size_t>(config.kv_layer(i)));
+    weights.pass_places.push_back(config.has_kinds_of_attention() && config.slides(i) != config.slides(0) ? 1 : 0);
+    if (shape.head_dim != first.head_dim || shape.kv_heads != first.kv_heads || shape.mlp != first.mlp ||
+        shape.qkv_features() != first.qkv_features())
+      weights.other_shapes.push_back(shape);
+  }
+}
+
 }  // namespace
 
 CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
@@ -51,6 +119,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   layers.embedding = {source.load_embeddings(), {}};
   layers.positions = {source.load_positions(), {}};
   layers.embedding_norm = source.load_embedding_norm();
+  layers.per_layer = load_per_layer(source, layers.config, layers.partition, dtype, pool);
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
@@ -62,20 +131,25 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     attention.q_norm_bias = source.load_q_norm_bias(i);
     attention.k_norm_bias = source.load_k_norm_bias(i);
     attention.sinks = source.load_sinks(i);
+    if (description.config.v_norm && shape.has_own_kv) attention.v_norm = at::ones({shape.head_dim}, at::kFloat);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
     BlockNorms mlp_norms = description.config.parallel_residual && !description.config.parallel_norms
                                ? attention.norms
                                : source.load_mlp_norms(i);
     if (description.config.is_sparse(i)) {
-      layers.decoder.push_back(
-          {{shape, std::move(attention)}, Experts(shape, load_experts(source, i, shape, std::move(mlp_norms), pool))});
+      std::optional<DenseBeside> beside = load_beside(source, i, shape, mlp_norms, pool);
+      layers.decoder.push_back({{shape, std::move(attention)},
+                                Experts(shape, load_experts(source, i, shape, std::move(mlp_norms), pool)),
+                                std::move(beside),
+                                load_tail(source, i, shape, pool)});
       continue;
     }
-    FeedForwardWeights mlp{std::move(mlp_norms), pack(source.load_gate_up_proj(i), &pool), {}};
-    mlp.down_proj = pack(source.load_down_proj(i), &pool);
-    mlp.xielu = source.load_xielu(i);
-    layers.decoder.push_back({{shape, std::move(attention)}, FeedForward(shape, std::move(mlp))});
+    layers.decoder.push_back({{shape, std::move(attention)},
+                              FeedForward(shape, load_mlp(source, i, std::move(mlp_norms), pool)),
+                              std::nullopt,
+                              load_tail(source, i, shape, pool)});
   }
+  find_kinds(layers);
   layers.norm = source.load_norm();
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
                     layers.partition.head_rows(description.config),
@@ -114,7 +188,7 @@ void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::siz
                    const std::vector<std::int64_t>& positions, RopeTables& tables) {
   const RopeTable shared = rope_rows(config, 0, at::tensor(positions, at::kLong), index);
   tables.tables.insert(tables.tables.end(), {shared.cos_PE2, shared.sin_PE2});
-  tables.half = shared.cos_PE2.size(1);
+  const std::int64_t half = shared.cos_PE2.size(1);
   RopeRows& rows = tables.rows.emplace_back();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t past = batch.past(s), length = length_of(batch, s);
@@ -127,8 +201,8 @@ void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::siz
       row = 0;
     }
     for (std::int64_t position = past; position < length; ++position, ++row) {
-      rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + row * tables.half);
-      rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + row * tables.half);
+      rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + row * half);
+      rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + row * half);
     }
   }
 }
@@ -154,23 +228,39 @@ at::Tensor gather(const std::vector<const float*>& rows, std::int64_t half) {
 
 }  // namespace
 
-at::Tensor RopeTables::gather_cos(const LayerShape& shape) const { return gather(rows[shape.rope_table].cos, half); }
-at::Tensor RopeTables::gather_sin(const LayerShape& shape) const { return gather(rows[shape.rope_table].sin, half); }
+at::Tensor RopeTables::gather_cos(const LayerShape& shape) const {
+  return gather(rows[shape.rope_table].cos, shape.rotary_dim / 2);
+}
+at::Tensor RopeTables::gather_sin(const LayerShape& shape) const {
+  return gather(rows[shape.rope_table].sin, shape.rotary_dim / 2);
+}
 
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads) {
-  const auto heads = partition.heads.size(), kv_heads = partition.kv_heads.size();
-  const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
+  const auto D = static_cast<std::uint64_t>(config.hidden_size),
+             N = static_cast<std::uint64_t>(config.num_hidden_layers);
+  // A token has queries, keys and values, outputs of attention, and keys and values in pages that may be half empty.
+  std::uint64_t attention = 0, mlp = partition.mlp.size();
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const Partition part = layer_partition(config, partition, layer);
+    // Layers of two kinds have pages each.
+    const std::uint64_t kv_copies = config.has_kinds_of_attention() ? 10 : 6;
+    attention = std::max(attention, (2 * part.heads.size() + kv_copies * part.kv_heads.size()) *
+                                        static_cast<std::uint64_t>(config.head_dim_of(layer)));
+    mlp = std::max<std::uint64_t>(mlp, part.mlp.size());
+  }
   // With latent attention: queries, the same as latents where texts are generated, outputs, and latents in pages.
-  std::uint64_t attention = (2 * heads + 6 * kv_heads) * E;
   if (const auto& latent = config.latent)
-    attention = heads * (E + static_cast<std::uint64_t>(latent->token_width() + latent->value_dim)) +
+    attention = partition.heads.size() * static_cast<std::uint64_t>(config.head_dim + latent->token_width() +
+                                                                    latent->value_dim) +
                 2 * static_cast<std::uint64_t>(latent->token_width());
-  // Per token: residual stream, partial sum, q/k/v, attention output, and keys and values in pages that may be half
-  // empty. With experts also the output of each chosen expert, its number and weight, and two numbers of the grouping.
-  const std::uint64_t a_token = 2 * D + attention + static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
-  const std::uint64_t width =
-      std::max({partition.mlp.size(), partition.expert.size(), static_cast<std::uint64_t>(config.all_experts())});
+  // Per token: residual stream, partial sum, vectors by layer, and attention. With experts also the output of each
+  // chosen expert, its number and weight, and two numbers of the grouping.
+  const std::uint64_t a_token = 2 * D + attention + N * static_cast<std::uint64_t>(config.per_layer_width) +
+                                (config.dense_beside_experts ? D : 0) +
+                                static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
+  const std::uint64_t width = std::max({mlp, partition.expert.size(), static_cast<std::uint64_t>(config.all_experts()),
+                                        static_cast<std::uint64_t>(config.per_layer_width)});
   const std::uint64_t a_thread =
       static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
   // Rotary rows and, while they are made, their angles (half a table) and cosines and sines before their factor; each

@@ -19,7 +19,6 @@ namespace magister {
 struct RopeTables {
   std::vector<at::Tensor> tables;  // [positions of the batch, R/2] f32, R = rotary_dim: cos, sin, cos, sin, ...
   std::vector<RopeRows> rows;      // indexed by LayerShape::rope_table
-  std::int64_t half = 0;
   at::Tensor gather_cos(const LayerShape& shape) const;  // [T, R/2]
   at::Tensor gather_sin(const LayerShape& shape) const;
 };
@@ -33,6 +32,11 @@ struct CpuWeights {
   BlockNorms norm;            // the last norm, as an input norm
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;
+  PerLayerInputs per_layer;
+  // Shapes of layers that differ from the first in size; empty in most models.
+  std::vector<LayerShape> other_shapes{};
+  // By layer: the number of its pages in a cache, and in a pass without one, where layers of a kind share pages.
+  std::vector<std::size_t> cache_places{}, pass_places{};
   std::uint64_t num_bytes = 0;
 
   RopeTables rope_tables(const PackedBatch& batch) const;

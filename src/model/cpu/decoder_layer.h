@@ -3,17 +3,27 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <variant>
 
 #include "model/cpu/attention.h"
 #include "model/cpu/experts.h"
 #include "model/cpu/feed_forward.h"
+#include "model/cpu/per_layer_inputs.h"
 
 namespace magister {
+
+// A dense MLP beside a layer's experts. Its output and theirs are normed, then added.
+struct DenseBeside {
+  FeedForward mlp;
+  at::Tensor output_D, experts_output_D;  // f32, weights of the two norms
+};
 
 struct DecoderLayer {
   Attention attention;
   std::variant<FeedForward, Experts> mlp;
+  std::optional<DenseBeside> beside{};  // only where `mlp` has experts
+  LayerTail tail{};
   const LayerShape& shape() const { return attention.shape(); }
   // nullptr: the layer has the other kind of MLP.
   const FeedForward* feed_forward() const { return std::get_if<FeedForward>(&mlp); }

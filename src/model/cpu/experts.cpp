@@ -27,15 +27,18 @@ void Experts::route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffer
   const RouterRule rule = shape_.router_rule();
   const std::int64_t L = rule.logits();
   const float* bias = weights_.choice_bias_X.defined() ? weights_.choice_bias_X.const_data_ptr<float>() : nullptr;
+  const float* scales = weights_.scales_X.defined() ? weights_.scales_X.const_data_ptr<float>() : nullptr;
   pool.run((num_tokens + kExpertRows - 1) / kExpertRows, [&](std::int64_t tile, int thread) {
     const std::int64_t begin = tile * kExpertRows, rows = std::min(kExpertRows, num_tokens - begin);
     float* normed_RD = buffers.scratch_of(thread);
     float* logits_RL = normed_RD + rows * D;
-    const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
+    const float* input_RD = block_input(router_norms(), shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
     linear_tile(input_RD, D, rows, weights_.router, logits_RL, L, false);
     for (std::int64_t r = 0; r < rows; ++r) {
-      choose_experts(rule, logits_RL + r * L, bias, buffers.experts_Tk.data_ptr<std::int32_t>() + (begin + r) * R,
-                     buffers.expert_weights_Tk.data_ptr<float>() + (begin + r) * R);
+      auto* experts = buffers.experts_Tk.data_ptr<std::int32_t>() + (begin + r) * R;
+      auto* weights = buffers.expert_weights_Tk.data_ptr<float>() + (begin + r) * R;
+      choose_experts(rule, logits_RL + r * L, bias, experts, weights);
+      for (std::int64_t i = 0; scales != nullptr && i < R; ++i) weights[i] *= scales[experts[i]];
     }
   });
 }

@@ -21,6 +21,8 @@ struct ExpertsWeights {
   Linear router;
   std::vector<FeedForward> experts;  // shared ones last; each sliced like an MLP and without norms, products partial
   at::Tensor choice_bias_X{};        // f32, or undefined
+  at::Tensor scales_X{};             // f32, factors of the weights of the routes; or undefined
+  BlockNorms router_norms{};         // of the router's input, where it is not that of the experts
 };
 
 class Experts {
@@ -40,8 +42,13 @@ class Experts {
   at::Tensor reference(const at::Tensor& hidden_TD) const;
 
   const ExpertsWeights& weights() const { return weights_; }
+  // The weights of routes times the factors of their experts.
+  at::Tensor scaled(const at::Tensor& weights_Tk, const at::Tensor& experts_Tk) const;
 
  private:
+  const BlockNorms& router_norms() const {
+    return weights_.router_norms.input_D.defined() ? weights_.router_norms : weights_.norms;
+  }
   void route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, ThreadPool& pool) const;
 
   LayerShape shape_;

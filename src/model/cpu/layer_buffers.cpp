@@ -67,17 +67,24 @@ BatchPages::BatchPages(const PackedBatch& batch) {
 }
 
 LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slots, const LayerShape& shape,
-                           int num_threads)
+                           int num_threads, std::span<const LayerShape> others)
     : sequences(std::move(slots)) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const std::int64_t num_tokens = batch.num_tokens();
-  qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
+  const auto most = [&](const auto& number) {
+    std::int64_t largest = number(shape);
+    for (const LayerShape& other : others) largest = std::max<std::int64_t>(largest, number(other));
+    return largest;
+  };
+  const std::int64_t head_dim = most([](const LayerShape& of) { return of.head_dim; });
+  qkv_TQ = at::empty({num_tokens, most([](const LayerShape& of) { return of.qkv_features(); })}, options);
   if (shape.all_heads > 0) squares_T2 = at::empty({num_tokens, 2}, options);
-  attention_TA = at::empty({num_tokens, shape.heads * shape.value_dim()}, options);
+  attention_TA = at::empty({num_tokens, shape.heads * (shape.latent ? shape.value_dim() : head_dim)}, options);
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
-  const std::int64_t width = std::max({shape.mlp, shape.expert_mlp, shape.num_experts});
+  const std::int64_t width = std::max(
+      {most([](const LayerShape& of) { return of.mlp; }), shape.expert_mlp, shape.num_experts, shape.widest_other});
   std::int64_t tile = rows * (shape.hidden_size + 3 * width);
-  std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + shape.head_dim + 2);
+  std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + head_dim + 2);
   if (const auto& latent = shape.latent) {
     const std::int64_t W = latent->token_width(),
                        queries = latent->query_rank > 0 ? latent->query_rank : shape.heads * shape.head_dim;

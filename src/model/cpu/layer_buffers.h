@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "magister/model/batch.h"
@@ -37,7 +38,9 @@ struct LayerBuffers {
   at::Tensor experts_Tk, expert_weights_Tk;  // [T, k]
   at::Tensor expert_rows_ND;                 // [T k, D]
   std::vector<BlockTable> sequences;         // [S]
-  LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> sequences, const LayerShape& shape, int num_threads);
+  // others: shapes of the model's layers that differ from `shape` in size.
+  LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> sequences, const LayerShape& shape, int num_threads,
+               std::span<const LayerShape> others = {});
   float* scratch_of(int thread_index);
   // Input rows of one expert, stored after the thread's scratch: [kTileRows, D]. Only with experts.
   float* gathered_of(int thread_index);

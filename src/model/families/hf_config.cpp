@@ -181,6 +181,31 @@ std::vector<std::int64_t> HfConfig::integers(const std::string& key, std::int64_
   return out;
 }
 
+std::vector<std::int64_t> HfConfig::by_layer(const std::string& name, std::span<const char* const> known,
+                                             std::int64_t layers, std::int64_t absent) const {
+  constexpr const char* kKey = "per_layer_config";
+  std::vector<std::int64_t> out(static_cast<std::size_t>(layers), absent);
+  if (!has(kKey)) return out;
+  const nlohmann::json& all = (*root_)[kKey];
+  MAGISTER_CHECK(all.is_object(), ExitCode::kData, "{}: {} is {} (an object is needed); fetch the config again",
+                 printable(path_), kKey, json_shown(all));
+  for (const auto& [layer, numbers] : all.items()) {
+    const auto number = std::find_if(
+        out.begin(), out.end(), [&](const std::int64_t& one) { return layer == std::to_string(&one - out.data()); });
+    MAGISTER_CHECK(number != out.end() && numbers.is_object(), ExitCode::kData,
+                   "{}: {}.{} is {} (an object for each of {} layers is needed); fetch the config again",
+                   printable(path_), kKey, printable(layer), json_shown(numbers), layers);
+    for (const auto& [key, value] : numbers.items()) {
+      MAGISTER_CHECK(is_named(known, key), ExitCode::kData,
+                     "{}: {}.{}.{} is {} (this does not differ by layer in models that are supported, and results "
+                     "without it would be wrong); use another model",
+                     printable(path_), kKey, layer, printable(key), json_shown(value));
+      if (key == name) *number = json_integer(value, path_, std::string(kKey) + "." + layer + "." + key, 1, 1 << 16);
+    }
+  }
+  return out;
+}
+
 std::vector<bool> HfConfig::flags(const std::string& key) const {
   std::vector<bool> out;
   for (const std::int64_t item : integers(key, 0, 1)) out.push_back(item == 1);

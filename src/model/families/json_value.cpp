@@ -147,6 +147,7 @@ std::string rope_type(const RopeObject& rope) {
 }
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
+constexpr const char* kProportional = "proportional";
 
 // transformers prefers the value outside the object.
 std::int64_t original_positions(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions) {
@@ -207,6 +208,14 @@ void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t 
   if (rope.find("attention_factor") != nullptr) out.attention_factor = rope.required("attention_factor");
 }
 
+// Source: transformers' _compute_proportional_rope_parameters.
+void read_proportional(const RopeObject& rope, RopeConfig& out) {
+  out.kind = RopeConfig::Kind::kProportional;
+  if (rope.find("factor") != nullptr) out.factor = rope.required("factor");
+  if (const auto* part = rope.find("partial_rotary_factor"))
+    out.turning_part = json_number(*part, rope.path, rope.key + ".partial_rotary_factor", 0, 1);
+}
+
 // Source: transformers' _compute_longrope_parameters. The default attention factor follows from the ratio of extended
 // to original positions.
 void read_longrope(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
@@ -244,6 +253,7 @@ std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, con
   constexpr const char* kKey = "partial_rotary_factor";
   const double least = is_named(computes, kKey) ? kLeastFactor : 1.0;
   const RopeObject rope = rope_object(root, path, "");
+  if (rope_type(rope) == kProportional) return std::nullopt;  // json_rope() reads it
   if (const auto* inside = rope.find(kKey)) return json_number(*inside, path, rope.key + "." + kKey, least, 1);
   const auto* outside = member(root, kKey);
   if (outside == nullptr) return std::nullopt;
@@ -275,8 +285,10 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   std::string type = rope_type(rope);
   // Three positions a token, which are one number in a text without images.
   if (type == "mrope" && is_named(reading.computes, "mrope")) type = "default";
-  const std::vector<std::string> known =
+  std::vector<std::string> known =
       rope_types({"default", "linear", "dynamic", "llama3", "yarn"}, {{"longrope", "longrope"}}, reading.computes);
+  // Layers that rotate the first part of a head alone have no place for its frequencies, which are those of all.
+  if (!is_named(reading.computes, "partial_rotary_factor")) known.emplace_back(kProportional);
   MAGISTER_CHECK(std::find(known.begin(), known.end(), type) != known.end(), ExitCode::kData,
                  "{}: rope type \"{}\" in {} is not supported (known in this family: {}; results would be wrong); use "
                  "another model",
@@ -287,8 +299,10 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
   }
   // Without a layer type, json_partial_rotary_factor() reads this key.
-  if (const auto* part = reading.layer_type.empty() ? nullptr : rope.find("partial_rotary_factor"))
+  if (const auto* part =
+          reading.layer_type.empty() || type == kProportional ? nullptr : rope.find("partial_rotary_factor"))
     json_number(*part, path, rope.key + ".partial_rotary_factor", 1, 1);
+  if (type == kProportional) read_proportional(rope, out);
   if (yarn) read_yarn(rope, root, max_position_embeddings, out);
   if (longrope) read_longrope(rope, root, max_position_embeddings, out);
   if (type == "llama3") read_llama3(rope, root, max_position_embeddings, out);

@@ -1,6 +1,6 @@
 // The models of images and texts whose texts are computed here, and the names of their tensors.
-// Source: transformers' Gemma3Config, Mistral3Config, Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig; for the names
-// its conversion_mapping.py: transformers 5 reads all three prefixes.
+// Source: transformers' Gemma3Config, Gemma4Config, Mistral3Config, Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig.
+// For the names its conversion_mapping.py: transformers 5 reads all three prefixes.
 #include "model/families/outer_model.h"
 
 #include <algorithm>
@@ -17,6 +17,7 @@ namespace {
 constexpr std::array kOuterModels = {
     OuterModel{"llama4", "Llama4ForConditionalGeneration", "llama4_text", false, false, false, false},
     OuterModel{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", false, false, true, false},
+    OuterModel{"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", false, false, true, false},
     OuterModel{"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, false, true, false},
     OuterModel{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, true, false, true},
     OuterModel{"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, false, false, false},
@@ -25,7 +26,8 @@ constexpr std::array kOuterModels = {
 constexpr const char* kTextPrefixes[] = {"model.language_model.", "language_model.model.", "model."};
 constexpr const char* kOtherParts[] = {"model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
                                        "vision_tower.",       "multi_modal_projector.",       "visual.",
-                                       "vision_model."};
+                                       "vision_model.",       "model.audio_tower.",          "model.embed_vision.",
+                                       "model.embed_audio."};
 
 constexpr const char* kHeads[] = {"lm_head.weight", "language_model.lm_head.weight"};
 
@@ -65,8 +67,10 @@ void use_outer_names(ModelDescription& description, const OuterModel& outer, con
   }
   names.ignored.insert(names.ignored.end(), names.other_parts.begin(), names.other_parts.end());
   if (names.other_parts.empty()) return;
-  log_info("{}: {} tensors of the image encoder ({:.1f} million weights) are not read, only texts are computed",
-           printable(path), names.other_parts.size(), static_cast<double>(numbers) / 1e6);
+  log_info(
+      "{}: {} tensors of encoders beside the text decoder ({:.1f} million weights) are not read, only texts are "
+      "computed",
+      printable(path), names.other_parts.size(), static_cast<double>(numbers) / 1e6);
 }
 
 }  // namespace magister

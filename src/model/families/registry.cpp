@@ -19,7 +19,7 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kGlm4vFamily, kQwen2MoeFamily, kGlm4MoeFamily, kDots1Family, kErnie45MoeFamily, kHunYuanMoeFamily, kMiniMaxM2Family,
     kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily, kLlama4Family, kPhiMoeFamily,
     kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily, kDeepseekV2Family, kDeepseekV3Family, kKimiK2Family,
-    kGlm4MoeLiteFamily, kYoutuFamily;
+    kGlm4MoeLiteFamily, kYoutuFamily, kGemma4Family;
 
 namespace {
 
@@ -40,7 +40,7 @@ std::vector<const Family*>& all_families() {
       &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily,
       &kLlama4Family,     &kPhiMoeFamily,      &kCohere2MoeFamily, &kBloomFamily,       &kMptFamily,
       &kPersimmonFamily,  &kDeepseekV2Family,  &kDeepseekV3Family, &kKimiK2Family,      &kGlm4MoeLiteFamily,
-      &kYoutuFamily};
+      &kYoutuFamily,      &kGemma4Family};
   return all;
 }
 
@@ -228,6 +228,12 @@ void check_config(const ModelConfig& config, const std::string& path) {
                 fmt::format("head size {} (head_dim, or hidden size {} / {} heads) is not an even number from 2 to {}",
                             E, config.hidden_size, H, kMaxHeadDim));
   refuse_unless(H * E <= kMaxMlp, fmt::format("{} heads of {} are more than {} columns", H, E, kMaxMlp));
+  const std::int64_t full_K = config.full_kv_heads, full_E = config.full_head_dim;
+  refuse_unless(
+      full_K == 0 || (full_K <= H && H % full_K == 0),
+      fmt::format("{} attention heads are not a multiple of {} key/value heads of full attention", H, full_K));
+  refuse_unless(full_E >= 0 && full_E % 2 == 0 && full_E <= kMaxHeadDim && H * full_E <= kMaxMlp,
+                fmt::format("head size {} of full attention is not an even number up to {}", full_E, kMaxHeadDim));
   refuse_unless(config.rope.kind != RopeConfig::Kind::kDynamic || E > 2,
                 fmt::format("head size {} is too small for dynamic rope scaling", E));
   const std::int64_t R = config.rotary_dim;
@@ -264,6 +270,12 @@ void check_config(const ModelConfig& config, const std::string& path) {
           (config.layer_is_sliding.empty() ||
            static_cast<std::int64_t>(config.layer_is_sliding.size()) == config.num_hidden_layers),
       fmt::format("{} layers have {} kinds of attention", config.num_hidden_layers, config.layer_is_sliding.size()));
+  for (std::int64_t i = config.num_hidden_layers - config.shared_kv_layers; i < config.num_hidden_layers; ++i) {
+    std::int64_t from = config.num_hidden_layers - config.shared_kv_layers - 1;
+    while (from >= 0 && config.slides(from) != config.slides(i)) --from;
+    refuse_unless(from >= 0,
+                  fmt::format("layer {} shares the keys of an earlier layer of its kind, which none has", i));
+  }
 }
 
 }  // namespace magister

@@ -123,6 +123,10 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.embedding_norm) return "a norm of the embeddings";
   if (config.num_experts > 0 && config.parallel_residual) return "experts in parallel with attention";
   if (config.query_scale_beta > 0) return "a factor of queries by their position";
+  if (config.has_kinds_of_attention() || config.full_keys_are_values) return "layers whose keys differ by kind";
+  if (config.v_norm || config.layer_scalar) return "a norm of values or a factor of a layer";
+  if (config.per_layer_width > 0) return "vectors by layer";
+  if (config.dense_beside_experts) return "an MLP beside experts";
   return "";
 }
 
