@@ -35,7 +35,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool of_gemma = config.layer_scalar || config.per_layer_width > 0;
+  const bool of_gemma = config.shared_kv_layers > 0 || config.per_layer_width > 0;
   const bool has_other_blocks =
       config.encoder || of_gguf || of_gemma || config.router.scores == RouterConfig::Scores::kSparseMixer;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,

@@ -19,16 +19,20 @@ at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const Layer
   return activated(gate_TF, shape.activation) * up_TF;
 }
 
-at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape) {
+at::Tensor mixture_of_experts(const at::Tensor& input_TD, const at::Tensor& router_TD, const LayerWeights& weights,
+                              const LayerShape& shape) {
   const std::int64_t k = shape.experts_per_token;
   const RouterRule rule = shape.router_rule();
-  const at::Tensor logits_TL = weights.router(input_TD);
+  const at::Tensor logits_TL = weights.router(router_TD);
   const at::Tensor bias_X = weights(&TensorNames::Layer::router_choice_bias);
   const at::Tensor experts_Tk =
       choose_experts(rule, download(logits_TL.detach()).contiguous(),
                      bias_X.defined() ? download(bias_X.detach()).flatten().contiguous() : at::Tensor())
           .experts_Tk;
-  const at::Tensor shares_Tk = route_weights(rule, logits_TL, upload(experts_Tk.to(at::kLong), input_TD.device()));
+  const at::Tensor chosen_Tk = upload(experts_Tk.to(at::kLong), input_TD.device());
+  at::Tensor shares_Tk = route_weights(rule, logits_TL, chosen_Tk);
+  if (const at::Tensor scales_X = weights(&TensorNames::Layer::expert_scales); scales_X.defined())
+    shares_Tk = shares_Tk * scales_X.index_select(0, chosen_Tk.flatten()).view(chosen_Tk.sizes());
   const ExpertGroups groups = group_by_expert(experts_Tk, shape.num_experts);
   const at::Tensor entries_N = upload(at::tensor(groups.entry, at::kInt).to(at::kLong), input_TD.device());
   const at::Tensor tokens_N = at::floor_divide(entries_N, k);

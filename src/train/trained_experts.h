@@ -16,6 +16,8 @@ at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const Layer
 
 // Returns [T, D]. A token's sum runs over its experts in ascending order. Experts that no token chose take no part:
 // their leaves have no gradient.
-at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape);
+// router_TD: what the router reads.
+at::Tensor mixture_of_experts(const at::Tensor& input_TD, const at::Tensor& router_TD, const LayerWeights& weights,
+                              const LayerShape& shape);
 
 }  // namespace magister

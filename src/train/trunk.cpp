@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -94,6 +95,7 @@ struct AttentionInputs {
   const SequencePlan* sequences;  // for GPU code
   const RopeTable& rope;
   bool interleaved;
+  bool v_norm;
 };
 
 // Returns [T, H, E] of all sequences; k and v have one head for each of q, or one for several.
@@ -138,8 +140,9 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   const auto names = {
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
-  const bool usual =
-      !shape.qk_norm_after_rope && shape.query_scale_beta == 0 && !weights(&Names::q_norm_bias).defined();
+  const bool usual = !shape.qk_norm_after_rope && shape.query_scale_beta == 0 && !shape.keys_are_values && !in.v_norm &&
+                     !weights(&Names::q_norm_bias).defined();
+  const auto without_values = {std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}};
   const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
   const auto norm_of = [&](std::string Names::* name) {
     return shape.qk_l2_norm ? at::ones({E}, input_TD.options().dtype(at::kFloat)) : weights.norm(name);
@@ -151,7 +154,7 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
     if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names, from); qkv_TQ.defined())
       return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved, norms);
   }
-  const std::vector<at::Tensor> qkv = weights.linear(input_TD, names, from);
+  const std::vector<at::Tensor> qkv = weights.linear(input_TD, shape.keys_are_values ? without_values : names, from);
   const auto clipped = [&](const at::Tensor& x) {
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
@@ -169,8 +172,9 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   };
   at::Tensor q_THE = turned(qkv[0], &Names::q_norm, &Names::q_norm_bias, H);
   if (shape.query_scale_beta > 0) q_THE = q_THE * upload(query_scales(shape, in.batch), q_THE.device());
-  const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, &Names::k_norm_bias, K),
-                   v_TKE = clipped(qkv[2]).view({T, K, E});
+  const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, &Names::k_norm_bias, K);
+  at::Tensor v_TKE = clipped(qkv.back()).view({T, K, E});  // the keys' product where these are the values
+  if (in.v_norm) v_TKE = fused_rms_norm(v_TKE, at::ones({E}, v_TKE.options()), shape.rms_norm_eps);
   if (!flash) return attend_all(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
   const at::Tensor qkv_TAE = at::cat({q_THE, k_TKE, v_TKE}, 1).to(at::kBFloat16);
   return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
@@ -205,6 +209,17 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const 
                                &Names::down_bias, {RowsFrom::kGate, shape.activation});
   const std::vector<at::Tensor> gate_up = weights.linear(input_TD, names);
   return down(gated(gate_up[0], gate_up[1], shape));
+}
+
+// The experts beside an MLP, which read the stream as it is; normed.
+at::Tensor experts_beside(const at::Tensor& stream_TD, const LayerWeights& weights, const LayerShape& shape) {
+  const auto normed = [&](const at::Tensor& x_TD, const at::Tensor& weight_D) {
+    return fused_rms_norm(x_TD, weight_D, shape.rms_norm_eps);
+  };
+  const double root = std::sqrt(static_cast<double>(shape.hidden_size));
+  const at::Tensor router_TD = normed(stream_TD, weights(&Names::router_scale) / root),
+                   input_TD = normed(stream_TD, weights.norm(&Names::experts_input_norm));
+  return normed(mixture_of_experts(input_TD, router_TD, weights, shape), weights.norm(&Names::experts_output_norm));
 }
 
 // This pass needs its own leaf, because several threads differentiate by the same weights.
@@ -321,7 +336,7 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
     return onto_TD + norm(block(at::Tensor()));
   };
   const AttentionInputs inputs{batch_, sequences_.get(), rope_[shape.rope_table],
-                               layout_.description().names.interleaved_rope_rows};
+                               layout_.description().names.interleaved_rope_rows, config.v_norm};
   at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
     return added_by(heads_of(normed_TD, from, weights, shape, inputs), weights, onto_TD, &Names::o_proj,
                     &Names::o_bias);
@@ -335,10 +350,15 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
     std::tie(mlp_input_TD, hidden_TD) = mlp_input.of_stream(before_TD, type_for(sparse));
     mlp_from = mlp_input.rows_from(mlp_input_TD, before_TD);
   }
-  return add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
-    return sparse ? mixture_of_experts(mlp_input_TD, weights, shape)
-                  : feed_forward(mlp_input_TD, mlp_from, weights, shape, onto_TD);
+  const at::Tensor stream_in_TD = hidden_TD;
+  const at::Tensor output_TD = add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
+    if (!sparse) return feed_forward(mlp_input_TD, mlp_from, weights, shape, onto_TD);
+    if (!config.dense_beside_experts) return mixture_of_experts(mlp_input_TD, mlp_input_TD, weights, shape);
+    const at::Tensor dense_TD = feed_forward(mlp_input_TD, mlp_from, weights, shape, at::Tensor());
+    return Norm{weights.norm(&Names::dense_output_norm), eps}(dense_TD) + experts_beside(stream_in_TD, weights, shape);
   });
+  const at::Tensor scalar = weights(&Names::layer_scalar);
+  return scalar.defined() ? output_TD * scalar.detach() : output_TD;
 }
 
 void TrunkPass::put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const {

@@ -29,7 +29,8 @@ double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer&
 // Bytes per token that the CPU's operations keep in a layer. In f32 a product keeps its input, shared by all products
 // that read it; in bf16 each keeps its own rounded copy, and inputs that nothing else reads are freed.
 double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, const TrunkKeeps& keeps) {
-  const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
+  const double D = static_cast<double>(config.hidden_size),
+               E = static_cast<double>(std::max(config.head_dim, config.full_head_dim)),
                H = static_cast<double>(config.num_attention_heads) * E,
                F = static_cast<double>(config.intermediate_size),
                K = static_cast<double>(config.num_key_value_heads) * E;
@@ -46,6 +47,7 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse,
   // Gate and up, with another activation than SiLU also its output, and the input of the last product.
   const double gate = config.activation == Activation::kSilu ? 2 : 3;
   if (!sparse) return bytes + 4 * gate * F + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
+  if (config.dense_beside_experts) bytes += 4 * (4 * D + gate * F) + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
   // Input and output of every chosen expert.
   return bytes + 4 * (static_cast<double>(config.experts_a_token()) *
                           (4 * D + 8 * static_cast<double>(config.moe_intermediate_size)) +
@@ -71,7 +73,8 @@ namespace {
 
 // Bytes per token that GPU code keeps in a layer, counted from gpu_ops.cpp, gpu_products.cpp and gpu_attention.cpp.
 double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, bool bf16) {
-  const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim),
+  const double D = static_cast<double>(config.hidden_size),
+               E = static_cast<double>(std::max(config.head_dim, config.full_head_dim)),
                H = static_cast<double>(config.num_attention_heads), F = static_cast<double>(config.intermediate_size),
                Q = (H + 2 * static_cast<double>(config.num_key_value_heads)) * E, x = bf16 ? 2 : 4;
   // The stream twice, and in f32 its norms' outputs; q, k and v, the heads' output and their sums; gate and up, and in
