@@ -388,7 +388,7 @@ MUTATIONS = [
     Mutation("unknown-not-fused", "src/text/bpe.cpp", "if (waiting && !rules_.fuse_unknown)", "if (waiting)", "tests/text/families_test.py"),
     Mutation("unigram-last-of-equals", "src/text/unigram.cpp", "end.token == kNone || score > end.score", "end.token == kNone || score >= end.score + 1e-3", "tests/text/families_test.py"),
     Mutation("visible-space-not-escaped", "src/text/tokenizer_gguf.cpp", 'steps.push_back(make_replace(" ", kVisibleSpace));', "", "tests/runtime/gguf_vocab_test.py"),
-    Mutation("chat-template-ignored", "src/tasks/judge/prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
+    Mutation("chat-template-ignored", "src/runtime/record_prompt.cpp", "  if (chat_) {\n", "  if (chat_ && prompt.user.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
     # Summaries.
     Mutation("labels-swapped", "src/tasks/judge/report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),
     Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",

@@ -214,16 +214,45 @@ void read_sources(ConfigNode& node, DatasetConfig& dataset) {
   if (!mix.sources.empty()) dataset.mix = std::move(mix);
 }
 
+// Reads `task` and `keep`: the results of an earlier task as records, and which of them count.
+void read_earlier_results(ConfigNode& node, const ExperimentConfig& experiment, DatasetConfig& dataset) {
+  const std::string named = experiment.task_of(node.optional_text("task").value_or(""));
+  ConfigNode of_results = node.only_if(
+      node.has("task"), "is given without `task` (only results have such fields); name a task, or remove it");
+  dataset.keep = of_results.text_map("keep");
+  node.also_called("keep", {"filter", "where"});
+  if (named.empty()) return;
+  dataset.results_fields = true;
+  const auto& earlier = experiment.earlier;
+  if (std::find(earlier.begin(), earlier.end(), named) != earlier.end()) {
+    dataset.task = named;
+    dataset.paths = {experiment.folder() + "/" + named + ".h5"};
+  } else if (is_plain_name(named)) {
+    const std::string nearest = nearest_name(named, earlier);
+    node.reject("task", "no task before this one is named {} (its texts would be the records); {}", printable(named),
+                nearest.empty() ? "name one, or the results file of another run"
+                                : fmt::format("did you mean {}?", printable(nearest)));
+  } else {
+    dataset.paths = {named};
+  }
+}
+
 // fields: reads the keys that name the fields of a record.
-DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(ConfigNode&, DatasetConfig&)>& fields) {
+DatasetConfig read_dataset_with(ConfigNode& task, const ExperimentConfig* experiment,
+                                const std::function<void(ConfigNode&, DatasetConfig&)>& fields) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
+  const bool of_task = experiment != nullptr && node.has("task");
   dataset.paths =
-      node.only_if(!node.has("sources"),
-                   "is given together with `sources` (files are joined in order, or drawn by weight); remove one")
+      node.only_if(!node.has("sources") && !of_task,
+                   "is given together with `sources` or `task` (files are joined in order, or drawn by weight); remove "
+                   "one")
           .texts("path");
   read_sources(node, dataset);
-  node.one_of({"path", "sources"});
+  if (experiment != nullptr) read_earlier_results(node, *experiment, dataset);
+  if (of_task && node.has("sources"))
+    node.reject("task", "is given together with `sources` (the records are files or results); remove one");
+  experiment != nullptr ? node.one_of({"path", "sources", "task"}) : node.one_of({"path", "sources"});
   dataset.config = node.optional_text("config").value_or("");
   dataset.split = node.optional_text("split").value_or("");
   fields(node, dataset);
@@ -251,15 +280,15 @@ void read_pair_fields(ConfigNode& node, DatasetConfig& dataset, bool margins) {
 
 }  // namespace
 
-DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
-  return read_dataset_with(task, [&](ConfigNode& node, DatasetConfig& dataset) {
+DatasetConfig read_dataset(ConfigNode& task, bool whole_records, const ExperimentConfig* experiment) {
+  return read_dataset_with(task, experiment, [&](ConfigNode& node, DatasetConfig& dataset) {
     dataset.whole_record = whole_records;  // the task names the fields itself
     if (!whole_records) read_fields(node, dataset);
   });
 }
 
 DatasetConfig read_dataset_or_pairs(ConfigNode& task, bool pairs, bool margins) {
-  return read_dataset_with(task, [&](ConfigNode& node, DatasetConfig& dataset) {
+  return read_dataset_with(task, nullptr, [&](ConfigNode& node, DatasetConfig& dataset) {
     ConfigNode of_texts =
         node.only_if(!pairs,
                      "is given with pairs of answers (their fields are chosen, rejected and prompt, texts or lists of "

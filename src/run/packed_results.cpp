@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
+
+#include "magister/core/utf8.h"
+#include "magister/io/results/text_heap_bytes.h"
 
 namespace magister {
 
@@ -20,6 +24,32 @@ bool copy_column(const ResultsFile& from, ResultsFile& to, const std::string& co
     to.write(column, first, piece);
   }
   return true;
+}
+
+bool measure_texts(TextColumn& column) {
+  TextHeapBytes heap;
+  if (!column.for_each([&heap](std::string text) { heap.add(without_nul(std::move(text)).size()); })) return false;
+  column.spec.heap_bytes = heap.bytes();
+  return true;
+}
+
+bool write_text_column(const TextColumn& column, ResultsFile& file) {
+  constexpr std::uint64_t kBlockTexts = 4096, kBlockTextBytes = 16 << 20;
+  std::vector<std::string> block;
+  std::uint64_t row = 0, bytes = 0;
+  const auto flush = [&] {
+    file.write_texts(column.spec.path, row, block);
+    row += block.size();
+    block.clear();
+    bytes = 0;
+  };
+  const bool all = column.for_each([&](std::string text) {
+    bytes += text.size();
+    block.push_back(without_nul(std::move(text)));
+    if (block.size() == kBlockTexts || bytes >= kBlockTextBytes) flush();
+  });
+  flush();
+  return all;
 }
 
 void commit_all(ResultsFile& file) {

@@ -24,7 +24,7 @@ std::unique_ptr<ShardWorker> TaskJob::worker(ShardContext) {
 }
 
 std::vector<std::string> Task::needs() const {
-  std::vector<std::string> names = {model_.task}, unique;
+  std::vector<std::string> names = {model_.task, dataset_.task}, unique;
   names.insert(names.end(), traits_.needs.begin(), traits_.needs.end());
   for (std::string& name : names) {
     if (!name.empty() && std::find(unique.begin(), unique.end(), name) == unique.end())

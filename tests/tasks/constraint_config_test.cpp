@@ -1,7 +1,7 @@
 // From the experiment's key to masks over a real vocabulary: schemas that cannot be kept are refused by name, a file's
 // content decides the hash, and with SmolLM2's 49,152 tokens every mask equals trying each token. Prints the cost of
 // masks.
-#include "tasks/generate/constraint_config.h"
+#include "magister/tasks/generate/constraint_config.h"
 
 #include <gtest/gtest.h>
 

@@ -123,8 +123,9 @@ ModelSection read_judge_model(ConfigNode section, const ExperimentConfig& experi
 // Reads a task's `name:` and checks that it is fit for a file name.
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
 // Reads a task's `dataset:` and its `slice:`. whole_records: the task reads the fields itself, so `text` and `tokens`
-// are unknown keys.
-DatasetConfig read_dataset(ConfigNode& task, bool whole_records = false);
+// are unknown keys. experiment: not null if the task can read the results of an earlier task as records (`task`,
+// `keep`).
+DatasetConfig read_dataset(ConfigNode& task, bool whole_records = false, const ExperimentConfig* experiment = nullptr);
 // For a task whose records are texts, chats or ids as in read_dataset(), or, with `pairs`, pairs of answers as in TRL's
 // preference data sets (whole_record is then true). With `margins` the pairs may have margins.
 DatasetConfig read_dataset_or_pairs(ConfigNode& task, bool pairs, bool margins);

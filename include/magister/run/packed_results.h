@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "magister/io/results/results_file.h"
@@ -16,6 +17,18 @@ constexpr std::uint64_t kTextBytesAToken = 8;
 // Local.
 bool copy_column(const ResultsFile& from, ResultsFile& to, const std::string& column, std::uint64_t num_rows,
                  const StopPoll& poll);
+
+// A column of texts of any length. Each text is made twice: once for its size, so that a full disk is detected before
+// anything is written, and once to be written.
+struct TextColumn {
+  using Visit = std::function<void(std::string text)>;
+  ColumnSpec spec;
+  std::function<bool(const Visit&)> for_each;  // the text of every sample, in order; false: the job should stop
+};
+// Sets the space that the column's texts need. False as for_each(). Local.
+bool measure_texts(TextColumn& column);
+// Writes all texts in bounded memory; U+FFFD stands for U+0000. False as for_each(). Local.
+bool write_text_column(const TextColumn& column, ResultsFile& file);
 
 // Commits all pending units of a frozen file whose rows are already written. Local.
 void commit_all(ResultsFile& file);

@@ -47,6 +47,7 @@ struct Dataset::Index {
   std::vector<std::uint64_t> first_record;
 
   void mix(const std::function<bool()>& poll);
+  void read_lines(IndexRange range, const std::function<bool()>& ask, const std::function<void(Record&&)>& visit) const;
   void read_files(IndexRange range, const std::function<bool()>& ask, const std::function<void(Record&&)>& visit) const;
   void read_mix(IndexRange range, const std::function<bool()>& ask, const std::function<void(Record&&)>& visit) const;
 };
@@ -82,6 +83,13 @@ Dataset Dataset::open(const Communicator& world, const DatasetConfig& config, co
                  config.slice_count);
   auto index = std::make_unique<Index>();
   index->config = config;
+  if (!config.lines.empty()) {
+    index->num_records = config.lines.size();
+    Sha256 hash;
+    for (const std::string& line : config.lines) hash.update(line + "\n");
+    index->sha256 = hash.hex();
+    return Dataset(std::move(index));
+  }
   index->files = list_data_files(world, config);
   scan_data_files(world, index->files, config, poll);
   index->num_records = index->files.back().first_record + index->files.back().num_records();
@@ -107,6 +115,7 @@ IndexRange Dataset::records() const {
 const std::string& Dataset::sha256() const { return index_->sha256; }
 
 std::string Dataset::formats() const {
+  if (index_->files.empty()) return "lines";
   std::vector<std::string> names;
   for (const DataFile& file : index_->files) {
     const std::string name = format_name(file);
@@ -128,7 +137,19 @@ void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& vi
     if (index_->config.key_field.empty()) record.key = std::to_string(record.source_index);
     visit(std::move(record));
   };
+  if (index_->files.empty()) return index_->read_lines(range, ask, number);
   index_->order ? index_->read_mix(range, ask, number) : index_->read_files(range, ask, number);
+}
+
+void Dataset::Index::read_lines(IndexRange range, const std::function<bool()>& ask,
+                                const std::function<void(Record&&)>& visit) const {
+  JsonlParser parser(config, "record");
+  for (std::uint64_t i = range.begin; i < range.end && !ask(); ++i) {
+    Record record;
+    record.where = fmt::format("record {}", i);
+    parser.parse(config.lines[i], record.where, record);
+    visit(std::move(record));
+  }
 }
 
 // range: in the joined files, in order.

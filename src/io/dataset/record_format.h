@@ -43,11 +43,12 @@ const IndexPoint& point_before(const std::vector<IndexPoint>& index, std::uint64
 
 // The formats of open_format: lines of an uncompressed file, found by the blocks that all ranks count; records cut out
 // of a stream of bytes (CSV, JSON, everything compressed); tables that Arrow's library reads; a results file, whose
-// samples are records of `key` and `tokens`; arrays of ids in another HDF5 file (open_hdf5 distinguishes these two).
+// samples are records of `key` and `tokens` or of all their fields; arrays of ids in another HDF5 file (open_hdf5
+// distinguishes these two).
 std::unique_ptr<RecordFormat> open_lines(const DataFile& file, const DatasetConfig& config);
 std::unique_ptr<RecordFormat> open_stream(const DataFile& file, const DatasetConfig& config);
 std::unique_ptr<RecordFormat> open_table(const DataFile& file, const DatasetConfig& config);
-std::unique_ptr<RecordFormat> open_results(const DataFile& file);
+std::unique_ptr<RecordFormat> open_results(const DataFile& file, const DatasetConfig& config);
 std::unique_ptr<RecordFormat> open_hdf5(const DataFile& file, const DatasetConfig& config);
 
 }  // namespace magister

@@ -249,7 +249,7 @@ bool is_results(const std::string& path) {
 std::unique_ptr<RecordFormat> open_hdf5(const DataFile& file, const DatasetConfig& config) {
   const FileVersion version = (LineReader(file.path).require(file.version), file.version);
   const bool places = !config.lengths_field.empty() || !config.offsets_field.empty();
-  if (!places && is_results(file.path)) return open_results(file);
+  if (!places && is_results(file.path)) return open_results(file, config);
   auto arrays = std::make_unique<TokenArrays>(file, config);
   LineReader(file.path).require(version);
   return arrays;

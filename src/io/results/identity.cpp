@@ -54,7 +54,7 @@ std::optional<KeyParts> place_of_content(const KeyParts& key) {
   const std::string last = place.back(), parent = place.size() > 1 ? place[place.size() - 2] : "";
   if (place == KeyParts{"answers"}) return place;
   if (parent == "constraint" && is_one_of(last, {"json_schema", "grammar"})) return place;
-  if (parent == "dataset" && last == "path") return place;
+  if (parent == "dataset" && is_one_of(last, {"path", "task"})) return KeyParts{"dataset", "path"};
   if (place.size() > 3 && place[place.size() - 4] == "dataset" && place[place.size() - 3] == "sources" &&
       last == "path")
     return place;

@@ -12,6 +12,7 @@
 #include "magister/engine/generator.h"
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
+#include "magister/run/packed_results.h"
 #include "magister/run/unit_writer.h"
 #include "magister/runtime/stop.h"
 #include "magister/runtime/stop_rules.h"
@@ -83,9 +84,11 @@ std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_tok
 
 // Writes results_path from a running file whose units are all committed. `attributes`: those of the root in order,
 // without num_samples and num_tokens. Overwrites the file of an earlier attempt; the caller knows that the file is its
-// own. poll is called once per block; returns false if it said that the job should stop. Local, one process.
+// own. poll is called once per block; returns false if it said that the job should stop. fields: further columns, one
+// text for every text. Local, one process.
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll);
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll,
+                std::vector<TextColumn> fields = {});
 
 // The rules that `check` applies to packed texts.
 extern const ResultsSchema kGenerateSchema;

@@ -38,6 +38,21 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
   return all;
 }
 
+// Reads `prompt`, `chat_template` and the data set, whose fields the prompt reads if there is one.
+void read_records(ConfigNode& node, const ExperimentConfig& experiment, GenerateConfig& config) {
+  std::optional<ConfigNode> prompt = node.optional_section("prompt");
+  config.dataset = read_dataset(node, prompt.has_value(), &experiment);
+  if (prompt) {
+    const std::string system = prompt->optional_text("system").value_or("");
+    config.prompt = {system, prompt->text("user")};
+  }
+  ConfigNode of_prompt =
+      node.only_if(prompt.has_value(),
+                   "is given without `prompt` (texts and ids are taken as they are, and chats always have a "
+                   "template); remove it");
+  config.use_chat_template = of_prompt.choice("chat_template", {"auto", "off"}, "auto") == "auto";
+}
+
 // A constraint ends a text when it is complete; no other end is allowed.
 void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   if (!config.constraint) return;
@@ -56,6 +71,7 @@ void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
 void declare_other_names(ConfigNode& node) {
   declare_engine_names(node);
   node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});
+  node.also_called("prompt", {"prompt_template", "template", "system_prompt"});
   node.also_called("top_logprobs", {"logprobs", "num_logprobs"});
   node.also_called("constraint",
                    {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
@@ -70,7 +86,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.name = read_task_name(node, "answers");
   config.seed = experiment.seed;
   config.model = read_task_model(node, experiment);
-  config.dataset = read_dataset(node);
+  read_records(node, experiment, config);
   static_cast<TextLengths&>(config) = read_text_lengths(node);
   read_counts(node, config);
   config.sampling = read_sampling(node);

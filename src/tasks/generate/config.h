@@ -13,9 +13,10 @@
 #include "magister/experiment/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/task_kinds.h"
+#include "magister/runtime/record_prompt.h"
 #include "magister/runtime/text_keys.h"
+#include "magister/tasks/generate/constraint_config.h"
 #include "magister/tasks/generate/guide.h"
-#include "tasks/generate/constraint_config.h"
 
 namespace magister {
 
@@ -31,12 +32,15 @@ struct LogitBias {
 
 struct GenerateConfig : TextLengths, BatchKeys {
   std::string name = "answers";
-  ModelSection model;         // the task's own or the experiment's
-  DatasetConfig dataset;      // with slice
-  std::uint64_t seed = 0;     // the experiment's
-  std::uint64_t n = 1;        // texts per record
-  std::uint64_t best_of = 1;  // texts written per record; the n with the best mean log-probability are kept
-  SamplingParams sampling;    // without logit_bias: the tokenizer gives its ids
+  ModelSection model;     // the task's own or the experiment's
+  DatasetConfig dataset;  // with slice
+  // Templates over a record's fields; nullopt: the prompt is the record's text, chat or ids.
+  std::optional<PromptTexts> prompt;
+  bool use_chat_template = true;  // with prompt; off: system and user prompt as plain text
+  std::uint64_t seed = 0;         // the experiment's
+  std::uint64_t n = 1;            // texts per record
+  std::uint64_t best_of = 1;      // texts written per record; the n with the best mean log-probability are kept
+  SamplingParams sampling;        // without logit_bias: the tokenizer gives its ids
   std::vector<LogitBias> logit_bias;
   std::uint64_t top_logprobs = 0;                     // number kept per token
   std::string top_logprobs_place, stop_tokens_place;  // file:line:column and key

@@ -1,5 +1,5 @@
 // From the experiment's key to a compiled constraint: the key, the file that it names, its hash.
-#include "tasks/generate/constraint_config.h"
+#include "magister/tasks/generate/constraint_config.h"
 
 #include <filesystem>
 #include <fstream>

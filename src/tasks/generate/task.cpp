@@ -10,6 +10,7 @@
 #include "magister/runtime/end_tokens.h"
 #include "magister/text/verifier.h"
 #include "tasks/generate/config.h"
+#include "tasks/generate/record_columns.h"
 #include "tasks/generate/worker.h"
 
 namespace magister {
@@ -35,13 +36,14 @@ class GenerateJob final : public TaskJob {
     return make_generate_worker(std::move(shard), setup_, size);
   }
   Packing packing() override {
-    return
-        [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root) {
-          return pack_texts(running, shape(plan), path, root, tokenizer_, setup_.stops, inputs_.context.stop_poll());
-        };
+    return [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                  const Attributes& root) { return pack(running, shape(plan), path, root); };
   }
 
  private:
+  bool pack(const ResultsFile& running, const GenerateShape& size, const std::string& path,
+            const Attributes& root) const;
+  void open_prompt();
   void add_stop_tokens(Checkpoint& checkpoint);
   void add_logit_bias();
   void warn_of_long_texts(const GenerateShape& size) const;
@@ -70,8 +72,10 @@ class GenerateJob final : public TaskJob {
   const ModelConfig& model_;
   const Tokenizer& tokenizer_;
   std::string constraint_sha256_ = "none";
-  std::unique_ptr<ValueModel> value_;  // null: no guide
-  std::optional<ChatPrompts> chat_;    // if the records hold chats
+  std::unique_ptr<ValueModel> value_;   // null: no guide
+  std::optional<ChatPrompts> chat_;     // if the records hold chats
+  std::optional<RecordPrompt> prompt_;  // if the experiment writes the prompts from the records' fields
+  std::optional<PromptEncoder> encoder_;
 };
 
 GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
@@ -101,10 +105,28 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
         GuidedTexts{config_.longest_text(), config_.max_sequences, config_.token_budget, pass_});
     reference_.reserved_bytes = value_->gpu_bytes();
   }
+  if (config_.prompt) open_prompt();
   if (config_.dataset.messages_field.empty()) return;
   chat_.emplace(inputs.checkpoint, config_.dataset);
   if (!config_.ignore_eos)
     warn_of_unended_turn(inputs.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
+}
+
+void GenerateJob::open_prompt() {
+  prompt_.emplace(*config_.prompt, config_.name);
+  encoder_.emplace(inputs_.checkpoint, config_.use_chat_template);
+  if (encoder_->is_chat() && !config_.ignore_eos)
+    warn_of_unended_turn(inputs_.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
+  if (!inputs_.data_is_placeholder) prompt_->check_names(first_field_names(inputs_.dataset));
+}
+
+bool GenerateJob::pack(const ResultsFile& running, const GenerateShape& size, const std::string& path,
+                       const Attributes& root) const {
+  const StopPoll poll = inputs_.context.stop_poll();
+  std::optional<std::vector<TextColumn>> fields = std::vector<TextColumn>();
+  if (prompt_)
+    fields = record_columns(inputs_.dataset, prompt_->names(), config_.n, size.num_records * config_.n, poll);
+  return fields && pack_texts(running, size, path, root, tokenizer_, setup_.stops, poll, std::move(*fields));
 }
 
 Attributes GenerateJob::identity() {
@@ -166,7 +188,12 @@ SampleRules GenerateJob::rules() {
   SampleRules rules =
       prompt_rules(config_, value_ ? std::min(model_.vocab_size, value_->vocab_size()) : model_.vocab_size,
                    config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr);
-  if (config_.dataset.tokens_field.empty() && !chat_)
+  if (prompt_) {
+    rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
+      return {encoder_->encode(prompt_->render(*record.fields, {}, record.where), record.where)};
+    };
+  }
+  if (config_.dataset.tokens_field.empty() && !chat_ && !prompt_)
     rules.expected_text = expect_field(config_.dataset, config_.dataset.text_field, "dataset.text",
                                        [](const Record& record) { return is_blank(record.text); });
   if (chat_) {

@@ -8,7 +8,7 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
   JudgeConfig config;
   config.name = read_task_name(node, "verdicts");
   config.model = read_task_model(node, experiment);
-  config.dataset = read_dataset(node, /*whole_records=*/true);
+  config.dataset = read_dataset(node, /*whole_records=*/true, &experiment);
   config.answers = experiment.task_of(node.optional_text("answers").value_or(""));
   config.answers_place = node.place("answers");
   read_judge_mode(node, config, false);

@@ -1,5 +1,4 @@
-// Writes one text column after the other. Each text is read twice: once for its size, so that a full disk is detected
-// before anything is written, and once to be written. Memory is bounded for any number of verdicts.
+// Writes one text column after the other (TextColumn). Memory is bounded for any number of verdicts.
 #include "tasks/judge/pack.h"
 
 #include <unistd.h>
@@ -21,13 +20,8 @@ namespace magister {
 namespace {
 
 using Extent = ColumnSpec::Extent;
-using Visit = std::function<void(std::string text)>;
-constexpr std::uint64_t kBlockTokens = 1 << 20, kBlockTexts = 4096, kBlockTextBytes = 16 << 20;
-
-struct TextColumn {
-  ColumnSpec spec;
-  std::function<bool(const Visit&)> for_each;  // the text of every sample, in order; false: the job should stop
-};
+using Visit = TextColumn::Visit;
+constexpr std::uint64_t kBlockTokens = 1 << 20, kBlockTexts = 4096;
 
 // Samples that were read together, with their prompts' tokens one after the other.
 struct PromptBlock {
@@ -125,24 +119,6 @@ std::vector<TextColumn> text_columns(const JudgePack& pack) {
   return columns;
 }
 
-bool write_texts(const TextColumn& column, ResultsFile& file) {
-  std::vector<std::string> block;
-  std::uint64_t row = 0, bytes = 0;
-  const auto flush = [&] {
-    file.write_texts(column.spec.path, row, block);
-    row += block.size();
-    block.clear();
-    bytes = 0;
-  };
-  const bool all = column.for_each([&](std::string text) {
-    bytes += text.size();
-    block.push_back(without_nul(std::move(text)));
-    if (block.size() == kBlockTexts || bytes >= kBlockTextBytes) flush();
-  });
-  flush();
-  return all;
-}
-
 ResultsSpec spec_of(const std::vector<ColumnSpec>& columns, std::uint64_t num_units) {
   ResultsSpec spec;
   spec.columns = columns;
@@ -165,9 +141,7 @@ std::uint64_t packed_judge_bytes(const JudgeShape& shape, std::uint64_t num_unit
 bool pack_verdicts(const JudgePack& pack, const std::string& results_path, const Attributes& root) {
   std::vector<TextColumn> texts = text_columns(pack);
   for (TextColumn& column : texts) {
-    TextHeapBytes heap;
-    if (!column.for_each([&heap](const std::string& text) { heap.add(without_nul(text).size()); })) return false;
-    column.spec.heap_bytes = heap.bytes();
+    if (!measure_texts(column)) return false;
   }
   const std::vector<ColumnSpec> copied = judge_columns(pack.shape);
   ResultsSpec spec = spec_of(copied, pack.running.num_units());
@@ -184,7 +158,7 @@ bool pack_verdicts(const JudgePack& pack, const std::string& results_path, const
   }
   copy_column(pack.running, file, "/commit/unit_begin", spec.num_units + 1, [] { return false; });
   for (const TextColumn& column : texts) {
-    if (!write_texts(column, file)) return false;
+    if (!write_text_column(column, file)) return false;
   }
   file.freeze();
   commit_all(file);

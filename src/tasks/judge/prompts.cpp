@@ -18,7 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::uint64_t kLookedAt = 100;  // records whose fields count as known
 // Sorted. A model may have written nothing; that is judged like any other answer.
 const std::vector<std::string> kMayBeEmpty = {"answer", "answer_a", "answer_b"};
 
@@ -54,40 +53,10 @@ void settle_references(ordered_json& fields) {
   }
 }
 
-// Throws for the first unknown name, with the known ones.
-void check_names(const ChatTemplate& prompt, const std::vector<std::string>& known, const std::string& task) {
-  for (const TemplateName& name : prompt.names()) {
-    if (name.tested_for_absence || std::binary_search(known.begin(), known.end(), name.name)) continue;
-    const std::string near = nearest_name(name.name, known);
-    fail(ExitCode::kConfig,
-         "tasks: {}: {}:{}:{}: \"{}\" is not a field of the records (known: {}; it would be written as nothing); "
-         "{}name one of them, or test for it with {{% if {} is defined %}}",
-         task, prompt.source(), name.line, name.column, printable(name.name, 80),
-         printable(fmt::format("{}", fmt::join(known, ", ")), 400),
-         near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", printable(near, 80)), printable(name.name, 80));
-  }
-}
-
-// Parses a template of the experiment; its errors are errors of the experiment.
-ChatTemplate parsed(const std::string& text, const char* name, const std::string& task) {
-  try {
-    return ChatTemplate::parse(text, name);
-  } catch (const Error& error) {
-    fail(ExitCode::kConfig, "tasks: {}: {}", task, error.what());
-  }
-}
-
-std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
-  RenderOptions options;
-  options.strict = true;
-  options.may_be_empty = kMayBeEmpty;
-  return prompt.render(fields, options).text;
-}
-
 }  // namespace
 
 JudgePrompts::JudgePrompts(const JudgeRules& config, Checkpoint& checkpoint)
-    : config_(config), tokenizer_(checkpoint.tokenizer()) {
+    : config_(config), encoder_(checkpoint, config.use_chat_template) {
   for (const JudgePromptConfig& requested : config.prompts) {
     const JudgeTemplate& ready = judge_template(config.mode, requested.named);
     const bool all_own = !requested.user.empty() && requested.named.empty();
@@ -95,14 +64,11 @@ JudgePrompts::JudgePrompts(const JudgeRules& config, Checkpoint& checkpoint)
     const std::string user = requested.user.empty() ? ready.user : requested.user;
     texts_ += system + '\0' + user + '\0';
     uses_ready_user_ = uses_ready_user_ || requested.user.empty();
-    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name),
-                        !requested.system.empty(), !requested.user.empty()});
+    prompts_.push_back({RecordPrompt({system, user}, config.name), !requested.system.empty(), !requested.user.empty()});
   }
   std::vector<std::string> words;
   for (const VerdictClass& one : classes()) words.push_back(one.words.front());
   reply_rule_ = reply_rule(config, words);
-  if (config.use_chat_template && checkpoint.chat_source() != nullptr)
-    chat_ = std::make_unique<ChatPrompts>(checkpoint, DatasetConfig{});
 }
 
 std::vector<VerdictClass> verdict_classes(const JudgeRules& config) {
@@ -130,39 +96,17 @@ std::vector<VerdictClass> verdict_classes(const JudgeRules& config) {
 
 std::vector<TokenId> JudgePrompts::one(const Prompt& prompt, const ordered_json& fields,
                                        const std::string& where) const {
-  std::string system, user;
-  try {
-    system = render(prompt.system, fields);
-    user = render(prompt.user, fields);
-  } catch (const Error& error) {
-    fail(error.code(), "{}: {}", where, error.what());
-  }
-  if (chat_) {
-    ordered_json messages = ordered_json::array();
-    if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-    messages.push_back({{"role", "user"}, {"content", user}});
-    return chat_->encode({messages}, true, where);
-  }
-  return tokenizer_.encode((system.empty() ? "" : system + "\n\n") + user,
-                           {.add_special_tokens = true, .special_tokens_in_text = false});
+  return encoder_.encode(prompt.texts.render(fields, kMayBeEmpty, where), where);
 }
 
 void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
-  const IndexRange records = dataset.records();
-  if (records.size() == 0) return;
+  if (dataset.records().size() == 0) return;
   std::set<std::string> known = {"classes", "reply_rule", "references", "rubric"};
   if (answers) known.insert("answer");
   for (const auto& [name, other] : config_.fields) known.insert(name);
-  dataset.for_each({records.begin, std::min(records.end, records.begin + kLookedAt)}, [&](Record&& record) {
-    for (const auto& [name, value] : record.fields->items()) known.insert(name);
-  });
+  for (std::string& name : first_field_names(dataset)) known.insert(std::move(name));
   const std::vector<std::string> names(known.begin(), known.end());
-  for (const Prompt& prompt : prompts_) {
-    for (const auto& [part, is_own] :
-         {std::pair(&prompt.system, prompt.own_system), std::pair(&prompt.user, prompt.own_user)}) {
-      if (is_own) check_names(*part, names, config_.name);
-    }
-  }
+  for (const Prompt& prompt : prompts_) prompt.texts.check_names(names, prompt.own_system, prompt.own_user);
 }
 
 ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std::string>& answers) const {
@@ -201,10 +145,8 @@ bool is_list_field(const std::string& name) { return name == "references" || nam
 
 std::vector<std::string> JudgePrompts::field_names() const {
   std::set<std::string> names;
-  for (const Prompt& prompt : prompts_) {
-    for (const ChatTemplate* const part : {&prompt.system, &prompt.user})
-      for (const TemplateName& name : part->names()) names.insert(name.name);
-  }
+  for (const Prompt& prompt : prompts_)
+    for (std::string& name : prompt.texts.names()) names.insert(std::move(name));
   for (const char* const computed : {"classes", "reply_rule"}) names.erase(computed);
   return {names.begin(), names.end()};
 }
@@ -237,20 +179,14 @@ std::vector<std::vector<std::string>> JudgePrompts::field_values(const Record& r
     std::vector<std::string>& values = texts.emplace_back();
     for (const std::string& name : names) {
       const ordered_json value = fields.contains(name) ? fields[name] : ordered_json();
-      if (value.is_string() && !is_list_field(name)) {
-        values.push_back(value.get<std::string>());
-      } else if (value.is_null() && !is_list_field(name)) {
-        values.emplace_back();
-      } else {
-        values.push_back(record_text(value));
-      }
+      values.push_back(is_list_field(name) ? record_text(value) : field_as_text(value));
     }
   }
   return texts;
 }
 
 std::string JudgePrompts::sha256() const {
-  return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? "chat" : "plain"));
+  return sha256_hex(texts_ + reply_rule_ + '\0' + (encoder_.is_chat() ? "chat" : "plain"));
 }
 
 }  // namespace magister

@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "magister/core/types.h"
@@ -55,6 +56,15 @@ struct DatasetConfig {
   // array of the first id of each record and, at its end, the number of ids. Empty: none.
   std::string lengths_field, offsets_field;
   std::string key_field;  // empty: the key is the record's index
+  // The earlier task whose results are the only file; empty: paths name files.
+  std::string task;
+  // True: a sample of a results file is a record with fields: its texts, its numbers and its own record's fields
+  // (results_fields.h). False: a record of token ids.
+  bool results_fields = false;
+  // With results_fields: a record counts if each of these fields fits: "yes", "!= yes", ">= 0.5" or "<= 0.5".
+  std::vector<std::pair<std::string, std::string>> keep;
+  // Records that the task itself makes, a JSON object each; then there are no files.
+  std::vector<std::string> lines;
   std::optional<std::uint64_t> limit;
   std::uint64_t slice_index = 0;  // slice i/n: records [n_records*i/n, n_records*(i+1)/n)
   std::uint64_t slice_count = 1;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/runtime/chat_prompts.h"
+#include "magister/runtime/record_prompt.h"
 #include "magister/tasks/judge/rules.h"
 #include "magister/tasks/judge/scoring.h"
 #include "magister/text/tokenizer.h"
@@ -54,18 +54,17 @@ class JudgePrompts {
 
  private:
   struct Prompt {
-    ChatTemplate system, user;
+    RecordPrompt texts;
     bool own_system = false, own_user = false;  // written in the experiment, not ready ones
   };
   nlohmann::ordered_json fields_of(const Record& record, const std::vector<std::string>& answers) const;
   std::vector<TokenId> one(const Prompt& prompt, const nlohmann::ordered_json& fields, const std::string& where) const;
 
   const JudgeRules& config_;
-  const Tokenizer& tokenizer_;
   std::vector<Prompt> prompts_;
   std::string texts_, reply_rule_;
   bool uses_ready_user_ = false;
-  std::unique_ptr<ChatPrompts> chat_;  // null: prompts are plain text
+  const PromptEncoder encoder_;
 };
 
 }  // namespace magister
