@@ -39,6 +39,7 @@ TASKS = {
     "judge": {"generate"},
     "rollout": {"generate", "score", "judge"},
     "evaluate": {"score"},
+    "exam": {"generate", "judge"},
     "train": {"score", "rollout", "teacher_logits"},
 }
 # Group of columns in results files -> the tasks that own columns in it. A path "/<group>/<column>" stands in a string of

@@ -1,0 +1,42 @@
+// Exams as files that people and learning platforms read. Every function is local and gives the same bytes for the same
+// exam. What a format cannot hold is refused for that format by name; control characters that XML cannot hold become
+// U+FFFD in every format.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tasks/exam/item.h"
+
+namespace magister {
+
+struct Exam {
+  std::string title;
+  std::string language = "en";  // BCP 47, for attributes of HTML and QTI
+  std::vector<ExamItem> items;  // in the order of the exam
+};
+
+// A file: its name is the exam's file name and this suffix.
+struct ExamFile {
+  std::string suffix;  // "_Problems.txt", ".gift"
+  std::string bytes;
+};
+
+struct ExamExport {
+  const char* name;  // of `exports:` and of `export --to`
+  const char* purpose;
+  std::vector<ExamFile> (*files)(const Exam& exam);
+  // One line for each item that this format cannot hold: "item <id>: <problem>".
+  std::vector<std::string> (*refused)(const Exam& exam);
+};
+
+// txt, aiken, gift, moodle, qti21, qti30, jsonl, html.
+std::span<const ExamExport> exam_exports();
+const ExamExport* find_exam_export(std::string_view name);  // null: no such format
+
+// The files; Error(kData) that names the format, the first refused items and how many more there are.
+std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam);
+
+}  // namespace magister
