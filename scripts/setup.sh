@@ -38,6 +38,7 @@ fi
 [ "$set_wanted" != test ] || packages+=(
   libgtest-dev libgmock-dev                        # unit tests
   procps util-linux                                # ps and taskset
+  poppler-utils                                    # pdftotext, the text layer of a PDF (an exam's source)
   slurmctld slurmd slurm-client                    # tests run jobs/*.sbatch on a one-node Slurm
 )
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
