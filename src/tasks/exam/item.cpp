@@ -26,7 +26,11 @@ char choice_letter(std::size_t index) {
   return static_cast<char>('A' + index);
 }
 
-std::string shortest_number(double value) { return fmt::format("{}", value); }
+std::string shortest_number(double value) {
+  std::string number = fmt::format("{}", value);
+  if (const std::size_t at = number.find("e+"); at != std::string::npos) number.erase(at + 1, 1);
+  return number;
+}
 
 std::string right_answer(const ExamItem& item) {
   switch (item.kind) {

@@ -16,7 +16,8 @@ enum class StructureCheck : std::uint8_t {
   kDistinctChoices,  // pairs of choices or accepted answers that are equal after NFKC and case folding; 0 passes
   kAllOrNone,        // choices such as "all of the above"; 0 passes
   kLongestIsKey,     // characters of the key over those of the longest wrong choice; up to kMostKeyLength passes
-  kCueWords,  // words by which the key, and no wrong choice, repeats the stem, as a share of its words; up to kMostCueShare passes
+  // Words by which the key, and no wrong choice, repeats the stem, as a share of its words; up to kMostCueShare passes.
+  kCueWords,
   kAbsoluteWords,  // wrong choices with always, never, ..., if the key has none and all wrong ones have; 0 passes
   kGrammarCue,     // wrong choices that do not fit an "a" or "an" at the stem's end, if the key fits it; 0 passes
   kStemNegation,   // negations in a question "which ... not" that are not written in capitals; 0 passes

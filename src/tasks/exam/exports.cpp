@@ -1,0 +1,66 @@
+#include "tasks/exam/exports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+#include "tasks/exam/export_formats.h"
+#include "tasks/exam/export_text.h"
+#include "tasks/exam/item_json.h"
+#include "tasks/exam/objectives.h"
+
+namespace magister {
+namespace {
+
+constexpr std::size_t kNamedFaults = 5;
+
+std::vector<std::string> nothing_refused(const Exam&) { return {}; }
+
+constexpr ExamExport kExports[] = {
+    {"txt", "three text files: problems, solutions, both", exam_txt, nothing_refused},
+    {"aiken", "single choice alone, without explanations, for many platforms", exam_aiken, refused_by_aiken},
+    {"gift", "text for Moodle", exam_gift, refused_by_gift},
+    {"moodle", "Moodle XML", exam_moodle, nothing_refused},
+    {"qti21", "a QTI 2.1 package", exam_qti21, nothing_refused},
+    {"qti30", "a QTI 3.0 package", exam_qti30, nothing_refused},
+    {"jsonl", "one JSON object for each item", exam_jsonl, nothing_refused},
+    {"html", "one page to print", exam_html, nothing_refused},
+};
+
+}  // namespace
+
+std::span<const ExamExport> exam_exports() { return kExports; }
+
+const ExamExport* find_exam_export(std::string_view name) {
+  for (const ExamExport& format : kExports) {
+    if (name == format.name) return &format;
+  }
+  return nullptr;
+}
+
+std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam) {
+  Exam ordered = exam;
+  std::stable_sort(ordered.items.begin(), ordered.items.end(), [](const ExamItem& a, const ExamItem& b) {
+    return objective_before(a.objective_number, b.objective_number);
+  });
+  std::vector<std::string> faults = refused_everywhere(ordered);
+  for (std::string& fault : format.refused(ordered)) faults.push_back(std::move(fault));
+  if (!faults.empty()) {
+    const std::size_t named = std::min(faults.size(), kNamedFaults);
+    const std::string more = faults.size() > named ? fmt::format(" and {} more", faults.size() - named) : "";
+    fail(ExitCode::kData, "the format {} cannot hold {}{} (no item is left out silently); choose another format",
+         format.name, fmt::join(faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(named), ", "), more);
+  }
+  return format.files(ordered);
+}
+
+std::vector<ExamFile> exam_jsonl(const Exam& exam) {
+  std::string bytes;
+  for (const ExamItem& item : exam.items) {
+    bytes += item_json(item).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+  return {{".jsonl", std::move(bytes)}};
+}
+
+}  // namespace magister
