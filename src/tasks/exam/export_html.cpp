@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kStyle = R"css(
 :root { color-scheme: light; }
-body { font: 11pt/1.45 Georgia, "Times New Roman", serif; color: #1a1a1a; background: #fff; max-width: 46rem; margin: 2rem auto; padding: 0 1.5rem; }
+body { font: 11pt/1.45 Georgia, "Times New Roman", serif; color: #1a1a1a; background: #fff; max-width: 46rem; margin: 2rem auto; padding: 0 1.5rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; }
 h2 { font: 600 1rem/1.4 system-ui, sans-serif; border-bottom: 1px solid #999; padding-bottom: .2rem; margin: 2rem 0 1rem; break-after: avoid; }
 .count, .view label, .about { font: .85rem system-ui, sans-serif; color: #555; }
@@ -21,11 +21,11 @@ h2 { font: 600 1rem/1.4 system-ui, sans-serif; border-bottom: 1px solid #999; pa
 input.choose { position: absolute; opacity: 0; }
 #questions:checked ~ .view label[for=questions], #solutions:checked ~ .view label[for=solutions], #both:checked ~ .view label[for=both] { background: #1d4e89; color: #fff; }
 input.choose:focus-visible ~ .view { outline: 2px solid #1d4e89; }
-.item { break-inside: avoid; margin: 0 0 1.4rem; display: grid; grid-template-columns: 2.4rem 1fr; }
+.item { break-inside: avoid; margin: 0 0 1.4rem; display: grid; grid-template-columns: 2.4rem minmax(0, 1fr); }
 .number { font-weight: bold; }
 .text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; unicode-bidi: isolate; }
 ol { list-style: none; margin: .5rem 0 0; padding: 0; }
-li { display: grid; grid-template-columns: 1.8rem 1fr; margin: .2rem 0; }
+li { display: grid; grid-template-columns: 1.8rem minmax(0, 1fr); margin: .2rem 0; }
 .line { border-bottom: 1px solid #777; height: 1.8rem; width: 60%; }
 .solution { border-left: 3px solid #2e7d32; padding-left: .8rem; margin-top: .6rem; }
 .answer { font-weight: bold; }

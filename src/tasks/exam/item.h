@@ -52,9 +52,9 @@ struct ExamItem {
 char choice_letter(std::size_t index);
 
 // The right answer in words: of choices "B", "True" or "False"; the accepted answers joined by " / "; "5" or
-// "5 ± 0.1". The shortest decimals that read back as the same double,
-// with an exponent as 6.02e23.
+// "5 ± 0.1".
 std::string right_answer(const ExamItem& item);
+// The shortest decimals that read back as the same double; an exponent without a plus sign, as 6.02e23.
 std::string shortest_number(double value);
 
 }  // namespace magister
