@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kShingleWords = 3, kBandRows = 4;
 
 // FNV-1a of 64 bits (Fowler, Noll & Vo): the same number on every machine.
-std::uint64_t hash_of(std::string_view bytes, std::uint64_t hash = 0xcbf29ce484222325ull) {
+std::uint64_t fnv_of(std::string_view bytes, std::uint64_t hash = 0xcbf29ce484222325ull) {
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return hash;
 }
@@ -27,8 +27,8 @@ MinHashSignature minhash(std::string_view text) {
   const std::vector<std::string> words = folded_words(text);
   const std::size_t width = std::min(words.size(), kShingleWords);
   for (std::size_t first = 0; width > 0 && first + width <= words.size(); ++first) {
-    std::uint64_t shingle = hash_of("");
-    for (std::size_t i = 0; i < width; ++i) shingle = hash_of(" ", hash_of(words[first + i], shingle));
+    std::uint64_t shingle = fnv_of("");
+    for (std::size_t i = 0; i < width; ++i) shingle = fnv_of(" ", fnv_of(words[first + i], shingle));
     for (std::size_t i = 0; i < kMinHashes; ++i) {
       const auto hash = static_cast<std::uint32_t>(splitmix64(shingle ^ splitmix64(i)) >> 32);
       signature[i] = std::min(signature[i], hash);

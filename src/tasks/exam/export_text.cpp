@@ -25,7 +25,7 @@ bool is_refused(std::string_view point) {
   return point == "\xEF\xBF\xBE" || point == "\xEF\xBF\xBF";
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_space(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\n");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
 
 bool is_empty(std::string_view text) { return shown_text(text).empty(); }
 
-std::string fault_of(const ExamItem& item) {
+std::string fault_of_item(const ExamItem& item) {
   if (is_empty(item.stem)) return "its stem is empty";
   if (item.kind == ItemKind::kNumeric) {
     const bool sound = std::isfinite(item.value) && std::isfinite(item.tolerance) && item.tolerance >= 0;
@@ -73,7 +73,7 @@ std::string shown_text(std::string_view text) {
     }
     text.remove_prefix(point.size());
   }
-  return std::string(trimmed(result));
+  return std::string(without_space(result));
 }
 
 std::string one_line(std::string_view text) {
@@ -134,7 +134,7 @@ std::string moodle_short_answer(std::string_view text) {
 std::vector<std::string> refused_everywhere(const Exam& exam) {
   std::vector<std::string> faults;
   for (const ExamItem& item : exam.items) {
-    if (const std::string fault = fault_of(item); !fault.empty()) {
+    if (const std::string fault = fault_of_item(item); !fault.empty()) {
       faults.push_back(fmt::format("item {}: {}", printable(item.id), fault));
     }
   }

@@ -39,7 +39,7 @@ std::string canonical(std::string_view number) {
   return result;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
@@ -58,7 +58,7 @@ class ObjectiveReader {
             printable(written, 60));
       return;
     }
-    add(place, line, number, trimmed(rest));
+    add(place, line, number, without_blanks(rest));
   }
 
   void add(const std::string& place, std::uint64_t line, std::string_view number, std::string_view text) {
@@ -100,7 +100,7 @@ class ObjectiveReader {
 void read_lines(std::string_view bytes, const std::string& file, ObjectiveReader& reader) {
   for (std::uint64_t number = 1; !bytes.empty(); ++number) {
     const std::size_t end = std::min(bytes.find('\n'), bytes.size());
-    const std::string_view line = trimmed(bytes.substr(0, end));
+    const std::string_view line = without_blanks(bytes.substr(0, end));
     bytes.remove_prefix(std::min(bytes.size(), end + 1));
     if (!line.empty() && line[0] != '#') reader.add(fmt::format("{}:{}", printable(file), number), number, line);
   }
@@ -131,11 +131,11 @@ void read_yaml(std::string_view bytes, const std::string& file, ObjectiveReader&
   for (const auto& [name, entry] : entries) {
     const std::string place = fmt::format("{}: entry {}", printable(file), ++index);
     if (entry.whole) {
-      reader.add(place, 0, trimmed(*entry.whole));
+      reader.add(place, 0, without_blanks(*entry.whole));
     } else if (!entry.number || number_bytes(*entry.number) != entry.number->size() || entry.number->empty()) {
       reader.fault("{}: has no number such as 1.1 (items are grouped by it); add number: 1.1", place);
     } else {
-      reader.add(place, 0, *entry.number, trimmed(entry.text.value_or("")));
+      reader.add(place, 0, *entry.number, without_blanks(entry.text.value_or("")));
     }
   }
 }

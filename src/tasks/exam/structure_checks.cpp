@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 72> kCommon{
     "use",    "called",    "main",    "process",   "function", "role",  "part",      "one",    "two"};
 
 template <typename Names>
-bool is_among(const Names& names, std::string_view word) {
+bool names_hold(const Names& names, std::string_view word) {
   return std::find(names.begin(), names.end(), word) != names.end();
 }
 
@@ -50,12 +50,12 @@ std::string stem_of(std::string word) {
 std::set<std::string> telling_words(std::string_view text) {
   std::set<std::string> result;
   for (const std::string& word : folded_words(text)) {
-    if (num_code_points(word) > 2 && !is_among(kCommon, word)) result.insert(stem_of(word));
+    if (num_code_points(word) > 2 && !names_hold(kCommon, word)) result.insert(stem_of(word));
   }
   return result;
 }
 
-bool holds(const Words& words, const Words& part) {
+bool holds_words(const Words& words, const Words& part) {
   return !part.empty() && std::search(words.begin(), words.end(), part.begin(), part.end()) != words.end();
 }
 
@@ -119,12 +119,12 @@ CheckResult distinct(const ExamItem& item) {
 bool is_all_or_none(const Words& words) {
   if (words.size() < 3 || words.size() > 6) return false;
   const bool begins =
-      is_among(std::array<std::string_view, 6>{"all", "none", "both", "neither", "any", "every"}, words[0]);
+      names_hold(std::array<std::string_view, 6>{"all", "none", "both", "neither", "any", "every"}, words[0]);
   if (!begins) return false;
   const std::string_view last = words.back();
-  const bool names = is_among(std::array<std::string_view, 4>{"above", "these", "those", "them"}, last);
+  const bool names = names_hold(std::array<std::string_view, 4>{"above", "these", "those", "them"}, last);
   const bool others =
-      is_among(std::array<std::string_view, 4>{"choices", "options", "answers", "correct"}, last) && words[1] == "of";
+      names_hold(std::array<std::string_view, 4>{"choices", "options", "answers", "correct"}, last) && words[1] == "of";
   const bool letters = words.size() == 4 && words[1].size() == 1 && words[3].size() == 1 &&
                        (words[2] == "and" || words[2] == "nor" || words[2] == "or");
   return (names && words[1] == "of") || others || letters;
@@ -183,7 +183,7 @@ CheckResult cue_words(const ExamItem& item) {
 
 bool is_absolute(std::string_view text) {
   const Words words = folded_words(text);
-  return std::any_of(words.begin(), words.end(), [](const std::string& word) { return is_among(kAbsolute, word); });
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) { return names_hold(kAbsolute, word); });
 }
 
 CheckResult absolute_words(const ExamItem& item) {
@@ -236,7 +236,7 @@ CheckResult stem_negation(const ExamItem& item) {
     return word == "which" || word == "following" || word == "except";
   });
   for (const std::string& word : words) {
-    if (!selects || !is_among(kNegations, word)) continue;
+    if (!selects || !names_hold(kNegations, word)) continue;
     std::string capitals = word;
     for (char& c : capitals) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
     if (question.find(capitals) != std::string_view::npos) continue;
@@ -253,10 +253,10 @@ CheckResult answer_in_stem(const ExamItem& item) {
   std::size_t wrong = 0;
   bool found = false;
   if (item.kind == ItemKind::kShortAnswer) {
-    for (const std::string& answer : item.accepted) found = found || holds(stem, folded_words(answer));
+    for (const std::string& answer : item.accepted) found = found || holds_words(stem, folded_words(answer));
   } else {
-    for_wrong(item, [&](const std::string& text) { wrong += holds(stem, folded_words(text)); });
-    found = holds(stem, folded_words(item.choices[item.key].text)) && wrong == 0;
+    for_wrong(item, [&](const std::string& text) { wrong += holds_words(stem, folded_words(text)); });
+    found = holds_words(stem, folded_words(item.choices[item.key].text)) && wrong == 0;
   }
   return result_of(found ? 1 : 0, !found, "The stem holds the right answer.");
 }
