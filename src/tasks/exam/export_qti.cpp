@@ -14,32 +14,32 @@
 namespace magister {
 namespace {
 
-struct QtiVersion {
+struct Version {
   bool is_3;
   const char *item_space, *item_schema, *package_space, *package_schema, *item_type, *test_type, *schema, *version,
       *templates;
 };
 
-constexpr QtiVersion k21{false,
-                         "http://www.imsglobal.org/xsd/imsqti_v2p1",
-                         "http://www.imsglobal.org/xsd/qti/qtiv2p1/imsqti_v2p1.xsd",
-                         "http://www.imsglobal.org/xsd/imscp_v1p1",
-                         "http://www.imsglobal.org/xsd/qti/qtiv2p1/qtiv2p1_imscpv1p2_v1p0.xsd",
-                         "imsqti_item_xmlv2p1",
-                         "imsqti_test_xmlv2p1",
-                         "QTIv2.1 Package",
-                         "1.0.0",
-                         "http://www.imsglobal.org/question/qti_v2p1/rptemplates/"};
-constexpr QtiVersion k30{true,
-                         "http://www.imsglobal.org/xsd/imsqtiasi_v3p0",
-                         "https://purl.imsglobal.org/spec/qti/v3p0/schema/xsd/imsqti_asiv3p0_v1p0.xsd",
-                         "http://www.imsglobal.org/xsd/qti/qtiv3p0/imscp_v1p1",
-                         "https://purl.imsglobal.org/spec/qti/v3p0/schema/xsd/imsqtiv3p0_imscpv1p2_v1p0.xsd",
-                         "imsqti_item_xmlv3p0",
-                         "imsqti_test_xmlv3p0",
-                         "QTI Package",
-                         "3.0.0",
-                         "https://purl.imsglobal.org/spec/qti/v3p0/rptemplates/"};
+constexpr Version k21{false,
+                      "http://www.imsglobal.org/xsd/imsqti_v2p1",
+                      "http://www.imsglobal.org/xsd/qti/qtiv2p1/imsqti_v2p1.xsd",
+                      "http://www.imsglobal.org/xsd/imscp_v1p1",
+                      "http://www.imsglobal.org/xsd/qti/qtiv2p1/qtiv2p1_imscpv1p2_v1p0.xsd",
+                      "imsqti_item_xmlv2p1",
+                      "imsqti_test_xmlv2p1",
+                      "QTIv2.1 Package",
+                      "1.0.0",
+                      "http://www.imsglobal.org/question/qti_v2p1/rptemplates/"};
+constexpr Version k30{true,
+                      "http://www.imsglobal.org/xsd/imsqtiasi_v3p0",
+                      "https://purl.imsglobal.org/spec/qti/v3p0/schema/xsd/imsqti_asiv3p0_v1p0.xsd",
+                      "http://www.imsglobal.org/xsd/qti/qtiv3p0/imscp_v1p1",
+                      "https://purl.imsglobal.org/spec/qti/v3p0/schema/xsd/imsqtiv3p0_imscpv1p2_v1p0.xsd",
+                      "imsqti_item_xmlv3p0",
+                      "imsqti_test_xmlv3p0",
+                      "QTI Package",
+                      "3.0.0",
+                      "https://purl.imsglobal.org/spec/qti/v3p0/rptemplates/"};
 
 std::string kebab(std::string_view camel) {
   std::string result;
@@ -54,14 +54,14 @@ std::string kebab(std::string_view camel) {
   return result;
 }
 
-using ElementAttributes = std::vector<std::pair<const char*, std::string>>;
+using XmlAttributes = std::vector<std::pair<const char*, std::string>>;
 
 // Elements with QTI 2.1's names in the names of a version. Text is escaped where it becomes content.
 class QtiWriter {
  public:
-  explicit QtiWriter(const QtiVersion& version) : v_(version) {}
+  explicit QtiWriter(const Version& version) : v_(version) {}
 
-  std::string element(const char* name, const ElementAttributes& attributes, const std::string& content = {}) const {
+  std::string element(const char* name, const XmlAttributes& attributes, const std::string& content = {}) const {
     const std::string tag = v_.is_3 ? "qti-" + kebab(name) : name;
     std::string text = "<" + tag;
     for (const auto& [key, value] : attributes) {
@@ -80,7 +80,7 @@ class QtiWriter {
   std::string manifest(const std::vector<std::string>& identifiers) const;
 
  private:
-  std::string root(const char* name, const ElementAttributes& attributes, const std::string& content) const;
+  std::string root(const char* name, const XmlAttributes& attributes, const std::string& content) const;
   std::string value(const std::string& text) const { return element("value", {}, markup(text)); }
   std::string response_declaration(const ExamItem& item) const;
   std::string outcome(const char* name, const char* type, const std::string& first) const;
@@ -88,7 +88,7 @@ class QtiWriter {
   std::string processing(const ExamItem& item, bool has_feedback) const;
   std::string feedback(const char* outcome, const std::string& identifier, std::string_view text) const;
 
-  const QtiVersion& v_;
+  const Version& v_;
 };
 
 bool has_choices(const ExamItem& item) { return item.kind == ItemKind::kChoice || item.kind == ItemKind::kTrueFalse; }
@@ -107,8 +107,8 @@ bool explains_choices(const ExamItem& item) {
   return false;
 }
 
-std::string QtiWriter::root(const char* name, const ElementAttributes& attributes, const std::string& content) const {
-  ElementAttributes all{{"xmlns", v_.item_space}};
+std::string QtiWriter::root(const char* name, const XmlAttributes& attributes, const std::string& content) const {
+  XmlAttributes all{{"xmlns", v_.item_space}};
   all.insert(all.end(), attributes.begin(), attributes.end());
   const std::string text = element(name, all, content);
   const std::string schema =
@@ -250,7 +250,7 @@ std::string QtiWriter::manifest(const std::vector<std::string>& identifiers) con
       resource("exam", v_.test_type, "exam.xml", dependencies), resources);
 }
 
-std::string package(const Exam& exam, const QtiVersion& version) {
+std::string package(const Exam& exam, const Version& version) {
   const QtiWriter writer(version);
   std::vector<std::string> identifiers;
   std::vector<std::pair<std::string, std::string>> items;
