@@ -44,7 +44,8 @@ TASKS = {
 }
 # Group of columns in results files -> the tasks that own columns in it. A path "/<group>/<column>" stands in a string of
 # src/tasks/<task>/columns.h and of no other source.
-COLUMNS = {**{task: {task} for task in TASKS if task != "teacher_logits"}, "teacher": {"teacher_logits"}, "evaluate": {"evaluate", "train"}}
+COLUMNS = {**{task: {task} for task in TASKS if task != "teacher_logits"}, "teacher": {"teacher_logits"}, "evaluate": {"evaluate", "train"},
+           "items": {"exam"}, "checks": {"exam"}}
 # Header -> the modules that own its library. The first match counts.
 OWNERS = [
     (re.compile(r"mpi(-ext|io)?\.h"), {"parallel"}),

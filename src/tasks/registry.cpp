@@ -2,6 +2,7 @@
 #include "magister/tasks/registry.h"
 
 #include "tasks/evaluate/config.h"
+#include "tasks/exam/config.h"
 #include "tasks/generate/config.h"
 #include "tasks/judge/config.h"
 #include "tasks/rollout/config.h"
@@ -12,8 +13,8 @@
 namespace magister {
 
 TaskKinds built_in_tasks() {
-  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(),   rollout_task(),
-                                   score_task(),          train_task(),    evaluate_task()};
+  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(),    rollout_task(),
+                                   score_task(),          train_task(),    evaluate_task(), exam_task()};
   return kinds;
 }
 

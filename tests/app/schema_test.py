@@ -241,7 +241,7 @@ class Schema(unittest.TestCase):
         top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
         found = self.keys({"properties": top})
         sources = {"model.task", "model.config", "model.seed", "model.tokenizer"}  # of a task's own section alone
-        for kind in ("teacher_logits", "generate", "judge", "rollout", "score", "train", "evaluate"):
+        for kind in ("teacher_logits", "generate", "judge", "rollout", "score", "train", "evaluate", "exam"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above

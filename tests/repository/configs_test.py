@@ -62,14 +62,14 @@ class Configs(unittest.TestCase):
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=A100-80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
-        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout."))}
+        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout.", "exam."))}
         self.assertEqual(keys | {"output.hints", "layout.shares", "tasks.0.needs", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.config", "tasks.0.dataset.split", *(f"tasks.0.dataset.{name}" for name in ("sources.path", "sources.weight", "stopping_strategy", "seed")), "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.attention", "model.decoding", "model.rope_length", "model.chat_template_kwargs", "plan.devices"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
                  "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "train.adapter.targets=x", "dataset.messages=m", "train.evaluate.dataset.path=h", "train.evaluate.dataset.messages=m"]}
-        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train"), ("evaluate.yaml", 4, "evaluate"), ("qsharp-star-graph.yaml", 1, "rollout")):
+        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train"), ("evaluate.yaml", 4, "evaluate"), ("qsharp-star-graph.yaml", 1, "rollout"), ("exam.yaml", 0, "exam")):
             if kind == "train":  # a model that has weights, which an adapter asks for
                 document = yaml.safe_load((ROOT / "configs" / example).read_text())
                 document["tasks"][0]["model"] = {"path": "m"}
@@ -88,6 +88,10 @@ class Configs(unittest.TestCase):
                     found.update({f"tasks.0.{key[8:]}": value for key, value in guided.items() if key.startswith("tasks.1.guide.")})
                 biases = self.resolved("constrained.yaml").items()
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
+            if kind == "generate":
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "prompt.yaml"
+                path.write_text(json.dumps({"name": "p", "model": {"path": "m"}, "tasks": [{"task": "generate", "dataset": {"path": "x"}, "prompt": {"system": "s", "user": "u"}}]}))
+                found = {**{key.replace("tasks.0", f"tasks.{index}"): value for key, value in self.resolved(os.path.relpath(path, ROOT / "configs")).items()}, **found}
             if kind == "rollout":
                 path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "rollout.yaml"
                 for source in ({"path": "x"}, {"task": "v"}):
@@ -146,7 +150,7 @@ class Configs(unittest.TestCase):
             keys = {key: value for key, value in keys.items() if not key.startswith("rollout.reward.judge.") or key.endswith(".judge.model.path")}  # as train.grpo.reward.judge
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.max_length", "score.score.verifier", "rollout.reward.verifier", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.max_length", "score.score.verifier", "rollout.reward.verifier", "exam.source.passage_tokens", "exam.items.per_objective", "exam.bounds.generate", "exam.bounds.validate", "exam.bounds.review", "exam.temperature", "exam.max_new_tokens", "exam.max_prompt_length", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)
@@ -158,7 +162,7 @@ class Configs(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         found = flatten(yaml.safe_load(result.stdout))
         for key, default in table().items():
-            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout.")):
+            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout.", "exam.")):
                 continue
             self.assertEqual(found[key], type(found[key])(default), key)
 

@@ -55,6 +55,7 @@ std::optional<KeyParts> place_of_content(const KeyParts& key) {
   if (place == KeyParts{"answers"}) return place;
   if (parent == "constraint" && is_one_of(last, {"json_schema", "grammar"})) return place;
   if (parent == "dataset" && is_one_of(last, {"path", "task"})) return KeyParts{"dataset", "path"};
+  if (is_one_of(parent, {"source", "objectives"}) && last == "path") return place;
   if (place.size() > 3 && place[place.size() - 4] == "dataset" && place[place.size() - 3] == "sources" &&
       last == "path")
     return place;
@@ -165,7 +166,8 @@ bool leads_to(const std::string& attribute, const std::string& name) {
   const bool beside = has("guide") || has("reward") || has("evaluate");
   if (begins("evaluate_")) return has("evaluate") && !has("curves");
   if (begins("dataset_") || attribute == "source_records")
-    return !beside && (has("dataset") || name == "teacher" || name == "rollouts");
+    return !beside && (has("dataset") || name == "teacher" || name == "rollouts" || name == "objectives.path");
+  if (begins("source_sha256")) return name == "source.path";
   if (begins("slice_")) return name == "slice";
   if (begins("guide_")) return has("guide") && has("model");
   if (begins("reward_") || begins("judge_")) return has("reward") && has("model");

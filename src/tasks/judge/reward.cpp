@@ -16,7 +16,7 @@ namespace magister {
 namespace {
 
 // Sequences at once and tokens per pass; no grade depends on them.
-constexpr std::uint64_t kSequences = 8, kTokens = 1024;
+constexpr std::uint64_t kGradedSequences = 8, kGradedTokens = 1024;
 
 std::vector<TokenId> sorted(std::vector<TokenId> ids) {
   std::sort(ids.begin(), ids.end());
@@ -86,11 +86,11 @@ Attributes JudgeReward::identity(const Communicator& world, const StopPoll& poll
 }
 
 PassShape JudgeReward::pass() const {
-  return {.tokens = kTokens, .sequence_tokens = config_.longest_text(), .sampled_rows = kSequences};
+  return {.tokens = kGradedTokens, .sequence_tokens = config_.longest_text(), .sampled_rows = kGradedSequences};
 }
 
 std::int64_t JudgeReward::num_pages() const {
-  return pages_of_texts(model_.model(), 1, pass(), config_.longest_text(), kSequences);
+  return pages_of_texts(model_.model(), 1, pass(), config_.longest_text(), kGradedSequences);
 }
 
 MemoryParts JudgeReward::memory() const { return model_.memory(1, pass(), static_cast<std::uint64_t>(num_pages())); }
@@ -126,8 +126,8 @@ Generator& JudgeReward::loaded(int num_threads, const std::function<void()>& hea
   SamplingParams greedy;
   greedy.temperature = 0;
   greedy.rules = rules_;
-  const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(kSequences),
-                               .token_budget = static_cast<std::int64_t>(kTokens),
+  const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(kGradedSequences),
+                               .token_budget = static_cast<std::int64_t>(kGradedTokens),
                                .num_pages = num_pages()};
   host_.emplace(model_.model(), num_threads, heartbeat,
                 GeneratorSetup{.limits = limits, .sampling = greedy, .stop = [this](auto, auto, const auto& reply) {

@@ -1,0 +1,191 @@
+// The exam in complete results, its exports, and the rules that `check` applies.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/io/whole_file.h"
+#include "tasks/exam/columns.h"
+#include "tasks/exam/pack.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A column of texts, read in order.
+class Texts {
+ public:
+  Texts(const ResultsReader& file, const Column<std::string>& column)
+      : file_(file), name_(column.path), texts_(file, column.path) {}
+  std::string at(std::uint64_t row) { return texts_.text(row); }
+  ordered_json json_at(std::uint64_t row) {
+    ordered_json value = ordered_json::parse(at(row), nullptr, false);
+    MAGISTER_CHECK(!value.is_discarded(), ExitCode::kData,
+                   "{}: {} of version {} is not JSON (the file was changed); run check", printable(file_.path()), name_,
+                   row);
+    return value;
+  }
+
+ private:
+  const ResultsReader& file_;
+  const char* name_;
+  ResultsTextColumn texts_;
+};
+
+void read_choices(const ordered_json& written, std::int32_t key, ExamItem& item) {
+  if (item.kind == ItemKind::kNumeric) {
+    item.value = written.at(0).get<double>();
+    item.tolerance = written.at(1).get<double>();
+  } else if (item.kind == ItemKind::kShortAnswer) {
+    item.accepted = written.get<std::vector<std::string>>();
+  } else {
+    for (const ordered_json& choice : written) item.choices.push_back({choice.get<std::string>(), ""});
+    item.key = static_cast<std::size_t>(std::max(0, key));
+  }
+}
+
+const ExamExport& format_called(std::string_view name) {
+  const ExamExport* const format = find_exam_export(name);
+  MAGISTER_ASSERT(format != nullptr);
+  return *format;
+}
+
+// One file of a format: the first one, where a format has several.
+template <std::size_t index>
+void export_format(const ResultsReader& file, const ExportedColumns&, const std::string& out) {
+  const ExamExport& format = exam_exports()[index];
+  const std::vector<ExamFile> files = export_exam(format_called(format.name), exam_of(file));
+  if (files.size() == 1) {
+    write_text(out, [&](const TextSink& sink) { sink(files[0].bytes); });
+    return;
+  }
+  MAGISTER_CHECK(out != "-", ExitCode::kUsage,
+                 "--to {}: standard output (the format has {} files); name a file with --out", format.name,
+                 files.size());
+  for (const ExamFile& one : files) {
+    WholeFile target(out + one.suffix, WholeFile::Existing::kRefused);
+    target.write(one.bytes);
+    target.keep();
+  }
+}
+
+template <typename T>
+bool has(const ResultsReader& file, const Column<T>& column, FaultList& faults) {
+  if (column.fits(file.find(column))) return true;
+  faults.add("dataset {} is missing or has another type or shape than exams have", column.path);
+  return false;
+}
+
+bool check_exam_columns(const ResultsReader& file, FaultList& faults) {
+  if (file.find(exam_column::kSlotId) != nullptr) return false;  // a running file has no packed rows to check
+  bool right = true;
+  for (const auto* const column :
+       {&exam_column::kObjective, &exam_column::kObjectiveText, &exam_column::kReason, &exam_column::kStem,
+        &exam_column::kChoices, &exam_column::kAnswer, &exam_column::kExplanation, &exam_column::kSource})
+    right &= has(file, *column, faults);
+  for (const auto* const column : {&exam_column::kKind, &exam_column::kState, &exam_column::kAskedDifficulty,
+                                   &exam_column::kDifficulty, &exam_column::kAskedBloom, &exam_column::kBloom})
+    right &= has(file, *column, faults);
+  for (const auto* const column : {&exam_column::kItem, &exam_column::kAttempt, &exam_column::kReasons})
+    right &= has(file, *column, faults);
+  for (const auto* const column : {&exam_column::kParent, &exam_column::kKey}) right &= has(file, *column, faults);
+  for (const auto* const column :
+       {&exam_column::kBlind, &exam_column::kBlindRight, &exam_column::kClosedBook, &exam_column::kSingleKey,
+        &exam_column::kSupport, &exam_column::kAlignment, &exam_column::kWording})
+    right &= has(file, *column, faults);
+  return right;
+}
+
+// An accepted version is the last of its item, has no reason against it and a key among its choices.
+void check_exam_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
+  Texts choices(file, exam_column::kChoices);
+  const std::uint64_t n = file.num_samples();
+  for (std::uint64_t i = unit.samples.begin; i < unit.samples.end; ++i) {
+    const std::uint8_t state = file.rows(exam_column::kState, i, 1)[0], kind = file.rows(exam_column::kKind, i, 1)[0];
+    const std::uint32_t reasons = file.rows(exam_column::kReasons, i, 1)[0],
+                        attempt = file.rows(exam_column::kAttempt, i, 1)[0];
+    const std::int32_t key = file.rows(exam_column::kKey, i, 1)[0];
+    if (state > 2) faults.add("version {}: the state {} is none of 0 to 2", i, state);
+    if (kind > 3) faults.add("version {}: the kind {} is none of 0 to 3", i, kind);
+    if ((state == 0) != (reasons == 0))
+      faults.add("version {}: its state {} contradicts its reasons {}", i, state, reasons);
+    const bool has_next = i + 1 < n && file.rows(exam_column::kAttempt, i + 1, 1)[0] == attempt + 1;
+    if ((state == 1) != has_next) faults.add("version {}: its state {} contradicts the version after it", i, state);
+    if (file.rows(exam_column::kParent, i, 1)[0] != static_cast<std::int32_t>(attempt) - 1)
+      faults.add("version {}: its parent is not the version before", i);
+    const std::string written = choices.at(i);
+    const ordered_json all = ordered_json::parse(written, nullptr, false);
+    if (!all.is_array())
+      faults.add("version {}: its choices are no list", i);
+    else if (state == 0 && kind <= 1 && (key < 0 || static_cast<std::size_t>(key) >= all.size()))
+      faults.add("version {}: the key {} is not among its {} choices", i, key, all.size());
+    for (const float share : {file.rows(exam_column::kBlind, i, 1)[0], file.rows(exam_column::kClosedBook, i, 1)[0]}) {
+      if (!std::isnan(share) && !(share >= -1e-4f && share <= 1 + 1e-4f))
+        faults.add("version {}: the probability {} is none", i, share);
+    }
+  }
+}
+
+constexpr ColumnNames kNamesOfExam[] = {
+    {.path = exam_column::kKind.path, .names = "choice,true_false,short_answer,numeric"},
+    {.path = exam_column::kState.path, .names = "accepted,rewritten,rejected"},
+    {.path = exam_column::kAskedDifficulty.path, .names = ",easy,medium,hard"},
+    {.path = exam_column::kDifficulty.path, .names = ",easy,medium,hard"},
+    {.path = exam_column::kAskedBloom.path, .names = ",remember,understand,apply,analyze,evaluate,create"},
+    {.path = exam_column::kBloom.path, .names = ",remember,understand,apply,analyze,evaluate,create"}};
+
+}  // namespace
+
+Exam exam_of(const ResultsReader& file) {
+  MAGISTER_CHECK(file.text("format") == kExamSchema.format, ExitCode::kData,
+                 "{}: holds no exam (this format is for exams alone); export it --to jsonl", printable(file.path()));
+  Texts objective(file, exam_column::kObjective), objective_text(file, exam_column::kObjectiveText),
+      stem(file, exam_column::kStem), choices(file, exam_column::kChoices),
+      explanation(file, exam_column::kExplanation), source(file, exam_column::kSource);
+  Exam exam;
+  exam.title = file.text("title");
+  for (std::uint64_t i = 0; i < file.num_samples(); ++i) {
+    if (file.rows(exam_column::kState, i, 1)[0] != 0) continue;
+    ExamItem item;
+    item.kind = static_cast<ItemKind>(std::min<std::uint8_t>(3, file.rows(exam_column::kKind, i, 1)[0]));
+    item.objective_number = objective.at(i);
+    item.objective_text = objective_text.at(i);
+    item.id = fmt::format("{}-{}", item.objective_number, file.rows(exam_column::kItem, i, 1)[0] + 1);
+    item.stem = stem.at(i);
+    item.explanation = explanation.at(i);
+    const std::uint8_t difficulty = file.rows(exam_column::kDifficulty, i, 1)[0],
+                       bloom = file.rows(exam_column::kBloom, i, 1)[0];
+    item.difficulty = static_cast<ItemDifficulty>(
+        std::min<std::uint8_t>(3, difficulty ? difficulty : file.rows(exam_column::kAskedDifficulty, i, 1)[0]));
+    item.bloom = static_cast<BloomLevel>(
+        std::min<std::uint8_t>(6, bloom ? bloom : file.rows(exam_column::kAskedBloom, i, 1)[0]));
+    try {
+      read_choices(choices.json_at(i), file.rows(exam_column::kKey, i, 1)[0], item);
+      const ordered_json cited = source.json_at(i);
+      item.cited = {cited.at("path").get<std::string>(), cited.at("number").get<std::uint64_t>(),
+                    cited.at("text").get<std::string>()};
+    } catch (const nlohmann::json::exception&) {
+      fail(ExitCode::kData, "{}: version {} has choices or a source of another form (the file was changed); run check",
+           printable(file.path()), i);
+    }
+    exam.items.push_back(std::move(item));
+  }
+  return exam;
+}
+
+std::span<const ExportFormat> exam_export_formats() {
+  // `jsonl` is a table of every kind of results; that of the exam alone is written beside them.
+  static constexpr ExportFormat kFormats[] = {{"txt", false, export_format<0>},   {"aiken", true, export_format<1>},
+                                              {"gift", true, export_format<2>},   {"moodle", true, export_format<3>},
+                                              {"qti21", false, export_format<4>}, {"qti30", false, export_format<5>},
+                                              {"html", true, export_format<7>}};
+  return kFormats;
+}
+
+constinit const ResultsSchema kExamSchema = {.format = "magister.exam",
+                                             .columns = check_exam_columns,
+                                             .rows = check_exam_rows,
+                                             .exported = {.names = kNamesOfExam}};
+
+}  // namespace magister

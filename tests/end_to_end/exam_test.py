@@ -1,0 +1,101 @@
+"""An exam by a tiny model: bounded versions with parents and reasons, the same bytes for any number of ranks and after kills, exports and
+summary beside the results, and bad input that is named before anything is written.
+"""
+import json
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+
+import tiny_world
+
+EXAM = """name: {name}
+seed: 5
+output: {{directory: {runs}}}
+model: {{path: {model}, dtype: f32}}
+layout: {{devices: cpu}}
+tasks:
+  - task: exam
+    source: {{path: {data}.md, passage_tokens: 60}}
+    objectives: {{path: {data}.txt}}
+    items: {{per_objective: 2, kinds: [true_false, short_answer, numeric, choice], choices: 3}}
+    bounds: {{generate: 2, validate: 2, review: 2}}
+    validator: {{reject: [alignment]}}
+    exports: [jsonl, html]
+    max_new_tokens: 700
+    max_prompt_length: 3000
+"""
+CHAPTER = "\n\n".join(f"The plan has {n} units. A shard of unit {n} repeats the logit of the teacher, and the student ends." for n in range(6))
+OBJECTIVES = "# objectives\n1.1.1.1 Explain the plan and its units.\n1.1.1.2 Describe a shard.\n\n1.2.1.1 Tell teacher and student apart.\n"
+
+
+class Exam(unittest.TestCase, tiny_world.Refusals):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.world = tiny_world.World(cls.scratch.name, text=EXAM, results=("exam.summary.json", "exam.summary.txt", "exam.h5"))
+        cls.write(CHAPTER, OBJECTIVES)
+        cls.digests = cls.world.complete("exam", 0)
+        cls.folder = cls.world.folder / "runs/exam"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def write(cls, chapter, objectives):
+        cls.world.data.with_name(cls.world.data.name + ".md").write_text(chapter)
+        cls.world.data.with_name(cls.world.data.name + ".txt").write_text(objectives)
+
+    def test_versions_are_bounded_and_linked(self):
+        with h5py.File(self.folder / "exam.h5") as file:
+            column = {name: file[f"items/{name}"][:] for name in ("item", "attempt", "parent", "state", "reasons")}
+            objective = [one.decode() for one in file["items/objective"][:]]
+        self.assertEqual(sorted(set(objective)), ["1.1.1.1", "1.1.1.2", "1.2.1.1"])
+        versions = {}
+        for i, key in enumerate(zip(objective, column["item"])):
+            versions.setdefault(key, []).append(i)
+        self.assertEqual(len(versions), 6)
+        for rows in versions.values():
+            self.assertLessEqual(len(rows), 4)  # 2 + 2 + 2 - 2
+            self.assertEqual(column["attempt"][rows].tolist(), list(range(len(rows))))
+            self.assertEqual(column["parent"][rows].tolist(), list(range(-1, len(rows) - 1)))
+            self.assertTrue(all(state == 1 for state in column["state"][rows[:-1]]))
+            self.assertIn(column["state"][rows[-1]], (0, 2))
+        self.assertTrue(all((state == 0) == (reasons == 0) for state, reasons in zip(column["state"], column["reasons"])))
+
+    def test_summary_counts_what_the_file_holds(self):
+        summary = json.loads((self.folder / "exam.summary.json").read_text())
+        with h5py.File(self.folder / "exam.h5") as file:
+            state = file["items/state"][:].tolist()
+        self.assertEqual((summary["requested"], summary["accepted"], summary["versions"]), (6, state.count(0), len(state)))
+        self.assertEqual(summary["missing"], 6 - state.count(0))
+        self.assertEqual(sum(one["missing"] for one in summary["objectives"]), summary["missing"])
+
+    def test_check_finds_it_sound(self):
+        done = subprocess.run([tiny_world.PROGRAM, "check", str(self.folder / "exam.h5")], env=self.world.environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+
+    def test_any_number_of_ranks_and_kills_give_the_same_bytes(self):
+        for ranks in (1, 2):
+            self.world.forget("exam")
+            self.assertEqual(self.world.complete("exam", ranks), self.digests)
+        for point in ("exam.objective.done", "exam.export.file", "task.pack.block"):
+            self.world.forget("exam")
+            self.world.run("exam", 0, MAGISTER_FAIL_POINT=f"{point}:kill:2")
+            self.assertEqual(self.world.complete("exam", 0), self.digests, point)
+
+    def test_bad_input_is_named(self):
+        for chapter, objectives, code, words in (
+                (" \n", OBJECTIVES, 65, ()), (CHAPTER, "Explain the plan.\n", 65, ("number",)), (CHAPTER, "1.1 One.\n1.1 Two.\n", 65, ("1.1",)), (CHAPTER, "\n", 65, ())):
+            self.write(chapter, objectives)
+            self.refused("bad", code, *words)
+        self.write(CHAPTER, OBJECTIVES)
+        self.refused("none", 78, "tasks.0.items.per_objective", overrides=("tasks.0.items.per_objective=0",))
+        self.refused("long", 65, "max_prompt_length", overrides=("tasks.0.max_prompt_length=1000",))
+        self.refused("kind", 78, "essay", overrides=("tasks.0.items.kinds=essay",))
+
+
+if __name__ == "__main__":
+    unittest.main()
