@@ -19,6 +19,7 @@ MODULES = {
     "core": set(),
     "text": {"core"},
     "device": {"core"},
+    "monitor": {"core"},
     "parallel": {"core", "device"},
     "io": {"core", "parallel"},
     "model": {"core", "device", "parallel", "io"},
@@ -26,10 +27,10 @@ MODULES = {
     "engine": {"core", "device", "parallel", "model"},
     "train": {"core", "device", "parallel", "io", "model"},
     "runtime": {"core", "text", "device", "parallel", "io", "model", "engine", "experiment"},
-    "run": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime"},
-    "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
+    "run": {"core", "monitor", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime"},
+    "tasks": {"core", "monitor", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
     "serve": {"core"},
-    "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks", "serve"},
+    "app": {"core", "monitor", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks", "serve"},
 }
 # Task -> the tasks whose public headers (include/magister/tasks/<task>/) it may include, without cycles.
 TASKS = {
@@ -62,7 +63,7 @@ OWNERS = [
     (re.compile(r"(gmp(xx)?|mpfr|mpc)\.h"), {"text"}),
     (re.compile(r"CLI/.*"), {"app"}),
     (re.compile(r"(xgrammar|dlpack)/.*"), {"engine"}),
-    (re.compile(r"nlohmann/.*"), {"text", "io", "model", "runtime", "run", "tasks", "serve", "app"}),
+    (re.compile(r"nlohmann/.*"), {"text", "monitor", "io", "model", "runtime", "run", "tasks", "serve", "app"}),
     (re.compile(r"torch/csrc/autograd/.*"), {"train"}),
     (re.compile(r"(ATen|c10|torch)/.*"), {"device", "parallel", "io", "model", "engine", "train", "runtime", "run", "tasks", "app"}),
     (re.compile(r"(gtest|gmock|benchmark)/.*"), set()),
