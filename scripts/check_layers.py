@@ -18,8 +18,8 @@ import tempfile
 MODULES = {
     "core": set(),
     "text": {"core"},
-    "device": {"core"},
     "monitor": {"core"},
+    "device": {"core"},
     "parallel": {"core", "device"},
     "io": {"core", "parallel"},
     "model": {"core", "device", "parallel", "io"},
