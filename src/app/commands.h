@@ -38,6 +38,7 @@ ExitCode bench_command(Invocation& call);      // bench
 ExitCode summarize_command(Invocation& call);  // summarize
 ExitCode history_command(Invocation& call);    // history
 ExitCode status_command(Invocation& call);     // status
+ExitCode top_command(Invocation& call);        // top
 
 // --version
 std::string version_text(bool json);

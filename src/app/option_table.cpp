@@ -21,6 +21,8 @@ constexpr OptionEntry kRunOptions[] = {
      "stop cleanly (exit 75) when this time is over, counted from the start: after the pass or step that is running "
      "then"},
     {"--fresh", nullptr, "put an earlier result aside and start over"},
+    {"--metrics", "WHERE",
+     "serve host and GPU metrics to Prometheus at an address (127.0.0.1:9400), or write them to a file NAME.prom"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
     {"--quiet", nullptr, "print warnings and errors only", "-q"},
     {"--verbose", nullptr, "print more: what every rank does, and progress every 5 s", "-v"},
@@ -73,6 +75,7 @@ constexpr OptionEntry kServeOptions[] = {
     {"--jobs", "N", "jobs that run at a time (default 1)"},
     {"--rate", "N", "requests of a token in a minute (default 6000)"},
 };
+constexpr OptionEntry kTopOptions[] = {{"--once", nullptr, "print the table once instead of every 2 s"}};
 constexpr PositionalEntry kMerge[] = {
     {"OUT.h5", Count::kOne, "the file to make; it must not exist"},
     {"PART.h5", Count::kMany, "finished files of the slices of one data set, in any order"},
@@ -139,6 +142,7 @@ constexpr CommandEntry kCommands[] = {
     {"merge", merge_command, "join the finished files of an array job into one", kMerge, {}},
     {"status", status_command, "all tasks of a run's folder, running or not: state, units, tokens/s, time left, loss",
      kRun, kStatusOptions},
+    {"top", top_command, "ranks and GPUs of a run at work, live: memory, use, temperature, power", kRun, kTopOptions},
     {"history", history_command, "every start of the runs in a folder: state, tokens, loss, time, GPU hours", kRuns,
      kHistoryOptions},
     {"doctor",

@@ -11,6 +11,7 @@
 #include "app/on_rank_zero.h"
 #include "app/open_tasks.h"
 #include "app/planned_devices.h"
+#include "app/run_monitor.h"
 #include "app/run_tasks.h"
 #include "app/task_graph.h"
 #include "magister/app/experiment.h"
@@ -134,6 +135,7 @@ ExitCode run_command(Invocation& call) {
                      {"working_directory", std::filesystem::current_path().string()},
                      {"tasks", tasks},
                      {"experiment", experiment.resolved_yaml()}});
+  RunMonitor monitor(world, config.name, config.folder(), start, call.line.option("--metrics"), *log);
   ExitCode code = ExitCode::kDone;
   try {
     code = run_tasks(call, experiment, *log, start, fresh, locks);
@@ -151,6 +153,7 @@ ExitCode run_command(Invocation& call) {
   if (code == ExitCode::kStopped) agree_on_signal(world, call.stop);
   if (code == ExitCode::kStopped && call.stop.raised()) log_info("{}: stopped by {}", config.name, call.stop.reason());
   if (code == ExitCode::kStopped && world.rank() == 0) write_stop_reason(call.stop.reason());
+  monitor.report();
   const nlohmann::ordered_json peaks =
       gathered_peaks(world, static_cast<std::uint64_t>(world.rank()), peak_memory_of_process());
   log->event("end", {{"exit_code", static_cast<int>(code)},

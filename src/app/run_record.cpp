@@ -164,6 +164,7 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
   start->last_sign = member(event, "time", start->last_sign);
   // After a task's fault the run continues with other tasks. If no event follows, a single rank had the fault and ended
   // the job.
+  if (kind == "monitor") return;  // a thread of its own writes these, also after a fault
   start->last_fault.reset();
   if (kind == "error" && event.contains("task"))
     start->last_fault = {member(event, "task", std::string()),

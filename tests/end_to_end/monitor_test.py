@@ -1,0 +1,54 @@
+"""A run samples itself: the event "usage", the states of ranks that `top` shows, a file for node_exporter, and the same results."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+from tiny_world import EXPERIMENT, PROGRAM, World
+
+PLAYED = {"MAGISTER_GPUS_ON_HOST": "4096,4096"}
+FAKE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/monitor/fake_nvml"
+HEALTHY = "utilization 93\nmemory_total 4294967296\nmemory_used 1073741824\ntemperature 61\npower 412500\nenergy 5000\nenergy_step 1000\n"
+
+
+class Monitor(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.world = World(pathlib.Path(cls.scratch.name), records=20, text=EXPERIMENT.replace("layout: {{devices: cpu}}\n", ""))
+        cls.answers = pathlib.Path(cls.scratch.name) / "answers"
+
+    def test_gpus(self):
+        self.answers.write_text(HEALTHY)
+        prom = pathlib.Path(self.scratch.name) / "run.prom"
+        done = self.world.run("gpus", 2, "layout.gpus_per_group=1", "--metrics", str(prom), **PLAYED, MAGISTER_FAKE_NVML=str(self.answers),
+                              LD_LIBRARY_PATH=f"{FAKE}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        folder = self.world.folder / "runs/gpus"
+        (usage,) = (event for event in map(json.loads, (folder / "run.jsonl").read_text().splitlines()) if event["event"] == "usage")
+        self.assertEqual([rank["rank"] for rank in usage["ranks"]], [0, 1])
+        self.assertEqual([[gpu["index"] for gpu in rank["gpus"]] for rank in usage["ranks"]], [[0], [1]])
+        for rank in usage["ranks"]:
+            self.assertEqual(rank["gpus"][0]["values"]["power_watts"]["p95"], 412.5)
+            self.assertGreater(rank["values"]["resident_memory_bytes"]["mean"], 20e6)
+        self.assertGreater(usage["energy_joules"], 0)
+        self.assertRegex(prom.read_text(), r'magister_gpu_power_watts\{run="gpus",rank="[01]",.*\} 412.5\n')
+        top = subprocess.run([PROGRAM, "top", str(folder), "--once"], env=self.world.environment, capture_output=True, text=True, check=True).stdout
+        rows = [line.split() for line in top.splitlines() if re.match(r"[01] ", line)]
+        self.assertEqual([row[0] for row in rows], ["0", "1"], top)
+        self.assertIn("412 W", top)
+        self.assertIn("61 C", top)
+
+    def test_without_the_library(self):
+        """The same bytes as with it, and one sentence that says what is missing."""
+        done = self.world.run("without", 1, "layout.gpus_per_group=1", **PLAYED, LD_LIBRARY_PATH="")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("GPUs are not watched: "), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
