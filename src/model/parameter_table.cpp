@@ -309,13 +309,13 @@ std::uint64_t num_elements(const std::vector<std::int64_t>& shape) {
 }
 
 ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
-                    std::int64_t head_dim, int tp_rank) {
+                    HeadCounts all, int tp_rank) {
   const bool is_vector = shape.size() == 1;
   const IndexRange all_columns{0, static_cast<std::uint64_t>(shape.back())};
   const IndexRange all_rows{0, is_vector ? 1 : static_cast<std::uint64_t>(shape.front())};
   // Rows or columns of these of all heads, which share `total` evenly.
-  const auto heads = [](IndexRange range, std::int64_t total, std::int64_t all) {
-    const auto each = static_cast<std::uint64_t>(total / all);
+  const auto heads = [](IndexRange range, std::int64_t total, std::int64_t count) {
+    const auto each = static_cast<std::uint64_t>(total / count);
     return IndexRange{range.begin * each, range.end * each};
   };
   // A bias is a vector: its entries are the rows.
@@ -330,13 +330,13 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
     case Division::kHeads:
       return of_rows(partition.heads);
     case Division::kHeadRows:
-      return of_rows(heads(partition.heads, shape.front(), config.num_attention_heads));
+      return of_rows(heads(partition.heads, shape.front(), all.heads));
     case Division::kKvHeadRows:
-      return of_rows(heads(partition.kv_heads, shape.front(), config.num_key_value_heads));
+      return of_rows(heads(partition.kv_heads, shape.front(), all.kv_heads));
     case Division::kMlpRows:
       return of_rows(partition.mlp);
     case Division::kHeadColumns:
-      return {all_rows, heads(partition.heads, shape.back(), config.num_attention_heads)};
+      return {all_rows, heads(partition.heads, shape.back(), all.heads)};
     case Division::kMlpColumns:
       return {all_rows, partition.mlp};
     case Division::kExpertRows:

@@ -36,7 +36,7 @@ struct Sizes {
   at::ScalarType dtype;
   int tp_rank;
   const QuantScheme& quantization;
-  std::int64_t head_dim = config.head_dim;
+  HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
 };
 
 std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Sizes& sizes,
@@ -45,7 +45,7 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
   std::uint64_t rows = 0;
   IndexRange columns;
   for (const LayerParameter& row : product) {
-    const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.head_dim, sizes.tp_rank);
+    const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank);
     rows += slice.rows.size();
     const auto first = static_cast<std::uint64_t>(row.first_column);
     columns = {first + slice.columns.begin, first + slice.columns.end};
@@ -65,7 +65,7 @@ std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const 
   for (const LayerParameter& row : table) {
     if (row.product != FusedProduct::kNone) continue;
     bytes += sizeof(float) *
-             slice_of(row.shape, row.division, sizes.partition, sizes.head_dim, sizes.tp_rank).num_elements();
+             slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank).num_elements();
   }
   return bytes;
 }
@@ -75,7 +75,7 @@ std::uint64_t model_parameter_bytes(const Sizes& sizes) {
   std::uint64_t bytes = 0;
   const std::size_t table_bytes = c10::elementSize(sizes.dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : sizes.dtype);
   for (const ModelParameter& row : model_parameters(sizes.config)) {
-    bytes += slice_of(row.shape, row.division, sizes.partition, sizes.head_dim, sizes.tp_rank).num_elements() *
+    bytes += slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank).num_elements() *
              (row.shape.size() == 1 ? sizeof(float) : table_bytes);
   }
   return bytes;
@@ -102,7 +102,7 @@ std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description,
                          sizes.dtype,
                          sizes.tp_rank,
                          sizes.quantization,
-                         config.head_dim_of(layer)};
+                         {config.num_attention_heads, config.kv_heads_of(layer)}};
     bytes += other_layer_bytes(table, of_layer);
     for (const std::vector<LayerParameter>& product : products_of(table)) {
       std::optional<CodeFormat> kept;

@@ -93,12 +93,16 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config);
 
 std::uint64_t num_elements(const std::vector<std::int64_t>& shape);
 // The part of a weight that a shard holds: ranges of rows and columns. A vector has one row. Empty ranges: nothing. For
-// a layer's weight, the partition and the head size are those of its layer.
+// a layer's weight, the partition and the heads are those of its layer.
 struct ShardSlice {
   IndexRange rows, columns;
   std::uint64_t num_elements() const { return rows.size() * columns.size(); }
 };
+// Heads of all shards together.
+struct HeadCounts {
+  std::int64_t heads = 0, kv_heads = 0;
+};
 ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
-                    std::int64_t head_dim, int tp_rank);
+                    HeadCounts all, int tp_rank);
 
 }  // namespace magister
