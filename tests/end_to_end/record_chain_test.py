@@ -121,7 +121,7 @@ class RecordChain(unittest.TestCase, tiny_world.Refusals):
     def test_faults_are_named(self):
         self.refused("nobody", 78, "no task before this one is named drafts", "did you mean draft?", overrides=("tasks.1.dataset.task=drafts",))
         self.refused("field", 78, '"topik" is not a field of the records', 'did you mean "topic"?', overrides=('tasks.0.prompt.user="{{ topik }}"',))
-        self.refused("both", 78, "tasks.0.dataset.text: unknown key", overrides=("tasks.0.dataset.text=topic",))
+        self.refused("both", 78, "is given together with `prompt`", overrides=("tasks.0.dataset.text=topic",))
         self.refused("alone", 78, "is given without `task`", overrides=("tasks.0.dataset.keep.verdict=yes",))
         self.refused("none", 65, "dataset.keep leaves none of its 24 samples", overrides=("tasks.3.dataset.keep.text_index=7",))
         self.refused("unknown", 65, 'dataset.keep names the field "verdict"', overrides=("tasks.3.dataset.keep.verdict=yes",))

@@ -41,8 +41,16 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
 // Reads `prompt`, `chat_template` and the data set, whose fields the prompt reads if there is one.
 void read_records(ConfigNode& node, const ExperimentConfig& experiment, GenerateConfig& config) {
   std::optional<ConfigNode> prompt = node.optional_section("prompt");
-  config.dataset = read_dataset(node, prompt.has_value(), &experiment);
+  config.dataset = read_dataset(node, false, &experiment);
   if (prompt) {
+    ConfigNode dataset = node.section("dataset");
+    for (const char* const key : {"text", "messages", "tokens"}) {
+      if (dataset.has(key))
+        dataset.reject(key, "is given together with `prompt` (which names the fields itself); remove one of them");
+    }
+    config.dataset.whole_record = true;
+    config.dataset.messages_field.clear();
+    config.dataset.tokens_field.clear();
     const std::string system = prompt->optional_text("system").value_or("");
     config.prompt = {system, prompt->text("user")};
   }
