@@ -145,7 +145,7 @@ constexpr Row kKeys[] = {
      "here that is max_sequences: texts that a group writes at the same time"},
     // Exams.
     {"exam exams exam_title blueprint sections points answer_key variants learning_objectives",
-     "remove it: no task makes an exam; configs/guides/exams.md lists what can be done and what cannot"},
+     "remove it: `task: exam` writes an exam by its own keys (configs/keys/exam.md)"},
     {"deduplicate deduplication dedup unique near_duplicates",
      "remove it: no task looks for texts that are alike (configs/guides/exams.md)"},
     {"accept accept_if accepted min_score min_rating filter filter_by keep_if where only_if review_and_fix max_retries "
@@ -161,20 +161,19 @@ constexpr Row kKeys[] = {
      "(configs/guides/service.md)"},
     {"monitor monitoring monitor_interval gpu_monitor gpu_monitoring metrics metrics_port prometheus prometheus_port "
      "grafana dashboard max_temperature temperature_limit power_limit",
-     "remove it: no GPU is watched and nothing is served; `magister status RUN --json` describes a run "
-     "(configs/guides/service.md)"},
+     "remove it: a run samples its ranks and GPUs by itself; `magister top RUN` and `--metrics` show them "
+     "(configs/guides/monitoring.md)"},
     {"auth authentication auth_token rate_limit rate_limits",
-     "remove it: there is no server; files belong to who runs the job"},
+     "remove it: an experiment has no users; `magister serve` has tokens and rates (configs/guides/service.md)"},
     {"host port listen api_key served_model_name base_url endpoint uvicorn fastapi",
-     "remove it: there is no server; a run "
-     "reads its requests from dataset.path"},
+     "remove it: a run reads its requests from dataset.path; `magister serve --listen HOST:PORT` is a queue of jobs"},
     {"log_level verbose debug log_file",
      "`magister run -v` prints what every rank does, -q only warnings; logs are in runs/NAME/logs"},
 };
 
 constexpr Row kCommands[] = {
-    {"serve server api start-server vllm",
-     "there is no server; `magister run FILE.yaml` answers a file of requests (task: "
+    {"server api start-server vllm",
+     "magister serve queues experiments over HTTP; `magister run FILE.yaml` answers a file of requests (task: "
      "generate)"},
     {"chat complete completion generate infer inference predict sample",
      "it is a task: write `task: generate` in an "
@@ -191,7 +190,7 @@ constexpr Row kCommands[] = {
     {"resume continue restart", "magister run FILE.yaml continues a stopped run by itself"},
     {"launch start submit run_parallel run_parallel.py accelerate torchrun deepspeed",
      "mpirun -np N magister run FILE.yaml, on a cluster sbatch jobs/one-node.sbatch FILE.yaml"},
-    {"exam exams quiz", "no task makes an exam; configs/guides/exams.md lists what can be done"},
+    {"exam exams quiz", "write `task: exam` in an experiment (configs/guides/exams.md)"},
     {"tune sweep optimize hpo search",
      "nothing searches by itself; `matrix` in an experiment makes a task for each combination of values "
      "(configs/keys/experiment.md)"},
@@ -199,10 +198,10 @@ constexpr Row kCommands[] = {
     {"config show-config print-config", "magister --print-config FILE.yaml prints an experiment as resolved"},
     {"rm remove delete clean cleanup purge", "nothing is deleted here: a run is the folder runs/NAME"},
     {"validate dry-run dryrun lint verify estimate", "magister plan FILE.yaml checks everything and computes nothing"},
-    {"monitor top watch progress ps tail", "magister status RUN shows a run's tasks; `watch` repeats it"},
+    {"monitor watch progress ps tail", "magister top RUN shows a run at work, magister status RUN its tasks"},
     {"metrics stats gpu-stats performance prometheus grafana dashboard",
-     "magister status RUN --json describes a run, magister doctor --json the machine; nvidia-smi shows use, "
-     "temperature and power of GPUs"},
+     "magister status RUN --json describes a run, magister doctor --json the machine, magister top RUN "
+     "what its GPUs do"},
     {"log logs", "a run's logs are runs/NAME/logs, its events runs/NAME/run.jsonl; magister status RUN sums them up"},
     {"recommend recommendations advise sizing",
      "magister plan --config-only FILE.yaml shows how many GPUs a model needs"},
@@ -211,7 +210,7 @@ constexpr Row kCommands[] = {
      "magister doctor shows ranks, hosts, GPUs and links"},
     {"benchmark perf", "magister bench measures the program itself"},
     {"queue users user login auth token",
-     "there is neither server nor queue: the cluster's scheduler has jobs and users (jobs/README.md)"},
+     "magister serve is a queue of jobs with tokens; the cluster's scheduler has users (jobs/README.md)"},
     {"list ls runs jobs", "magister history DIR lists the runs in a folder"},
     {"stop cancel kill", "send the run SIGUSR1 or SIGTERM: it stops cleanly (jobs/README.md)"},
     {"download pull fetch", "nothing is downloaded; `hf download ORG/NAME` fills the cache that model.path looks into"},
@@ -306,10 +305,9 @@ constexpr ValueRow kValues[] = {
     {"task", "logits teacher logprobs", "write teacher_logits"},
     {"task", "review validate validation grade grading critique", "write judge"},
     {"task", "pita qsharp q#", "that is three tasks, rollout, train and generate: configs/guides/pita.md"},
-    {"task", "exam exams quiz assemble",
-     "no task makes an exam; configs/guides/exams.md lists what can be done and what cannot"},
+    {"task", "exams quiz assemble", "write exam"},
     {"task", "fix rewrite filter deduplicate dedup", "no task does that: configs/guides/exams.md"},
-    {"task", "serve server api", "there is no server; generate answers a file of requests"},
+    {"task", "serve server api", "generate answers a file of requests; `magister serve` queues experiments"},
 };
 
 std::string lower_case(std::string_view word) {

@@ -31,25 +31,30 @@ CHAPTER = "\n\n".join(f"The plan has {n} units. A shard of unit {n} repeats the 
 OBJECTIVES = "# objectives\n1.1.1.1 Explain the plan and its units.\n1.1.1.2 Describe a shard.\n\n1.2.1.1 Tell teacher and student apart.\n"
 
 
+def write(world, chapter, objectives):
+    world.data.with_name(world.data.name + ".md").write_text(chapter)
+    world.data.with_name(world.data.name + ".txt").write_text(objectives)
+
+
+def make_world(folder):
+    # Id 2, the usual end token of such a model, is the quotation mark here, which JSON needs.
+    model = tiny_world.make_model(pathlib.Path(folder) / "model", eos_token_id=0)
+    world = tiny_world.World(folder, model=model, text=EXAM, results=("exam.summary.json", "exam.summary.txt", "exam.h5"))
+    write(world, CHAPTER, OBJECTIVES)
+    return world
+
+
 class Exam(unittest.TestCase, tiny_world.Refusals):
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
-        # Id 2, the usual end token of such a model, is the quotation mark here, which JSON needs.
-        model = tiny_world.make_model(pathlib.Path(cls.scratch.name) / "model", eos_token_id=0)
-        cls.world = tiny_world.World(cls.scratch.name, model=model, text=EXAM, results=("exam.summary.json", "exam.summary.txt", "exam.h5"))
-        cls.write(CHAPTER, OBJECTIVES)
+        cls.world = make_world(cls.scratch.name)
         cls.digests = cls.world.complete("exam", 0)
         cls.folder = cls.world.folder / "runs/exam"
 
     @classmethod
     def tearDownClass(cls):
         cls.scratch.cleanup()
-
-    @classmethod
-    def write(cls, chapter, objectives):
-        cls.world.data.with_name(cls.world.data.name + ".md").write_text(chapter)
-        cls.world.data.with_name(cls.world.data.name + ".txt").write_text(objectives)
 
     def test_versions_are_bounded_and_linked(self):
         with h5py.File(self.folder / "exam.h5") as file:
@@ -92,9 +97,9 @@ class Exam(unittest.TestCase, tiny_world.Refusals):
     def test_bad_input_is_named(self):
         for chapter, objectives, code, words in (
                 (" \n", OBJECTIVES, 65, ()), (CHAPTER, "Explain the plan.\n", 65, ("number",)), (CHAPTER, "1.1 One.\n1.1 Two.\n", 65, ("1.1",)), (CHAPTER, "\n", 65, ())):
-            self.write(chapter, objectives)
+            write(self.world, chapter, objectives)
             self.refused("bad", code, *words)
-        self.write(CHAPTER, OBJECTIVES)
+        write(self.world, CHAPTER, OBJECTIVES)
         self.refused("none", 78, "tasks.0.items.per_objective", overrides=("tasks.0.items.per_objective=0",))
         self.refused("long", 65, "max_prompt_length", overrides=("tasks.0.max_prompt_length=1000",))
         self.refused("kind", 78, "essay", overrides=("tasks.0.items.kinds=essay",))

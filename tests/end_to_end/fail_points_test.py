@@ -12,6 +12,7 @@ import unittest
 
 import damaged_results_test
 import evaluate_test
+import exam_test
 import grpo_test
 import preference_test
 import rollout_test
@@ -66,8 +67,9 @@ class FailPoints(unittest.TestCase):
         score_test.make_classifier(value, teacher.model / "tokenizer.json", "llama", small, seed=7)
         guide = EXPERIMENT.split("  - task:")[0] + GUIDED % value
         guided = World(cls.scratch.name + "/guided", records=12, model=teacher.model, text=guide, results=("guided.h5",))
-        cls.rolled, cls.guided = rolled, guided
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written, rolled, guided)}
+        examined = exam_test.make_world(cls.scratch.name + "/exam")
+        cls.rolled, cls.guided, cls.examined = rolled, guided, examined
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written, rolled, guided, examined)}
         cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred, cls.evaluated, cls.written = teacher, chain, scored, trained, preferred, evaluated, written
 
     def choose(self, name):
@@ -75,7 +77,7 @@ class FailPoints(unittest.TestCase):
         self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
                       else self.evaluated if name.startswith(("score.verify.", "evaluate.")) else self.scored if name.startswith("score.")
                       else self.preferred if name.startswith("train.reference.") else self.written if name.startswith("train.rollout.")
-                      else self.rolled if name.startswith("rollout.") else self.guided if name.startswith("guide.")
+                      else self.examined if name.startswith("exam.") else self.rolled if name.startswith("rollout.") else self.guided if name.startswith("guide.")
                       else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 
