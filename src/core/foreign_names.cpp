@@ -48,7 +48,9 @@ constexpr Row kKeys[] = {
      "training_type training_method",
      "every training runs over all ranks that the launcher starts; train.zero decides what they divide"},
     {"timeout time_out job_timeout max_time max_runtime", "here that is run.max_wall: HH:MM:SS"},
-    {"user", "of a judge's prompt; generate takes finished prompts: dataset.text or dataset.messages"},
+    {"user",
+     "of a prompt: prompt.user of judge and generate; generate also takes finished prompts, dataset.text or "
+     "dataset.messages"},
     {"user_id users tenant priority queue partition time_limit walltime nodes",
      "that is the scheduler's (jobs/README.md); a run ends "
      "in time with run.max_wall"},
@@ -150,9 +152,10 @@ constexpr Row kKeys[] = {
      "remove it: no task looks for texts that are alike (configs/guides/exams.md)"},
     {"accept accept_if accepted min_score min_rating filter filter_by keep_if where only_if review_and_fix max_retries "
      "max_attempts",
-     "remove it: no task leaves out texts by their verdict, or writes them anew; `magister export --to jsonl` makes "
-     "records to choose from (configs/guides/exams.md)"},
-    {"answers source_task from_task previous", "only judge and score read the texts of an earlier task (answers)"},
+     "here that is dataset.task and dataset.keep of a later task, which reads the texts that a verdict keeps "
+     "(configs/guides/exams.md)"},
+    {"answers source_task from_task previous",
+     "judge and score read the texts of an earlier task by answers, generate by dataset.task"},
     // Services.
     {"ollama ollama_url ollama_host openai_base_url api_base api_url",
      "remove it: there is no server to ask; a run loads model.path itself"},
@@ -306,7 +309,8 @@ constexpr ValueRow kValues[] = {
     {"task", "review validate validation grade grading critique", "write judge"},
     {"task", "pita qsharp q#", "that is three tasks, rollout, train and generate: configs/guides/pita.md"},
     {"task", "exams quiz assemble", "write exam"},
-    {"task", "fix rewrite filter deduplicate dedup", "no task does that: configs/guides/exams.md"},
+    {"task", "fix rewrite filter", "write generate, with dataset.task, dataset.keep and a prompt"},
+    {"task", "deduplicate dedup", "no task does that: configs/guides/exams.md"},
     {"task", "serve server api", "generate answers a file of requests; `magister serve` queues experiments"},
 };
 
