@@ -74,7 +74,11 @@ class Guides(unittest.TestCase):
         self.assertEqual(self.run_page("clusters.md"), 1)
 
     def test_exams(self):
-        self.assertEqual(self.run_page("exams.md"), 4)
+        self.assertEqual(self.run_page("exams.md"), 3)
+        with h5py.File(self.folder / "runs/exam/water.h5") as file:
+            accepted = int((file["items/state"][:] == 0).sum())
+        self.assertIn(f"{accepted} of 6 items are in the exam", (self.folder / "runs/exam/water.summary.txt").read_text())
+        self.run_lines("mpirun -np 2 build/magister run configs/exam-problems.yaml")
         with h5py.File(self.folder / "runs/exam-problems/problems.h5") as file:
             texts, reasons = file["generate/text"].asstr()[:], file["generate/finish_reason"][:]
         self.assertEqual(len(texts), 4)
@@ -151,7 +155,7 @@ class Guides(unittest.TestCase):
 
     def test_every_page_is_here(self):
         self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")},
-                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md", "constraints.md"})
+                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md", "constraints.md", "monitoring.md"})
 
 
 if __name__ == "__main__":
