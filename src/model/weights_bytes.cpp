@@ -64,8 +64,8 @@ std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const 
   std::uint64_t bytes = 0;
   for (const LayerParameter& row : table) {
     if (row.product != FusedProduct::kNone) continue;
-    bytes += sizeof(float) *
-             slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank).num_elements();
+    bytes +=
+        sizeof(float) * slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank).num_elements();
   }
   return bytes;
 }

@@ -516,7 +516,7 @@ TEST(Experiment, NamesPlacesInTheFile) {
             "e.yaml:4:5: tasks.0.dataset.path: the key is missing (there is no default for it); add it with a text");
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - {dataset: {path: d}}\n"),
             "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with one of "
-            "teacher_logits, generate, judge, rollout, score, train, evaluate");
+            "teacher_logits, generate, judge, rollout, score, train, evaluate, exam");
   const std::string twice = refusal(kGood + "  - {task: teacher_logits, dataset: {path: d}}\n");
   EXPECT_TRUE(twice.starts_with("e.yaml:8:5: tasks.1.name: the name teacher is taken by tasks.0")) << twice;
   const std::string many = refusal(

@@ -34,7 +34,7 @@ class Mpio(unittest.TestCase):
         for ranks in (0, 1, 2, 4):
             self.plain.forget("x")
             self.assertEqual(self.mpio.complete("x", ranks), self.reference, f"{ranks} ranks")
-            self.assertEqual(sorted(path.name for path in self.mpio.results("x").parent.iterdir()), ["logs", "run.jsonl", "teacher.h5"])
+            self.assertEqual(sorted(path.name for path in self.mpio.results("x").parent.iterdir()), ["logs", "monitor", "run.jsonl", "teacher.h5"])
 
     def test_the_same_mode(self):
         modes = []

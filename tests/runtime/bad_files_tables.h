@@ -358,7 +358,7 @@ llama.rope.dimension_count | u32 3 | llama.rope.dimension_count
 llama.rope.scaling.type | text spiral | llama.rope.scaling.type
 llama.rope.scaling.type | u32 1 | llama.rope.scaling.type
 llama.rope.scaling.type | text linear | llama.rope.scaling.factor
-llama.rope.scaling.type | text yarn | llama.rope.scaling.type
+llama.rope.scaling.type | text yarn | llama.rope.scaling.factor
 llama.expert_count | u32 8 | llama.expert_used_count
 llama.attn_logit_softcapping | f32 30 | llama.attn_logit_softcapping
 llama.attention.sliding_window_pattern | u32 4 | llama.attention.sliding_window_pattern

@@ -45,10 +45,10 @@ struct LayerShape {
   std::int64_t widest_other = 0;                   // numbers of a row of the widest product outside attention and MLPs
   float query_scale_beta = 0.0f;                   // see ModelConfig
   std::int64_t query_scale_positions = 0, query_scale_shift = 0;
-  bool chunked_windows = false;     // see ModelConfig
-  bool qk_l2_norm = false;          // this layer has it, see ModelConfig
-  std::vector<float> alibi_slopes;  // [H]; empty: no ALiBi
-  bool alibi_in_bf16 = false;       // see ModelConfig
+  bool chunked_windows = false;          // see ModelConfig
+  bool qk_l2_norm = false;               // this layer has it, see ModelConfig
+  std::vector<float> alibi_slopes;       // [H]; empty: no ALiBi
+  bool alibi_in_bf16 = false;            // see ModelConfig
   std::optional<LatentConfig> latent{};  // kv_heads is then 1: the latent
   // False for attention that fused operations of libraries do not compute: other masks than windows, biases of scores.
   bool has_usual_scores() const { return !chunked_windows && alibi_slopes.empty(); }
@@ -63,9 +63,7 @@ struct LayerShape {
   std::int64_t own_kv_heads() const { return has_own_kv ? kv_heads : 0; }
   // Numbers of a row with its queries, keys and values. The product of a layer whose keys are its values gives the
   // first ones alone.
-  std::int64_t qkv_features() const {
-    return latent ? heads * head_dim : (heads + 2 * own_kv_heads()) * head_dim;
-  }
+  std::int64_t qkv_features() const { return latent ? heads * head_dim : (heads + 2 * own_kv_heads()) * head_dim; }
   std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
 };
 

@@ -32,17 +32,7 @@ enum class Division {
 // The product in which a weight is used. Weights of one product are concatenated along the rows. kNone: a norm, a bias
 // (f32 in memory), a router (f32) or a table. kQueryUp and kLatentUp: the second products of latent attention; the
 // weight of kLatentUp is f32 in memory and is never quantised.
-enum class FusedProduct {
-  kNone,
-  kQkv,
-  kQueryUp,
-  kLatentUp,
-  kOutput,
-  kGateUp,
-  kDown,
-  kPerLayerGate,
-  kPerLayerOutput
-};
+enum class FusedProduct { kNone, kQkv, kQueryUp, kLatentUp, kOutput, kGateUp, kDown, kPerLayerGate, kPerLayerOutput };
 
 // A weight of a decoder layer.
 struct LayerParameter {

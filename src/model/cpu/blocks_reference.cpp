@@ -85,8 +85,7 @@ at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, con
     const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
     at::Tensor scores_HLL =
         soft_capped(at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape.attention_scale, shape.attention_softcap);
-    if (!shape.alibi_slopes.empty())
-      scores_HLL = scores_HLL + alibi_terms(length, length, shape, scores_HLL.device());
+    if (!shape.alibi_slopes.empty()) scores_HLL = scores_HLL + alibi_terms(length, length, shape, scores_HLL.device());
     scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape, scores_HLL.device()).logical_not(),
                                         -std::numeric_limits<double>::infinity());
     if (sinks_H.defined())  // one more key, which every query sees and which has no value

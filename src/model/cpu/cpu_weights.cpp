@@ -251,8 +251,8 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
   }
   // With latent attention: queries, the same as latents where texts are generated, outputs, and latents in pages.
   if (const auto& latent = config.latent)
-    attention = partition.heads.size() * static_cast<std::uint64_t>(config.head_dim + latent->token_width() +
-                                                                    latent->value_dim) +
+    attention = partition.heads.size() *
+                    static_cast<std::uint64_t>(config.head_dim + latent->token_width() + latent->value_dim) +
                 2 * static_cast<std::uint64_t>(latent->token_width());
   // Per token: residual stream, partial sum, vectors by layer, and attention. With experts also the output of each
   // chosen expert, its number and weight, and two numbers of the grouping.

@@ -26,7 +26,7 @@ constexpr std::array kOuterModels = {
 constexpr const char* kTextPrefixes[] = {"model.language_model.", "language_model.model.", "model."};
 constexpr const char* kOtherParts[] = {"model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
                                        "vision_tower.",       "multi_modal_projector.",       "visual.",
-                                       "vision_model.",       "model.audio_tower.",          "model.embed_vision.",
+                                       "vision_model.",       "model.audio_tower.",           "model.embed_vision.",
                                        "model.embed_audio."};
 
 constexpr const char* kHeads[] = {"lm_head.weight", "language_model.lm_head.weight"};
