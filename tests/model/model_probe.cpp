@@ -76,6 +76,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
   };
   const at::Tensor embeddings = source.load_embeddings();
   source.load_positions();
+  source.load_embedding_norm();
   source.load_per_layer_table();
   source.load_per_layer_projection();
   source.load_per_layer_norm();
@@ -89,6 +90,12 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write(prefix + "post_attention_layernorm", source.load_mlp_norms(i).input_D);
     write(prefix + "q_norm", source.load_q_norm(i));
     write(prefix + "k_norm", source.load_k_norm(i));
+    source.load_q_norm_bias(i);
+    source.load_k_norm_bias(i);
+    if (description.config.latent) {
+      source.load_q_up_proj(i);
+      source.load_latent_up_proj(i);
+    }
     source.load_sinks(i);
     load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));

@@ -123,7 +123,10 @@ LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "ministral", "cwm", "seed_os
 
 def num_text_parameters(model):
     """Of a model of images and texts those of its text decoder and head; a tied head counts once, and a router's bias that transformers has as a buffer."""
-    parts = [model.model.language_model, model.lm_head] if hasattr(model.base_model, "language_model") else [model]
+    if hasattr(getattr(model, "model", None), "language_model"):
+        parts = [model.model.language_model, model.lm_head]
+    else:
+        parts = [getattr(model, "language_model", model)]  # Llama 4's has its head
     tensors = {p for part in parts for p in part.parameters()} | {b for name, b in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar")) and "vision" not in name and "audio" not in name}
     return sum(tensor.numel() for tensor in tensors)
 
