@@ -288,7 +288,7 @@ class Exports(unittest.TestCase):
 
     def test_gift_by_pygiftparser(self):
         if importlib.util.find_spec("pygiftparser") is None:
-            self.skipTest("pygiftparser is not installed")
+            self.skipTest("pygiftparser is not installed (it has no wheel to pin: pip install pygiftparser==1.1)")
         from pygiftparser import parser
         # It ends answers at an escaped brace, keeps escapes, and takes arrows, T-words, brackets and negative numbers for other things.
         sound = [i for i, trap in enumerate(TRAPS) if not re.search(r"[\\{}~=#:\n\r\x85\u2028\[\]%\x00-\x1f*]|->|^(T|FALSE|true|TRUE|F)|//", trap)]
