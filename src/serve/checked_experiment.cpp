@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 #include <sstream>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr double kSecondsOfACheck = 30;
 constexpr std::size_t kMostOutput = 4 << 20;
+constexpr std::ptrdiff_t kChecksAtOnce = 4;  // each is a process of half a second
 
 // A file that exists as long as this object.
 class TemporaryFile {
@@ -96,14 +98,26 @@ std::vector<std::string> texts_of(const std::string& resolved) {
   return texts;
 }
 
+// Waits where many requests arrive at once: a process for each would take the machine's memory.
+Answer resolved(const ServeOptions& options, const std::string& path) {
+  static std::counting_semaphore<kChecksAtOnce> places(kChecksAtOnce);
+  struct Place {
+    Place() { places.acquire(); }
+    ~Place() { places.release(); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+  };
+  const Place place;
+  return ask_program({options.program, "run", "--print-config", path}, options.root, kSecondsOfACheck, kMostOutput);
+}
+
 }  // namespace
 
 CheckedExperiment check_experiment(const ServeOptions& options, const std::string& text) {
   CheckedExperiment checked;
   checked.text = text;
   const TemporaryFile file(options.root, text);
-  const Answer answer =
-      ask_program({options.program, "run", "--print-config", file.path()}, options.root, kSecondsOfACheck, kMostOutput);
+  const Answer answer = resolved(options, file.path());
   if (answer.exit_code != 0) {
     checked.fault = answer.errors;
     for (std::size_t at; (at = checked.fault.find(file.path())) != std::string::npos;)

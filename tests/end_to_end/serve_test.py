@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -145,6 +146,22 @@ class Serve(unittest.TestCase):
         refused = subprocess.run([PROGRAM, "serve", "--listen", "0.0.0.0:0", "--root", str(self.world.folder / "open")], capture_output=True,
                                  text=True, env=self.world.environment, check=False, timeout=60)
         self.assertEqual((refused.returncode, "without --tokens" in refused.stderr), (78, True), refused.stderr)
+
+    def test_tls(self):
+        certificate, key = self.world.folder / "certificate.pem", self.world.folder / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)], check=True, capture_output=True)
+        service = self.service("tls", "--certificate", str(certificate), "--key", str(key))
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection("127.0.0.1", service.port, timeout=60, context=trusted)
+        connection.request("GET", "/v1/health")
+        self.assertEqual(json.loads(connection.getresponse().read())["status"], "ok")
+        connection.close()
+        self.assertEqual(service.end(), 0)
+        for wrong in ([str(certificate)], [str(certificate), "--key", str(certificate)]):
+            refused = subprocess.run([PROGRAM, "serve", "--listen", "127.0.0.1:0", "--root", str(self.world.folder / "tls"), "--certificate", *wrong],
+                                     capture_output=True, text=True, env=self.world.environment, check=False, timeout=60)
+            self.assertEqual(refused.returncode, 78, refused.stderr)
 
     def test_cancel_and_resume(self):
         service = self.service("cancel", **SLOW)
