@@ -1,5 +1,5 @@
 // Source: proc(5). Files used: self/stat (CPU time), self/statm (resident pages), self/io (bytes of the storage layer),
-// stat (the host's CPUs), meminfo, net/dev. One reading costs about 0.2 ms.
+// stat (the host's CPUs), meminfo, net/dev.
 #include "magister/monitor/host.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Monitor: a thread of each rank that samples the process, its host and its GPUs every few seconds, while the rank
 // computes. It communicates with no other rank: it writes the rank's state into the run's folder (rank_states.h), and
-// nothing that is computed depends on it. A sample costs about 0.3 ms of CPU; if samples should take more than 0.1 % of
-// a core, they are taken less often.
+// nothing that is computed depends on it. It measures its own CPU time; if samples should take more than 0.1 % of a
+// core, they are taken less often.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // Exams as files that people and learning platforms read. Every function is local and gives the same bytes for the same
 // exam. What a format cannot hold is refused for that format by name; control characters that XML cannot hold become
-// U+FFFD in every format.
+// U+FFFD in all formats but JSONL, whose escapes keep them.
 #pragma once
 
 #include <span>
