@@ -31,7 +31,7 @@ tasks:
   - task: generate
     name: second
     dataset: {{task: opinion, keep: {{verdict: "yes", log_odds: ">= 0"}}}}
-    prompt: {{user: "{{{{ text }}}} {{{{ verdict }}}} {{{{ words | length }}}}"}}
+    prompt: {{user: "{{{{ text }}}} {{{{ verdict }}}} {{{{ words | length }}}} {{{{ log_odds }}}}"}}
     max_new_tokens: 4
   - task: generate
     name: finished
@@ -102,6 +102,9 @@ class RecordChain(unittest.TestCase, tiny_world.Refusals):
         self.assertTrue(0 < len(kept) < len(text), "the test needs both verdicts")
         self.assertEqual(texts(self.runs / "chain/second.h5", "record/text")[0], kept)
         self.assertEqual(set(texts(self.runs / "chain/second.h5", "record/verdict")[0]), {"yes"})
+        written = [float(str(one)) for one in odds[(verdict == 0) & (odds >= 0)]]  # numpy writes a float32 in the fewest digits, too
+        self.assertEqual([float(one) for one in texts(self.runs / "chain/second.h5", "record/log_odds")[0]], written)
+        self.assertNotEqual(written, odds[(verdict == 0) & (odds >= 0)].astype(float).tolist())
 
     def test_only_texts_that_were_cut_off(self):
         draft, reason, index = texts(self.runs / "chain/draft.h5", "generate/text", "generate/finish_reason", "generate/text_index")

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -19,11 +20,20 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// The number that the shortest decimal of a float32 names, as exports write it: 0.7, not 0.699999988079071. So a rule
+// ">= 0.7" keeps a value that was stored as 0.7.
+double as_written(float value) {
+  std::array<char, 64> text;
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double number = 0;
+  std::from_chars(text.data(), written.ptr, number);
+  return number;
+}
+
 template <typename T>
 ordered_json number_of(const ResultsReader& file, const ColumnSpec& column, std::uint64_t sample) {
   const T value = file.rows<T>(column.path, sample, 1)[0];
-  if constexpr (std::is_floating_point_v<T>)
-    if (!std::isfinite(value)) return nullptr;
+  if constexpr (std::is_floating_point_v<T>) return std::isfinite(value) ? ordered_json(as_written(value)) : nullptr;
   return value;
 }
 
