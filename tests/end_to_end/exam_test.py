@@ -103,6 +103,7 @@ class Exam(unittest.TestCase, tiny_world.Refusals):
         self.refused("none", 78, "tasks.0.items.per_objective", overrides=("tasks.0.items.per_objective=0",))
         self.refused("long", 65, "max_prompt_length", overrides=("tasks.0.max_prompt_length=1000",))
         self.refused("kind", 78, "essay", overrides=("tasks.0.items.kinds=essay",))
+        self.refused("aiken", 78, "tasks.0.exports", "items.kinds", overrides=("tasks.0.exports=[aiken]",))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 
 #include "magister/text/folded.h"
 #include "tasks/exam/duplicates.h"
+#include "tasks/exam/exports.h"
 #include "tasks/exam/shuffle.h"
 #include "tasks/exam/structure_checks.h"
 
@@ -245,6 +246,21 @@ TEST(Shuffle, ChiSquareEqualsScipy) {
   for (const auto& row : kTable) {
     EXPECT_NEAR(chi_square_survival(row.x, row.degrees) / row.want, 1, 1e-10) << row.x << " " << row.degrees;
   }
+}
+
+// One such item among hundreds must not cost the run its other files.
+TEST(ExamOutput, AFormatThatCannotHoldAnItemLeavesTheOthersTheirFiles) {
+  ExamItem item = choice_item("A. is no question", {"one", "two", "three"});
+  item.id = "1.1-0";
+  item.objective_number = "1.1";
+  const Exam exam{"t", "en", {item}};
+  const ExamOutput output = export_exam_as({"aiken", "jsonl", "gift"}, exam);
+  ASSERT_EQ(output.files.size(), 2u);
+  EXPECT_EQ(output.files[0].suffix, ".jsonl");
+  EXPECT_EQ(output.files[1].suffix, ".gift");
+  ASSERT_EQ(output.refused.size(), 1u);
+  EXPECT_NE(output.refused[0].find("the format aiken cannot hold item 1.1-0"), std::string::npos) << output.refused[0];
+  EXPECT_THROW(export_exam(*find_exam_export("aiken"), exam), std::exception);
 }
 
 }  // namespace exam_checks_test

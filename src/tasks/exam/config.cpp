@@ -77,7 +77,13 @@ void read_exports(ConfigNode& node, ExamConfig& config) {
   for (const ExamExport& format : exam_exports()) known.emplace_back(format.name);
   config.exports = node.optional_texts("exports");
   node.outside_identity("exports");  // made from the results, and made again by `export`
-  for (const std::string& name : config.exports) place_in(node, "exports", known, name);
+  const bool only_choices = std::ranges::all_of(config.kinds, [](ItemKind kind) { return kind == ItemKind::kChoice; });
+  for (const std::string& name : config.exports) {
+    const std::size_t at = place_in(node, "exports", known, name);
+    if (at < known.size() && exam_exports()[at].holds_choices_alone && !only_choices)
+      node.reject("exports", "\"{}\" holds no items but single choice (items.kinds has others); remove it, or those",
+                  name);
+  }
   for (std::size_t i = 0; i < config.exports.size(); ++i) {
     if (std::find(config.exports.begin(), config.exports.begin() + static_cast<std::ptrdiff_t>(i), config.exports[i]) !=
         config.exports.begin() + static_cast<std::ptrdiff_t>(i))

@@ -19,7 +19,7 @@ std::vector<std::string> nothing_refused(const Exam&) { return {}; }
 
 constexpr ExamExport kExports[] = {
     {"txt", "three text files: problems, solutions, both", exam_txt, nothing_refused},
-    {"aiken", "single choice alone, without explanations, for many platforms", exam_aiken, refused_by_aiken},
+    {"aiken", "single choice alone, without explanations, for many platforms", exam_aiken, refused_by_aiken, true},
     {"gift", "text for Moodle", exam_gift, refused_by_gift},
     {"moodle", "Moodle XML", exam_moodle, nothing_refused},
     {"qti21", "a QTI 2.1 package", exam_qti21, nothing_refused},
@@ -27,6 +27,25 @@ constexpr ExamExport kExports[] = {
     {"jsonl", "one JSON object for each item", exam_jsonl, nothing_refused},
     {"html", "one page to print", exam_html, nothing_refused},
 };
+
+Exam by_objective(Exam exam) {
+  std::stable_sort(exam.items.begin(), exam.items.end(), [](const ExamItem& a, const ExamItem& b) {
+    return objective_before(a.objective_number, b.objective_number);
+  });
+  return exam;
+}
+
+// Why the format cannot hold the exam, with the first items; empty: it can.
+std::string fault_of(const ExamExport& format, const Exam& exam) {
+  std::vector<std::string> faults = refused_everywhere(exam);
+  for (std::string& fault : format.refused(exam)) faults.push_back(std::move(fault));
+  if (faults.empty()) return "";
+  const std::size_t named = std::min(faults.size(), kNamedFaults);
+  const std::string more = faults.size() > named ? fmt::format(" and {} more", faults.size() - named) : "";
+  return fmt::format("the format {} cannot hold {}{} (no item is left out silently); choose another format",
+                     format.name, fmt::join(faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+                     more);
+}
 
 }  // namespace
 
@@ -40,19 +59,24 @@ const ExamExport* find_exam_export(std::string_view name) {
 }
 
 std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam) {
-  Exam ordered = exam;
-  std::stable_sort(ordered.items.begin(), ordered.items.end(), [](const ExamItem& a, const ExamItem& b) {
-    return objective_before(a.objective_number, b.objective_number);
-  });
-  std::vector<std::string> faults = refused_everywhere(ordered);
-  for (std::string& fault : format.refused(ordered)) faults.push_back(std::move(fault));
-  if (!faults.empty()) {
-    const std::size_t named = std::min(faults.size(), kNamedFaults);
-    const std::string more = faults.size() > named ? fmt::format(" and {} more", faults.size() - named) : "";
-    fail(ExitCode::kData, "the format {} cannot hold {}{} (no item is left out silently); choose another format",
-         format.name, fmt::join(faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(named), ", "), more);
-  }
+  const Exam ordered = by_objective(exam);
+  if (const std::string fault = fault_of(format, ordered); !fault.empty()) throw Error(ExitCode::kData, fault);
   return format.files(ordered);
+}
+
+ExamOutput export_exam_as(const std::vector<std::string>& formats, const Exam& exam) {
+  const Exam ordered = by_objective(exam);
+  ExamOutput output;
+  for (const std::string& name : formats) {
+    const ExamExport* const format = find_exam_export(name);
+    MAGISTER_CHECK(format != nullptr, ExitCode::kConfig, "no format is named {}; see exports", printable(name, 40));
+    if (std::string fault = fault_of(*format, ordered); !fault.empty()) {
+      output.refused.push_back(std::move(fault));
+      continue;
+    }
+    for (ExamFile& file : format->files(ordered)) output.files.push_back(std::move(file));
+  }
+  return output;
 }
 
 std::vector<ExamFile> exam_jsonl(const Exam& exam) {

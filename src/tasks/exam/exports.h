@@ -30,6 +30,7 @@ struct ExamExport {
   std::vector<ExamFile> (*files)(const Exam& exam);
   // One line for each item that this format cannot hold: "item <id>: <problem>".
   std::vector<std::string> (*refused)(const Exam& exam);
+  bool holds_choices_alone = false;  // no item of another kind
 };
 
 // txt, aiken, gift, moodle, qti21, qti30, jsonl, html.
@@ -38,5 +39,13 @@ const ExamExport* find_exam_export(std::string_view name);  // null: no such for
 
 // The files; Error(kData) that names the format, the first refused items and how many more there are.
 std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam);
+
+// The files of several formats. A format that cannot hold the exam has none, and says why in `refused`: one item must
+// not end a run whose other files are right.
+struct ExamOutput {
+  std::vector<ExamFile> files;
+  std::vector<std::string> refused;
+};
+ExamOutput export_exam_as(const std::vector<std::string>& formats, const Exam& exam);
 
 }  // namespace magister

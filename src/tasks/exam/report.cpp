@@ -134,6 +134,7 @@ std::string exam_summary_text(const ordered_json& summary) {
     text += fmt::format("Objective {} lacks {} of its items: {}\n", one["number"].get<std::string>(),
                         one["missing"].get<std::uint64_t>(), one["objective"].get<std::string>());
   }
+  for (const ordered_json& fault : summary["not_exported"]) text += "Not exported: " + fault.get<std::string>() + "\n";
   return text;
 }
 
@@ -143,13 +144,10 @@ std::string beside_results(const std::string& results_path, const std::string& s
 
 void write_exam_files(const WrittenExam& exam, const ExamSetup& setup, const std::string& results_path) {
   const Exam items = exam.exam(setup.config.title.empty() ? setup.config.name : setup.config.title);
-  std::vector<ExamFile> files;
-  for (const std::string& name : setup.config.exports) {
-    const ExamExport* const format = find_exam_export(name);
-    MAGISTER_ASSERT(format != nullptr);
-    for (ExamFile& file : export_exam(*format, items)) files.push_back(std::move(file));
-  }
-  const ordered_json summary = exam_summary(exam, setup);
+  auto [files, refused] = export_exam_as(setup.config.exports, items);
+  for (const std::string& fault : refused) log_warning("{}: {}", setup.config.name, fault);
+  ordered_json summary = exam_summary(exam, setup);
+  summary["not_exported"] = refused;
   files.push_back({".summary.json", summary.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"});
   files.push_back({".summary.txt", exam_summary_text(summary)});
   for (const ExamFile& file : files) {
