@@ -8,8 +8,8 @@
 #include <sstream>
 #include <vector>
 
+#include "magister/core/child_process.h"
 #include "magister/core/error.h"
-#include "serve/job_process.h"
 
 namespace magister {
 namespace {
@@ -99,7 +99,7 @@ std::vector<std::string> texts_of(const std::string& resolved) {
 }
 
 // Waits where many requests arrive at once: a process for each would take the machine's memory.
-Answer resolved(const ServeOptions& options, const std::string& path) {
+ProgramAnswer resolved(const ServeOptions& options, const std::string& path) {
   static std::counting_semaphore<kChecksAtOnce> places(kChecksAtOnce);
   struct Place {
     Place() { places.acquire(); }
@@ -117,7 +117,12 @@ CheckedExperiment check_experiment(const ServeOptions& options, const std::strin
   CheckedExperiment checked;
   checked.text = text;
   const TemporaryFile file(options.root, text);
-  const Answer answer = resolved(options, file.path());
+  const ProgramAnswer answer = resolved(options, file.path());
+  if (answer.start_error != 0 || answer.took_too_long) {
+    checked.status = 503;
+    checked.fault = "the experiment could not be checked in time; try again";
+    return checked;
+  }
   if (answer.exit_code != 0) {
     checked.fault = answer.errors;
     for (std::size_t at; (at = checked.fault.find(file.path())) != std::string::npos;)

@@ -28,13 +28,4 @@ std::optional<int> ended_child(pid_t pid);
 // Asks a job to stop cleanly: SIGUSR1, which mpirun passes on to its ranks. Local.
 void ask_process_to_stop(pid_t pid);
 
-// The exit code and the output (standard output, then standard error) of a command. Its output is cut after `most`
-// bytes, and it is killed after `seconds`. Local.
-struct Answer {
-  int exit_code = 0;
-  std::string output, errors;
-};
-Answer ask_program(const std::vector<std::string>& words, const std::string& working_directory, double seconds,
-                   std::size_t most);
-
 }  // namespace magister

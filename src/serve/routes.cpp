@@ -128,7 +128,7 @@ Reply log_of_job(Service& service, const Call& call) {
 }
 
 constexpr std::array kPage = {"before", "limit"};
-constexpr std::array kUnfit = {400, 422};
+constexpr std::array kUnfit = {400, 413, 422, 503};
 constexpr std::array kBadQuery = {400};
 constexpr std::array kMissing = {404};
 constexpr std::array kOtherState = {404, 409};

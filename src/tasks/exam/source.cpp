@@ -1,76 +1,40 @@
 // Files of the source as plain text, and their division into chunks.
 #include "tasks/exam/source.h"
 
-#include <fcntl.h>
 #include <glob.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "magister/core/child_process.h"
 #include "magister/core/error.h"
-#include "magister/core/file_descriptor.h"
 #include "magister/core/utf8.h"
 #include "magister/io/whole_file.h"
 #include "tasks/exam/plain_text.h"
-
-extern char** environ;
 
 namespace magister {
 namespace {
 
 constexpr std::uint64_t kMaxSourceBytes = std::uint64_t{1} << 30;
+constexpr double kSecondsOfAPdf = 600;
 
-std::string read_all(int descriptor) {
-  std::string bytes;
-  std::array<char, 1 << 16> piece;
-  for (;;) {
-    const ssize_t size = ::read(descriptor, piece.data(), piece.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return bytes;
-    bytes.append(piece.data(), static_cast<std::size_t>(size));
-  }
-}
-
-// Runs `pdftotext PATH -` and returns what it writes to standard output.
+// Returns the text layer of a PDF, as `pdftotext PATH -` writes it.
 std::string pdf_text(const std::string& path) {
-  std::array<int, 2> ends{};
-  MAGISTER_CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, ExitCode::kInputOutput,
-                 "pipe2: {} (pdftotext cannot be read); close other programs and run the same command again",
-                 std::strerror(errno));
-  const FileDescriptor reading(ends[0]);
-  FileDescriptor writing(ends[1]);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, writing.number(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string program = "pdftotext", encoding = "-enc", utf8 = "UTF-8", no_breaks = "-nopgbrk", to = "-";
-  std::string file = std::filesystem::absolute(path).string();
-  std::array<char*, 7> arguments{program.data(), encoding.data(), utf8.data(), no_breaks.data(),
-                                 file.data(),    to.data(),       nullptr};
-  pid_t child = 0;
-  const int fault = ::posix_spawnp(&child, "pdftotext", &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  writing.reset();
-  MAGISTER_CHECK(fault == 0, ExitCode::kData,
+  ProgramAnswer answer =
+      ask_program({"pdftotext", "-enc", "UTF-8", "-nopgbrk", std::filesystem::absolute(path).string(), "-"}, "/",
+                  kSecondsOfAPdf, kMaxSourceBytes + 1);
+  MAGISTER_CHECK(answer.start_error == 0, ExitCode::kData,
                  "{}: pdftotext does not start: {} (it reads the text layer of a PDF); install poppler-utils, or save "
                  "the document as text",
-                 printable(path), std::strerror(fault));
-  std::string text = read_all(reading.number());
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  MAGISTER_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, ExitCode::kData,
-                 "{}: pdftotext ends with {} (the file is no PDF, is damaged or needs a password); save the document "
-                 "as text",
-                 printable(path), WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-  return text;
+                 printable(path), std::strerror(answer.start_error));
+  MAGISTER_CHECK(
+      answer.exit_code == 0 && answer.output.size() <= kMaxSourceBytes, ExitCode::kData,
+      "{}: pdftotext ends with {} after {} bytes (the file is no PDF, is damaged, needs a password or is too "
+      "long); save the document as text",
+      printable(path), answer.exit_code, answer.output.size());
+  return std::move(answer.output);
 }
 
 std::string plain_bytes(const std::string& path) {
