@@ -1,6 +1,4 @@
-// Lists the files: the matches of globs in byte order, in every locale, and each file's format by the end of its name.
-// Source: glob(7).
-#include <glob.h>
+// Lists the files: the matches of patterns, and each file's format by the end of its name.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/io/agreed_errors.h"
+#include "magister/io/file_pattern.h"
 
 namespace magister {
 namespace {
@@ -30,20 +29,11 @@ std::vector<std::string> expand(const std::string& given, const DatasetConfig& c
   MAGISTER_CHECK(config.config.empty(), ExitCode::kConfig,
                  "dataset.config is {}, but {} is no folder (a file has no configurations); remove it",
                  printable(config.config, 80), printable(given));
-  if (::lstat(pattern.c_str(), &status) == 0 || pattern.find_first_of("*?[") == std::string::npos) return {pattern};
-  glob_t found{};
-  const int outcome = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
-  const int error = errno;
-  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (outcome == 0 ? found.gl_pathc : 0));
-  ::globfree(&found);
-  MAGISTER_CHECK(outcome == 0 || outcome == GLOB_NOMATCH, ExitCode::kInputOutput,
-                 "{}: the folders of this pattern cannot be read ({}); check their permissions", printable(pattern),
-                 std::strerror(error));
+  std::vector<std::string> paths = paths_matching(pattern);
   MAGISTER_CHECK(!paths.empty(), ExitCode::kInputOutput,
                  "{}: no file matches (there is nothing to read); check "
                  "dataset.path",
                  printable(pattern));
-  std::sort(paths.begin(), paths.end());
   return paths;
 }
 

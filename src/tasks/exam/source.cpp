@@ -1,8 +1,6 @@
 // Files of the source as plain text, and their division into chunks.
 #include "tasks/exam/source.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "magister/core/child_process.h"
 #include "magister/core/error.h"
 #include "magister/core/utf8.h"
+#include "magister/io/file_pattern.h"
 #include "magister/io/whole_file.h"
 #include "tasks/exam/plain_text.h"
 
@@ -91,17 +90,8 @@ std::vector<std::string> source_files(const std::vector<std::string>& patterns) 
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
     const std::size_t before = files.size();
-    if (std::filesystem::is_regular_file(pattern)) {
-      files.push_back(pattern);
-    } else {
-      glob_t found{};
-      if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
-        for (std::size_t i = 0; i < found.gl_pathc; ++i) {
-          if (std::filesystem::is_regular_file(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
-        }
-      }
-      ::globfree(&found);
-    }
+    for (const std::string& path : paths_matching(pattern))
+      if (std::filesystem::is_regular_file(path)) files.push_back(path);
     MAGISTER_CHECK(files.size() > before, ExitCode::kData,
                    "{}: no such file (an exam needs its source); name a file or a pattern such as chapters/*.md",
                    printable(pattern));
