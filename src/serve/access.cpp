@@ -6,10 +6,7 @@
 #include <openssl/rand.h>
 #include <sys/stat.h>
 
-#include <array>
-#include <cstdio>
 #include <fstream>
-#include <memory>
 #include <sstream>
 
 #include "magister/core/error.h"

@@ -28,7 +28,6 @@ class Tokens {
   std::optional<Principal> find(std::string_view token);
   // The same for a token that was found before; costs no scrypt.
   std::optional<Principal> find_known(std::string_view token);
-  std::size_t size() const { return entries_.size(); }
 
  private:
   struct Entry {

@@ -1,5 +1,6 @@
 // The HTTP server around the routes: tokens, rates, sizes, the audit log, and the events of a job.
 #include <httplib.h>
+#include <sys/socket.h>
 
 #include <filesystem>
 #include <fstream>
@@ -120,7 +121,7 @@ class Server {
       }
       who = *found;
     }
-    if (!rate_.take(who.name)) {
+    if (tokens_ && !rate_.take(who.name)) {
       response.set_header("Retry-After", "1");
       return refuse(429, "more requests a minute than a token has; wait");
     }
@@ -217,7 +218,14 @@ void serve(const ServeOptions& given, const std::function<bool()>& should_stop,
   http->set_payload_max_length(kMostBody);
   http->set_read_timeout(10);
   http->set_write_timeout(10);
+  http->set_tcp_nodelay(true);  // a header and its body are two pieces: the second would wait 40 ms for the first
   http->set_keep_alive_max_count(100000);
+  int listening = -1;
+  http->set_socket_options([&listening](int socket) {
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    listening = socket;
+  });
   const int port = options.port == 0 ? http->bind_to_any_port(options.host.c_str())
                    : http->bind_to_port(options.host.c_str(), options.port) ? options.port
                                                                             : -1;
@@ -225,6 +233,8 @@ void serve(const ServeOptions& given, const std::function<bool()>& should_stop,
                  "{}:{} cannot be opened (another program has it, or the address is not this machine's); choose "
                  "another with --listen",
                  printable(options.host, 60), options.port);
+  listen(listening,
+         SOMAXCONN);  // the library lets five clients wait; the sixth of many would be refused or wait for seconds
   const Supervisor supervisor(options, service.store());
   std::thread accepting([&] { http->listen_after_bind(); });
   ready(port);
