@@ -8,6 +8,7 @@ import logging
 import math
 
 from . import CONFIGURATION, ReportError, printable
+from .machines import QUANTITIES
 
 # The version of scripts/requirements/test.in.
 INSTALL = "python3 -m pip install matplotlib==3.11.2"
@@ -165,6 +166,60 @@ def draw_phases(axes, log):
     axes.set_title(f"phases of {printable(last[-1]['task'], 24)}")
 
 
+def draw_curve(axes, log, name):
+    _, label, factor = QUANTITIES[name]
+    points = log["machines"].get(name)
+    if not points:
+        return empty(axes, label, "not measured")
+    minutes, mean, least, most = ([scale * point[index] for point in points] for index, scale in enumerate((1 / 60, factor, factor, factor)))
+    axes.fill_between(minutes, least, most, color=BLUE, alpha=0.25, linewidth=0)
+    axes.plot(minutes, mean, color=BLUE, linewidth=1, marker="." if len(minutes) < 30 else None)
+    axes.set_title(f"{label}: mean, least and most")
+    axes.set_xlabel("minutes of work")
+    axes.set_ylim(bottom=0)
+
+
+def draw_losses(axes, log):
+    if not log["losses"]:
+        return empty(axes, "loss", "nothing was trained")
+    for task, kinds in log["losses"].items():
+        for kind, curve in kinds.items():
+            axes.plot(*zip(*curve), linewidth=1, marker="." if len(curve) < 30 else None, label=f"{printable(task, 16)}, {kind}")
+    axes.legend(fontsize=7, frameon=False)
+    axes.set_xlabel("step")
+    axes.set_title("loss")
+
+
+def draw_waits(axes, log):
+    """Of each task's last end: the share of the time that its ranks waited for each other."""
+    last = {one["task"]: one for start in log["starts"] for one in start["tasks"] if one["phases"] and one["seconds"]}
+    rows = [(task, next((phase for phase in one["phases"] if phase["phase"] == "wait for other ranks"), None), one["seconds"]) for task, one in last.items()]
+    rows = [row for row in rows if row[1] is not None][-12:]
+    if not rows:
+        return empty(axes, "idle ranks", "no task came to its end")
+    for place, (_, phase, seconds) in enumerate(rows):
+        axes.barh(place, 100 * phase["mean"] / seconds, color=BLUE)
+        axes.plot([100 * phase["min"] / seconds, 100 * phase["max"] / seconds], [place, place], color=ORANGE, linewidth=2, marker="|")
+    axes.set_yticks(range(len(rows)), [printable(task, 16) for task, _, _ in rows])
+    axes.set_ylim(max(len(rows), 3) - 0.5, -0.5)
+    axes.set_xlabel("% of the time waited for other ranks: mean, least and most")
+    axes.set_title("idle ranks")
+
+
+def draw_machines(places, log):
+    """places: four axes in a row. Without GPUs the losses have more room than curves of what is not there."""
+    draw_waits(places[0], log)
+    has_gpus = any(of_gpus and name in log["machines"] for name, (of_gpus, _, _) in QUANTITIES.items())
+    draw_curve(places[1], log, "utilization_ratio" if has_gpus else "cpu_cores")
+    draw_curve(places[2], log, "power_watts" if has_gpus else "resident_memory_bytes")
+    draw_losses(places[3], log)
+
+
+def energy_lines(log):
+    return [f"{printable(task, 24)}: {short(one['energy_joules'])} J, {short(one['joules_per_million_tokens'])} J per million tokens"
+            for task, one in log["used"].items() if one["energy_joules"] is not None]
+
+
 def run_text(log):
     lines = [f"wall time {duration(log['wall_seconds'])} in {len(log['starts'])} start{'s' * (len(log['starts']) != 1)}",
              f"hosts: {printable(', '.join(log['hosts']), 60)}",
@@ -173,6 +228,7 @@ def run_text(log):
         lines.append(f"{log['unreadable_lines']} lines of run.jsonl are no events")
     lines += [f"{start['begin'][:19]}  {duration(start['seconds'])}, {start['ranks']} rank{'s' * (start['ranks'] != 1)}{', resumed' * start['resumed']}: "
               f"{printable(start['end'], 32)}" for start in log["starts"][-8:]]
+    lines += energy_lines(log)[-4:]
     return "\n".join(lines)
 
 
@@ -194,7 +250,7 @@ def title_of(one):
 
 def figure_of(matplotlib, numbers):
     tasks, log = numbers["tasks"], numbers["log"]
-    rows = len(tasks) + (log is not None)
+    rows = len(tasks) + 2 * (log is not None)
     height = HEADER_HEIGHT + ROW_HEIGHT * rows
     figure = matplotlib.figure.Figure(figsize=(WIDTH, height))
     versions = ", ".join(sorted({printable(one["software_version"], 20) for one in tasks}))
@@ -209,12 +265,13 @@ def figure_of(matplotlib, numbers):
                     color="black" if one["complete"] else "#b03020")
         draw_task(places, one)
     if log is not None:
-        places = [figure.add_subplot(grid[-1, begin:end]) for begin, end in ((0, 3), (4, 7), (7, 12))]
+        places = [figure.add_subplot(grid[-2, begin:end]) for begin, end in ((0, 3), (4, 7), (7, 12))]
         figure.text(0.02, places[0].get_position().y1 + 0.48 / height, "the run (run.jsonl)", fontsize=10, weight="bold")
         draw_rates(places[0], log)
         draw_phases(places[1], log)
         places[2].axis("off")
         places[2].text(0, 1, run_text(log), va="top", fontsize=7.5, family="monospace", transform=places[2].transAxes)
+        draw_machines([figure.add_subplot(grid[-1, 3 * column:3 * column + 3]) for column in range(4)], log)
     return figure
 
 
@@ -238,7 +295,7 @@ def flat(value, name=""):
     """Yields (name, text) of every number but the bins."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key not in ("edges", "counts", "phases"):
+            if key not in ("edges", "counts", "phases", "machines", "losses"):
                 yield from flat(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):

@@ -177,9 +177,21 @@ class ResultsFile:
         return found.group(1).strip("'\"") if found else "unknown"
 
     def model(self):
-        """The last part of the model's path: of this task's own section where it has one, else of the experiment's."""
-        found = re.findall(r"^(?: {4})?model:\n(?: +.*\n)*? +path: *(.+)$", self.experiment(), re.MULTILINE)
-        return os.path.basename(found[-1].strip("'\"").rstrip("/")) if found else "unknown"
+        """The last part of the model's path: of this task's own section where it has one, else of the experiment's. A new model has a config."""
+        return model_of(self.experiment())
+
+
+def model_of(experiment):
+    found, section = "unknown", None  # section: the indent of the section `model` around the line
+    for line in experiment.splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        if section is not None and indent <= section:
+            section = None
+        if re.fullmatch(r"(?: {4})?model:", line):
+            section = indent
+        elif section is not None and indent == section + 2 and (path := re.fullmatch(r" *(?:path|config): *(.+)", line)):
+            found = os.path.basename(path[1].strip("'\"").rstrip("/"))
+    return found
 
 
 def owners(border, begin, end):

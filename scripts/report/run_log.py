@@ -6,6 +6,7 @@ src/app/run_command.cpp and src/run/progress.cpp.
 import datetime
 
 from . import INPUT_OUTPUT, ReportError, json_of, printable
+from .machines import Curves
 
 STOPPED = 75
 
@@ -81,12 +82,16 @@ def add_event(start, when, event):
 def run_log(path, tasks):
     """tasks: the names that the page is about; starts that came to none of them are left out, unless they failed before any task.
     -> dict for the page and --json; None: no log, or nothing of these tasks in it."""
-    unreadable, starts = [], []
+    unreadable, starts, curves = [], [], Curves()
+    before = 0.0  # seconds of work in earlier starts
     for when, event in events(path, unreadable):
         if event["event"] == "run":
+            before += starts[-1]["seconds"] if starts else 0.0
             starts.append({**new_start(when, event), "named": []})
         elif starts:
             add_event(starts[-1], when, event)
+            if event.get("task") is None or event["task"] in tasks:
+                curves.add(before + starts[-1]["seconds"], event)
     order = [task for task in dict.fromkeys(task for start in starts for task in start["named"]) if task in tasks]
     if not order:
         return None
@@ -99,4 +104,4 @@ def run_log(path, tasks):
             "stops": sum(start["exit_code"] == STOPPED for start in starts),
             "cut_off": sum(start["end"].startswith("cut off") for start in starts),
             "failures": sum(start["end"].startswith(("failed", "ended with")) for start in starts),
-            "resumes": sum(start["resumed"] for start in starts), "unreadable_lines": len(unreadable)}
+            "resumes": sum(start["resumed"] for start in starts), "unreadable_lines": len(unreadable), **curves.numbers()}

@@ -12,17 +12,18 @@ constexpr std::size_t kMostOpen = 8;
 }  // namespace
 
 OpenTasks::OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
-                     const RunLocks* locks, std::optional<int> plan_ranks)
+                     const std::variant<Run, int>& purpose)
     : call_(call),
       experiment_(experiment),
       log_(log),
       fresh_(fresh),
-      locks_(locks),
-      plan_ranks_(plan_ranks),
+      locks_(std::holds_alternative<Run>(purpose) ? &std::get<Run>(purpose).locks : nullptr),
+      monitor_(std::holds_alternative<Run>(purpose) ? &std::get<Run>(purpose).monitor : nullptr),
+      plan_ranks_(std::holds_alternative<int>(purpose) ? std::optional(std::get<int>(purpose)) : std::nullopt),
       place_(host_place(call.world)) {
   using Earlier = RunContext::Earlier;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    OpenTask task = opened(call.world, log, i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited, false);
+    OpenTask task = opened(call.world, log, i, plan_ranks_ ? Earlier::kOnDisk : Earlier::kAwaited, false);
     const StepCost cost = task.step->cost();
     ranks_a_group_ = std::max(ranks_a_group_, cost.ranks_a_group);
     sizes_.push_back({cost.work, cost.most_groups});
@@ -59,6 +60,7 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
       .log = log,
       .earlier = earlier,
       .weights = plan_ranks_ ? nullptr : &weights_,
+      .monitor = monitor_,
       .held = locks_ != nullptr && locks_->holds(i),
       .resolve = [this, i](RunContext& later) { later.identity_yaml = experiment_.identity_yaml_of_task(i); }};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());

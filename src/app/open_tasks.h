@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "app/commands.h"
@@ -15,6 +16,8 @@
 
 namespace magister {
 
+class Monitor;
+
 // A task with its own communicator, so that messages which a fault leaves unfinished there disturb no other task.
 struct OpenTask {
   std::unique_ptr<Communicator> ranks;
@@ -26,10 +29,14 @@ struct OpenTask {
 // when they run.
 class OpenTasks {
  public:
-  // locks: set for a run. plan_ranks: set for a plan, which uses the earlier results on disk. Keeps references to all
+  struct Run {
+    const RunLocks& locks;
+    Monitor& monitor;
+  };
+  // purpose: a run, or a plan of that many ranks, which uses the earlier results on disk. Keeps references to all
   // objects. Collective over the world.
-  OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh, const RunLocks* locks,
-            std::optional<int> plan_ranks);
+  OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
+            const std::variant<Run, int>& purpose);
 
   // Hands out each task once, in order: earlier tasks have run, or are only planned. Collective over the world.
   OpenTask take(std::size_t i);
@@ -54,7 +61,8 @@ class OpenTasks {
   const Experiment& experiment_;
   RunLog& log_;
   const bool fresh_;
-  const RunLocks* const locks_;
+  const RunLocks* const locks_;  // null: a plan
+  Monitor* const monitor_;       // null: a plan
   const std::optional<int> plan_ranks_;
   HostPlace place_;
   mutable WeightStore weights_;  // only in a run

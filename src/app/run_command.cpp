@@ -138,7 +138,7 @@ ExitCode run_command(Invocation& call) {
   RunMonitor monitor(world, config.name, config.folder(), start, call.line.option("--metrics"), *log);
   ExitCode code = ExitCode::kDone;
   try {
-    code = run_tasks(call, experiment, *log, start, fresh, locks);
+    code = run_tasks(call, experiment, *log, monitor.monitor(), start, fresh, locks);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) {
       log->event("error", {{"message", error.what()}, {"exit_code", static_cast<int>(error.code())}});
@@ -278,7 +278,7 @@ ExitCode plan_command(Invocation& call) {
   if (config_only) return plan_from_configs(world, experiment, num_ranks);
   if (world.rank() == 0) say(note_line(plan));
   RunLog silent;
-  OpenTasks tasks(call, experiment, silent, false, nullptr, num_ranks);
+  OpenTasks tasks(call, experiment, silent, false, num_ranks);
   std::uint64_t needed_bytes = 0;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     const PlanReport report = tasks.take(i).step->plan();

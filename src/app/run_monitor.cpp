@@ -2,7 +2,6 @@
 #include "app/run_monitor.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include "magister/core/host_name.h"
@@ -12,6 +11,7 @@
 #include "magister/monitor/rank_states.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/run_log.h"
+#include "magister/run/usage.h"
 
 namespace magister {
 namespace {
@@ -49,20 +49,6 @@ bool is_first_of_host(const Communicator& world) {
   return std::find(hosts.begin(), hosts.end(), host_name()) - hosts.begin() == world.rank();
 }
 
-// The energy of all GPUs in joules, each whole GPU once; none if no GPU reports it.
-std::optional<double> energy_of(const nlohmann::ordered_json& ranks) {
-  std::map<std::string, double> by_gpu;
-  for (const auto& rank : ranks) {
-    for (const auto& gpu : rank["gpus"]) {
-      if (gpu["values"].contains("energy_watts") && gpu["values"]["energy_watts"].contains("increase"))
-        by_gpu[gpu["whole_uuid"].get<std::string>()] = gpu["values"]["energy_watts"]["increase"].get<double>();
-    }
-  }
-  double sum = 0;
-  for (const auto& [uuid, joules] : by_gpu) sum += joules;
-  return by_gpu.empty() ? std::nullopt : std::optional(sum);
-}
-
 }  // namespace
 
 struct RunMonitor::State {
@@ -77,13 +63,13 @@ RunMonitor::RunMonitor(const Communicator& world, const std::string& run, const 
                        const std::string& start, const std::string& metrics, RunLog& log)
     : state_(new State{world, log, {}, {}, {}}) {
   const bool is_root = world.rank() == 0, first_of_host = is_first_of_host(world);
-  const std::vector<WatchedGpu> gpus = own_part(world, visible_gpus());
   MonitorSettings settings;
   settings.folder = folder + "/monitor";
   settings.start = start;
   settings.rank = world.rank();
   settings.ranks = world.size();
   settings.run = run;
+  settings.gpus = own_part(world, visible_gpus());
   const bool to_file = metrics.ends_with(".prom");
   if (to_file && first_of_host) {
     settings.textfile = metrics;
@@ -99,7 +85,7 @@ RunMonitor::RunMonitor(const Communicator& world, const std::string& run, const 
   settings.series_seconds = 60.0 * ((world.size() + 63) / 64);
   if (is_root) settings.on_series = [&log](const nlohmann::ordered_json& series) { log.event("monitor", series); };
   state_->monitor.emplace(settings);
-  state_->watch.emplace(&*state_->monitor, "", gpus, nullptr);
+  state_->watch.emplace(&*state_->monitor, "", nullptr);
   if (metrics.empty() || to_file || !is_root) return;
   state_->endpoint.emplace(metrics, [run, start, states = settings.folder] {
     return prometheus_text(run, read_rank_states(states, start));
@@ -109,17 +95,11 @@ RunMonitor::RunMonitor(const Communicator& world, const std::string& run, const 
 
 RunMonitor::~RunMonitor() = default;
 
+Monitor& RunMonitor::monitor() { return *state_->monitor; }
+
 void RunMonitor::report() {
-  const Communicator& world = state_->world;
-  nlohmann::ordered_json mine = {{"rank", world.rank()}, {"host", host_name()}};
-  mine.update(state_->watch->summary());
-  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const std::string& text :
-       world.all_gather(mine.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)))
-    ranks.push_back(nlohmann::ordered_json::parse(text));
-  nlohmann::ordered_json event = {{"ranks", ranks}};
-  if (const auto joules = energy_of(ranks)) event["energy_joules"] = *joules;
-  state_->log.event("usage", event);
+  const auto rank = static_cast<std::uint64_t>(state_->world.rank());
+  state_->log.event("usage", gathered_usage(state_->world, rank, *state_->watch));
 }
 
 }  // namespace magister

@@ -9,6 +9,7 @@
 
 namespace magister {
 
+class Monitor;
 class RunLog;
 
 class RunMonitor {
@@ -21,7 +22,9 @@ class RunMonitor {
   RunMonitor(const RunMonitor&) = delete;
   RunMonitor& operator=(const RunMonitor&) = delete;
 
-  // Writes the event "usage": statistics of all ranks, and the energy of all GPUs. Collective over world.
+  Monitor& monitor();
+
+  // Writes the event "usage" of the whole run, which names no task. Collective over world.
   void report();
 
  private:

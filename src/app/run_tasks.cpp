@@ -28,8 +28,8 @@ bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded && !is_done
 // The tasks of a run and their outcomes. While several tasks run at the same time, only rank 0 knows the outcomes.
 class TaskRuns {
  public:
-  TaskRuns(const Invocation& call, const Experiment& experiment, RunLog& log, const std::string& start, bool fresh,
-           RunLocks& locks)
+  TaskRuns(const Invocation& call, const Experiment& experiment, RunLog& log, Monitor& monitor,
+           const std::string& start, bool fresh, RunLocks& locks)
       : call_(call),
         experiment_(experiment),
         log_(log),
@@ -37,7 +37,7 @@ class TaskRuns {
         locks_(locks),
         needs_(needs_of(experiment)),
         failed_(call.world.duplicate()),
-        open_(call, experiment, log, fresh, &locks, {}),
+        open_(call, experiment, log, fresh, OpenTasks::Run{locks, monitor}),
         outcomes_(needs_.size(), kNotEnded) {}
 
   ExitCode run() {
@@ -221,9 +221,9 @@ void TaskRuns::run_at_once() {
 
 }  // namespace
 
-ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, const std::string& start,
-                   bool fresh, RunLocks& locks) {
-  return TaskRuns(call, experiment, log, start, fresh, locks).run();
+ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, Monitor& monitor,
+                   const std::string& start, bool fresh, RunLocks& locks) {
+  return TaskRuns(call, experiment, log, monitor, start, fresh, locks).run();
 }
 
 }  // namespace magister

@@ -50,17 +50,25 @@ Json values_of(const Readings& readings) {
 
 }  // namespace
 
+struct Monitor::Window {
+  std::string task;
+  std::function<std::string()> place;
+  std::uint64_t samples = 0;
+  Aggregates values{rank_metrics()};
+  std::vector<Aggregates> gpus;  // by index in State::gpus
+};
+
 struct Monitor::State {
   // A GPU and what was read from it.
   struct GpuWatch {
     WatchedGpu named;
     std::optional<NvmlGpu> gpu;  // none: NVML does not know it
     Readings now;
-    Aggregates task{gpu_metrics()}, minute{gpu_metrics()};
+    Aggregates minute{gpu_metrics()};
     Json last_minute = Json::object();
   };
 
-  explicit State(MonitorSettings given) : settings(std::move(given)), interval(settings.seconds) {}
+  explicit State(MonitorSettings given) : settings(std::move(given)), interval(settings.seconds) { open_gpus(); }
 
   MonitorSettings settings;
   double interval;
@@ -70,15 +78,14 @@ struct Monitor::State {
   std::string fatal;  // the first fatal fault of a GPU
   const SteadyClock::time_point begin = SteadyClock::now();
   double last_series = 0, cpu_seconds = 0;
-  std::uint64_t samples = 0, task_samples = 0;
+  std::uint64_t samples = 0;
   HostReader host;
-  std::unique_ptr<Nvml> nvml;  // made when the first GPU is watched
+  std::unique_ptr<Nvml> nvml;  // null: this rank has no GPU
   Readings now;
-  Aggregates task_values{rank_metrics()}, minute{rank_metrics()};
+  Aggregates minute{rank_metrics()};
   Json last_minute = Json::object(), progress = Json::object();
   std::vector<GpuWatch> gpus;
-  std::string task;
-  std::function<std::string()> place;
+  std::vector<Window*> windows;  // that are not over, in the order of their beginnings
   std::thread thread;
 
   double elapsed() const { return std::chrono::duration<double>(SteadyClock::now() - begin).count(); }
@@ -97,23 +104,29 @@ struct Monitor::State {
     now = host.read();
     now.emplace_back("monitor_cpu_seconds_total", cpu_seconds);
     const double seconds = elapsed();
-    task_values.add(now, seconds);
     minute.add(now, seconds);
     std::vector<NvmlGpu::Fault> faults;
     for (GpuWatch& one : gpus) {
       if (!one.gpu) continue;
       one.now = one.gpu->read(faults, samples % kSamplesPerSlow == 0);
-      one.task.add(one.now, seconds);
       one.minute.add(one.now, seconds);
     }
+    for (Window* const window : windows) add_to(*window, seconds);
     ++samples;
-    ++task_samples;
     end_minute(seconds);
     write();
     cpu_seconds += thread_cpu_seconds() - cpu_before;
     if (seconds > kTimeBeforeSlowing && cpu_seconds > kMostLoad * seconds)
       interval = std::min(2 * interval, std::max(kLongestInterval, settings.seconds));
     report(faults);
+  }
+
+  void add_to(Window& window, double seconds) const {
+    window.values.add(now, seconds);
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (gpus[i].gpu) window.gpus[i].add(gpus[i].now, seconds);
+    }
+    ++window.samples;
   }
 
   // The means of the last series_seconds; the first ones are those since the beginning.
@@ -137,6 +150,7 @@ struct Monitor::State {
   }
 
   Json state() const {
+    const Window* const last = windows.empty() ? nullptr : windows.back();
     Json out = {{"schema", 1},
                 {"start", settings.start},
                 {"rank", settings.rank},
@@ -146,8 +160,8 @@ struct Monitor::State {
                 {"time", seconds_since_epoch()},
                 {"interval_seconds", interval},
                 {"ended", ended},
-                {"task", task},
-                {"place", place ? place() : std::string()},
+                {"task", last != nullptr ? last->task : ""},
+                {"place", last != nullptr && last->place ? last->place() : ""},
                 {"nvml", nvml ? nvml->problem() : std::string()},
                 {"values", values_of(now)},
                 {"minute", last_minute},
@@ -207,19 +221,18 @@ struct Monitor::State {
     }
   }
 
-  void open_gpus(const std::vector<WatchedGpu>& watched) {
-    if (!watched.empty() && !nvml) nvml = std::make_unique<Nvml>();
-    std::vector<GpuWatch> opened;
-    for (const WatchedGpu& one : watched) {
-      GpuWatch watch{one, std::nullopt, {}, Aggregates(gpu_metrics()), Aggregates(gpu_metrics()), Json::object()};
+  void open_gpus() {
+    if (settings.gpus.empty()) return;
+    nvml = std::make_unique<Nvml>();
+    for (const WatchedGpu& one : settings.gpus) {
+      GpuWatch watch{one, std::nullopt, {}, Aggregates(gpu_metrics()), Json::object()};
       std::string why;
       watch.gpu = nvml->open(one.uuid, why);
       if (!watch.gpu && !std::exchange(nvml_reported, true)) {
         log_info("GPUs are not watched: {} (the run goes on without their use, temperature and energy)", why);
       }
-      opened.push_back(std::move(watch));
+      gpus.push_back(std::move(watch));
     }
-    gpus = std::move(opened);
   }
 };
 
@@ -245,17 +258,14 @@ void Monitor::show_progress(const nlohmann::ordered_json& progress) {
   state_->progress = progress;
 }
 
-Monitor::Watch::Watch(Monitor* monitor, const std::string& task, std::vector<WatchedGpu> gpus,
-                      std::function<std::string()> place)
+Monitor::Watch::Watch(Monitor* monitor, const std::string& task, std::function<std::string()> place)
     : monitor_(monitor) {
   if (monitor_ == nullptr) return;
   State& state = *monitor_->state_;
   const std::lock_guard lock(state.mutex);
-  state.task = task;
-  state.place = std::move(place);
-  state.task_samples = 0;
-  state.task_values = Aggregates(rank_metrics());
-  state.open_gpus(gpus);
+  window_ = std::make_unique<Window>(Window{.task = task, .place = std::move(place), .gpus = {}});
+  window_->gpus.assign(state.gpus.size(), Aggregates(gpu_metrics()));
+  state.windows.push_back(window_.get());
   state.sample();
 }
 
@@ -263,8 +273,7 @@ Monitor::Watch::~Watch() {
   if (monitor_ == nullptr) return;
   State& state = *monitor_->state_;
   const std::lock_guard lock(state.mutex);
-  state.task.clear();
-  state.place = nullptr;
+  std::erase(state.windows, window_.get());
   state.progress = Json::object();
 }
 
@@ -273,12 +282,13 @@ nlohmann::ordered_json Monitor::Watch::summary() const {
   State& state = *monitor_->state_;
   const std::lock_guard lock(state.mutex);
   state.sample();
-  Json out = {{"samples", state.task_samples}, {"values", state.task_values.summary()}, {"gpus", Json::array()}};
-  for (const State::GpuWatch& one : state.gpus) {
+  Json out = {{"samples", window_->samples}, {"values", window_->values.summary()}, {"gpus", Json::array()}};
+  for (std::size_t i = 0; i < state.gpus.size(); ++i) {
+    const State::GpuWatch& one = state.gpus[i];
     out["gpus"].push_back({{"index", one.named.index},
                            {"uuid", one.named.uuid},
                            {"whole_uuid", one.gpu ? one.gpu->whole_uuid() : one.named.uuid},
-                           {"values", one.task.summary()}});
+                           {"values", window_->gpus[i].summary()}});
   }
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "magister/run/device_lines.h"
 #include "magister/run/peak_memory.h"
 #include "magister/run/run_log.h"
+#include "magister/run/usage.h"
 
 namespace magister {
 namespace {
@@ -189,6 +191,27 @@ void report_memory(const UnitLoop& loop, const std::vector<GpuDevice>& gpus) {
   context.log.event("memory", {{"task", loop.task}, {"peak_memory", peaks}});
 }
 
+// Reports what the ranks and GPUs did in the task. tokens: read and written by all ranks. Collective over world.
+void report_usage(const UnitLoop& loop, const Monitor::Watch& watch, std::uint64_t tokens) {
+  const RunContext& context = loop.context;
+  if (context.monitor == nullptr) return;
+  nlohmann::ordered_json usage = {{"task", loop.task}};
+  usage.update(gathered_usage(context.world, job_rank_of(context), watch));
+  add_energy_of_tokens(usage, tokens);
+  if (const std::string words = describe_usage(usage); !words.empty()) log_info("{}: {}", loop.task, words);
+  context.log.event("usage", usage);
+}
+
+// The tokens of each leader's groups, by its rank in the job. job_ranks: of the ranks of the world.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> tokens_by_leader(UnitTickets& tickets,
+                                                                      const std::vector<std::uint64_t>& leaders,
+                                                                      const std::vector<std::uint64_t>& job_ranks) {
+  std::map<std::uint64_t, std::uint64_t> by_rank;
+  const std::vector<std::uint64_t> by_group = tickets.tokens_by_group();
+  for (std::size_t i = 0; i < by_group.size(); ++i) by_rank[job_ranks[leaders[i]]] += by_group[i];
+  return {by_rank.begin(), by_rank.end()};
+}
+
 }  // namespace
 
 void UnitWork::live_together(const std::string& phase, std::int64_t number) const {
@@ -207,7 +230,8 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   fields.update(size_fields(loop.group));
   fields.update({{"units", loop.file.num_units()}, {"pending_units", num_pending}, {"cpu", cpu_features()}});
   fields.update(loop.fields);
-  fields["devices"] = device_rows(loop.group.table(), context.world.all_gather(job_rank_of(context)));
+  const std::vector<std::uint64_t> job_ranks = context.world.all_gather(job_rank_of(context));
+  fields["devices"] = device_rows(loop.group.table(), job_ranks);
   context.log.event("start", fields);
   begin_peak_memory();
   const std::vector<GpuDevice> gpus = own_gpus(loop);
@@ -217,10 +241,15 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   std::deque<Watchdog> watchdogs;  // destroyed before the tickets, because they call them
   make_watchdogs(watchdogs, context, loop.group.groups_here());
   Watchdog& watchdog = watchdogs.front();
+  const Monitor::Watch watch(context.monitor, loop.task, [&watchdog] { return watchdog.where(); });
   std::vector<std::unique_ptr<ProgressReader>> readers;
   if (is_root) readers = default_progress_readers(context.log, stderr_is_terminal());
-  Progress progress(loop.task, {num_pending, tokens_left}, {}, std::move(readers));
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
+  if (is_root && context.monitor != nullptr && loop.groups_divide_units) {
+    readers.push_back(
+        monitor_progress_reader(*context.monitor, [&] { return tokens_by_leader(tickets, leaders, job_ranks); }));
+  }
+  Progress progress(loop.task, {num_pending, tokens_left}, {}, std::move(readers));
   const std::vector<int> sizes = sizes_of(loop.group);
   InFlight in_flight;
   StepsDone steps;
@@ -267,6 +296,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   report_idle_groups(loop, computed.tokens_by_group, num_pending);
   if (loop.group.shares().mixed()) report_sizes(loop, computed, own_seconds, sizes);
   report_memory(loop, gpus);
+  report_usage(loop, watch, computed.tokens + computed.written);
   if (finished) return ExitCode::kDone;
   const bool in_steps = steps.all > 0;
   log_info("{}: stopped cleanly, {} of {} {} to do; run the same command again", loop.task,

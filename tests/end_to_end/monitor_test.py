@@ -29,13 +29,20 @@ class Monitor(unittest.TestCase):
                               LD_LIBRARY_PATH=f"{FAKE}:{os.environ.get('LD_LIBRARY_PATH', '')}")
         self.assertEqual(done.returncode, 0, done.stderr)
         folder = self.world.folder / "runs/gpus"
-        (usage,) = (event for event in map(json.loads, (folder / "run.jsonl").read_text().splitlines()) if event["event"] == "usage")
+        events = list(map(json.loads, (folder / "run.jsonl").read_text().splitlines()))
+        of_task, usage = (event for event in events if event["event"] == "usage")
         self.assertEqual([rank["rank"] for rank in usage["ranks"]], [0, 1])
         self.assertEqual([[gpu["index"] for gpu in rank["gpus"]] for rank in usage["ranks"]], [[0], [1]])
         for rank in usage["ranks"]:
             self.assertEqual(rank["gpus"][0]["values"]["power_watts"]["p95"], 412.5)
             self.assertGreater(rank["values"]["resident_memory_bytes"]["mean"], 20e6)
-        self.assertGreater(usage["energy_joules"], 0)
+        self.assertNotIn("task", usage)
+        self.assertEqual(of_task["task"], "teacher")
+        self.assertGreater(of_task["energy_joules"], 0)
+        self.assertGreaterEqual(usage["energy_joules"], of_task["energy_joules"])
+        (tokens,) = (event["tokens"] for event in events if event["event"] == "plan")
+        self.assertAlmostEqual(of_task["joules_per_million_tokens"], 1e6 * of_task["energy_joules"] / tokens)
+        self.assertRegex(done.stderr, r"teacher: cores a rank \S+ \(\S+ to \S+\), GPU use 93 % \(93 to 93\), 412 W a GPU \(412 to 412\), energy \S+ J, \S+ J per million tokens")
         self.assertRegex(prom.read_text(), r'magister_gpu_power_watts\{run="gpus",rank="[01]",.*\} 412.5\n')
         top = subprocess.run([PROGRAM, "top", str(folder), "--once"], env=self.world.environment, capture_output=True, text=True, check=True).stdout
         rows = [line.split() for line in top.splitlines() if re.match(r"[01] ", line)]

@@ -247,6 +247,41 @@ class Report(unittest.TestCase):
         self.assertEqual((found["wall_seconds"], found["hosts"]), (2.5 + 5, ["a", "b"]))
         self.assertIsNone(run_log.run_log(path, ["v"]))
 
+    def test_the_model_of_a_task(self):
+        """The task's own, else the experiment's; a path of another section, or below another key, is none. Fast without a path, too."""
+        top = "name: r\nmodel:\n  path: models/first\n  dtype: f32\n"
+        self.assertEqual(results_file.model_of(top + "tasks:\n  - task: train\n    name: t\n"), "first")
+        self.assertEqual(results_file.model_of(top + "tasks:\n  - task: train\n    model:\n      path: 'models/own/'\n    train:\n      path: other\n"), "own")
+        new = "tasks:\n  - task: train\n    model:\n" + "      key: 1\n" * 60 + "      config: configs/student\n      loss:\n        path: no\n    dataset:\n      path: no\n"
+        self.assertEqual(results_file.model_of(top + new), "student")
+        self.assertEqual(results_file.model_of(new.replace("config:", "other:")), "unknown")
+
+    def test_curves(self):
+        """Of a run with GPUs and a training, as the program writes its events: two starts, the second does step 2 again."""
+        def line(second, event, **fields):
+            return json.dumps({"schema": 1, "time": f"2026-01-01T00:00:{second:02d}.000Z", "event": event, **fields}) + "\n"
+        def begin(second):
+            return line(second, "run", ranks=2, hosts=["a"]) + line(second, "task", task="t")
+        def sample(second, *watts):
+            ranks = [{"rank": i, "values": {"cpu_cores": 0.5 + i}, "gpus": [{"uuid": str(i), "values": {"power_watts": power}}]} for i, power in enumerate(watts)]
+            return line(second, "monitor", seconds=1, ranks=ranks)
+        path = self.world.folder / "curves.jsonl"
+        path.write_text(begin(0) + sample(1, 300, 500) + line(2, "step", task="t", step=1, loss=3.0) + line(3, "step", task="t", step=2, loss=2.0)
+                        + line(4, "step", task="another", step=1, loss=9.0) + begin(20) + line(21, "step", task="t", step=2, loss=2.5)
+                        + line(22, "evaluation", task="t", step=2, eval_loss=2.75) + sample(23, 400, 410)
+                        + line(24, "usage", task="t", energy_joules=2000.0, joules_per_million_tokens=5e5)
+                        + line(24, "usage", energy_joules=2100.0, ranks="broken") + line(24, "monitor", ranks=[3, {"values": 4, "gpus": [None]}])
+                        + line(25, "end", exit_code=0, seconds=5.0))
+        log = run_log.run_log(path, ["t"])
+        self.assertEqual(log["machines"]["power_watts"], [[1.0, 400.0, 300, 500], [7.0, 405.0, 400, 410]])  # 4 s of work before the second start
+        self.assertEqual(log["machines"]["cpu_cores"][0], [1.0, 1.0, 0.5, 1.5])
+        self.assertEqual(log["losses"], {"t": {"training": [[1, 3.0], [2, 2.5]], "held out": [[2, 2.75]]}})
+        self.assertEqual(log["used"], {"t": {"energy_joules": 2000.0, "joules_per_million_tokens": 5e5}})
+        numbers = {**self.numbers, "log": log}
+        without = {**self.numbers, "log": {**log, "machines": {}, "losses": {}}}
+        self.assertNotEqual(page.drawn(numbers, "png"), page.drawn(without, "png"))
+        self.assertEqual(page.energy_lines(log), ["t: 2,000 J, 500,000 J per million tokens"])
+
     def test_pages(self):
         made = {form: self.world.folder / f"page.{form}" for form in ("png", "pdf", "html")}
         result = call(self.folder, "--out", made["png"])

@@ -38,9 +38,10 @@ TEST(Monitor, WritesTheStateAndEndsIt) {
   const Folder folder;
   const FakeGpu fake("monitor", "energy_step 1000\n");
   {
-    Monitor monitor(settings_of(folder, 3));
-    const Monitor::Watch watch(&monitor, "teacher", {{0, "GPU-1", "0000:01:00.0", "H200"}},
-                               [] { return std::string("phase compute, unit 7"); });
+    MonitorSettings settings = settings_of(folder, 3);
+    settings.gpus = {{0, "GPU-1", "0000:01:00.0", "H200"}};
+    Monitor monitor(std::move(settings));
+    const Monitor::Watch watch(&monitor, "teacher", [] { return std::string("phase compute, unit 7"); });
     monitor.show_progress({{"task", "teacher"}, {"units_done", 4}});
     wait_for([&] { return watch.summary()["samples"].get<int>() > 5; });
     const auto states = read_rank_states(folder.path, "here-1");
@@ -64,6 +65,31 @@ TEST(Monitor, WritesTheStateAndEndsIt) {
   EXPECT_EQ(states[0]["task"], "");
   EXPECT_EQ(states[0]["place"], "");
   EXPECT_TRUE(read_rank_states(folder.path, "another").empty());
+}
+
+TEST(Monitor, EachTaskHasStatisticsOfItsOwn) {
+  const Folder folder;
+  const FakeGpu fake("monitor", "energy_step 1000\n");
+  MonitorSettings settings = settings_of(folder);
+  settings.gpus = {{0, "GPU-1", "", ""}};
+  Monitor monitor(std::move(settings));
+  const Monitor::Watch run(&monitor, "", nullptr);
+  const auto samples = [](const Monitor::Watch& watch) { return watch.summary()["samples"].get<int>(); };
+  const auto joules = [](const Monitor::Watch& watch) {
+    return watch.summary()["gpus"][0]["values"]["energy_watts"]["increase"].get<double>();
+  };
+  for (const char* const task : {"teacher", "judge"}) {
+    const int before = samples(run);
+    const Monitor::Watch watch(&monitor, task, nullptr);
+    wait_for([&] { return samples(watch) > 5; });
+    EXPECT_EQ(read_rank_states(folder.path, "here-1").at(0)["task"], task);
+    const int of_task = samples(watch);
+    EXPECT_LE(before + of_task, samples(run));
+    EXPECT_GE(joules(watch), 5.0);
+  }
+  const double of_both = joules(run);
+  EXPECT_GE(of_both, 10.0);
+  EXPECT_EQ(read_rank_states(folder.path, "here-1").at(0)["task"], "");
 }
 
 TEST(Monitor, OneRankCollectsTheMeansOfAll) {
@@ -98,8 +124,9 @@ TEST(Monitor, AFatalFaultIsPassedOnOnce) {
     EXPECT_NE(message.find("memory errors"), std::string::npos) << message;
     ++faults;
   };
+  settings.gpus = {{0, "GPU-1", "", ""}};
   Monitor monitor(std::move(settings));
-  const Monitor::Watch watch(&monitor, "judge", {{0, "GPU-1", "", ""}}, nullptr);
+  const Monitor::Watch watch(&monitor, "judge", nullptr);
   fake.also("ecc 1\n");
   wait_for([&] { return faults > 0; });
   const int samples = watch.summary()["samples"].get<int>();
@@ -111,8 +138,10 @@ TEST(Monitor, RunsWithoutAGpuLibraryAndWithoutAFolder) {
   const Folder folder;
   const FakeGpu fake("monitor", "init 9\n");
   std::ofstream(folder.path) << "a file is in the way";
-  Monitor monitor(settings_of(folder));
-  const Monitor::Watch watch(&monitor, "judge", {{0, "GPU-1", "", ""}}, nullptr);
+  MonitorSettings settings = settings_of(folder);
+  settings.gpus = {{0, "GPU-1", "", ""}};
+  Monitor monitor(std::move(settings));
+  const Monitor::Watch watch(&monitor, "judge", nullptr);
   wait_for([&] { return watch.summary()["samples"].get<int>() > 2; });
   const auto summary = watch.summary();
   EXPECT_TRUE(summary["gpus"][0]["values"].empty()) << summary;
@@ -120,7 +149,7 @@ TEST(Monitor, RunsWithoutAGpuLibraryAndWithoutAFolder) {
 }
 
 TEST(Monitor, NothingWithoutAMonitor) {
-  const Monitor::Watch watch(nullptr, "judge", {}, nullptr);
+  const Monitor::Watch watch(nullptr, "judge", nullptr);
   EXPECT_TRUE(watch.summary().is_null());
 }
 

@@ -19,9 +19,10 @@ struct WatchedGpu {
 };
 
 struct MonitorSettings {
-  std::string folder;          // <run>/monitor; it is made if it is missing
-  std::string start;           // RunLog::start()
-  int rank = 0, ranks = 1;     // in the whole job, as MPI counts
+  std::string folder;       // <run>/monitor; it is made if it is missing
+  std::string start;        // RunLog::start()
+  int rank = 0, ranks = 1;  // in the whole job, as MPI counts
+  std::vector<WatchedGpu> gpus{};
   double seconds = 5;          // between samples
   double series_seconds = 60;  // between the means that go into "minute" and on_series
   std::string textfile;        // also written at every sample, in the format of Prometheus; empty: none
@@ -34,19 +35,22 @@ struct MonitorSettings {
 };
 
 class Monitor {
+  struct Window;
+
  public:
   explicit Monitor(MonitorSettings settings);
   ~Monitor();  // ends the thread and writes the last state; local
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // The time in which a task computes on this rank. At its end the rank's state names no task again.
+  // A time of which statistics are wanted: that of the whole run, or that in which a task computes on this rank. Watches
+  // may lie within each other; the state names the task of the last one that has begun and is not over.
   class Watch {
    public:
-    // place: where the task is, such as "phase compute, unit 3"; called from the monitor's thread until the end of this
-    // object. monitor may be null: then nothing is done.
-    Watch(Monitor* monitor, const std::string& task, std::vector<WatchedGpu> gpus, std::function<std::string()> place);
-    ~Watch();
+    // task: empty for the whole run. place: where the task is, such as "phase compute, unit 3"; called from the
+    // monitor's thread until the end of this object. monitor may be null: then nothing is done.
+    Watch(Monitor* monitor, const std::string& task, std::function<std::string()> place);
+    ~Watch();  // a task's progress is forgotten
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
@@ -56,6 +60,7 @@ class Monitor {
 
    private:
     Monitor* monitor_;
+    std::unique_ptr<Window> window_;
   };
 
   // The progress of the task that this rank leads: names of task_metrics(), "task", and "rank_rates":

@@ -13,6 +13,7 @@
 
 namespace magister {
 
+class Monitor;
 class RunLog;
 class Task;
 class WeightStore;
@@ -41,6 +42,7 @@ struct RunContext {
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
   std::optional<PartOfJob> part{};  // set if `world` is not the whole job
   WeightStore* weights = nullptr;   // of this process; null: every task reads its model's file itself
+  Monitor* monitor = nullptr;       // of this process; null: nobody watches
   bool held = false;                // rank 0 of the job holds the results' lock while the task runs
   // Writes identity_yaml again when the lengths are known that the config leaves to the models. Null: it does not
   // change.

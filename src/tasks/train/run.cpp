@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/monitor/monitor.h"
 #include "magister/parallel/exchange.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
@@ -230,8 +231,16 @@ class Training {
   void log_step(const StepResult& result, double lr) {
     const double seconds = std::chrono::duration<double>(Clock::now() - last_line_).count();
     const bool is_due = seconds >= kSecondsOfALine || verbosity() == Verbosity::kVerbose;
-    if (!is_root() || (!is_due && curves_.step != steps_)) return;
+    if (!is_root()) return;
     const double rate = static_cast<double>(tokens_) / seconds;
+    if (Monitor* const monitor = work_.context.monitor; monitor != nullptr) {
+      monitor->show_progress({{"task", work_.config.name},
+                              {"units", steps_},
+                              {"units_done", curves_.step},
+                              {"tokens_per_second", rate},
+                              {"loss", result.loss}});
+    }
+    if (!is_due && curves_.step != steps_) return;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
              steps_, result.loss, result.grad_norm, lr, rate);
     nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step},          {"steps", steps_},
