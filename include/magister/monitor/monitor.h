@@ -43,8 +43,8 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // A time of which statistics are wanted: that of the whole run, or that in which a task computes on this rank. Watches
-  // may lie within each other; the state names the task of the last one that has begun and is not over.
+  // A time of which statistics are wanted: that of the whole run, or that in which a task computes on this rank.
+  // Watches may lie within each other; the state names the task of the last one that has begun and is not over.
   class Watch {
    public:
     // task: empty for the whole run. place: where the task is, such as "phase compute, unit 3"; called from the

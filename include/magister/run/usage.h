@@ -1,5 +1,5 @@
-// Statistics of the ranks and GPUs of a run, and their energy, over a time such as that of a task. They go to run.jsonl,
-// never into results.
+// Statistics of the ranks and GPUs of a run, and their energy, over a time such as that of a task. They go to
+// run.jsonl, never into results.
 #pragma once
 
 #include <cstdint>
