@@ -53,6 +53,8 @@ PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_t
 ROW, DRAWS, ROWS = "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/tasks/teacher_logits/teacher_file.cpp"
 
 MUTATIONS = [
+    # The choice of keys.
+    Mutation("an-indexer-s-scores-below-zero-count", "src/model/cpu/indexer.cpp", "weights_I[head] * std::max(of_head[key], 0.0f);", "weights_I[head] * of_head[key];", "tests/model/sparse_attention_test.py"),
     # The guide.
     Mutation("a-prefix-that-ends-inside-a-page", "src/model/cpu/layer_buffers.cpp", "next += page_border(shared) - shared;", "", "tests/end_to_end/score_answers_test.py ScoreAnswers.test_common_beginnings_change_no_bit"),
     Mutation("shares-the-row-that-is-read", "src/model/shared_prefixes.cpp", "std::min(common_tokens(sequences[s - 1], sequences[s]), wanted_S[s]);", "common_tokens(sequences[s - 1], sequences[s]);", "test_model_shared_prefixes"),
@@ -232,7 +234,7 @@ MUTATIONS = [
              "alibi_slope(config.alibi_max, static_cast<std::int64_t>(head - partition.heads.begin), config.num_attention_heads)", "tests/model/families_test.py bloom"),
     Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, token_ids_T_,", ".index_copy_(0, token_ids_T_,", "tests/train/oracle_test.py llama_tied"),
     Mutation("norms-decay", "src/train/parameters.cpp", "decays.value_or(shape.size() > 1)", "decays.value_or(shape.size() > 0)", "tests/train/oracle_test.py llama_biases"),
-    Mutation("sinks-do-not-decay", "src/train/parameters.cpp", "is_sink ? std::optional(true)", "is_sink ? std::optional(false)", "tests/train/oracle_test.py gpt_oss"),
+    Mutation("sinks-do-not-decay", "src/train/parameters.cpp", "is_sink           ? std::optional(true)", "is_sink           ? std::optional(false)", "tests/train/oracle_test.py gpt_oss"),
     Mutation("router-without-gradient", "src/model/routes.cpp", "at::softmax(logits_TX, 1)).gather(", "at::softmax(logits_TX.detach(), 1)).gather(", "tests/train/oracle_test.py olmoe"),
     Mutation("choice-bias-left-out", "src/model/routes.cpp", "choice[x] += choice_bias[x];", "choice[x] += 0;", "tests/model/families_test.py minimax_m2"),
     Mutation("choice-bias-in-the-weights", "src/model/routes.cpp", "weights[i] = static_cast<float>(scores[static_cast<std::size_t>(experts[i])] / divisor", "weights[i] = static_cast<float>(choice[static_cast<std::size_t>(experts[i])] / divisor", "tests/model/families_test.py minimax_m2"),

@@ -33,7 +33,7 @@ void KvPages::write(std::int64_t head, const BlockTable& sequence, std::int64_t 
                     const float* value) {
   const std::int64_t slot = sequence.offset + index, page = sequence.pages[slot / kSlots], place = slot % kSlots;
   float* key_column = keys_ + (head * num_pages_ + page) * key_dim_ * kSlots + place;
-  for (std::int64_t e = 0; e < key_dim_; ++e) key_column[e * kSlots] = key[e];
+  for (std::int64_t e = 0; key != nullptr && e < key_dim_; ++e) key_column[e * kSlots] = key[e];
   std::copy(value, value + value_dim_, values_ + ((head * num_pages_ + page) * kSlots + place) * value_dim_);
 }
 

@@ -1,10 +1,11 @@
-// Rows of the parameter table for latent attention (MLA), up to the heads; the output product is as in other models.
-// Source: transformers' DeepseekV3Attention; names of GGUF as in llama.cpp's deepseek2.
+// Rows of the parameter table for latent attention (MLA), up to the heads, and of its indexer; the output product is as
+// in other models.
+// Source: transformers' DeepseekV3Attention and DeepseekV32Indexer; names of GGUF as in llama.cpp's deepseek2.
 #include "magister/model/parameter_table.h"
 
 namespace magister {
 
-std::vector<LayerParameter> latent_parameters(const ModelConfig& config) {
+std::vector<LayerParameter> latent_parameters(const ModelConfig& config, std::int64_t layer) {
   using Layer = TensorNames::Layer;
   using enum Division;
   constexpr FusedProduct kQkv = FusedProduct::kQkv;
@@ -42,6 +43,15 @@ std::vector<LayerParameter> latent_parameters(const ModelConfig& config) {
                  {H * (latent.nope_dim + latent.value_dim), C},
                  kHeadRows,
                  FusedProduct::kLatentUp});
+  if (config.chooses_keys(layer)) {
+    const std::int64_t heads = latent.indexer->heads, E = latent.indexer->head_dim;
+    all.push_back(
+        {&Layer::index_q_proj, "self_attn.indexer.wq_b.weight", "", {heads * E, L}, kWhole, FusedProduct::kIndexQuery});
+    all.push_back({&Layer::index_k_proj, "self_attn.indexer.wk.weight", "", {E, D}, kWhole, FusedProduct::kIndexKey});
+    all.push_back({&Layer::index_k_norm, "self_attn.indexer.k_norm.weight", "", {E}});
+    all.push_back({&Layer::index_k_norm_bias, "self_attn.indexer.k_norm.bias", "", {E}});
+    all.push_back({&Layer::index_weights, "self_attn.indexer.weights_proj.weight", "", {heads, D}});
+  }
   return all;
 }
 

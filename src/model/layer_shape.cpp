@@ -52,6 +52,7 @@ LayerShape shape_of(const ModelConfig& config, const Partition& of_model, std::i
         config.latent ? 0 : static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
   }
   shape.latent = config.latent;
+  shape.has_indexer = config.chooses_keys(layer);
   if (config.latent) shape.kv_heads = 1;
   if (config.qk_norm_of_all_heads && shape.heads < config.num_attention_heads) {
     shape.all_heads = config.num_attention_heads;

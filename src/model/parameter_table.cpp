@@ -188,7 +188,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
     add_product(config.fused_qkv_proj, std::move(rows), hf, gguf);
   };
   if (config.latent) {
-    for (LayerParameter& row : latent_parameters(config)) add(true, std::move(row));
+    for (LayerParameter& row : latent_parameters(config, layer)) add(true, std::move(row));
   } else {
     add_qkv({{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
              {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},

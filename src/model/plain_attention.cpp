@@ -1,8 +1,11 @@
-// The formulas of first_visible_key() and alibi_term() for all pairs of positions.
+// The formulas of first_visible_key() and alibi_term() for all pairs of positions, and the choice of keys.
 #include "magister/model/plain_attention.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
+#include <limits>
+#include <tuple>
 #include <vector>
 
 namespace magister {
@@ -15,6 +18,20 @@ at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, const LayerShap
   if (window == 0) return past;
   if (shape.chunked_windows) return past & (at::floor_divide(query, window) == at::floor_divide(key, window));
   return past & (query - key < window);
+}
+
+at::Tensor chosen_keys(const at::Tensor& q_LHE, const at::Tensor& k_LE, const at::Tensor& weights_LH,
+                       std::int64_t top_k) {
+  const c10::NoGradGuard no_graph;
+  const std::int64_t L = q_LHE.size(0);
+  if (L <= top_k) return {};
+  at::Tensor scores_LL = at::zeros({L, L}, q_LHE.options());
+  for (std::int64_t head = 0; head < q_LHE.size(1); ++head)
+    scores_LL += at::relu(at::mm(q_LHE.select(1, head), k_LE.t())) * weights_LH.narrow(1, head, 1);
+  const at::Tensor past_LL = at::ones({L, L}, q_LHE.options().dtype(at::kBool)).tril();
+  scores_LL.masked_fill_(past_LL.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor best_Lk = std::get<1>(at::sort(scores_LL, true, -1, true)).narrow(1, 0, top_k);
+  return at::zeros_like(past_LL).scatter_(1, best_Lk, true).logical_and_(past_LL);
 }
 
 at::Tensor alibi_terms(std::int64_t queries, std::int64_t keys, const LayerShape& shape, at::Device device) {

@@ -214,7 +214,9 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
   double products = 0;  // per token
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(c, layer)) {
-      if (row.product == FusedProduct::kNone && row.name != &TensorNames::Layer::router) continue;
+      if (row.product == FusedProduct::kNone && row.name != &TensorNames::Layer::router &&
+          row.name != &TensorNames::Layer::index_weights)
+        continue;
       const double used = row.expert < 0 || row.expert >= c.num_experts
                               ? 1.0
                               : static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
@@ -224,21 +226,30 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
   double flops = 2.0 * products * static_cast<double>(batch.num_tokens());
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const auto length = static_cast<double>(batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
-    const auto w = static_cast<double>(c.sliding_window);
-    const double all = c.encoder ? length * length : length * (length + 1) / 2,
-                 in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
-    for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-      flops += 2.0 * (c.slides(layer) ? in_window : all) * H *
-               (c.latent ? latent : 2.0 * static_cast<double>(c.head_dim_of(layer)));
+    const double all = c.encoder ? length * length : length * (length + 1) / 2;
+    // Pairs of queries and keys if each query has at most `most` keys.
+    const auto pairs = [&](std::int64_t most) {
+      const auto w = static_cast<double>(most);
+      return length > w ? w * (w + 1) / 2 + (length - w) * w : all;
+    };
+    const IndexerConfig* const indexer = c.latent && c.latent->indexer ? &*c.latent->indexer : nullptr;
+    for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+      const double seen = c.slides(layer) ? pairs(c.sliding_window) : indexer ? pairs(indexer->top_k) : all;
+      flops += 2.0 * seen * H * (c.latent ? latent : 2.0 * static_cast<double>(c.head_dim_of(layer)));
+      if (c.chooses_keys(layer)) flops += 2.0 * all * static_cast<double>(indexer->heads * indexer->head_dim);
+    }
   }
   return flops;
 }
 
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition) {
-  if (config.latent)
-    return sizeof(float) * KvPages::kSlots *
-           static_cast<std::uint64_t>(config.latent->token_width() * config.num_hidden_layers);
   std::uint64_t numbers = 0;
+  if (config.latent) {
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+      numbers += static_cast<std::uint64_t>(config.latent->token_width() +
+                                            (config.chooses_keys(layer) ? config.latent->indexer->head_dim : 0));
+    return sizeof(float) * KvPages::kSlots * numbers;
+  }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.has_own_kv(layer))
       numbers += layer_partition(config, partition, layer).kv_heads.size() *

@@ -84,13 +84,13 @@ std::uint64_t model_parameter_bytes(const Sizes& sizes) {
 // description and file: nullptr if only the config is known.
 std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description, const TensorFile* file) {
   std::uint64_t bytes = model_parameter_bytes(sizes);
-  // Bytes per layer of each kind - with experts, with a window, with keys of its own - while kept codes do not make
-  // layers differ.
-  std::optional<std::uint64_t> alike[2][2][2];
+  // Bytes per layer of each kind - with experts, with a window, with keys of its own, with an indexer - while kept
+  // codes do not make layers differ.
+  std::optional<std::uint64_t> alike[2][2][2][2];
   for (std::int64_t layer = 0; layer < sizes.config.num_hidden_layers; ++layer) {
     const ModelConfig& config = sizes.config;
     std::optional<std::uint64_t>& known =
-        alike[config.is_sparse(layer)][config.slides(layer)][config.has_own_kv(layer)];
+        alike[config.is_sparse(layer)][config.slides(layer)][config.has_own_kv(layer)][config.chooses_keys(layer)];
     if (known) {
       bytes += *known;
       continue;

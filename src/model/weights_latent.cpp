@@ -1,6 +1,6 @@
 // Weights of latent attention (MLA) on one shard: products onto the short vectors whole, heads divided. Rotated rows
-// are stored as halves, whatever the file's order.
-// Source: transformers' DeepseekV3Attention.
+// are stored as halves, whatever the file's order. The indexer is whole on every shard: all must choose the same keys.
+// Source: transformers' DeepseekV3Attention and DeepseekV32Indexer.
 #include <ATen/ATen.h>
 
 #include "magister/model/weights.h"
@@ -58,6 +58,50 @@ Linear WeightSource::load_q_up_proj(std::int64_t layer) {
   add_latent_queries(blocks, names_of(layer).q_up_proj);
   const auto L = static_cast<std::uint64_t>(config.latent->query_rank);
   return load_product(blocks, static_cast<std::int64_t>(partition_.heads.size()) * config.head_dim, {0, L}, L);
+}
+
+Linear WeightSource::load_index_q_proj(std::int64_t layer) {
+  const LatentConfig& latent = *description_.config.latent;
+  const IndexerConfig& indexer = *latent.indexer;
+  std::vector<RowBlock> blocks;
+  for (std::int64_t head = 0; head < indexer.heads; ++head) add_index_rows(blocks, names_of(layer).index_q_proj, head);
+  const auto L = static_cast<std::uint64_t>(latent.query_rank);
+  return load_product(blocks, indexer.heads * indexer.head_dim, {0, L}, L);
+}
+
+Linear WeightSource::load_index_k_proj(std::int64_t layer) {
+  std::vector<RowBlock> blocks;
+  add_index_rows(blocks, names_of(layer).index_k_proj, 0);
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  return load_product(blocks, description_.config.latent->indexer->head_dim, {0, D}, D);
+}
+
+void WeightSource::add_index_rows(std::vector<RowBlock>& blocks, const std::string& name, std::int64_t head) const {
+  const LatentConfig& latent = *description_.config.latent;
+  const std::int64_t E = latent.indexer->head_dim, R = latent.rope_dim;
+  const auto row = [&](std::int64_t number) { return static_cast<std::uint64_t>(head * E + number); };
+  blocks.push_back({name, {row(0), row(R)}, head * E, latent.indexer->rope_pairs});
+  if (E > R) blocks.push_back({name, {row(R), row(E)}, head * E + R});
+}
+
+BlockNorms WeightSource::load_index_k_norm(std::int64_t layer) {
+  const LatentConfig& latent = *description_.config.latent;
+  const IndexRange all{0, static_cast<std::uint64_t>(latent.indexer->head_dim)};
+  BlockNorms norm{
+      load_vector(names_of(layer).index_k_norm, all), {}, true, load_vector(names_of(layer).index_k_norm_bias, all)};
+  for (at::Tensor* numbers : {&norm.input_D, &norm.input_bias_D}) {
+    at::Tensor rotated_R = numbers->narrow(0, 0, latent.rope_dim);
+    if (latent.indexer->rope_pairs) rotated_R.copy_(rotated_R.clone().view({-1, 2}).t().reshape({-1}));
+  }
+  return norm;
+}
+
+Linear WeightSource::load_index_weights(std::int64_t layer) {
+  const std::int64_t heads = description_.config.latent->indexer->heads, D = description_.config.hidden_size;
+  at::Tensor out_HD = allocate({heads, D}, at::kFloat);
+  read(names_of(layer).index_weights, {0, static_cast<std::uint64_t>(heads)}, {0, static_cast<std::uint64_t>(D)},
+       out_HD);
+  return {out_HD, {}};
 }
 
 at::Tensor WeightSource::load_latent_up_proj(std::int64_t layer) {

@@ -33,11 +33,14 @@ bool matches(const std::string& module, const std::string& target) {
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// Positions of the linear layers among the layer's parameters, each once although the table may name parts of it.
+// Positions of the linear layers among the layer's parameters, each once although the table may name parts of it. Those
+// of an indexer would have no gradient.
 std::vector<std::size_t> linear_layers(const ParameterLayout::Layer& layer) {
   std::set<std::size_t> found;
   for (std::size_t row = 0; row < layer.table.size(); ++row) {
-    if (layer.table[row].product != FusedProduct::kNone && layer.table[row].expert < 0) found.insert(layer.holder[row]);
+    if (layer.table[row].product != FusedProduct::kNone && layer.table[row].expert < 0 &&
+        !layer.table[row].is_of_indexer())
+      found.insert(layer.holder[row]);
   }
   return {found.begin(), found.end()};
 }

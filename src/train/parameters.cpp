@@ -68,7 +68,11 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
       // By the Trainer's rule a sink is not a bias, and a table of all experts' biases is one.
       const bool is_sink = row.name == &TensorNames::Layer::sinks;
       const bool is_bias = row.expert >= 0 && row.product == FusedProduct::kNone;
-      const auto decays = is_sink ? std::optional(true) : is_bias ? std::optional(false) : std::nullopt;
+      // Without a gradient nothing changes an indexer's weights but decay, and torch's AdamW leaves them out.
+      const auto decays = row.is_of_indexer() ? std::optional(false)
+                          : is_sink           ? std::optional(true)
+                          : is_bias           ? std::optional(false)
+                                              : std::nullopt;
       if (is_new) layer.parameters.push_back(add(name, row.shape_in(names), decays));
       layer.holder.push_back(holder->second);
     }

@@ -53,7 +53,9 @@ struct Norm {
 };
 
 // The mask of one sequence's scores: a bias [1, H, L, L], or for all heads [L, L] bool; nothing: they are causal alone.
-std::optional<at::Tensor> score_mask(std::int64_t length, const LayerShape& shape, at::Device device) {
+std::optional<at::Tensor> score_mask(std::int64_t length, const LayerShape& shape, at::Device device,
+                                     const at::Tensor& chosen_LL) {
+  if (chosen_LL.defined()) return chosen_LL;
   const bool windowed = shape.sliding_window > 0 && length > shape.sliding_window;
   if (!windowed && shape.alibi_slopes.empty()) return std::nullopt;
   const at::Tensor visible_LL = visible_keys(length, length, shape, device);
@@ -64,13 +66,14 @@ std::optional<at::Tensor> score_mask(std::int64_t length, const LayerShape& shap
 }
 
 // One sequence; q, k, v: [L, H, E].
-// sinks_H: scores of one additional key that every query sees and that has no value; undefined: none.
+// sinks_H: scores of one additional key that every query sees and that has no value; undefined: none. chosen_LL: the
+// keys that each query sees, [L, L] bool; undefined: as the shape says.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sinks_H,
-                  const LayerShape& shape) {
+                  const LayerShape& shape, const at::Tensor& chosen_LL) {
   const std::int64_t length = q.size(0);
   const auto heads_first = [](const at::Tensor& x_LHE) { return x_LHE.transpose(0, 1).unsqueeze(0); };
   if (shape.attention_softcap == 0 && !sinks_H.defined()) {
-    const std::optional<at::Tensor> mask = score_mask(length, shape, q.device());
+    const std::optional<at::Tensor> mask = score_mask(length, shape, q.device(), chosen_LL);
     return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, !mask,
                                             static_cast<double>(shape.attention_scale))
         .squeeze(0)
@@ -96,13 +99,16 @@ struct AttentionInputs {
   const RopeTable& rope;
   bool interleaved;
   bool v_norm;
+  VisibleKeys& visible;  // of layers with an indexer; filled by the layer that chooses
 };
 
 // Returns [T, H, E] of all sequences; k and v have one head for each of q, or one for several.
 at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
-                      const at::Tensor& sinks_H, const LayerShape& shape, const TrainBatch& batch) {
+                      const at::Tensor& sinks_H, const LayerShape& shape, const TrainBatch& batch,
+                      const VisibleKeys& visible = {}) {
   const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  if (GpuCodeScope::is_on() && shape.attention_softcap == 0 && !sinks_H.defined() && shape.has_usual_scores())
+  if (GpuCodeScope::is_on() && shape.attention_softcap == 0 && !sinks_H.defined() && shape.has_usual_scores() &&
+      visible.empty())
     return gpu_plain_attention(q_THE, k_TKE, v_TKE, batch.cu_seqlens, shape);
   const auto for_all_heads = [&](const at::Tensor& x_TKE) {
     return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
@@ -112,7 +118,8 @@ at::Tensor attend_all(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at
   for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
     outputs.push_back(attend(q_THE.narrow(0, begin, length), k_THE.narrow(0, begin, length),
-                             v_THE.narrow(0, begin, length), sinks_H, shape));
+                             v_THE.narrow(0, begin, length), sinks_H, shape,
+                             visible.empty() ? at::Tensor() : visible[s]));
   }
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
 }
@@ -131,8 +138,9 @@ at::Tensor query_scales(const LayerShape& shape, const TrainBatch& batch) {
 at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                     const LayerShape& shape, const AttentionInputs& in) {
   if (shape.latent) {
-    const LatentHeads heads = latent_heads(input_TD, weights, shape, in.rope, in.interleaved);
-    return attend_all(heads.q_THE, heads.k_THE, heads.v_THE, {}, heads.shape, in.batch)
+    const LatentHeads heads =
+        latent_heads(input_TD, weights, shape, in.rope, in.interleaved, in.batch.cu_seqlens, in.visible);
+    return attend_all(heads.q_THE, heads.k_THE, heads.v_THE, {}, heads.shape, in.batch, in.visible)
         .narrow(2, 0, shape.latent->value_dim)
         .flatten(1);
   }
@@ -271,6 +279,7 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
     positions_T_ = upload(positions_of(batch) + config.skipped_position_rows, flat.device());
     hidden_TD += at::embedding(layout.view(flat, *layout.positions()), positions_T_);
   }
+  visible_.resize(layout.layers().size());
   for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {
     kept_.push_back(run_layer(layer, hidden_TD, !options.recompute));
     hidden_TD = kept_.back().output_TD.detach();
@@ -279,7 +288,7 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
   hidden_TD_ = std::move(hidden_TD);
 }
 
-TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const {
+TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) {
   const c10::AutoGradMode mode(with_graph);
   const GpuCodeScope gpu_code(options_.gpu_code);
   Kept kept;
@@ -302,7 +311,7 @@ const std::vector<std::size_t>& TrunkPass::parameters_of(std::size_t layer) cons
   return layer == layout_.layers().size() ? layout_.norm() : layout_.layers()[layer].parameters;
 }
 
-at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
+at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) {
   const std::vector<at::Tensor>& leaves = kept.parameters;
   const ModelConfig& config = layout_.description().config;
   const bool centred = config.norm_kind == NormKind::kLayer;
@@ -335,8 +344,11 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
     if (by_product && weights.mixed() && !norm.weight.defined()) return block(onto_TD);
     return onto_TD + norm(block(at::Tensor()));
   };
-  const AttentionInputs inputs{batch_, sequences_.get(), rope_[shape.rope_table],
-                               layout_.description().names.interleaved_rope_rows, config.v_norm};
+  std::size_t chooser = layer;
+  while (config.latent && config.latent->indexer && !config.chooses_keys(static_cast<std::int64_t>(chooser))) --chooser;
+  const AttentionInputs inputs{
+      batch_,        sequences_.get(), rope_[shape.rope_table], layout_.description().names.interleaved_rope_rows,
+      config.v_norm, visible_[chooser]};
   at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
     return added_by(heads_of(normed_TD, from, weights, shape, inputs), weights, onto_TD, &Names::o_proj,
                     &Names::o_bias);

@@ -44,6 +44,8 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse,
   if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
   if (keeps_scores(config))
     bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  // With an indexer: a float for each visible key, a mark for each chosen one.
+  if (config.latent && config.latent->indexer) bytes += 5 * static_cast<double>(longest);
   // Gate and up, with another activation than SiLU also its output, and the input of the last product.
   const double gate = config.activation == Activation::kSilu ? 2 : 3;
   if (!sparse) return bytes + 4 * gate * F + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
@@ -61,12 +63,17 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
                F = static_cast<double>(config.intermediate_size);
   // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
-  const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D));
+  const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D)) +
+                         (config.latent && config.latent->indexer ? 16 * static_cast<double>(longest) : 0);
   const double layers = bytes_of_layers(config, keeps.recompute,
                                         [&](bool sparse) { return layer_bytes(config, longest, sparse, keeps); });
+  // A pass keeps the chosen keys of all layers, also of those that it computes again.
+  const double chosen = keeps.recompute && config.latent && config.latent->indexer
+                            ? static_cast<double>(longest * config.num_hidden_layers)
+                            : 0;
   // The rotary rows of all tokens, and the tables from which they are copied.
   const double rotary = 2 * static_cast<double>(rope_row_bytes(config));
-  return static_cast<std::uint64_t>(T * (layers + passing + rotary));
+  return static_cast<std::uint64_t>(T * (layers + chosen + passing + rotary));
 }
 
 namespace {

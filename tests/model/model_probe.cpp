@@ -96,6 +96,12 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
       source.load_q_up_proj(i);
       source.load_latent_up_proj(i);
     }
+    if (description.config.chooses_keys(i)) {
+      source.load_index_q_proj(i);
+      source.load_index_k_proj(i);
+      source.load_index_k_norm(i);
+      source.load_index_weights(i);
+    }
     source.load_sinks(i);
     load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));

@@ -77,6 +77,9 @@ UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3,
 
 # Latent attention: no two sizes are equal.
 LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 24, "q_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
+# An indexer that chooses 9 keys. With 14 heads, no score is 0 by all of its ReLUs where it could be the last one chosen, and in every text of the
+# tests (up to 130 tokens) the last chosen score and the first left out are 2e-5 of the largest apart: rounding turns no choice.
+INDEXED = {"index_n_heads": 14, "index_head_dim": 18, "index_topk": 9}
 NEOX_UNEVEN = {**UNEVEN, "num_key_value_heads": None}
 EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
 # A limit that gates and ups of these weights reach, and waves of which truncation would move the edges.
@@ -283,6 +286,14 @@ VARIANTS = {
     "deepseek_v3_uneven": Variant("deepseek_v3", {**LATENT, **UNEVEN, "num_key_value_heads": 9, "q_lora_rank": None, "rope_interleave": False,
                                                   "n_routed_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "n_group": 1,
                                                   "topk_group": 1, "norm_topk_prob": False, "first_k_dense_replace": 0}),
+    "deepseek_v32": Variant("deepseek_v32", {**LATENT, **GROUPED, **INDEXED, "attention_bias": True,
+                                             "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.8}}),
+    "deepseek_v32_uneven": Variant("deepseek_v32", {**LATENT, **UNEVEN, **INDEXED, "num_key_value_heads": 9, "n_routed_experts": 7, "num_experts_per_tok": 2,
+                                                    "moe_intermediate_size": 37, "n_group": 1, "topk_group": 1, "norm_topk_prob": False,
+                                                    "first_k_dense_replace": 0}),
+    "glm_moe_dsa": Variant("glm_moe_dsa", {**LATENT, **GROUPED, **INDEXED, "num_hidden_layers": 4, "index_topk_freq": 2, "index_skip_topk_offset": 1}),
+    "glm_moe_dsa_uneven": Variant("glm_moe_dsa", {**LATENT, **UNEVEN, **INDEXED, "num_hidden_layers": 3, "num_key_value_heads": 9, "n_routed_experts": 7,
+                                                  "num_experts_per_tok": 2, "moe_intermediate_size": 37, "first_k_dense_replace": 2, "index_topk_pattern": "FFS"}),
     "glm4_moe_lite": Variant("glm4_moe_lite", {**LATENT, **GROUPED, "v_head_dim": 20, "mlp_layer_types": ["dense", "sparse", "sparse"]}),
     "youtu": Variant("youtu", {**LATENT, "v_head_dim": 24, "tie_word_embeddings": True, "rope_parameters": LLAMA3}),
     "llama_proportional": Variant("llama", {"rope_parameters": {"rope_type": "proportional", "rope_theta": 500.0, "factor": 2.0,

@@ -35,7 +35,7 @@ OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
 OF_FILES = (*OF_FILES, "phimoe", "phimoe_uneven",
             *(name for name in tiny_models.variants() if tiny_models.VARIANTS[name].changes.get("hidden_size_per_layer_input", 0) > 0))
 OTHER_PARTS = ("model.embed_vision.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
-RECOMPUTED = ("llama", "gemma2", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss")
+RECOMPUTED = ("llama", "gemma2", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))
 

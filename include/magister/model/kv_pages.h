@@ -1,6 +1,6 @@
 // Keys and values of one layer in pages of 48 slots, one token per slot. A key page is stored transposed, [E, 48], and
 // a value page as [48, E], so that both are right-hand sides of the panel product (matmul.h) without a copy.
-// Latent attention keeps one vector a token, in value pages alone.
+// Latent attention keeps one vector a token, in value pages; key pages then hold the keys of an indexer, or nothing.
 // Legend: K KV heads of this shard, E head_dim, P pages. f32, CPU.
 #pragma once
 
@@ -24,7 +24,7 @@ class KvPages {
 
   KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim)
       : KvPages(kv_heads, num_pages, head_dim, head_dim) {}
-  // With latent attention a token has one vector, which is stored as a value, and key_dim is 0.
+  // With latent attention a token has one vector, which is stored as a value; key_dim is that of the indexer's keys.
   KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t key_dim, std::int64_t value_dim);
 
   // [E, 48] and [48, E] of one head. A product may read up to 15 floats after the end of a page.
@@ -35,7 +35,7 @@ class KvPages {
     return values_ + (head * num_pages_ + page) * value_dim_ * kSlots;
   }
   // Stores the vectors of token `index` of the sequence, [E] each. Several threads may write different tokens at the
-  // same time.
+  // same time. key: nullptr where the layer has no keys.
   void write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key, const float* value);
   // Copies keys and values of all heads from one page to another.
   void copy_page(std::int64_t from, std::int64_t to);

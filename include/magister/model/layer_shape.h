@@ -50,6 +50,7 @@ struct LayerShape {
   std::vector<float> alibi_slopes;       // [H]; empty: no ALiBi
   bool alibi_in_bf16 = false;            // see ModelConfig
   std::optional<LatentConfig> latent{};  // kv_heads is then 1: the latent
+  bool has_indexer = false;              // see ModelConfig::chooses_keys
   // False for attention that fused operations of libraries do not compute: other masks than windows, biases of scores.
   bool has_usual_scores() const { return !chunked_windows && alibi_slopes.empty(); }
   RouterRule router_rule() const {
@@ -64,6 +65,10 @@ struct LayerShape {
   // Numbers of a row with its queries, keys and values. The product of a layer whose keys are its values gives the
   // first ones alone.
   std::int64_t qkv_features() const { return latent ? heads * head_dim : (heads + 2 * own_kv_heads()) * head_dim; }
+  // True where an indexer chooses some of the keys that a query at this position would see.
+  bool is_sparse_at(std::int64_t position) const {
+    return latent && latent->indexer && position >= latent->indexer->top_k;
+  }
   std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
 };
 

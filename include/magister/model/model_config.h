@@ -86,6 +86,18 @@ struct RouterConfig {
   }
 };
 
+// The lightning indexer of sparse latent attention (DSA). It scores a query's keys with heads of its own, and attention
+// sees the best top_k of them. A key's score is the sum over the indexer's heads of weight * max(0, query * key): a
+// token has a weight for each head, and one key for all. A query with at most top_k keys sees all of them. Of equal
+// scores the lower position is chosen. Source: DeepSeek-V3.2-Exp's report; transformers' DeepseekV32Indexer.
+struct IndexerConfig {
+  static constexpr double kNormEps = 1e-6;  // of the layer norm on keys
+  std::int64_t heads = 0, head_dim = 0;     // the first LatentConfig::rope_dim numbers of a head are rotated
+  std::int64_t top_k = 0;
+  bool rope_pairs = false;            // files hold rotated rows as pairs [E/2, 2]
+  std::vector<bool> layer_chooses{};  // empty: all. Other layers see the keys that the last such layer chose (GLM-5)
+};
+
 // Latent attention (MLA): keys and values of all heads are products of one short vector per token, the latent. A head's
 // query and key have nope_dim numbers without rotation, then rope_dim rotated ones; the keys' rotated part is the same
 // for all heads. A cache holds a token's latent and rotated key.
@@ -96,6 +108,7 @@ struct LatentConfig {
   std::int64_t nope_dim = 0, rope_dim = 0;  // together ModelConfig::head_dim
   std::int64_t value_dim = 0;               // numbers of a head's values
   bool rope_pairs = true;                   // files hold rotated rows as pairs [E/2, 2]
+  std::optional<IndexerConfig> indexer{};   // unset: a query sees all earlier keys
   std::int64_t token_width() const { return rank + rope_dim; }
 };
 
@@ -257,6 +270,12 @@ struct ModelConfig {
     while (!has_own_kv(from) || slides(from) != slides(layer)) --from;
     return from;
   }
+  // True for a layer that chooses the keys which it and the following layers see.
+  bool chooses_keys(std::int64_t layer) const {
+    if (!latent || !latent->indexer) return false;
+    const std::vector<bool>& chooses = latent->indexer->layer_chooses;
+    return chooses.empty() || chooses[static_cast<std::size_t>(layer)];
+  }
   bool keys_are_values(std::int64_t layer) const { return full_keys_are_values && !slides(layer); }
   // True if layers differ in size, or if some read the keys and values of others.
   bool has_kinds_of_attention() const { return full_head_dim > 0 || full_kv_heads > 0 || shared_kv_layers > 0; }
@@ -300,6 +319,8 @@ struct TensorNames {
     // Latent attention: q_proj and k_proj make the short vectors (k_proj the latent and the rotated key), q_norm and
     // k_norm are their norms, and these make the heads. Empty: none.
     std::string q_up_proj, latent_up_proj;
+    // The indexer of a layer that chooses keys. Empty: none.
+    std::string index_q_proj, index_k_proj, index_k_norm, index_k_norm_bias, index_weights;
     std::string router, router_bias;                     // empty: no experts
     std::string router_choice_bias, shared_expert_gate;  // empty: none
     // Only sparse layers with dense_beside_experts have these; empty: none.

@@ -30,9 +30,22 @@ enum class Division {
 };
 
 // The product in which a weight is used. Weights of one product are concatenated along the rows. kNone: a norm, a bias
-// (f32 in memory), a router (f32) or a table. kQueryUp and kLatentUp: the second products of latent attention; the
-// weight of kLatentUp is f32 in memory and is never quantised.
-enum class FusedProduct { kNone, kQkv, kQueryUp, kLatentUp, kOutput, kGateUp, kDown, kPerLayerGate, kPerLayerOutput };
+// (f32 in memory), a router (f32), the weights of an indexer's heads (f32) or a table. kQueryUp and kLatentUp: the
+// second products of latent attention; the weight of kLatentUp is f32 in memory and is never quantised. kIndexQuery and
+// kIndexKey: queries and keys of an indexer.
+enum class FusedProduct {
+  kNone,
+  kQkv,
+  kQueryUp,
+  kLatentUp,
+  kIndexQuery,
+  kIndexKey,
+  kOutput,
+  kGateUp,
+  kDown,
+  kPerLayerGate,
+  kPerLayerOutput
+};
 
 // A weight of a decoder layer.
 struct LayerParameter {
@@ -51,6 +64,13 @@ struct LayerParameter {
   std::int64_t expert = -1;
   std::string TensorNames::Layer::Expert::* expert_name = nullptr;
 
+  // True for the weights of an indexer, which get no gradient.
+  bool is_of_indexer() const {
+    using Layer = TensorNames::Layer;
+    return expert < 0 &&
+           (name == &Layer::index_q_proj || name == &Layer::index_k_proj || name == &Layer::index_k_norm ||
+            name == &Layer::index_k_norm_bias || name == &Layer::index_weights);
+  }
   std::string& name_in(TensorNames::Layer& names) const {
     return expert < 0 ? names.*name : names.experts[static_cast<std::size_t>(expert)].*expert_name;
   }
@@ -65,7 +85,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
 // gate, up and down of one expert and their biases; layer_parameters() includes these rows.
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert);
 // Attention's weights up to the heads, in a model with latent attention; layer_parameters() includes these rows.
-std::vector<LayerParameter> latent_parameters(const ModelConfig& config);
+std::vector<LayerParameter> latent_parameters(const ModelConfig& config, std::int64_t layer);
 // The rows of each product of a layer: four products, or, with experts, two and another two per expert.
 std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table);
 

@@ -13,6 +13,12 @@ namespace magister {
 // [Lq, Lk] bool on the device: the keys (columns) that each query sees, by the layer's window.
 at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, const LayerShape& shape, at::Device device);
 
+// [L, L] bool: the keys that each query of a sequence sees where an indexer chooses top_k of them, see IndexerConfig;
+// undefined if the sequence has no more keys. q_LHE, k_LE and weights_LH are the indexer's, f32, after the norm and the
+// rotation. It has no gradient. Memory in addition to the result: two f32 and an i64 number for each pair of tokens.
+at::Tensor chosen_keys(const at::Tensor& q_LHE, const at::Tensor& k_LE, const at::Tensor& weights_LH,
+                       std::int64_t top_k);
+
 // [H, Lq, Lk] f32 on the device: ALiBi's terms of the scores. The layer must have ALiBi.
 at::Tensor alibi_terms(std::int64_t queries, std::int64_t keys, const LayerShape& shape, at::Device device);
 

@@ -95,6 +95,12 @@ class WeightSource {
   // has no such product: [h E, query_rank]. [h (nope_dim + value_dim), rank] f32: a head's keys, then its values.
   Linear load_q_up_proj(std::int64_t layer);
   at::Tensor load_latent_up_proj(std::int64_t layer);
+  // The indexer of a layer that chooses keys, whole on every shard: [heads * head_dim, query_rank] and [head_dim, D],
+  // rotated rows as halves; the layer norm of its keys; [heads, D] f32, the weights of its heads.
+  Linear load_index_q_proj(std::int64_t layer);
+  Linear load_index_k_proj(std::int64_t layer);
+  BlockNorms load_index_k_norm(std::int64_t layer);
+  Linear load_index_weights(std::int64_t layer);
   // [D, h E], with latent attention [D, h value_dim]. The product is partial over the shards, so only tp_rank 0 gets
   // the bias [D]: the sum must contain it once.
   Linear load_o_proj(std::int64_t layer);
@@ -146,6 +152,8 @@ class WeightSource {
   Linear load_latent_proj(std::int64_t layer);
   // Appends the rows of this shard's query heads, whose last numbers are rotated.
   void add_latent_queries(std::vector<RowBlock>& blocks, const std::string& name) const;
+  // Appends the rows of one head of an indexer.
+  void add_index_rows(std::vector<RowBlock>& blocks, const std::string& name, std::int64_t head) const;
   Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
   // Appends the rows of these heads of a product's weight.
   void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,

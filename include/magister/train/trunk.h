@@ -62,9 +62,9 @@ class TrunkPass {
     std::vector<at::Tensor> parameters;  // leaves
     std::vector<at::Tensor> factors;     // leaves of the adapter: A and B of each pair in turn
   };
-  Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const;
+  Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph);
   const std::vector<std::size_t>& parameters_of(std::size_t layer) const;
-  at::Tensor layer_output(std::size_t layer, const Kept& kept) const;
+  at::Tensor layer_output(std::size_t layer, const Kept& kept);
   // gradients: of the trained leaves of a layer, in their order.
   void put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const;
 
@@ -78,6 +78,9 @@ class TrunkPass {
   std::shared_ptr<const SequencePlan> sequences_;  // for GPU code
   std::vector<RopeTable> rope_;  // on flat's device; [T, R/2] rows for every packed token, by rotary table
   std::vector<Kept> kept_;       // by layer, then the last norm
+  // By layer with an indexer: the keys that each query sees, by sequence ([L, L] bool, or undefined: all earlier ones).
+  // A layer that is computed again, and the layers after it without an indexer, take them from here.
+  std::vector<std::vector<at::Tensor>> visible_;
   at::Tensor hidden_TD_;
 };
 

@@ -29,14 +29,16 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
   std::vector<AttentionTile> tiles;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1], past = batch.past(s);
-    const bool single = end - begin == 1;
-    for (std::int64_t row = begin; row < end; row += LayerBuffers::kQueryBlock) {
+    for (std::int64_t row = begin, next = begin; row < end; row = next) {
+      const bool sparse = shape.is_sparse_at(past + row - begin), single = sparse || end - begin == 1;
+      next = sparse ? row + 1 : std::min(row + LayerBuffers::kQueryBlock, end);
+      while (!sparse && shape.is_sparse_at(past + next - 1 - begin)) --next;
       for (std::int64_t head = 0; head < shape.heads;) {
         std::int64_t heads = 1;
         while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head] &&
                (!shape.latent || heads < LayerBuffers::kLatentRows))
           ++heads;
-        tiles.push_back({row, std::min(row + LayerBuffers::kQueryBlock, end), past + row - begin, s, head, heads});
+        tiles.push_back({row, next, past + row - begin, s, head, heads});
         head += heads;
       }
     }

@@ -14,6 +14,7 @@
 #include "magister/model/cpu/matmul.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/thread_pool.h"
+#include "model/cpu/indexer.h"
 #include "model/cpu/layer_buffers.h"
 
 namespace magister {
@@ -36,11 +37,13 @@ struct AttentionWeights {
   at::Tensor q_norm_bias{}, k_norm_bias{};  // f32 [E], where the norms of q and k are layer norms; or undefined
   // Latent attention: qkv_proj, q_norm and k_norm are then those of the short vectors, see WeightSource.
   std::optional<LatentWeights> latent{};
-  at::Tensor v_norm{};  // f32 [E], ones: each head of v is normed; or undefined
+  at::Tensor v_norm{};               // f32 [E], ones: each head of v is normed; or undefined
+  std::optional<Indexer> indexer{};  // of a layer that chooses keys
 };
 
-// A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding), one row for
-// the heads that share a KV head. attention_tiles() returns the most expensive tiles first.
+// A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding) or an indexer
+// chooses the row's keys, one row for the heads that share a KV head. attention_tiles() returns the most expensive
+// tiles first.
 struct AttentionTile {
   std::int64_t row_begin = 0, row_end = 0;  // packed rows
   std::int64_t position = 0;                // position of row_begin in its sequence
@@ -48,9 +51,11 @@ struct AttentionTile {
 };
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
 
-// Keys after their norm and rotation, and values, of a whole batch: [T, K, E] f32.
+// Keys after their norm and rotation, and values, of a whole batch: [T, K, E] f32. With an indexer, by sequence, the
+// keys that each query sees: [L, L] bool, undefined where it sees all earlier ones.
 struct KeysAndValues {
   at::Tensor k_TKE, v_TKE;
+  std::vector<at::Tensor> visible_LL{};
 };
 
 // `pool`: its threads share the products of the call; pass it only outside ThreadPool::run.
@@ -66,6 +71,8 @@ class Attention {
                    ThreadPool* pool = nullptr) const;
   void place_heads(const PackedBatch& batch, std::int64_t begin, std::int64_t end, const RopeRows& rope, KvPages& kv,
                    LayerBuffers& buffers) const;
+  // In a layer with an indexer, once the pages have the keys of all rows: chooses the keys of the rows that see some.
+  void choose_keys(const PackedBatch& batch, const KvPages& kv, LayerBuffers& buffers, ThreadPool& pool) const;
   // Causal attention of one tile over all keys of its sequence in the pages, into buffers.attention_TA.
   void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream.
@@ -75,7 +82,8 @@ class Attention {
   // Plain ATen reference for a whole batch: [T, D] -> partial [T, D], before the norm on the block's output. Products
   // are computed in the weights' dtype; autograd can follow it. sum: sums a tensor over the shards in place; empty:
   // this shard's numbers are used alone. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table. kv:
-  // receives the layer's keys and values, or holds those that a layer without its own reads, which needs it.
+  // receives the layer's keys and values, or holds those that a layer without its own reads, which needs it. The
+  // indexer's choice is made where kv has none.
   at::Tensor reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                        const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum = {},
                        KeysAndValues* kv = nullptr) const;
@@ -92,7 +100,7 @@ class Attention {
   // Sums of latents become the heads' values, where attend_latent() has left them.
   void expand_values(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, ThreadPool* pool) const;
   at::Tensor latent_reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
-                              const at::Tensor& sin_TE2) const;
+                              const at::Tensor& sin_TE2, KeysAndValues* kv) const;
   void norm_heads(float* row, float* keys, const float* squares) const;
   // Scales the scores of one query and `count` keys from first_key on, and adds ALiBi's terms. head: of this shard.
   void add_alibi(std::int64_t head, std::int64_t query, std::int64_t first_key, float* scores, std::int64_t count,

@@ -77,8 +77,10 @@ at::Tensor soft_capped(const at::Tensor& numbers, double cap) {
 namespace {
 
 // [T, H, E] of queries and of each query's keys and values, which may have another size -> [T, H, E of the values].
+// visible_LL: see KeysAndValues; empty: there is no indexer.
 at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, const at::Tensor& v_THE,
-                           const at::Tensor& sinks_H, const LayerShape& shape, const PackedBatch& batch) {
+                           const at::Tensor& sinks_H, const LayerShape& shape, const PackedBatch& batch,
+                           const std::vector<at::Tensor>& visible_LL = {}) {
   std::vector<at::Tensor> outputs;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
@@ -86,8 +88,10 @@ at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, con
     at::Tensor scores_HLL =
         soft_capped(at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape.attention_scale, shape.attention_softcap);
     if (!shape.alibi_slopes.empty()) scores_HLL = scores_HLL + alibi_terms(length, length, shape, scores_HLL.device());
-    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape, scores_HLL.device()).logical_not(),
-                                        -std::numeric_limits<double>::infinity());
+    const at::Tensor chosen_LL = visible_LL.empty() ? at::Tensor() : visible_LL[static_cast<std::size_t>(s)];
+    scores_HLL = scores_HLL.masked_fill(
+        (chosen_LL.defined() ? chosen_LL : visible_keys(length, length, shape, scores_HLL.device())).logical_not(),
+        -std::numeric_limits<double>::infinity());
     if (sinks_H.defined())  // one more key, which every query sees and which has no value
       scores_HLL = at::cat({scores_HLL, sinks_H.view({-1, 1, 1}).expand({q_THE.size(1), length, 1})}, -1);
     const at::Tensor shares_HLL = at::softmax(scores_HLL, -1).narrow(-1, 0, length);
@@ -101,7 +105,7 @@ at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, con
 at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                                 const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum,
                                 KeysAndValues* kv) const {
-  if (weights_.latent) return latent_reference(hidden_TD, batch, cos_TE2, sin_TE2);
+  if (weights_.latent) return latent_reference(hidden_TD, batch, cos_TE2, sin_TE2, kv);
   const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.own_kv_heads(),
                      V = shape_.keys_are_values ? 0 : K;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
@@ -137,19 +141,45 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   return plain_linear(out_THE.reshape({-1, H * E}), weights_.o_proj);
 }
 
+namespace {
+
+// The keys that each query sees, by sequence. short_TL: the queries' short vector after its norm.
+std::vector<at::Tensor> plain_choice(const Indexer& indexer, const at::Tensor& input_TD, const at::Tensor& short_TL,
+                                     const PackedBatch& batch, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) {
+  const IndexerWeights& weights = indexer.weights();
+  const std::int64_t I = indexer.config().heads, E = indexer.config().head_dim, R = 2 * cos_TE2.size(1);
+  const at::Tensor q_TIE = plain_rope(plain_linear(short_TL, weights.q_proj).view({-1, I, E}), cos_TE2, sin_TE2, R),
+                   k_TE = plain_input(weights.k_norm, plain_linear(input_TD, weights.k_proj), IndexerConfig::kNormEps),
+                   turned_TE = plain_rope(k_TE.unsqueeze(1), cos_TE2, sin_TE2, R).squeeze(1),
+                   weights_TI = plain_linear(input_TD, weights.head_proj);
+  std::vector<at::Tensor> visible;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    visible.push_back(chosen_keys(q_TIE.narrow(0, begin, length), turned_TE.narrow(0, begin, length),
+                                  weights_TI.narrow(0, begin, length), indexer.config().top_k));
+  }
+  return visible;
+}
+
+}  // namespace
+
 // Keys and values of every head are made from the latents.
 at::Tensor Attention::latent_reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
-                                       const at::Tensor& sin_TE2) const {
+                                       const at::Tensor& sin_TE2, KeysAndValues* kv) const {
   const LatentConfig& latent = *shape_.latent;
   const LatentWeights& up = *weights_.latent;
   const std::int64_t H = shape_.heads, C = latent.rank, R = latent.rope_dim, N = latent.nope_dim;
-  const at::Tensor short_TA =
-      plain_linear(plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps), weights_.qkv_proj);
+  const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps),
+                   short_TA = plain_linear(input_TD, weights_.qkv_proj);
   const auto parts = short_TA.split_with_sizes({short_TA.size(1) - C - R, C, R}, 1);
-  const at::Tensor queries =
-      latent.query_rank > 0
-          ? plain_linear(plain_rms_norm(parts[0], weights_.q_norm, LatentConfig::kNormEps), up.q_up_proj)
-          : parts[0];
+  at::Tensor queries = parts[0];
+  if (latent.query_rank > 0) queries = plain_rms_norm(queries, weights_.q_norm, LatentConfig::kNormEps);
+  std::vector<at::Tensor> visible_LL;
+  if (kv != nullptr) visible_LL = kv->visible_LL;
+  if (weights_.indexer && visible_LL.empty())
+    visible_LL = plain_choice(*weights_.indexer, input_TD, queries, batch, cos_TE2, sin_TE2);
+  if (kv != nullptr) kv->visible_LL = visible_LL;
+  if (latent.query_rank > 0) queries = plain_linear(queries, up.q_up_proj);
   const auto q = queries.view({-1, H, N + R}).split_with_sizes({N, R}, 2);
   const at::Tensor latent_TC = plain_rms_norm(parts[1], weights_.k_norm, LatentConfig::kNormEps);
   std::vector<at::Tensor> keys, values;
@@ -160,7 +190,7 @@ at::Tensor Attention::latent_reference(const at::Tensor& hidden_TD, const Packed
   const at::Tensor turned_T1R = plain_rope(parts[2].unsqueeze(1), cos_TE2, sin_TE2, R);
   const at::Tensor q_THE = at::cat({q[0], plain_rope(q[1], cos_TE2, sin_TE2, R)}, 2),
                    k_THE = at::cat({at::stack(keys, 1), turned_T1R.expand({-1, H, R})}, 2);
-  return plain_linear(plain_attention(q_THE, k_THE, at::stack(values, 1), {}, shape_, batch).flatten(1),
+  return plain_linear(plain_attention(q_THE, k_THE, at::stack(values, 1), {}, shape_, batch, visible_LL).flatten(1),
                       weights_.o_proj);
 }
 

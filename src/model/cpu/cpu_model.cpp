@@ -140,6 +140,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
                                   pass.buffers);
     });
   }
+  layer.attention.choose_keys(pass.batch, pages, pass.buffers, pool_);
   const bool as_first = layer.shape().kv_heads == weights_.decoder.front().shape().kv_heads;
   const std::vector<AttentionTile>& tiles = as_first ? pass.tiles : pass.other_tiles;
   pool_.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t tile, int thread) {
@@ -322,6 +323,7 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
     const at::Tensor stream_TD = hidden_TD;
+    if (layer.shape().has_indexer) of_kind[weights_.pass_places[i]].visible_LL.clear();
     join(layer.attention.weights().norms,
          layer.attention.reference(
              stream_TD, batch, tables.gather_cos(layer.shape()), tables.gather_sin(layer.shape()),

@@ -10,6 +10,26 @@
 
 namespace magister {
 
+namespace {
+
+// The keys that the fast path has chosen, see KeysAndValues. The reference gets the same choice: rounding may turn one
+// between scores that are close.
+std::vector<at::Tensor> chosen_masks(const PackedBatch& batch, const LayerShape& shape, const LayerBuffers& buffers) {
+  std::vector<at::Tensor> masks;
+  for (std::int64_t s = 0; s < batch.num_sequences() && shape.has_indexer; ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    at::Tensor mask_LL = at::ones({length, length}, at::kBool).tril();
+    for (std::int64_t row = 0; row < length; ++row) {
+      if (!shape.is_sparse_at(row)) continue;
+      mask_LL[row].zero_().index_fill_(0, buffers.chosen_Tk[begin + row].to(at::kLong), true);
+    }
+    masks.push_back(mask_LL);
+  }
+  return masks;
+}
+
+}  // namespace
+
 void CpuModel::self_test() {
   const auto compare = [](const char* path, const at::Tensor& fast, const at::Tensor& plain, double limit) {
     compare_paths(path, fast, plain, limit, cpu_kernels().name);
@@ -33,10 +53,13 @@ void CpuModel::self_test() {
                               buffers, 0);
   // Both sides use this shard's squares only.
   if (shape.all_heads > 0) layer.attention.place_heads(batch, 0, T, tables.rows[shape.rope_table], kv, buffers);
+  layer.attention.choose_keys(batch, kv, buffers, pool_);
   for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
   layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
+  KeysAndValues given{{}, {}, chosen_masks(batch, shape, buffers)};
   compare("attention", attention_TD,
-          layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape)), tolerance);
+          layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape), {}, &given),
+          tolerance);
   if (const Experts* experts = layer.experts()) {
     experts->run(hidden_TD.const_data_ptr<float>(), T, buffers, mlp_TD.data_ptr<float>(), false, pool_);
     // The reference gets the same choice of experts: where two experts are close, plain logits, which differ in the

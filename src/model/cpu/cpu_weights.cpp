@@ -46,6 +46,15 @@ LatentWeights load_latent(WeightSource& source, std::int64_t layer, const LayerS
   return out;
 }
 
+std::optional<Indexer> load_indexer(WeightSource& source, std::int64_t layer, const LayerShape& shape,
+                                    ThreadPool& pool) {
+  if (!shape.has_indexer) return std::nullopt;
+  IndexerWeights out{pack(source.load_index_q_proj(layer), &pool), {}, source.load_index_k_norm(layer), {}};
+  out.k_proj = pack(source.load_index_k_proj(layer), &pool);
+  out.head_proj = pack(source.load_index_weights(layer), &pool);
+  return Indexer(*shape.latent, std::move(out));
+}
+
 FeedForwardWeights load_mlp(WeightSource& source, std::int64_t layer, BlockNorms norms, ThreadPool& pool) {
   FeedForwardWeights mlp{std::move(norms), pack(source.load_gate_up_proj(layer), &pool), {}};
   mlp.down_proj = pack(source.load_down_proj(layer), &pool);
@@ -126,6 +135,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     const LayerShape shape = shape_of(description.config, layers.partition, i);
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
     if (shape.latent) attention.latent = load_latent(source, i, shape, pool);
+    attention.indexer = load_indexer(source, i, shape, pool);
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
     attention.q_norm_bias = source.load_q_norm_bias(i);
@@ -254,6 +264,11 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
     attention = partition.heads.size() *
                     static_cast<std::uint64_t>(config.head_dim + latent->token_width() + latent->value_dim) +
                 2 * static_cast<std::uint64_t>(latent->token_width());
+  // With an indexer: its queries, the weights of its heads, its keys in pages, and the chosen keys.
+  if (config.latent && config.latent->indexer) {
+    const IndexerConfig& indexer = *config.latent->indexer;
+    attention += static_cast<std::uint64_t>((indexer.heads + 2) * indexer.head_dim + indexer.heads + indexer.top_k);
+  }
   // Per token: residual stream, partial sum, vectors by layer, and attention. With experts also the output of each
   // chosen expert, its number and weight, and two numbers of the grouping.
   const std::uint64_t a_token = 2 * D + attention + N * static_cast<std::uint64_t>(config.per_layer_width) +

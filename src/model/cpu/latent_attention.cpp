@@ -1,7 +1,8 @@
 // Latent attention (MLA) in the space of latents: queries are multiplied by the keys' second product, meet the latents
 // of all keys, and sums of latents are multiplied by the values' second product. So the pages hold one vector per token
 // for all heads, and no key or value of a head is made. blocks_reference.cpp makes them, as transformers does.
-// Source: DeepSeek-V2, arXiv 2405.04434, section 2.1; transformers' DeepseekV3Attention.
+// Where an indexer chooses keys, a tile is one row: its latents are gathered, block by block, for all heads.
+// Source: DeepSeek-V2, arXiv 2405.04434, section 2.1; transformers' DeepseekV3Attention and DeepseekV32Attention.
 // Legend: C rank of the latent, W its width with the rotated key, N nope_dim, R rows of a tile.
 #include <ATen/ATen.h>
 
@@ -34,6 +35,16 @@ void absorb(const float* q, std::int64_t q_stride, std::int64_t rows, const Line
     std::copy_n(q + r * q_stride + latent.nope_dim, latent.rope_dim, out + r * out_stride + latent.rank);
 }
 
+// The latents of these keys, [count, W].
+void gather_latents(const KvPages& pages, const BlockTable& sequence, const std::int32_t* keys, std::int64_t count,
+                    std::int64_t W, float* out_BW) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t slot = sequence.offset + keys[i];
+    const float* page = pages.value_page(0, sequence.pages[slot / KvPages::kSlots]);
+    std::copy_n(page + slot % KvPages::kSlots * W, W, out_BW + i * W);
+  }
+}
+
 }  // namespace
 
 void Attention::project_latent(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
@@ -57,6 +68,9 @@ void Attention::project_latent(const float* hidden_TD, const PackedBatch& batch,
   }
   float* latent_RW = short_RA + A - W;
   kernels.rms_norm(latent_RW, A, weights_.k_norm.const_data_ptr<float>(), kEps, latent_RW, A, rows, latent.rank);
+  float* const keys_RE = short_RA + rows * A;  // of the indexer
+  const std::int64_t key_dim = weights_.indexer ? weights_.indexer->config().head_dim : 0;
+  if (key_dim > 0) weights_.indexer->project(input_RD, short_RA, A, begin, end, rope, keys_RE, buffers, pool);
   std::int64_t s =
       std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -66,12 +80,26 @@ void Attention::project_latent(const float* hidden_TD, const PackedBatch& batch,
       kernels.rope(q_RQ + (r * H + head) * E + latent.nope_dim, cos, sin, half);
     while (batch.cu_seqlens[s + 1] <= begin + r) ++s;
     const std::int64_t position = batch.past(s) + begin + r - batch.cu_seqlens[s];
-    kv_pages.write(0, buffers.sequences[s], position, nullptr, latent_RW + r * A);
+    kv_pages.write(0, buffers.sequences[s], position, key_dim > 0 ? keys_RE + r * key_dim : nullptr, latent_RW + r * A);
   }
   if (!buffers.latent_THW.defined()) return;
   float* out_RHW = buffers.latent_THW.data_ptr<float>() + begin * H * W;
   on_threads(pool, H, [&](std::int64_t head) {
     absorb(q_RQ + head * E, H * E, rows, up.key_up[static_cast<std::size_t>(head)], latent, out_RHW + head * W, H * W);
+  });
+}
+
+void Attention::choose_keys(const PackedBatch& batch, const KvPages& pages, LayerBuffers& buffers,
+                            ThreadPool& pool) const {
+  if (!weights_.indexer || !buffers.chosen_Tk.defined()) return;
+  std::vector<AttentionTile> rows;  // the last of a sequence, which take the longest, come first
+  for (const AttentionTile& tile : attention_tiles(batch, shape_)) {
+    if (shape_.is_sparse_at(tile.position) && tile.head == 0) rows.push_back(tile);
+  }
+  pool.run(static_cast<std::int64_t>(rows.size()), [&](std::int64_t index, int) {
+    const AttentionTile& tile = rows[static_cast<std::size_t>(index)];
+    weights_.indexer->choose(tile.row_begin, tile.position, buffers.sequences[static_cast<std::size_t>(tile.sequence)],
+                             pages, buffers);
   });
 }
 
@@ -84,15 +112,18 @@ void Attention::attend_latent(const AttentionTile& tile, const KvPages& pages, L
   const bool single = tile.row_end - tile.row_begin == 1;  // the rows below are then the heads of the tile
   const std::int64_t H = shape_.heads, E = shape_.head_dim, C = latent.rank, W = latent.token_width(),
                      V = latent.value_dim;
+  const bool sparse = shape_.is_sparse_at(tile.position);  // `end` then counts the chosen keys
+  const std::int32_t* const chosen =
+      sparse ? buffers.chosen_Tk.const_data_ptr<std::int32_t>() + tile.row_begin * latent.indexer->top_k : nullptr;
   const std::int64_t tokens = tile.row_end - tile.row_begin, rows = single ? tile.num_heads : tokens,
-                     end = tile.position + tokens;
+                     end = sparse ? latent.indexer->top_k : tile.position + tokens;
   const BlockTable& sequence = buffers.sequences[static_cast<std::size_t>(tile.sequence)];
   float* q_RW = buffers.scratch_of(thread_index);
   float* q_WR = q_RW + kRows * W;
   float* scores_BR = q_WR + kRows * W;  // by key
   float* scores_RB = scores_BR + kRows * kBlock;
   float* sum_RC = scores_RB + kRows * kBlock;
-  float *maximum = sum_RC + kRows * W, *sum = maximum + kRows;
+  float *maximum = sum_RC + kRows * W, *sum = maximum + kRows, *gathered_BW = sum + kRows;
   const auto rows_of = [&](std::int64_t head) {  // queries of the tile's rows for a head
     return buffers.qkv_TQ.const_data_ptr<float>() + tile.row_begin * H * E + head * E;
   };
@@ -100,20 +131,23 @@ void Attention::attend_latent(const AttentionTile& tile, const KvPages& pages, L
     return weights_.latent->key_up[static_cast<std::size_t>(head)];
   };
   const bool kept = buffers.latent_THW.defined();
+  const std::int64_t kept_stride = single ? W : H * W;
   float* const kept_RW = kept ? buffers.latent_THW.data_ptr<float>() + (tile.row_begin * H + tile.head) * W : nullptr;
   if (!kept) {
     for (std::int64_t r = 0; single && r < rows; ++r)
       absorb(rows_of(tile.head + r), E, 1, key_up(tile.head + r), latent, q_RW + r * W, W);
     if (!single) absorb(rows_of(tile.head), H * E, rows, key_up(tile.head), latent, q_RW, W);
   }
-  transpose_rows(kept ? kept_RW : q_RW, W, rows, W, q_WR);
+  transpose_rows(kept ? kept_RW : q_RW, kept ? kept_stride : W, rows, W, q_WR);
   std::fill(maximum, maximum + rows, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + rows, 0.0f);
   std::fill(sum_RC, sum_RC + rows * C, 0.0f);
   // Blocks are counted from the first key of the sequence, so that the sums of a row do not depend on its tile.
   for (std::int64_t begin = 0; begin < end; begin += kBlock) {
     const std::int64_t count = std::min(kBlock, end - begin);
+    if (sparse) gather_latents(pages, sequence, chosen + begin, count, W, gathered_BW);
     const auto for_parts = [&](const auto& body) {
+      if (sparse) return body(gathered_BW, 0, count);
       for_pages(sequence, begin, begin + count, true,
                 [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
                   body(pages.value_page(0, page) + slot * W, key - begin, keys);
@@ -126,7 +160,7 @@ void Attention::attend_latent(const AttentionTile& tile, const KvPages& pages, L
       float* scores = scores_RB + r * kBlock;
       for (std::int64_t key = 0; key < count; ++key) scores[key] = scores_BR[key * kRows + r];
       const std::int64_t position = tile.position + (single ? 0 : r),
-                         visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
+                         visible = sparse ? count : std::clamp<std::int64_t>(position + 1 - begin, 0, count);
       const float correction =
           kernels.softmax_step(scores, count, 0, visible, shape_.attention_scale, maximum + r, sum + r);
       if (correction != 1.0f) kernels.scale(sum_RC + r * C, correction, C);
@@ -137,7 +171,7 @@ void Attention::attend_latent(const AttentionTile& tile, const KvPages& pages, L
   }
   for (std::int64_t r = 0; r < rows; ++r) kernels.scale(sum_RC + r * C, 1.0f / sum[r], C);
   if (kept) {
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sum_RC + r * C, C, kept_RW + r * W);
+    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sum_RC + r * C, C, kept_RW + r * kept_stride);
     return;
   }
   float* out = buffers.attention_TA.data_ptr<float>() + (tile.row_begin * H + tile.head) * V;

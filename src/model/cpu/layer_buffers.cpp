@@ -43,7 +43,8 @@ std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
 }  // namespace
 
 KvPages pages_for(const LayerShape& shape, std::int64_t num_pages) {
-  if (shape.latent) return {1, num_pages, 0, shape.latent->token_width()};
+  if (shape.latent)
+    return {1, num_pages, shape.has_indexer ? shape.latent->indexer->head_dim : 0, shape.latent->token_width()};
   return {shape.kv_heads, num_pages, shape.head_dim};
 }
 
@@ -88,9 +89,22 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
   if (const auto& latent = shape.latent) {
     const std::int64_t W = latent->token_width(),
                        queries = latent->query_rank > 0 ? latent->query_rank : shape.heads * shape.head_dim;
-    if (num_tokens == batch.num_sequences()) latent_THW = at::empty({num_tokens, shape.heads, W}, options);
-    tile = std::max(tile, rows * (shape.hidden_size + queries + W));
+    bool is_sparse = false;
+    for (std::int64_t s = 0; s < batch.num_sequences(); ++s)
+      is_sparse |= shape.is_sparse_at(batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s] - 1);
+    if (is_sparse || num_tokens == batch.num_sequences()) latent_THW = at::empty({num_tokens, shape.heads, W}, options);
     attend = kLatentRows * (3 * W + 2 * kLatentBlock + 2);
+    std::int64_t key = 0;
+    if (const auto& indexer = latent->indexer) {
+      key = indexer->head_dim;
+      attend += kLatentBlock * W;
+      if (is_sparse) {
+        chosen_Tk = at::empty({num_tokens, indexer->top_k}, options.dtype(at::kInt));
+        index_queries_TQ = at::empty({num_tokens, indexer->heads * indexer->head_dim}, options);
+        index_weights_TI = at::empty({num_tokens, indexer->heads}, options);
+      }
+    }
+    tile = std::max(tile, rows * (shape.hidden_size + queries + W + key));
   }
   gathered_offset_ = std::max(tile, attend);
   const std::int64_t gathered = shape.num_experts > 0 ? rows * shape.hidden_size : 0;

@@ -29,8 +29,13 @@ struct LayerBuffers {
   static constexpr std::int64_t kLatentRows = 48;    // most heads of a decoding tile with latent attention
   at::Tensor qkv_TQ;                                 // [T, (H + 2K) E]; with latent attention [T, H E], the queries
   // Latent attention where each sequence has one row (decoding): queries in the space of latents and their rotated
-  // part, [T, H, rank + rope_dim]; attend() replaces them by sums of latents. Else undefined: attend() keeps both.
+  // part, [T, H, rank + rope_dim]; attend() replaces them by sums of latents. Also where keys are chosen, whose tiles
+  // are single rows. Else undefined: attend() keeps both.
   at::Tensor latent_THW;
+  // Only if an indexer chooses keys for a row of the batch, that is if a sequence has more than its top_k = k: the keys
+  // of each such row, ascending (i32; other rows are not written), which layers without an indexer take over. The
+  // indexer's queries and the weights of its I heads.
+  at::Tensor chosen_Tk, index_queries_TQ, index_weights_TI;
   at::Tensor squares_T2;    // [T, 2], sums of squares of q and of k; only if all_heads > 0
   at::Tensor attention_TA;  // [T, H E]; with latent attention [T, H value_dim]
   at::Tensor scratch;       // [threads, floats of a thread]

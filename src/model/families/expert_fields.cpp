@@ -46,6 +46,17 @@ void read_sigmoid_router(const HfConfig& source, ModelConfig& config) {
   if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
 }
 
+std::vector<bool> sparse_layers(const HfConfig& source) {
+  std::vector<bool> sparse;
+  for (const std::string& type : source.texts("mlp_layer_types")) {
+    MAGISTER_CHECK(type == "dense" || type == "sparse", ExitCode::kData,
+                   "{}: mlp_layer_types has \"{}\" (known: dense, sparse); use another model", printable(source.path()),
+                   printable(type));
+    sparse.push_back(type == "sparse");
+  }
+  return sparse;
+}
+
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key) {
   config.num_experts = source.integer("expert_count", 1, kMostExperts);
   config.num_experts_per_tok = source.integer("expert_used_count", 1, kMostExperts);

@@ -22,5 +22,8 @@ void read_shared_experts(const HfConfig& source, ModelConfig& config, std::int64
 // DeepSeek-V3's router and what took it over: sigmoids, a bias for the choice, groups, a factor, shared experts, and
 // dense layers first.
 void read_sigmoid_router(const HfConfig& source, ModelConfig& config);
+// The layers with experts by mlp_layer_types ("dense", "sparse"); empty: the config has no such list. Throws
+// Error(kData) for other entries. check_config() checks their number.
+std::vector<bool> sparse_layers(const HfConfig& source);
 
 }  // namespace magister

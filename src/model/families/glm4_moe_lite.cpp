@@ -19,13 +19,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
   if (source.is_absent("routed_scaling_factor")) config.router.scaling = 1.8;
   // The class reads mlp_layer_types alone; published files say first_k_dense_replace.
-  std::vector<bool> sparse;
-  for (const std::string& type : source.texts("mlp_layer_types")) {
-    MAGISTER_CHECK(type == "dense" || type == "sparse", ExitCode::kData,
-                   "{}: mlp_layer_types has \"{}\" (known: dense, sparse); use another model", printable(source.path()),
-                   printable(type));
-    sparse.push_back(type == "sparse");
-  }
+  std::vector<bool> sparse = sparse_layers(source);
   if (!source.has("mlp_layer_types")) {
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse.push_back(i > 0);
   }

@@ -1,4 +1,4 @@
-// Source: transformers' DeepseekV3Attention and yarn_apply_mscale.
+// Source: transformers' DeepseekV3Attention, yarn_apply_mscale and DeepseekV32Config.
 #include "model/families/latent_fields.h"
 
 #include <cmath>
@@ -35,6 +35,34 @@ void read_latent(const HfConfig& source, ModelConfig& config) {
     mscale = 0.1 * of_scores * std::log(config.rope.factor) + 1.0;
   config.attention_multiplier = mscale * mscale / std::sqrt(static_cast<double>(config.head_dim));
   config.latent = latent;
+}
+
+void read_indexer(const HfConfig& source, ModelConfig& config, bool pairs) {
+  LatentConfig& latent = *config.latent;
+  IndexerConfig indexer;
+  indexer.heads = source.integer("index_n_heads", 1, 1 << 12);
+  indexer.head_dim = source.integer("index_head_dim", latent.rope_dim, 1 << 12);
+  indexer.top_k = source.integer("index_topk", 1, INT32_MAX);
+  indexer.rope_pairs = pairs;
+  MAGISTER_CHECK(latent.query_rank > 0, ExitCode::kData,
+                 "{}: q_lora_rank is null (the indexer's queries are products of the queries' short vector); fetch the "
+                 "config again",
+                 printable(source.path()));
+  const char* const kOrders[] = {"rope_interleave", "indexer_rope_interleave"};
+  for (const char* key : kOrders) {
+    const bool expected = key == kOrders[0] || pairs;
+    MAGISTER_CHECK(source.boolean_or(key, expected) == expected, ExitCode::kData,
+                   "{}: {} is {} (transformers ignores it and turns the rows otherwise; programs would differ); use "
+                   "another model",
+                   printable(source.path()), key, !expected);
+  }
+  for (const std::string& type : source.texts("layer_types")) {
+    MAGISTER_CHECK(type == "indexed_attention", ExitCode::kData,
+                   "{}: layer_types has \"{}\" (every layer of this family is indexed_attention); use another model",
+                   printable(source.path()), printable(type));
+  }
+  latent.rope_pairs = true;
+  latent.indexer = indexer;
 }
 
 void require_text(const HfConfig& source, const char* key, const char* value) {

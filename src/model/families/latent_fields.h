@@ -13,6 +13,10 @@ inline constexpr const char* kLatentComputes[] = {"kv_lora_rank",      "yarn",  
 // embedding and mscale_all_dim it has the square of YaRN's mscale, in addition to the factor of cosines and sines.
 void read_latent(const HfConfig& source, ModelConfig& config);
 
+// Fills config.latent->indexer from index_n_heads, index_head_dim and index_topk; read_latent() comes first. pairs: the
+// class's order of the indexer's rotated rows.
+void read_indexer(const HfConfig& source, ModelConfig& config, bool pairs);
+
 // Throws Error(kData) unless `key` is absent or `value`, which is all that transformers computes.
 void require_text(const HfConfig& source, const char* key, const char* value);
 // Throws Error(kData) unless moe_layer_freq is absent or 1.

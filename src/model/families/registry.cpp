@@ -18,8 +18,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kStarcoder2Family, kFalconFamily, kGptBigCodeFamily, kGptNeoFamily, kOptFamily, kQwen25VlFamily, kQwen3VlFamily,
     kGlm4vFamily, kQwen2MoeFamily, kGlm4MoeFamily, kDots1Family, kErnie45MoeFamily, kHunYuanMoeFamily, kMiniMaxM2Family,
     kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily, kLlama4Family, kPhiMoeFamily,
-    kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily, kDeepseekV2Family, kDeepseekV3Family, kKimiK2Family,
-    kGlm4MoeLiteFamily, kYoutuFamily, kGemma4Family;
+    kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily, kDeepseekV2Family, kDeepseekV3Family,
+    kDeepseekV32Family, kGlmMoeDsaFamily, kKimiK2Family, kGlm4MoeLiteFamily, kYoutuFamily, kGemma4Family;
 
 namespace {
 
@@ -39,8 +39,8 @@ std::vector<const Family*>& all_families() {
       &kGlm4MoeFamily,    &kDots1Family,       &kErnie45MoeFamily, &kHunYuanMoeFamily,  &kMiniMaxM2Family,
       &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily,
       &kLlama4Family,     &kPhiMoeFamily,      &kCohere2MoeFamily, &kBloomFamily,       &kMptFamily,
-      &kPersimmonFamily,  &kDeepseekV2Family,  &kDeepseekV3Family, &kKimiK2Family,      &kGlm4MoeLiteFamily,
-      &kYoutuFamily,      &kGemma4Family};
+      &kPersimmonFamily,  &kDeepseekV2Family,  &kDeepseekV3Family, &kDeepseekV32Family, &kGlmMoeDsaFamily,
+      &kKimiK2Family,     &kGlm4MoeLiteFamily, &kYoutuFamily,      &kGemma4Family};
   return all;
 }
 

@@ -103,6 +103,7 @@ std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads,
 
 std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
+  if (config.latent && config.latent->indexer) return "a sparse choice of keys";
   if (config.attention_sinks) return "attention with sinks";
   if (config.expert_bias || config.swiglu_limit > 0) return "experts with biases or limits";
   if (!config.router.is_plain()) return "a router of this kind";
