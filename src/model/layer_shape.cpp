@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "magister/core/error.h"
 #include "magister/model/rope.h"
@@ -59,7 +60,12 @@ LayerShape shape_of(const ModelConfig& config, const Partition& of_model, std::i
     shape.all_kv_heads = config.num_key_value_heads;
     shape.first_counted_kv = partition.kv_heads.begin * heads_per_kv >= partition.heads.begin ? 0 : 1;
   }
-  shape.widest_other = config.per_layer_width;
+  shape.widest_other = std::max(config.per_layer_width, config.laurel_rank);
+  if (config.altup) shape.widest_other = std::max(shape.widest_other, config.hidden_size);
+  if (const double part = config.gate_sparsity_of(layer); part > 0)  // in f32, as transformers computes it
+    shape.gate_cutoff = std::numbers::sqrt2 *
+                        at::erfinv(at::scalar_tensor(2 * static_cast<float>(part) - 1, at::kFloat)).item<double>();
+  shape.all_mlp = config.intermediate_size * config.mlp_widths_of(layer);
   shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
   shape.activation = config.activation;
   shape.gated_mlp = config.gated_mlp;

@@ -102,11 +102,26 @@ std::vector<LayerParameter> rows_around_blocks(const ModelConfig& config) {
         {&Layer::per_layer_output, "per_layer_projection.weight", "", {D, P}, whole, FusedProduct::kPerLayerOutput});
     all.push_back({&Layer::per_layer_output_norm, "post_per_layer_input_norm.weight", "", {D}});
   }
+  if (const std::int64_t rank = config.laurel_rank; rank > 0) {
+    all.push_back({&Layer::laurel_left, "laurel.linear_left.weight", "", {rank, D}, whole, FusedProduct::kLaurelLeft});
+    all.push_back(
+        {&Layer::laurel_right, "laurel.linear_right.weight", "", {D, rank}, whole, FusedProduct::kLaurelRight});
+    all.push_back({&Layer::laurel_norm, "laurel.post_laurel_norm.weight", "", {D}});
+  }
+  if (config.altup) {
+    const std::int64_t A = config.altup->inputs;
+    all.push_back({&Layer::altup_router, "altup.modality_router.weight", "", {A, D}});
+    all.push_back({&Layer::altup_router_norm, "altup.router_norm.weight", "", {D}});
+    all.push_back({&Layer::altup_prediction, "altup.prediction_coefs.weight", "", {A * A, A}});
+    all.push_back({&Layer::altup_correction, "altup.correction_coefs.weight", "", {A, A}});
+    all.push_back({&Layer::altup_scale, "altup.correct_output_scale", "", {D}});
+  }
   return all;
 }
 
-// Weights outside the layers of which vectors by layer are made. Shard 0 adds products of embeddings.
-void add_per_layer_parameters(const ModelConfig& config, std::vector<ModelParameter>& all) {
+// Weights outside the layers: those of which vectors by layer are made, where shard 0 adds products of embeddings, and
+// AltUp's products of the stream.
+void add_stream_parameters(const ModelConfig& config, std::vector<ModelParameter>& all) {
   const std::int64_t D = config.hidden_size, P = config.per_layer_width, N = config.num_hidden_layers;
   if (P > 0) {
     all.push_back({&TensorNames::per_layer_table,
@@ -121,6 +136,24 @@ void add_per_layer_parameters(const ModelConfig& config, std::vector<ModelParame
                    Division::kFirstShard});
     all.push_back(
         {&TensorNames::per_layer_norm, "model.per_layer_projection_norm.weight", "", {P}, Division::kFirstShard});
+  }
+  for (std::int64_t i = 1; config.altup && i < config.altup->inputs; ++i) {
+    const auto number = static_cast<std::size_t>(i - 1);
+    using Names = TensorNames;
+    all.push_back({nullptr,
+                   "model.altup_projections.{}.weight",
+                   "",
+                   {D, D},
+                   Division::kWhole,
+                   &Names::altup_projections,
+                   number});
+    all.push_back({nullptr,
+                   "model.altup_unembed_projections.{}.weight",
+                   "",
+                   {D, D},
+                   Division::kWhole,
+                   &Names::altup_unembeddings,
+                   number});
   }
 }
 
@@ -284,7 +317,7 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
     if (config.norm_bias)
       all.push_back({&TensorNames::embed_norm_bias, "model.embed_norm.bias", "token_embd_norm.bias", {D}});
   }
-  add_per_layer_parameters(config, all);
+  add_stream_parameters(config, all);
   if (!config.weightless_norms) all.push_back({&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}});
   if (config.norm_bias) all.push_back({&TensorNames::norm_bias, "model.norm.bias", "output_norm.bias", {D}});
   if (config.learned_positions)

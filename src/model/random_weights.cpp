@@ -24,7 +24,7 @@ class RandomWeights final : public TensorFile {
       return shape.size() > 1 ? First{range, 0} : First{0, name.ends_with("bias") ? 0 : norm};
     };
     for (const ModelParameter& row : model_parameters(config)) {
-      const std::string& name = description.names.*row.name;
+      const std::string& name = row.name_in(description.names);
       add(name, row.shape, first(name, row.shape));
     }
     for (std::size_t layer = 0; layer < description.names.layers.size(); ++layer) {

@@ -152,6 +152,10 @@ void check_batch(const PackedBatch& batch, const ModelConfig& config) {
                    "token id {} is outside the model's vocabulary of {} (there is no embedding for it); use the "
                    "tokenizer that belongs to the model",
                    ids[t], config.vocab_size);
+    MAGISTER_CHECK(config.first_other_id == 0 || ids[t] < config.first_other_id, ExitCode::kData,
+                   "token id {} stands for a part of an image or a sound (ids from {} on do, and only texts are "
+                   "computed); use other records",
+                   ids[t], config.first_other_id);
   }
 }
 

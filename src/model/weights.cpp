@@ -440,7 +440,7 @@ void WeightSource::verify_all_used() const {
     }
   }
   for (const ModelParameter& row : model_parameters(description_.config)) {
-    if (tp_rank_ > 0 && row.division == Division::kFirstShard) known.insert(description_.names.*row.name);
+    if (tp_rank_ > 0 && row.division == Division::kFirstShard) known.insert(row.name_in(description_.names));
   }
   const std::lock_guard lock(mutex_);
   for (const TensorInfo& info : file_.tensors()) {

@@ -28,10 +28,20 @@ Linear WeightSource::load_layer_product(std::int64_t layer, std::string TensorNa
 
 at::Tensor WeightSource::load_matrix(std::string TensorNames::* name) {
   for (const ModelParameter& row : model_parameters(description_.config)) {
-    if (row.name == name)
+    if (row.kind == nullptr && row.name == name)
       return load_table(description_.names.*name, {0, static_cast<std::uint64_t>(row.shape[0])}, row.shape[1]);
   }
   return {};
+}
+
+std::vector<at::Tensor> WeightSource::load_matrices(std::vector<std::string> TensorNames::* kind) {
+  std::vector<at::Tensor> all;
+  for (const ModelParameter& row : model_parameters(description_.config)) {
+    if (row.kind == kind && kind != nullptr)
+      all.push_back(
+          load_table(row.name_in(description_.names), {0, static_cast<std::uint64_t>(row.shape[0])}, row.shape[1]));
+  }
+  return all;
 }
 
 at::Tensor WeightSource::load_per_layer_table() {

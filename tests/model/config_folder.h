@@ -38,6 +38,7 @@ inline json base_config(const std::string& type) {
                                                       {"gemma", "GemmaForCausalLM"},
                                                       {"gemma2", "Gemma2ForCausalLM"},
                                                       {"gemma3_text", "Gemma3ForCausalLM"},
+                                                      {"gemma3n_text", "Gemma3nForCausalLM"},
                                                       {"gemma4_text", "Gemma4ForCausalLM"},
                                                       {"phi3", "Phi3ForCausalLM"},
                                                       {"olmo2", "Olmo2ForCausalLM"},

@@ -47,7 +47,7 @@ def difference(found, expected):
 ON_CPUS_ALONE = ("gpt_oss", "gpt_neox", "gpt2", "ministral3", "hunyuan_v1_dense", "nemotron", "arcee", "jais2", "stablelm", "starcoder2", "falcon",
                  "gpt_bigcode", "gpt_neo", "opt", "qwen2_moe", "glm4_moe", "dots1", "ernie4_5_moe", "hunyuan_v1_moe", "minimax_m2", "apertus", "phi", "gptj", "codegen",
                  "llama4_text", "phimoe", "cohere2_moe", "bloom", "mpt", "persimmon", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa",
-                 "glm4_moe_lite", "youtu", "gemma4_text")
+                 "glm4_moe_lite", "youtu", "gemma4_text", "gemma3n_text")
 # Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
 BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
           "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_oss", "gpt_neox", "gpt2_uneven",

@@ -58,9 +58,12 @@ void load_around_blocks(WeightSource& source, std::int64_t layer) {
   using Names = TensorNames::Layer;
   for (const auto name :
        {&Names::router_scale, &Names::expert_scales, &Names::dense_output_norm, &Names::experts_input_norm,
-        &Names::experts_output_norm, &Names::layer_scalar, &Names::per_layer_output_norm})
+        &Names::experts_output_norm, &Names::layer_scalar, &Names::per_layer_output_norm, &Names::laurel_norm,
+        &Names::altup_router, &Names::altup_router_norm, &Names::altup_prediction, &Names::altup_correction,
+        &Names::altup_scale})
     source.load_layer_whole(layer, name);
-  for (const auto name : {&Names::per_layer_gate, &Names::per_layer_output}) source.load_layer_product(layer, name);
+  for (const auto name : {&Names::per_layer_gate, &Names::per_layer_output, &Names::laurel_left, &Names::laurel_right})
+    source.load_layer_product(layer, name);
 }
 
 json dump_shard(const TensorFile& file, const ModelDescription& description, int rank, int size, at::ScalarType dtype,
@@ -80,6 +83,8 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
   source.load_per_layer_table();
   source.load_per_layer_projection();
   source.load_per_layer_norm();
+  for (const auto kind : {&TensorNames::altup_projections, &TensorNames::altup_unembeddings})
+    source.load_matrices(kind);
   write("embed", embeddings);
   write("lm_head", source.load_lm_head(embeddings));
   source.load_lm_head_bias();

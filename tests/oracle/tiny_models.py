@@ -54,6 +54,10 @@ GEMMA3 = {"head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "slidin
 GEMMA4 = {"head_dim": 16, "global_head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "hidden_size_per_layer_input": 0,
           "rope_parameters": None}
 PER_LAYER = {"hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 320}
+# No two sizes are equal, the table of vectors by layer lacks the last ids, and some layers cut off most or half of their gates.
+GEMMA3N = {"head_dim": 16, "num_hidden_layers": 6, "layer_types": LAYERS * 2, "sliding_window": 8, "rope_parameters": None,
+           "hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 300, "num_kv_shared_layers": 3, "laurel_rank": 10, "altup_num_inputs": 3,
+           "intermediate_size": [96, 48, 96, 144, 96, 48], "activation_sparsity_pattern": [0.8, 0.0, 0.5, 0.0, 0.9, 0.0], "tie_word_embeddings": True}
 GEMMA4_MOE = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 40}
 LONGROPE = {"max_position_embeddings": 96, "original_max_position_embeddings": 24, "rope_parameters": {
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 24, "short_factor": [1.0, 1.1, 1.3, 1.6],
@@ -64,8 +68,10 @@ SIGHT = {"hidden_size": 32, "intermediate_size": 32}
 LAYERED_SIGHT = {**SIGHT, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 VISION = {"llama4": {**LAYERED_SIGHT, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32, "pixel_shuffle_ratio": 0.5},
           "gemma3": LAYERED_SIGHT, "mistral3": {**LAYERED_SIGHT, "head_dim": 16}, "glm4v": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+          "gemma3n": {"hidden_size": 32, "num_labels": 2},
           "gemma4": {**LAYERED_SIGHT, "num_key_value_heads": 2, "head_dim": 16}, "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "qwen3_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}}
+SOUND = {"gemma3n": {"hidden_size": 32, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "sscp_conv_channel_size": [4, 4]}}
 GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
            "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}
 # Learned or fixed tables of positions are longer than the longest text.
@@ -311,6 +317,11 @@ VARIANTS = {
     "gemma4_moe_uneven": Variant("gemma4_text", {**GEMMA4, **UNEVEN, **PER_LAYER, "head_dim": 20, **GEMMA4_MOE, "num_experts": 5, "top_k_experts": 2,
                                                  "vocab_size_per_layer_input": 331}),
     "gemma4_outer": Variant("gemma4_text", {**GEMMA4, **PER_LAYER, "tie_word_embeddings": True, "pad_token_id": 0}, outer="gemma4"),
+    "gemma3n": Variant("gemma3n_text", GEMMA3N),
+    "gemma3n_uneven": Variant("gemma3n_text", {**GEMMA3N, **UNEVEN, "head_dim": 20, "altup_num_inputs": 4, "altup_active_idx": 2, "altup_correct_scale": False,
+                                               "intermediate_size": 111, "attention_bias": True, "num_kv_shared_layers": 0,
+                                               "tie_word_embeddings": False, "final_logit_softcapping": 5.0}),
+    "gemma3n_outer": Variant("gemma3n_text", {**GEMMA3N, "pad_token_id": 0}, outer="gemma3n"),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -382,7 +393,11 @@ def fill(model, seed):
                 parameter.copy_((1.0 if name.endswith("sinks") else 0.3) * noise)
             elif name.endswith(("experts.gate_up_proj", "experts.down_proj")) and model.config.model_type == "gpt_oss":  # [experts, inputs, outputs]
                 parameter.copy_(1.3 * noise / parameter.shape[-2] ** 0.5)
-            elif name.endswith(("router.scale", "per_expert_scale")):  # factors about 1
+            elif name.endswith("modality_router.weight"):  # its input is divided by the hidden size
+                parameter.copy_(0.7 * noise * parameter.shape[-1] ** 0.5)
+            elif name.endswith("_coefs.weight"):  # larger ones multiply every rounding
+                parameter.copy_(0.25 * noise / parameter.shape[-1] ** 0.5)
+            elif name.endswith(("router.scale", "per_expert_scale", "correct_output_scale")):  # factors about 1
                 parameter.copy_(1.0 + 0.3 * noise)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
@@ -403,6 +418,22 @@ def text_config(model):
     return model.config.get_text_config()
 
 
+def use_small_gemma3n_encoder():
+    """A product in the place of Gemma 3n's image encoder, for which transformers needs timm."""
+    class Encoder(transformers.PreTrainedModel):
+        config_class = transformers.Gemma3nVisionConfig
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.product = torch.nn.Linear(4, config.hidden_size)
+            self.post_init()
+
+    transformers.AutoModel.register(transformers.Gemma3nVisionConfig, Encoder, exist_ok=True)
+
+
+use_small_gemma3n_encoder()
+
+
 def build(variant, seed):
     options = {**SMALL, **variant.changes}
     options.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
@@ -411,8 +442,9 @@ def build(variant, seed):
     else:
         options["rope_parameters"] = dict(options["rope_parameters"])
     if variant.outer:
+        others = {"audio_config": SOUND[variant.outer]} if variant.outer in SOUND else {}
         config = transformers.AutoConfig.for_model(variant.outer, text_config={"model_type": variant.family, **options}, vision_config=VISION[variant.outer],
-                                                   tie_word_embeddings=options["tie_word_embeddings"])
+                                                   **others, tie_word_embeddings=options["tie_word_embeddings"])
         model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
     else:
         config = transformers.AutoConfig.for_model(variant.family, **options)

@@ -43,7 +43,11 @@ struct LayerShape {
   bool has_own_kv = true;                          // false: kv_heads are those of an earlier layer
   bool keys_are_values = false;                    // see ModelConfig
   std::int64_t widest_other = 0;                   // numbers of a row of the widest product outside attention and MLPs
-  float query_scale_beta = 0.0f;                   // see ModelConfig
+  // Standard deviations above the mean of a token's gates from which they pass, see ModelConfig::gate_sparsity;
+  // nothing: all pass. The mean is over all_mlp columns, those of all shards.
+  std::optional<double> gate_cutoff{};
+  std::int64_t all_mlp = 0;
+  float query_scale_beta = 0.0f;  // see ModelConfig
   std::int64_t query_scale_positions = 0, query_scale_shift = 0;
   bool chunked_windows = false;          // see ModelConfig
   bool qk_l2_norm = false;               // this layer has it, see ModelConfig

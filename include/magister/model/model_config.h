@@ -112,6 +112,16 @@ struct LatentConfig {
   std::int64_t token_width() const { return rank + rope_dim; }
 };
 
+// AltUp: the residual stream of a token is `inputs` vectors. A layer predicts all of them from all, gives the active
+// one to its blocks, and corrects each by a part of what these have changed; the coefficients come from a router. The
+// first vector is the embedding, the others are products of it; after the layers, products of them are averaged.
+// Source: Baykal et al., Alternating Updates for Efficient Transformers, arXiv 2301.13310, as in transformers'
+// Gemma3nTextAltUp.
+struct AltUpConfig {
+  std::int64_t inputs = 0, active = 0;
+  bool scales_corrected = false;  // the corrected active vector has learned factors where vectors by layer read it
+};
+
 struct ModelConfig {
   std::string family;  // "llama", "qwen3", ...: for messages only; layers must not branch on it
   std::int64_t vocab_size = 0;
@@ -228,11 +238,21 @@ struct ModelConfig {
   // The last layers have no keys and values of their own. They read those of the last earlier layer of their kind, with
   // a window or without.
   std::int64_t shared_kv_layers = 0;
-  bool wide_shared_mlp = false;  // the MLPs of these layers have twice intermediate_size columns
-  bool layer_scalar = false;     // a layer's output is multiplied by a number of the file, which is not trained
+  // By layer: its MLP has this number times intermediate_size columns; empty: one.
+  std::vector<std::int64_t> mlp_widths{};
+  bool layer_scalar = false;  // a layer's output is multiplied by a number of the file, which is not trained
   // If per_layer_width > 0: for each layer a token has a vector of this size, from its id (a table of per_layer_vocab
   // rows; later ids take row 0) and its embedding. The layer gates it and adds its product to the stream (Gemma 4).
   std::int64_t per_layer_width = 0, per_layer_vocab = 0;
+  std::optional<AltUpConfig> altup{};  // Gemma 3n
+  // If > 0: attention's normed input, and the norm of its product of this rank, are added to the stream in addition to
+  // attention's output; the sum is divided by sqrt(2) (Laurel, Gemma 3n).
+  std::int64_t laurel_rank = 0;
+  // By layer: of a token's gates in the MLP only those above mean + c * standard deviation pass, less this limit, where
+  // c cuts off this part of a normal distribution; 0: all pass unchanged. Empty: in all layers (Gemma 3n).
+  std::vector<double> gate_sparsity{};
+  // Ids from here on stand for images or sounds, whose embeddings are not in the decoder's table; 0: none do.
+  std::int64_t first_other_id = 0;
   // Sparse layers also have a dense MLP. MLP and experts read the same stream through norms of their own, and their
   // normed outputs are added. A weight of an expert is multiplied by a learned number (Gemma 4).
   bool dense_beside_experts = false;
@@ -262,7 +282,12 @@ struct ModelConfig {
   std::int64_t kv_heads_of(std::int64_t layer) const {
     return full_kv_heads > 0 && !slides(layer) ? full_kv_heads : num_key_value_heads;
   }
-  std::int64_t mlp_widths_of(std::int64_t layer) const { return wide_shared_mlp && !has_own_kv(layer) ? 2 : 1; }
+  std::int64_t mlp_widths_of(std::int64_t layer) const {
+    return mlp_widths.empty() ? 1 : mlp_widths[static_cast<std::size_t>(layer)];
+  }
+  double gate_sparsity_of(std::int64_t layer) const {
+    return gate_sparsity.empty() ? 0.0 : gate_sparsity[static_cast<std::size_t>(layer)];
+  }
   // False for a layer that reads the keys and values of kv_layer().
   bool has_own_kv(std::int64_t layer) const { return layer < num_hidden_layers - shared_kv_layers; }
   std::int64_t kv_layer(std::int64_t layer) const {
@@ -305,6 +330,8 @@ struct TensorNames {
   std::string embed_norm, embed_norm_bias;  // empty: none
   // Only models with per_layer_width have these; empty: none.
   std::string per_layer_table, per_layer_projection, per_layer_norm;
+  // AltUp: products that make the stream's vectors after the first, and those that join them again; empty: none.
+  std::vector<std::string> altup_projections, altup_unembeddings;
   // Only encoders have these; empty: none.
   std::string embed_token_types, relative, relative_norm, relative_norm_bias;
   std::string pooler, pooler_bias, lm_head_bias;
@@ -325,7 +352,9 @@ struct TensorNames {
     std::string router_choice_bias, shared_expert_gate;  // empty: none
     // Only sparse layers with dense_beside_experts have these; empty: none.
     std::string router_scale, expert_scales, dense_output_norm, experts_input_norm, experts_output_norm;
-    std::string layer_scalar, per_layer_gate, per_layer_output, per_layer_output_norm;  // empty: none
+    std::string layer_scalar, per_layer_gate, per_layer_output, per_layer_output_norm;             // empty: none
+    std::string altup_router, altup_router_norm, altup_prediction, altup_correction, altup_scale;  // empty: none
+    std::string laurel_left, laurel_right, laurel_norm;                                            // empty: none
     struct Expert {
       std::string gate_proj, up_proj, down_proj;
       std::string gate_bias, up_bias, down_bias;  // empty: none

@@ -44,7 +44,9 @@ enum class FusedProduct {
   kGateUp,
   kDown,
   kPerLayerGate,
-  kPerLayerOutput
+  kPerLayerOutput,
+  kLaurelLeft,
+  kLaurelRight
 };
 
 // A weight of a decoder layer.
@@ -95,9 +97,21 @@ std::set<std::string> tensors_with_inputs_first(const ModelDescription& descript
 // A weight outside the layers: embeddings, last norm, untied head.
 struct ModelParameter {
   std::string TensorNames::* name;
-  const char *hf, *gguf;
+  const char *hf, *gguf;  // "{}" is replaced by `number`
   std::vector<std::int64_t> shape;
   Division division = Division::kWhole;
+  // For one of several weights of a kind: the kind and the weight's number; `name` is then unused.
+  std::vector<std::string> TensorNames::* kind = nullptr;
+  std::size_t number = 0;
+
+  std::string& name_in(TensorNames& names) const {
+    if (kind == nullptr) return names.*name;
+    if ((names.*kind).size() <= number) (names.*kind).resize(number + 1);
+    return (names.*kind)[number];
+  }
+  const std::string& name_in(const TensorNames& names) const {
+    return kind == nullptr ? names.*name : (names.*kind)[number];
+  }
 };
 std::vector<ModelParameter> model_parameters(const ModelConfig& config);
 

@@ -123,6 +123,8 @@ class WeightSource {
   Linear load_layer_product(std::int64_t layer, std::string TensorNames::Layer::* name);
   // A whole matrix outside the layers, in `dtype`; undefined where the model has none.
   at::Tensor load_matrix(std::string TensorNames::* name);
+  // All whole matrices of a kind, in order.
+  std::vector<at::Tensor> load_matrices(std::vector<std::string> TensorNames::* kind);
   // This shard's rows of the table of vectors by layer, [rows, layers P] in `dtype`; undefined: the model has none.
   at::Tensor load_per_layer_table();
   // On tp_rank 0, which adds the product to its part of those vectors: its weight [layers P, D] in `dtype`, and the

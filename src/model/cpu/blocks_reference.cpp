@@ -18,12 +18,6 @@ at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double 
   return weight * (wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps));
 }
 
-at::Tensor plain_linear(const at::Tensor& x_TK, const Linear& linear) {
-  const at::Tensor weight_NK = linear.plain_weight();
-  at::Tensor out = at::mm(x_TK.to(weight_NK.scalar_type()), weight_NK.t()).to(at::kFloat);
-  return linear.bias_N.defined() ? out + linear.bias_N : out;
-}
-
 // Rotates the first `turning` dimensions of each head as halves: (a, b) -> (a cos - b sin, b cos + a sin).
 at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2,
                       std::int64_t turning) {
@@ -58,6 +52,12 @@ at::Tensor query_scales(const LayerShape& shape, const at::Tensor& positions_T) 
 }
 
 }  // namespace
+
+at::Tensor plain_product(const at::Tensor& x_TK, const Linear& linear) {
+  const at::Tensor weight_NK = linear.plain_weight();
+  at::Tensor out = at::mm(x_TK.to(weight_NK.scalar_type()), weight_NK.t()).to(at::kFloat);
+  return linear.bias_N.defined() ? out + linear.bias_N : out;
+}
 
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
   if (!norms.input_D.defined()) return hidden_TD;
@@ -109,7 +109,7 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.own_kv_heads(),
                      V = shape_.keys_are_values ? 0 : K;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + K + V, E}).split({H, K, V}, 1);
+  const auto parts = plain_product(input_TD, weights_.qkv_proj).view({-1, H + K + V, E}).split({H, K, V}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
   at::Tensor v_TKE = shape_.keys_are_values ? parts[1] : parts[2];
   const auto norm = [&] {
@@ -138,7 +138,7 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
   const at::Tensor out_THE = plain_attention(q_THE, k_TKE.index_select(1, kv_of_head),
                                              v_TKE.index_select(1, kv_of_head), weights_.sinks, shape_, batch);
-  return plain_linear(out_THE.reshape({-1, H * E}), weights_.o_proj);
+  return plain_product(out_THE.reshape({-1, H * E}), weights_.o_proj);
 }
 
 namespace {
@@ -148,10 +148,10 @@ std::vector<at::Tensor> plain_choice(const Indexer& indexer, const at::Tensor& i
                                      const PackedBatch& batch, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) {
   const IndexerWeights& weights = indexer.weights();
   const std::int64_t I = indexer.config().heads, E = indexer.config().head_dim, R = 2 * cos_TE2.size(1);
-  const at::Tensor q_TIE = plain_rope(plain_linear(short_TL, weights.q_proj).view({-1, I, E}), cos_TE2, sin_TE2, R),
-                   k_TE = plain_input(weights.k_norm, plain_linear(input_TD, weights.k_proj), IndexerConfig::kNormEps),
+  const at::Tensor q_TIE = plain_rope(plain_product(short_TL, weights.q_proj).view({-1, I, E}), cos_TE2, sin_TE2, R),
+                   k_TE = plain_input(weights.k_norm, plain_product(input_TD, weights.k_proj), IndexerConfig::kNormEps),
                    turned_TE = plain_rope(k_TE.unsqueeze(1), cos_TE2, sin_TE2, R).squeeze(1),
-                   weights_TI = plain_linear(input_TD, weights.head_proj);
+                   weights_TI = plain_product(input_TD, weights.head_proj);
   std::vector<at::Tensor> visible;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
@@ -170,7 +170,7 @@ at::Tensor Attention::latent_reference(const at::Tensor& hidden_TD, const Packed
   const LatentWeights& up = *weights_.latent;
   const std::int64_t H = shape_.heads, C = latent.rank, R = latent.rope_dim, N = latent.nope_dim;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps),
-                   short_TA = plain_linear(input_TD, weights_.qkv_proj);
+                   short_TA = plain_product(input_TD, weights_.qkv_proj);
   const auto parts = short_TA.split_with_sizes({short_TA.size(1) - C - R, C, R}, 1);
   at::Tensor queries = parts[0];
   if (latent.query_rank > 0) queries = plain_rms_norm(queries, weights_.q_norm, LatentConfig::kNormEps);
@@ -179,7 +179,7 @@ at::Tensor Attention::latent_reference(const at::Tensor& hidden_TD, const Packed
   if (weights_.indexer && visible_LL.empty())
     visible_LL = plain_choice(*weights_.indexer, input_TD, queries, batch, cos_TE2, sin_TE2);
   if (kv != nullptr) kv->visible_LL = visible_LL;
-  if (latent.query_rank > 0) queries = plain_linear(queries, up.q_up_proj);
+  if (latent.query_rank > 0) queries = plain_product(queries, up.q_up_proj);
   const auto q = queries.view({-1, H, N + R}).split_with_sizes({N, R}, 2);
   const at::Tensor latent_TC = plain_rms_norm(parts[1], weights_.k_norm, LatentConfig::kNormEps);
   std::vector<at::Tensor> keys, values;
@@ -190,30 +190,39 @@ at::Tensor Attention::latent_reference(const at::Tensor& hidden_TD, const Packed
   const at::Tensor turned_T1R = plain_rope(parts[2].unsqueeze(1), cos_TE2, sin_TE2, R);
   const at::Tensor q_THE = at::cat({q[0], plain_rope(q[1], cos_TE2, sin_TE2, R)}, 2),
                    k_THE = at::cat({at::stack(keys, 1), turned_T1R.expand({-1, H, R})}, 2);
-  return plain_linear(plain_attention(q_THE, k_THE, at::stack(values, 1), {}, shape_, batch, visible_LL).flatten(1),
-                      weights_.o_proj);
+  return plain_product(plain_attention(q_THE, k_THE, at::stack(values, 1), {}, shape_, batch, visible_LL).flatten(1),
+                       weights_.o_proj);
 }
 
-at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
+at::Tensor FeedForward::reference(const at::Tensor& hidden_TD, const std::function<void(at::Tensor&)>& sum) const {
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const at::Tensor product_TF2 = plain_linear(input_TD, weights_.gate_up_proj);
+  const at::Tensor product_TF2 = plain_product(input_TD, weights_.gate_up_proj);
   if (const Xielu& xielu = weights_.xielu; xielu.is_on) {
     const at::Tensor &x = product_TF2, linear = x * Xielu::kBeta;
-    return plain_linear(at::where(x > 0, x.square() * xielu.alpha_p + linear,
-                                  (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * xielu.alpha_n + linear),
-                        weights_.down_proj);
+    return plain_product(at::where(x > 0, x.square() * xielu.alpha_p + linear,
+                                   (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * xielu.alpha_n + linear),
+                         weights_.down_proj);
   }
-  if (!shape_.gated_mlp) return plain_linear(activated(product_TF2, shape_.activation), weights_.down_proj);
+  if (!shape_.gated_mlp) return plain_product(activated(product_TF2, shape_.activation), weights_.down_proj);
   const auto halves = product_TF2.chunk(2, -1);
   if (const double limit = shape_.swiglu_limit; limit > 0) {
     const at::Tensor gate_TF = halves[0].clamp_max(limit), up_TF = halves[1].clamp(-limit, limit);
-    return plain_linear(gate_TF * at::sigmoid(gate_TF * shape_.swiglu_alpha) * (up_TF + 1), weights_.down_proj);
+    return plain_product(gate_TF * at::sigmoid(gate_TF * shape_.swiglu_alpha) * (up_TF + 1), weights_.down_proj);
   }
-  return plain_linear(activated(halves[0], shape_.activation) * halves[1], weights_.down_proj);
+  at::Tensor gate_TF = halves[0];
+  if (thins_gates()) {
+    const at::Tensor wide_TF = gate_TF.to(at::kDouble);
+    at::Tensor sums_T2 = at::stack({wide_TF.sum(1), wide_TF.square().sum(1)}, 1).contiguous();
+    if (sum) sum(sums_T2);
+    const at::Tensor means_T2 = sums_T2 / (sum ? shape_.all_mlp : shape_.mlp), mean_T1 = means_T2.narrow(1, 0, 1),
+                     deviation_T1 = (means_T2.narrow(1, 1, 1) - mean_T1.square()).clamp_min(0).sqrt();
+    gate_TF = at::relu(gate_TF - (mean_T1 + deviation_T1 * *shape_.gate_cutoff).to(at::kFloat));
+  }
+  return plain_product(activated(gate_TF, shape_.activation) * halves[1], weights_.down_proj);
 }
 
 at::Tensor Experts::reference_logits(const at::Tensor& hidden_TD) const {
-  return plain_linear(plain_input(router_norms(), hidden_TD, shape_.rms_norm_eps), weights_.router);
+  return plain_product(plain_input(router_norms(), hidden_TD, shape_.rms_norm_eps), weights_.router);
 }
 
 at::Tensor Experts::scaled(const at::Tensor& weights_Tk, const at::Tensor& experts_Tk) const {

@@ -11,20 +11,10 @@
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/rope.h"
 #include "model/cpu/block_norms.h"
+#include "model/cpu/cpu_pass.h"
 
 namespace magister {
 namespace {
-
-// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens. The threads take a tile each, or, if there
-// is only one tile, share its products.
-template <typename Body>
-void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
-  constexpr std::int64_t kRows = LayerBuffers::kTileRows;
-  if (T <= kRows) return body(0, T, 0, &pool);
-  pool.run((T + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
-    body(tile * kRows, std::min((tile + 1) * kRows, T), thread, static_cast<ThreadPool*>(nullptr));
-  });
-}
 
 // Writes the embeddings that this shard holds, times `scale`, and zeros for all other tokens. A sum over the shards
 // completes them.
@@ -95,43 +85,26 @@ KvCache CpuModel::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-// State of one forward pass.
-struct CpuModel::Pass {
-  const PackedBatch& batch;
-  RopeTables tables;
-  LayerBuffers buffers;
-  // For layers with as many KV heads as the first, and for the others.
-  std::vector<AttentionTile> tiles, other_tiles;
-  // True for a single shard without output norms or parallel blocks: products add to the residual stream directly, and
-  // partial_TD is hidden_TD.
-  bool adds;
-  at::Tensor hidden_TD, partial_TD;  // f32
-  at::Tensor dense_TD{};             // f32: output of the MLP beside experts; else undefined
-  at::Tensor vectors_TNP{};          // f32: the tokens' vectors by layer; undefined: the model has none
-  float* hidden() { return hidden_TD.data_ptr<float>(); }
-  float* partial() { return partial_TD.data_ptr<float>(); }
-
-  void join_rows(const BlockNorms& norms, float eps, std::int64_t begin, std::int64_t end) {
-    const std::int64_t D = hidden_TD.size(1);
-    if (!adds) add_block_output(norms, eps, partial() + begin * D, hidden() + begin * D, end - begin, D);
-  }
-};
-
 void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
   const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
   const std::int64_t T = pass.batch.num_tokens();
   const float eps = layer.shape().rms_norm_eps;
   const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp_norms();
   // Sums the partial products over the shards and adds them to the residual stream.
-  const auto join_sum = [&](const BlockNorms& norms) {
+  const auto join_sum = [&](const BlockNorms& norms, float factor) {
     group_.all_reduce_sum(pass.partial_TD);
     for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-      pass.join_rows(norms, eps, begin, end);
+      pass.join_rows(norms, eps, begin, end, factor);
     });
   };
+  const float attention_factor = layer.laurel.is_on() ? Laurel::kFactor : 1.0f;
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
                                 pages, pass.buffers, thread, shared);
+    if (!layer.laurel.is_on()) return;
+    const std::int64_t D = pass.hidden_TD.size(1);
+    layer.laurel.run(attention_norms, pass.hidden() + begin * D, end - begin, D, eps, pass.buffers.scratch_of(thread),
+                     shared);
   });
   if (layer.shape().all_heads > 0) {  // the norms of q and k are over the heads of all shards
     group_.all_reduce_sum(pass.buffers.squares_T2);
@@ -153,7 +126,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
     if (!alone && !parallel) return;
-    if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
+    if (!parallel) pass.join_rows(attention_norms, eps, begin, end, attention_factor);
     if (layer.experts()) return;          // see below
     run_mlp(begin, end, thread, shared);  // with parallel blocks it adds to attention's output
     if (alone) pass.join_rows(mlp_norms, eps, begin, end);
@@ -161,15 +134,17 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   if (alone && !layer.experts()) return;
   // Experts multiply their tokens from all tiles at once; parallel ones read what attention has read.
   if (layer.experts() && parallel) layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), true, pool_);
-  if (!alone) join_sum(attention_norms);
+  if (!alone) join_sum(attention_norms, attention_factor);
   if (parallel && (!alone || !layer.experts())) return;
   if (layer.beside) return run_beside(layer, pass);
   if (layer.experts()) {
     if (!parallel) layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
+  } else if (layer.feed_forward()->thins_gates()) {
+    run_thinned(*layer.feed_forward(), pass);
   } else {
     for_row_tiles(pool_, T, run_mlp);
   }
-  if (!alone) return join_sum(mlp_norms);
+  if (!alone) return join_sum(mlp_norms, 1.0f);
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     pass.join_rows(mlp_norms, eps, begin, end);
   });
@@ -197,28 +172,6 @@ void CpuModel::run_beside(const DecoderLayer& layer, Pass& pass) {
     std::copy(dense, dense + rows * D, experts);
     pass.join_rows(layer.mlp_norms(), eps, begin, end);
   });
-}
-
-void CpuModel::run_tail(const DecoderLayer& layer, std::size_t number, Pass& pass) {
-  if (!layer.tail.is_on()) return;
-  const std::int64_t D = pass.hidden_TD.size(1), P = weights_.per_layer.width, all = weights_.per_layer.layers * P;
-  const float* vectors = layer.tail.adds() ? pass.vectors_TNP.const_data_ptr<float>() : nullptr;
-  for_row_tiles(
-      pool_, pass.batch.num_tokens(), [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-        layer.tail.run(pass.hidden() + begin * D, vectors + begin * all + static_cast<std::int64_t>(number) * P, all,
-                       end - begin, D, layer.shape().rms_norm_eps, pass.buffers.scratch_of(thread), shared);
-      });
-}
-
-void CpuModel::compute_per_layer(Pass& pass) {
-  if (!weights_.per_layer.is_on()) return;
-  const std::int64_t T = pass.batch.num_tokens();
-  pass.vectors_TNP = at::empty({T, weights_.per_layer.layers * weights_.per_layer.width}, at::kFloat);
-  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool* shared) {
-    weights_.per_layer.compute(pass.hidden(), pass.batch, begin, end, weights_.decoder.front().shape().rms_norm_eps,
-                               pass.vectors_TNP.data_ptr<float>(), shared);
-  });
-  if (group_.tp_size() > 1) group_.all_reduce_sum(pass.vectors_TNP);
 }
 
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
@@ -256,12 +209,15 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   });
   if (after_layer) after_layer(-1, hidden_TD);
   compute_per_layer(pass);
+  begin_stream(pass);
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
     if (should_stop && should_stop()) return {};
+    predict_stream(weights_.decoder[i], pass);
     run_layer(weights_.decoder[i], pass, kv[places[i]]);
     run_tail(weights_.decoder[i], i, pass);
     if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
+  end_stream(pass);
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     float* rows = pass.hidden() + begin * D;
     block_input(weights_.norm, shape.rms_norm_eps, rows, rows, end - begin, D);
@@ -316,31 +272,52 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   at::Tensor vectors_TNP;
   if (weights_.per_layer.is_on())
     vectors_TNP = summed(weights_.per_layer.reference(hidden_TD, batch, weights_.config.rms_norm_eps).contiguous());
+  const AltUpEnds& ends = weights_.altup_ends;
+  at::Tensor streams_TAD;
+  if (weights_.config.altup) streams_TAD = ends.plain_spread(hidden_TD);
+  const std::function<void(at::Tensor&)> sum = [&](at::Tensor& numbers) {
+    if (group.tp_size() > 1) group.all_reduce_sum(numbers);
+  };
   KeysAndValues of_kind[2];
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
     const DecoderLayer& layer = weights_.decoder[i];
     const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
+    if (layer.altup.is_on()) {
+      streams_TAD = layer.altup.plain_predict(streams_TAD, weights_.config.rms_norm_eps);
+      hidden_TD = streams_TAD.select(1, layer.altup.active);
+    }
     const at::Tensor stream_TD = hidden_TD;
     if (layer.shape().has_indexer) of_kind[weights_.pass_places[i]].visible_LL.clear();
     join(layer.attention.weights().norms,
-         layer.attention.reference(
-             stream_TD, batch, tables.gather_cos(layer.shape()), tables.gather_sin(layer.shape()),
-             [&](at::Tensor& sum) { group.all_reduce_sum(sum); }, &of_kind[weights_.pass_places[i]]));
+         layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()), tables.gather_sin(layer.shape()),
+                                   sum, &of_kind[weights_.pass_places[i]]));
+    if (layer.laurel.is_on())
+      hidden_TD = (hidden_TD +
+                   layer.laurel.reference(layer.attention.weights().norms, stream_TD, weights_.config.rms_norm_eps)) *
+                  Laurel::kFactor;
     if (layer.beside) {
       hidden_TD = hidden_TD + reference_block_output(layer.mlp_norms(), reference_beside(layer, hidden_TD),
                                                      weights_.config.rms_norm_eps);
     } else {
-      join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
+      join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD, sum));
     }
     const std::int64_t P = weights_.per_layer.width;
-    if (layer.tail.adds())
-      hidden_TD =
-          hidden_TD + layer.tail.reference(hidden_TD, vectors_TNP.narrow(1, static_cast<std::int64_t>(i) * P, P),
-                                           weights_.config.rms_norm_eps);
+    const auto addend = [&](const at::Tensor& input_TD) {
+      return layer.tail.reference(input_TD, vectors_TNP.narrow(1, static_cast<std::int64_t>(i) * P, P),
+                                  weights_.config.rms_norm_eps);
+    };
+    if (layer.altup.is_on()) {
+      streams_TAD = layer.altup.plain_correct(streams_TAD, hidden_TD, weights_.config.rms_norm_eps);
+      const at::Tensor addend_TD = addend(layer.altup.plain_scaled(streams_TAD.select(1, layer.altup.active)));
+      streams_TAD.narrow(1, 1, layer.altup.inputs - 1).add_(addend_TD.unsqueeze(1));
+      continue;
+    }
+    if (layer.tail.adds()) hidden_TD = hidden_TD + addend(hidden_TD);
     if (layer.tail.scalar != 1) hidden_TD = hidden_TD * layer.tail.scalar;
   }
+  if (weights_.config.altup) hidden_TD = ends.plain_join(streams_TAD);
   return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);
 }
 

@@ -14,6 +14,8 @@ namespace magister {
 
 class CpuModel final : public ModelBackend {
  public:
+  static constexpr std::int64_t kThinnedRows = 16 * LayerBuffers::kTileRows;  // see run_thinned()
+
   // group and pool are kept by reference.
   CpuModel(std::shared_ptr<const CpuWeights> weights, ProcessGroup& group, ThreadPool& pool)
       : held_(std::move(weights)), weights_(*held_), group_(group), pool_(pool) {}
@@ -39,7 +41,15 @@ class CpuModel final : public ModelBackend {
   struct Pass;
   void run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages);
   void run_beside(const DecoderLayer& layer, Pass& pass);
+  // The output of an MLP whose gates are compared with their mean, where this needs a sum over shards: rows in turns of
+  // kThinnedRows. Collective over the group.
+  void run_thinned(const FeedForward& mlp, Pass& pass);
   void run_tail(const DecoderLayer& layer, std::size_t number, Pass& pass);
+  // With AltUp: the stream's vectors from the embeddings, and back to one; before a layer's blocks and after them.
+  void begin_stream(Pass& pass);
+  void end_stream(Pass& pass);
+  void predict_stream(const DecoderLayer& layer, Pass& pass);
+  void correct_stream(const DecoderLayer& layer, std::size_t number, Pass& pass);
   void compute_per_layer(Pass& pass);
   std::vector<KvPages> pass_pages(std::int64_t num_pages) const;
   at::Tensor reference_beside(const DecoderLayer& layer, const at::Tensor& hidden_TD) const;

@@ -11,6 +11,7 @@
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
+#include "model/cpu/cpu_model.h"
 
 namespace magister {
 
@@ -87,6 +88,41 @@ LayerTail load_tail(WeightSource& source, std::int64_t layer, const LayerShape& 
   return tail;
 }
 
+Laurel load_laurel(WeightSource& source, std::int64_t layer, ThreadPool& pool) {
+  using Names = TensorNames::Layer;
+  Laurel laurel;
+  laurel.norm_D = source.load_layer_whole(layer, &Names::laurel_norm);
+  if (!laurel.norm_D.defined()) return laurel;
+  laurel.left = pack(source.load_layer_product(layer, &Names::laurel_left), &pool);
+  laurel.right = pack(source.load_layer_product(layer, &Names::laurel_right), &pool);
+  return laurel;
+}
+
+AltUp load_altup(WeightSource& source, std::int64_t layer, const ModelConfig& config, ThreadPool& pool) {
+  using Names = TensorNames::Layer;
+  AltUp altup;
+  if (!config.altup) return altup;
+  altup.inputs = config.altup->inputs;
+  altup.active = config.altup->active;
+  altup.router = pack({source.load_layer_whole(layer, &Names::altup_router), {}}, &pool);
+  altup.router_norm_D =
+      source.load_layer_whole(layer, &Names::altup_router_norm) / static_cast<double>(config.hidden_size);
+  altup.prediction_AAA = source.load_layer_whole(layer, &Names::altup_prediction);
+  altup.correction_AA = source.load_layer_whole(layer, &Names::altup_correction);
+  const at::Tensor scale_D = source.load_layer_whole(layer, &Names::altup_scale);
+  if (config.altup->scales_corrected) altup.scale_D = scale_D;
+  return altup;
+}
+
+AltUpEnds load_altup_ends(WeightSource& source, ThreadPool& pool) {
+  AltUpEnds ends;
+  for (const at::Tensor& weight : source.load_matrices(&TensorNames::altup_projections))
+    ends.projections.push_back(pack({weight, {}}, &pool));
+  for (const at::Tensor& weight : source.load_matrices(&TensorNames::altup_unembeddings))
+    ends.unembeddings.push_back(pack({weight, {}}, &pool));
+  return ends;
+}
+
 PerLayerInputs load_per_layer(WeightSource& source, const ModelConfig& config, const Partition& partition,
                               at::ScalarType dtype, ThreadPool& pool) {
   PerLayerInputs out;
@@ -129,6 +165,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   layers.positions = {source.load_positions(), {}};
   layers.embedding_norm = source.load_embedding_norm();
   layers.per_layer = load_per_layer(source, layers.config, layers.partition, dtype, pool);
+  layers.altup_ends = load_altup_ends(source, pool);
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
@@ -157,7 +194,9 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     layers.decoder.push_back({{shape, std::move(attention)},
                               FeedForward(shape, load_mlp(source, i, std::move(mlp_norms), pool)),
                               std::nullopt,
-                              load_tail(source, i, shape, pool)});
+                              load_tail(source, i, shape, pool),
+                              load_laurel(source, i, pool),
+                              load_altup(source, i, description.config, pool)});
   }
   find_kinds(layers);
   layers.norm = source.load_norm();
@@ -269,19 +308,26 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
     const IndexerConfig& indexer = *config.latent->indexer;
     attention += static_cast<std::uint64_t>((indexer.heads + 2) * indexer.head_dim + indexer.heads + indexer.top_k);
   }
-  // Per token: residual stream, partial sum, vectors by layer, and attention. With experts also the output of each
-  // chosen expert, its number and weight, and two numbers of the grouping.
+  // Per token: residual stream, partial sum, vectors by layer, AltUp's vectors, and attention. With experts also the
+  // output of each chosen expert, its number and weight, and two numbers of the grouping.
   const std::uint64_t a_token = 2 * D + attention + N * static_cast<std::uint64_t>(config.per_layer_width) +
                                 (config.dense_beside_experts ? D : 0) +
+                                (config.altup ? static_cast<std::uint64_t>(config.altup->inputs) * D : 0) +
                                 static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
   const std::uint64_t width = std::max({mlp, partition.expert.size(), static_cast<std::uint64_t>(config.all_experts()),
-                                        static_cast<std::uint64_t>(config.per_layer_width)});
+                                        static_cast<std::uint64_t>(config.per_layer_width),
+                                        static_cast<std::uint64_t>(config.laurel_rank), config.altup ? D : 0});
   const std::uint64_t a_thread =
       static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
   // Rotary rows and, while they are made, their angles (half a table) and cosines and sines before their factor; each
   // token points to its rows.
   const std::uint64_t rotary = 5 * rope_row_bytes(config) / 2 + num_rope_tables(config) * 2 * sizeof(float*);
-  return static_cast<std::uint64_t>(num_tokens) * (4 * a_token + rotary) +
+  // Gates and ups of some rows wait for a sum over shards.
+  const bool is_split = partition.mlp.size() < static_cast<std::uint64_t>(config.intermediate_size);
+  const std::uint64_t waiting = is_split && !config.gate_sparsity.empty()
+                                    ? static_cast<std::uint64_t>(std::min(num_tokens, CpuModel::kThinnedRows)) * 2 * mlp
+                                    : 0;
+  return static_cast<std::uint64_t>(num_tokens) * (4 * a_token + rotary) + 4 * waiting +
          4 * static_cast<std::uint64_t>(num_threads) * a_thread;
 }
 

@@ -33,6 +33,7 @@ struct CpuWeights {
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;
   PerLayerInputs per_layer;
+  AltUpEnds altup_ends;
   // Shapes of layers that differ from the first in size; empty in most models.
   std::vector<LayerShape> other_shapes{};
   // By layer: the number of its pages in a cache, and in a pass without one, where layers of a kind share pages.

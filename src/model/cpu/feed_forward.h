@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "magister/model/cpu/matmul.h"
 #include "magister/model/weights.h"
@@ -30,12 +31,25 @@ class FeedForward {
   void run(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers, int thread_index,
            float* out_TD, bool accumulate, ThreadPool* pool = nullptr) const;
 
-  // See Attention::reference().
-  at::Tensor reference(const at::Tensor& hidden_TD) const;
+  // With LayerShape::gate_cutoff, run() takes mean and deviation of this shard's gates alone. Several shards use these
+  // two instead, with a sum over the shards between them. gate_up_RF2: [rows, 2 F] of the rows' gates and ups;
+  // sums_R2: [rows, 2], for each row the sums of its gates and of their squares, first this shard's, then all.
+  void project(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers, int thread_index,
+               float* gate_up_RF2, double* sums_R2, ThreadPool* pool = nullptr) const;
+  void finish(float* gate_up_RF2, const double* sums_R2, std::int64_t begin, std::int64_t end, LayerBuffers& buffers,
+              int thread_index, float* out_TD, ThreadPool* pool = nullptr) const;
+
+  // See Attention::reference(), also for `sum`.
+  at::Tensor reference(const at::Tensor& hidden_TD, const std::function<void(at::Tensor&)>& sum = {}) const;
+
+  bool thins_gates() const { return shape_.gate_cutoff.has_value(); }
+  std::int64_t columns() const { return shape_.mlp; }
 
   const FeedForwardWeights& weights() const { return weights_; }
 
  private:
+  void thin(float* gate_up_RF2, const double* sums_R2, std::int64_t rows, std::int64_t columns) const;
+
   LayerShape shape_;
   FeedForwardWeights weights_;
 };

@@ -12,7 +12,7 @@
 
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/plain_activation.h"
-#include "model/cpu/block_norms.h"
+#include "model/cpu/decoder_layer.h"
 
 namespace magister {
 namespace {
@@ -21,11 +21,6 @@ constexpr float kHalf = static_cast<float>(1.0 / std::numbers::sqrt2);
 
 at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return weight * (x * at::rsqrt(x.square().mean(-1, true) + eps));
-}
-
-at::Tensor plain_product(const at::Tensor& x_TK, const Linear& linear) {
-  const at::Tensor weight_NK = linear.plain_weight();
-  return at::mm(x_TK.to(weight_NK.scalar_type()), weight_NK.t()).to(at::kFloat);
 }
 
 }  // namespace
@@ -71,19 +66,25 @@ at::Tensor PerLayerInputs::reference(const at::Tensor& hidden_TD, const PackedBa
   return out_TX * kHalf;
 }
 
+float* LayerTail::addend(const float* input_RD, const float* vector_RP, std::int64_t stride, std::int64_t rows,
+                         std::int64_t D, float eps, float* scratch, ThreadPool* pool) const {
+  const std::int64_t P = gate.out_features();
+  float *pairs_R2P = scratch, *active_RP = pairs_R2P + rows * 2 * P, *out_RD = active_RP + rows * P;
+  linear_tile(input_RD, D, rows, gate, pairs_R2P, 2 * P, false, pool);
+  for (std::int64_t r = 0; r < rows; ++r) std::copy_n(vector_RP + r * stride, P, pairs_R2P + r * 2 * P + P);
+  cpu_kernels().activate[static_cast<std::size_t>(activation)](pairs_R2P, 2 * P, active_RP, P, rows, P);
+  linear_tile(active_RP, P, rows, output, out_RD, D, false, pool);
+  cpu_kernels().rms_norm(out_RD, D, norm_D.const_data_ptr<float>(), eps, out_RD, D, rows, D);
+  return out_RD;
+}
+
 void LayerTail::run(float* hidden_RD, const float* vector_RP, std::int64_t stride, std::int64_t rows, std::int64_t D,
                     float eps, float* scratch, ThreadPool* pool) const {
-  const CpuKernels& kernels = cpu_kernels();
   if (adds()) {
-    const std::int64_t P = gate.out_features();
-    float *pairs_R2P = scratch, *active_RP = pairs_R2P + rows * 2 * P, *out_RD = active_RP + rows * P;
-    linear_tile(hidden_RD, D, rows, gate, pairs_R2P, 2 * P, false, pool);
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(vector_RP + r * stride, P, pairs_R2P + r * 2 * P + P);
-    kernels.activate[static_cast<std::size_t>(activation)](pairs_R2P, 2 * P, active_RP, P, rows, P);
-    linear_tile(active_RP, P, rows, output, out_RD, D, false, pool);
-    add_block_output({{}, norm_D}, eps, out_RD, hidden_RD, rows, D);
+    const float* out_RD = addend(hidden_RD, vector_RP, stride, rows, D, eps, scratch, pool);
+    for (std::int64_t i = 0; i < rows * D; ++i) hidden_RD[i] += out_RD[i];
   }
-  if (scalar != 1) kernels.scale(hidden_RD, scalar, rows * D);
+  if (scalar != 1) cpu_kernels().scale(hidden_RD, scalar, rows * D);
 }
 
 at::Tensor LayerTail::reference(const at::Tensor& hidden_TD, const at::Tensor& vector_TP, double eps) const {

@@ -44,6 +44,9 @@ struct LayerTail {
 
   bool adds() const { return norm_D.defined(); }
   bool is_on() const { return adds() || scalar != 1; }
+  // For `rows` rows: returns norm(output(act(gate(input)) * vector)), [rows, D] in scratch; arguments as in run().
+  float* addend(const float* input_RD, const float* vector_RP, std::int64_t stride, std::int64_t rows, std::int64_t D,
+                float eps, float* scratch, ThreadPool* pool) const;
   // For `rows` rows: hidden += norm(output(act(gate(hidden)) * vector)), then times scalar. vector_RP has a row every
   // `stride` numbers. scratch: rows * (3 P + D) floats.
   void run(float* hidden_RD, const float* vector_RP, std::int64_t stride, std::int64_t rows, std::int64_t D, float eps,

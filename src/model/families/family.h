@@ -49,6 +49,7 @@ struct Family {
   std::span<const std::pair<const char*, std::int64_t>> hf_defaults{};
   // intermediate_size / hidden_size where config.json does not give intermediate_size; 0: the key is required.
   std::int64_t default_mlp_widths = 0;
+  bool mlp_by_layer = false;  // intermediate_size may be a list with a number for each layer
   // Like hf_renames for GGUF files, without the layer's prefix.
   std::span<const std::pair<const char*, const char*>> gguf_renames{};
   const char* hf_layers = "model.layers.";

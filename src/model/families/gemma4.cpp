@@ -97,7 +97,10 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   read_full_sizes(source, config);
   read_rope(source, config);
   config.shared_kv_layers = source.integer_or("num_kv_shared_layers", 0, 0, config.num_hidden_layers - 1);
-  config.wide_shared_mlp = source.boolean_or("use_double_wide_mlp", false);
+  if (source.boolean_or("use_double_wide_mlp", false)) {
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+      config.mlp_widths.push_back(config.has_own_kv(i) ? 1 : 2);
+  }
   config.per_layer_width = source.integer_or("hidden_size_per_layer_input", 0, 0, 1 << 16);
   config.per_layer_vocab = source.integer("vocab_size_per_layer_input", 1, 1 << 24);
   MAGISTER_CHECK(

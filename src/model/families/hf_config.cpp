@@ -63,6 +63,20 @@ constexpr std::array kUnsupportedHf = {
     UnsupportedKey{"kv_lora_rank", 0, "latent attention"},
 };
 
+constexpr const char* kFirstOtherId = "first_other_id";  // not a key of files
+
+// The least vocab_offset of the encoders.
+std::int64_t first_other_id(const nlohmann::json& root, const std::string& path, std::int64_t absent) {
+  std::int64_t first = absent;
+  for (const char* encoder : {"vision_config", "audio_config"}) {
+    if (!root.contains(encoder) || !root[encoder].is_object() || !root[encoder].contains("vocab_offset")) continue;
+    const std::string key = std::string(encoder) + ".vocab_offset";
+    const std::int64_t offset = json_integer(root[encoder]["vocab_offset"], path, key, 0, 1 << 24);
+    first = std::string_view(encoder) == "vision_config" ? offset : std::min(first, offset);
+  }
+  return first;
+}
+
 bool is_neutral(const nlohmann::json& value, double neutral) {
   if (value.is_null()) return true;
   if (value.is_boolean()) return !value.get<bool>();
@@ -178,6 +192,17 @@ std::vector<std::int64_t> HfConfig::integers(const std::string& key, std::int64_
                  "{}: {} is {} (a list of whole numbers from {} to {} is needed); fix the config", printable(path_),
                  key, json_shown(value), least, most);
   for (const auto& item : value) out.push_back(json_integer(item, path_, key, least, most));
+  return out;
+}
+
+std::vector<double> HfConfig::numbers(const std::string& key, double least, double most) const {
+  std::vector<double> out;
+  if (!has(key)) return out;
+  const nlohmann::json& value = (*root_)[key];
+  MAGISTER_CHECK(value.is_array(), ExitCode::kData,
+                 "{}: {} is {} (a list of numbers from {} to {} is needed); fix the config", printable(path_), key,
+                 json_shown(value), least, most);
+  for (const auto& item : value) out.push_back(json_number(item, path_, key, least, most));
   return out;
 }
 
@@ -320,6 +345,7 @@ const OuterModel* HfConfig::enter_text() {
   const bool is_tied = tied(*root_, outer->tied_by_default) || (outer->tied_by_text && tied(text, false));
   text["tie_word_embeddings"] = is_tied;
   text.erase("architectures");
+  if (outer->first_other_id > 0) text[kFirstOtherId] = first_other_id(*root_, path_, outer->first_other_id);
   *root_ = std::move(text);
   return outer;
 }

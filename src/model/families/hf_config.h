@@ -40,7 +40,8 @@ class HfConfig {
   bool is_list(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;  // absent: empty
   std::vector<std::int64_t> integers(const std::string& key, std::int64_t least,
-                                     std::int64_t most) const;  // absent: empty
+                                     std::int64_t most) const;                           // absent: empty
+  std::vector<double> numbers(const std::string& key, double least, double most) const;  // absent: empty
   // One of the numbers of layers, by per_layer_config; a layer that this does not name has `absent`. Other numbers by
   // layer than those of `known` are refused.
   std::vector<std::int64_t> by_layer(const std::string& name, std::span<const char* const> known, std::int64_t layers,

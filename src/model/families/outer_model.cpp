@@ -1,6 +1,6 @@
 // The models of images and texts whose texts are computed here, and the names of their tensors.
-// Source: transformers' Gemma3Config, Gemma4Config, Mistral3Config, Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig.
-// For the names its conversion_mapping.py: transformers 5 reads all three prefixes.
+// Source: transformers' Gemma3Config, Gemma3nConfig, Gemma4Config, Mistral3Config, Qwen2_5_VLConfig, Qwen3VLConfig and
+// Glm4vConfig. For the names its conversion_mapping.py: transformers 5 reads all three prefixes.
 #include "model/families/outer_model.h"
 
 #include <algorithm>
@@ -18,6 +18,7 @@ constexpr std::array kOuterModels = {
     OuterModel{"llama4", "Llama4ForConditionalGeneration", "llama4_text", false, false, false, false},
     OuterModel{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", false, false, true, false},
     OuterModel{"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", false, false, true, false},
+    OuterModel{"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n_text", false, false, true, false, 262144},
     OuterModel{"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, false, true, false},
     OuterModel{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, true, false, true},
     OuterModel{"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, false, false, false},

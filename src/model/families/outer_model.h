@@ -17,6 +17,8 @@ struct OuterModel {
   bool is_flat = false;      // older files have the decoder's keys outside, without a text_config
   // The head is the embeddings: without tie_word_embeddings outside; and where text_config alone says so.
   bool tied_by_default = false, tied_by_text = false;
+  // Ids from here on have embeddings in the encoders' tables, unless their configs name another id; 0: none have.
+  std::int64_t first_other_id = 0;
 };
 
 // null: model_type is not that of such a model.

@@ -1,6 +1,7 @@
 // The list of families, and the fields that all of them spell in the same way. A family is found by config.json's
 // model_type or by GGUF's general.architecture; an unknown one is refused by name.
 #include <algorithm>
+#include <numeric>
 
 #include "magister/core/error.h"
 #include "model/families/family.h"
@@ -19,7 +20,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kGlm4vFamily, kQwen2MoeFamily, kGlm4MoeFamily, kDots1Family, kErnie45MoeFamily, kHunYuanMoeFamily, kMiniMaxM2Family,
     kOlmoFamily, kApertusFamily, kPhiFamily, kGptJFamily, kCodeGenFamily, kLlama4Family, kPhiMoeFamily,
     kCohere2MoeFamily, kBloomFamily, kMptFamily, kPersimmonFamily, kDeepseekV2Family, kDeepseekV3Family,
-    kDeepseekV32Family, kGlmMoeDsaFamily, kKimiK2Family, kGlm4MoeLiteFamily, kYoutuFamily, kGemma4Family;
+    kDeepseekV32Family, kGlmMoeDsaFamily, kKimiK2Family, kGlm4MoeLiteFamily, kYoutuFamily, kGemma4Family,
+    kGemma3nFamily;
 
 namespace {
 
@@ -40,7 +42,7 @@ std::vector<const Family*>& all_families() {
       &kOlmoFamily,       &kApertusFamily,     &kPhiFamily,        &kGptJFamily,        &kCodeGenFamily,
       &kLlama4Family,     &kPhiMoeFamily,      &kCohere2MoeFamily, &kBloomFamily,       &kMptFamily,
       &kPersimmonFamily,  &kDeepseekV2Family,  &kDeepseekV3Family, &kDeepseekV32Family, &kGlmMoeDsaFamily,
-      &kKimiK2Family,     &kGlm4MoeLiteFamily, &kYoutuFamily,      &kGemma4Family};
+      &kKimiK2Family,     &kGlm4MoeLiteFamily, &kYoutuFamily,      &kGemma4Family,      &kGemma3nFamily};
   return all;
 }
 
@@ -125,6 +127,25 @@ std::int64_t stated_head_dim(const HfConfig& source, const ModelConfig& config) 
   return config.hidden_size % config.num_attention_heads == 0 ? config.hidden_size / config.num_attention_heads : 0;
 }
 
+// Columns of the MLPs. A list with a number for each layer becomes their greatest common divisor and its multiples.
+void read_mlp_columns(const HfConfig& source, const Family& family, ModelConfig& config) {
+  constexpr const char* kKey = "intermediate_size";
+  if (!family.mlp_by_layer || !source.is_list(kKey)) {
+    config.intermediate_size = family.default_mlp_widths > 0
+                                   ? source.integer_or(kKey, family.default_mlp_widths * config.hidden_size, 1, kMaxMlp)
+                                   : source.integer(kKey, 1, kMaxMlp);
+    return;
+  }
+  const std::vector<std::int64_t> columns = source.integers(kKey, 1, kMaxMlp);
+  MAGISTER_CHECK(static_cast<std::int64_t>(columns.size()) == config.num_hidden_layers, ExitCode::kData,
+                 "{}: {} has {} numbers (the model has {} layers); fetch the config again", printable(source.path()),
+                 kKey, columns.size(), config.num_hidden_layers);
+  for (const std::int64_t one : columns) config.intermediate_size = std::gcd(config.intermediate_size, one);
+  for (const std::int64_t one : columns) config.mlp_widths.push_back(one / config.intermediate_size);
+  if (std::ranges::all_of(config.mlp_widths, [](std::int64_t widths) { return widths == 1; }))
+    config.mlp_widths.clear();
+}
+
 }  // namespace
 
 const Family& family_of(const GgufConfig& source) {
@@ -148,11 +169,8 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   config.family = family.name;
   config.vocab_size = source.integer("vocab_size", 1, kMaxVocab);
   config.hidden_size = source.integer("hidden_size", 1, kMaxHidden);
-  config.intermediate_size =
-      family.default_mlp_widths > 0
-          ? source.integer_or("intermediate_size", family.default_mlp_widths * config.hidden_size, 1, kMaxMlp)
-          : source.integer("intermediate_size", 1, kMaxMlp);
   config.num_hidden_layers = source.integer("num_hidden_layers", 1, kMaxLayers);
+  read_mlp_columns(source, family, config);
   config.num_attention_heads = source.integer("num_attention_heads", 1, kMaxHeads);
   config.num_key_value_heads = source.integer_or("num_key_value_heads", config.num_attention_heads, 1, kMaxHeads);
   config.head_dim = stated_head_dim(source, config);

@@ -14,15 +14,23 @@ namespace {
 
 using Spelling = const char* LayerParameter::*;
 
+// Weights of keys and values that a layer does not use if it reads those of another.
+constexpr const char* kOfSharedKeys[] = {"self_attn.k_proj.weight", "self_attn.v_proj.weight",
+                                         "self_attn.k_proj.bias",   "self_attn.v_proj.bias",
+                                         "self_attn.k_norm.weight", "self_attn.v_norm.weight"};
+
+// Replaces "{}" by the number.
+std::string numbered(std::string name, std::int64_t number) {
+  const std::size_t place = name.find("{}");
+  return place == std::string::npos ? name : name.replace(place, 2, std::to_string(number));
+}
+
 TensorNames::Layer layer_names(const std::vector<LayerParameter>& table, const std::string& prefix, Spelling spelling) {
   TensorNames::Layer layer;
   for (const LayerParameter& row : table) {
-    std::string name = prefix + row.*spelling;
-    const std::size_t number = name.find("{}");
-    if (number != std::string::npos) name.replace(number, 2, std::to_string(row.expert));
     if (row.expert >= static_cast<std::int64_t>(layer.experts.size()))
       layer.experts.resize(static_cast<std::size_t>(row.expert) + 1);
-    row.name_in(layer) = name;
+    row.name_in(layer) = numbered(prefix + row.*spelling, row.expert);
   }
   return layer;
 }
@@ -46,7 +54,8 @@ TensorNames hf_tensor_names(const ModelConfig& config) { return hf_tensor_names(
 TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
   TensorNames names;
   const auto renames = family.hf_renames_of != nullptr ? family.hf_renames_of(config) : family.hf_renames;
-  for (const ModelParameter& row : model_parameters(config)) names.*row.name = spelled(renames, row.hf);
+  for (const ModelParameter& row : model_parameters(config))
+    row.name_in(names) = numbered(spelled(renames, row.hf), static_cast<std::int64_t>(row.number));
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     std::vector<LayerParameter> table = layer_parameters(config, i);
     for (LayerParameter& row : table) row.hf = spelled(renames, row.hf);
@@ -54,6 +63,8 @@ TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
     names.layers.push_back(layer_names(table, prefix, &LayerParameter::hf));
     names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files have this buffer
     for (const char* buffer : family.hf_ignored) names.ignored.push_back(prefix + buffer);
+    if (config.has_own_kv(i)) continue;
+    for (const char* unread : kOfSharedKeys) names.ignored.push_back(prefix + unread);  // published files have them
   }
   names.ignored.insert(names.ignored.end(), family.hf_unread.begin(), family.hf_unread.end());
   // Older files of encoders hold the positions 0, 1, 2 ... next to the word embeddings.
@@ -69,7 +80,7 @@ TensorNames with_prefix(const ModelConfig& config, TensorNames names, const std:
   const auto change = [&](std::string& name) {
     if (name.starts_with(prefix)) name.replace(0, prefix.size(), other);
   };
-  for (const ModelParameter& row : model_parameters(config)) change(names.*row.name);
+  for (const ModelParameter& row : model_parameters(config)) change(row.name_in(names));
   for (std::size_t i = 0; i < names.layers.size(); ++i) {
     for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
       change(row.name_in(names.layers[i]));
@@ -81,7 +92,7 @@ TensorNames with_prefix(const ModelConfig& config, TensorNames names, const std:
 
 TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family) {
   TensorNames names;
-  for (const ModelParameter& row : model_parameters(config)) names.*row.name = row.gguf;
+  for (const ModelParameter& row : model_parameters(config)) row.name_in(names) = row.gguf;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     std::vector<LayerParameter> table = layer_parameters(config, i);
     for (LayerParameter& row : table) row.gguf = spelled(family.gguf_renames, row.gguf);
@@ -97,7 +108,7 @@ TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family) {
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names) {
   std::vector<ExpectedTensor> all;
   for (const ModelParameter& row : model_parameters(config)) {
-    if (!(names.*row.name).empty()) all.push_back({names.*row.name, row.shape});
+    if (const std::string& name = row.name_in(names); !name.empty()) all.push_back({name, row.shape});
   }
   for (std::size_t i = 0; i < names.layers.size(); ++i) {
     for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {

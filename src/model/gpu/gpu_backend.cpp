@@ -124,6 +124,8 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.embedding_norm) return "a norm of the embeddings";
   if (config.num_experts > 0 && config.parallel_residual) return "experts in parallel with attention";
   if (config.query_scale_beta > 0) return "a factor of queries by their position";
+  if (config.altup) return "a stream of several vectors (AltUp)";
+  if (config.laurel_rank > 0 || !config.gate_sparsity.empty()) return "Laurel blocks or sparse gates";
   if (config.has_kinds_of_attention() || config.full_keys_are_values) return "layers whose keys differ by kind";
   if (config.v_norm || config.layer_scalar) return "a norm of values or a factor of a layer";
   if (config.per_layer_width > 0) return "vectors by layer";

@@ -1,0 +1,58 @@
+// State of one forward pass of CpuModel, and the division of its rows into tiles.
+// Legend: T packed tokens, D hidden, N layers, P numbers of a vector by layer, A vectors of a stream, F MLP columns of
+// this shard.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "magister/model/cpu/cpu_kernels.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/cpu/attention.h"
+#include "model/cpu/block_norms.h"
+#include "model/cpu/cpu_model.h"
+
+namespace magister {
+
+// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens. The threads take a tile each, or, if there
+// is only one tile, share its products.
+template <typename Body>
+void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
+  constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+  if (T <= kRows) return body(0, T, 0, &pool);
+  pool.run((T + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
+    body(tile * kRows, std::min((tile + 1) * kRows, T), thread, static_cast<ThreadPool*>(nullptr));
+  });
+}
+
+// State of one forward pass.
+struct CpuModel::Pass {
+  const PackedBatch& batch;
+  RopeTables tables;
+  LayerBuffers buffers;
+  // For layers with as many KV heads as the first, and for the others.
+  std::vector<AttentionTile> tiles, other_tiles;
+  // True for a single shard without output norms or parallel blocks: products add to the residual stream directly, and
+  // partial_TD is hidden_TD.
+  bool adds;
+  at::Tensor hidden_TD, partial_TD;  // f32
+  at::Tensor dense_TD{};             // f32: output of the MLP beside experts; else undefined
+  at::Tensor vectors_TNP{};          // f32: the tokens' vectors by layer; undefined: the model has none
+  at::Tensor streams_TAD{};          // f32: all vectors of the stream with AltUp, else undefined
+  at::Tensor gates_RF2{};            // f32: gates and ups of some rows, while a sum over shards is made; else undefined
+  float* streams(std::int64_t row) { return streams_TAD.data_ptr<float>() + row * streams_TAD.stride(0); }
+  float* hidden() { return hidden_TD.data_ptr<float>(); }
+  float* partial() { return partial_TD.data_ptr<float>(); }
+
+  // factor: of the sum.
+  void join_rows(const BlockNorms& norms, float eps, std::int64_t begin, std::int64_t end, float factor = 1) {
+    const std::int64_t D = hidden_TD.size(1);
+    if (!adds) add_block_output(norms, eps, partial() + begin * D, hidden() + begin * D, end - begin, D);
+    if (factor != 1) cpu_kernels().scale(hidden() + begin * D, factor, (end - begin) * D);
+  }
+};
+
+}  // namespace magister
