@@ -59,9 +59,16 @@ SMALL = {
 }
 
 
+def has(config, key):
+    try:
+        return hasattr(config, key)
+    except RuntimeError:  # it has the key, with other numbers in some layers
+        return True
+
+
 def small_sizes(model_type):
     default = transformers.CONFIG_MAPPING[model_type]()
-    names = {key: value for key, value in SMALL.items() if hasattr(default, key)}
+    names = {key: value for key, value in SMALL.items() if has(default, key)}
     if "kv_lora_rank" in names:  # latent attention has as many heads of keys, and sizes of their own
         names["num_key_value_heads"] = names["num_attention_heads"]
         names.pop("head_dim", None)
