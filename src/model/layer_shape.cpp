@@ -38,6 +38,7 @@ LayerShape shape_of(const ModelConfig& config, const Partition& of_model, std::i
   shape.keys_are_values = config.keys_are_values(layer);
   shape.mlp = static_cast<std::int64_t>(partition.mlp.size());
   shape.expert_mlp = static_cast<std::int64_t>(partition.expert.size());
+  shape.shared_mlp = static_cast<std::int64_t>(partition.shared_expert.size());
   shape.num_experts = config.all_experts();
   shape.experts_per_token = config.experts_a_token();
   shape.num_shared_experts = config.num_shared_experts;
@@ -52,6 +53,10 @@ LayerShape shape_of(const ModelConfig& config, const Partition& of_model, std::i
     shape.kv_of_head.push_back(
         config.latent ? 0 : static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
   }
+  shape.own_value_dim = config.value_dim;
+  shape.value_scale = static_cast<float>(config.value_scale);
+  shape.gate = config.attention_gate;
+  shape.gate_numbers = config.gate_numbers(layer) / config.num_attention_heads * shape.heads;
   shape.latent = config.latent;
   shape.has_indexer = config.chooses_keys(layer);
   if (config.latent) shape.kv_heads = 1;

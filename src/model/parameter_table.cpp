@@ -20,7 +20,7 @@ std::vector<std::int64_t> LayerParameter::shape_in(const TensorNames& names) con
 
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert) {
   using Expert = TensorNames::Layer::Expert;
-  const std::int64_t D = config.hidden_size, F = config.moe_intermediate_size, X = config.num_experts;
+  const std::int64_t D = config.hidden_size, F = config.expert_columns(expert), X = config.num_experts;
   using enum Division;
   constexpr FusedProduct kBias = FusedProduct::kNone;
   // fused: the name in files that hold gate and up as one tensor, in which gate and up take turns.
@@ -48,14 +48,17 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
     }
     if (expert >= X) {  // shared experts: columns of one MLP
       const std::int64_t number = expert - X, all = config.num_shared_experts;
-      const bool down = name == &Expert::down_proj;
-      out.hf = down ? "mlp.shared_experts.down_proj.weight"
-                    : (name == &Expert::up_proj ? "mlp.shared_experts.up_proj.weight"
-                                                : "mlp.shared_experts.gate_proj.weight");
+      const bool down = name == &Expert::down_proj, up = name == &Expert::up_proj;
+      const bool two = config.fused_shared_experts && !down;
+      out.hf = down  ? "mlp.shared_experts.down_proj.weight"
+               : two ? "mlp.shared_experts.gate_up_proj.weight"
+               : up  ? "mlp.shared_experts.up_proj.weight"
+                     : "mlp.shared_experts.gate_proj.weight";
+      out.division = down ? kSharedExpertColumns : kSharedExpertRows;
       out.stored = out.shape;
-      out.stored[down ? 1 : 0] *= all;
+      out.stored[down ? 1 : 0] *= two ? 2 * all : all;
       out.first_row = 0;
-      (down ? out.first_column : out.first_row) = number * F;
+      (down ? out.first_column : out.first_row) = (number + (two && up ? all : 0)) * F;
     }
     return out;
   };
@@ -164,7 +167,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   using Layer = TensorNames::Layer;
   const std::int64_t D = config.hidden_size, F = config.intermediate_size * config.mlp_widths_of(layer);
   const std::int64_t E = config.head_dim_of(layer), Q = config.num_attention_heads * E,
-                     K = config.kv_heads_of(layer) * E;
+                     K = config.kv_heads_of(layer) * E, V = config.kv_heads_of(layer) * config.value_dim_of(layer);
   const bool has_keys = config.has_own_kv(layer), has_values = has_keys && !config.keys_are_values(layer);
   std::vector<LayerParameter> all;
   const auto add = [&all](bool present, LayerParameter row) {
@@ -225,13 +228,13 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   } else {
     add_qkv({{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
              {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
-             {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
+             {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {V, D}, kKvHeadRows, kQkv}},
             "self_attn.qkv_proj.weight", "attn_qkv.weight");
   }
   if (config.qkv_bias && !config.latent) {
     add_qkv({{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
              {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
-             {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, kKvHeadRows}},
+             {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {V}, kKvHeadRows}},
             "self_attn.qkv_proj.bias", "attn_qkv.bias");
   }
   const bool of_all = config.qk_norm_of_all_heads;
@@ -245,12 +248,18 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   const bool centred = config.qk_norm && config.qk_layer_norm;
   add(centred, {&Layer::q_norm_bias, "self_attn.q_norm.bias", "attn_q_norm.bias", {E}});
   add(centred, {&Layer::k_norm_bias, "self_attn.k_norm.bias", "attn_k_norm.bias", {E}});
-  add(config.attention_sinks,
+  add(config.has_sinks(layer),
       {&Layer::sinks, "self_attn.sinks", "attn_sinks.weight", {config.num_attention_heads}, kHeads});
+  add(config.gate_numbers(layer) > 0, {&Layer::attention_gate,
+                                       "self_attn.gate_proj.weight",
+                                       "",
+                                       {config.gate_numbers(layer), D},
+                                       kHeadRows,
+                                       FusedProduct::kAttentionGate});
   add(true, {&Layer::o_proj,
              "self_attn.o_proj.weight",
              "attn_output.weight",
-             {D, config.latent ? config.num_attention_heads * config.latent->value_dim : Q},
+             {D, config.num_attention_heads * (config.latent ? config.latent->value_dim : config.value_dim_of(layer))},
              Division::kHeadColumns,
              FusedProduct::kOutput});
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
@@ -279,7 +288,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
     for (LayerParameter& row : expert_parameters(config, expert)) add(true, std::move(row));
   }
   if (!sparse) add_mlp();
-  add(on_output, {&Layer::mlp_output_norm, "post_feedforward_layernorm.weight", "post_ffw_norm.weight", {D}});
+  add(on_output || (sparse && config.sparse_norm),
+      {&Layer::mlp_output_norm, "post_feedforward_layernorm.weight", "post_ffw_norm.weight", {D}});
   for (LayerParameter& row : rows_around_blocks(config)) add(true, std::move(row));
   return all;
 }
@@ -312,7 +322,7 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   const std::int64_t D = config.hidden_size, V = config.vocab_size;
   std::vector<ModelParameter> all = {
       {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows}};
-  if (config.embedding_norm) {
+  if (config.embedding_norm && !config.weightless_norms) {
     all.push_back({&TensorNames::embed_norm, "model.embed_norm.weight", "token_embd_norm.weight", {D}});
     if (config.norm_bias)
       all.push_back({&TensorNames::embed_norm_bias, "model.embed_norm.bias", "token_embd_norm.bias", {D}});
@@ -376,6 +386,10 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
       return of_rows(partition.expert);
     case Division::kExpertColumns:
       return {all_rows, partition.expert};
+    case Division::kSharedExpertRows:
+      return of_rows(partition.shared_expert);
+    case Division::kSharedExpertColumns:
+      return {all_rows, partition.shared_expert};
     case Division::kFirstShard:
       return tp_rank == 0 ? ShardSlice{all_rows, all_columns} : ShardSlice{};
     case Division::kWhole:

@@ -25,10 +25,10 @@ IndexRange stepped_part(std::uint64_t total, std::uint64_t index, std::uint64_t 
   return {steps.begin * unit, std::min(steps.end * unit, total)};
 }
 
-// MLP columns; in a model that has both experts and plain MLPs, the smaller of the two numbers.
+// MLP columns; in a model with experts, the smallest of the numbers of plain MLPs, experts and shared experts.
 std::int64_t mlp_columns(const ModelConfig& config) {
-  return config.num_experts > 0 ? std::min(config.intermediate_size, config.moe_intermediate_size)
-                                : config.intermediate_size;
+  if (config.num_experts == 0) return config.intermediate_size;
+  return std::min({config.intermediate_size, config.moe_intermediate_size, config.expert_columns(config.num_experts)});
 }
 
 std::int64_t largest_tp_size(const ModelConfig& config) {
@@ -62,6 +62,9 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
   part.mlp = stepped_part(static_cast<std::uint64_t>(config.intermediate_size), index, count, 32);
   if (config.num_experts > 0)
     part.expert = stepped_part(static_cast<std::uint64_t>(config.moe_intermediate_size), index, count, 32);
+  if (config.num_shared_experts > 0)
+    part.shared_expert =
+        stepped_part(static_cast<std::uint64_t>(config.expert_columns(config.num_experts)), index, count, 32);
   part.vocab = stepped_part(static_cast<std::uint64_t>(config.vocab_size), index, count, 64);
   return part;
 }

@@ -25,6 +25,7 @@ at::Tensor default_frequencies(double theta, std::int64_t rotary_dim) {
 
 // Rotated dimensions of the layers that use this table. Table 0 is that of full attention where there are two.
 std::int64_t rotary_dim_of(const ModelConfig& config, std::size_t table) {
+  if (table == 1 && config.sliding_rotary_dim > 0) return config.sliding_rotary_dim;
   if (config.rotary_dim > 0) return config.rotary_dim;
   return table == 0 && config.full_head_dim > 0 ? config.full_head_dim : config.head_dim;
 }
@@ -133,8 +134,9 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
 
 RopeTable rope_rows(const ModelConfig& config, std::int64_t sequence_length, const at::Tensor& positions_P,
                     std::size_t table) {
-  const at::Tensor angles_PE2 =
-      positions_P.to(at::kFloat).unsqueeze(1) * rope_inverse_frequencies(config, sequence_length, table);
+  at::Tensor frequencies = rope_inverse_frequencies(config, sequence_length, table);
+  if (rope_of(config, table).turns_back) frequencies = frequencies.neg();
+  const at::Tensor angles_PE2 = positions_P.to(at::kFloat).unsqueeze(1) * frequencies;
   const double factor = rope_of(config, table).attention_factor;
   if (factor == 1.0) return {angles_PE2.cos(), angles_PE2.sin()};
   return {angles_PE2.cos() * factor, angles_PE2.sin() * factor};

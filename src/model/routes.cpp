@@ -124,7 +124,7 @@ void choose_experts(const RouterRule& rule, const float* logits, const float* ch
   } else {
     const std::vector<double> scores = scores_of(rule, logits);
     // Far from 0 a sigmoid is the same for many logits.
-    const bool by_logits = choice_bias == nullptr && rule.config.groups == 1;
+    const bool by_logits = rule.config.chooses_by_logits || (choice_bias == nullptr && rule.config.groups == 1);
     std::vector<double> choice = by_logits ? std::vector<double>(logits, logits + X) : scores;
     for (std::size_t x = 0; choice_bias != nullptr && x < choice.size(); ++x) choice[x] += choice_bias[x];
     std::vector<bool> taken = outside_of_groups(rule.config, choice);
@@ -160,12 +160,35 @@ Routes choose_experts(const RouterRule& rule, const at::Tensor& logits_TL, const
   return routes;
 }
 
+namespace {
+
+// The sparse mixer's shares of two experts, in the order of `chosen_Tk`. Which logits are near the best is constant for
+// autograd, as in transformers outside of training.
+at::Tensor sparse_shares(const RouterConfig& config, const at::Tensor& logits_TX, const at::Tensor& chosen_Tk) {
+  const auto pair = logits_TX.detach().gather(1, chosen_Tk).split(1, 1);
+  const at::Tensor second_first_T1 = pair[1] > pair[0];
+  const auto chosen = chosen_Tk.split(1, 1);
+  const at::Tensor first_T1 = at::where(second_first_T1, chosen[1], chosen[0]),
+                   second_T1 = at::where(second_first_T1, chosen[0], chosen[1]);
+  constexpr double kNothing = -std::numeric_limits<double>::infinity();
+  const auto share = [&](const at::Tensor& left_TX, const at::Tensor& best_T1) {
+    const at::Tensor plain_TX = logits_TX.detach(), best = plain_TX.gather(1, best_T1);
+    const at::Tensor far_TX = (best - plain_TX) / at::maximum(plain_TX.abs(), best) > 2 * config.margin;
+    return at::softmax(left_TX.masked_fill(far_TX, kNothing), 1).gather(1, best_T1);
+  };
+  const at::Tensor of_first = share(logits_TX, first_T1),
+                   of_second = share(logits_TX.scatter(1, first_T1, kNothing), second_T1);
+  return at::where(second_first_T1, at::cat({of_second, of_first}, 1), at::cat({of_first, of_second}, 1));
+}
+
+}  // namespace
+
 at::Tensor route_weights(const RouterRule& rule, const at::Tensor& logits_TL, const at::Tensor& experts) {
   const at::Tensor logits_TX = logits_TL.narrow(1, 0, rule.experts), chosen_Tk = experts.narrow(1, 0, rule.per_token);
   const RouterConfig& config = rule.config;
   at::Tensor weights;
-  if (config.scores == RouterConfig::Scores::kSparseMixer) {  // not trained
-    weights = choose_experts(rule, logits_TL.detach().contiguous(), {}).weights_Tk.narrow(1, 0, rule.per_token);
+  if (config.scores == RouterConfig::Scores::kSparseMixer) {
+    weights = sparse_shares(config, logits_TX, chosen_Tk);
   } else if (config.scores == RouterConfig::Scores::kSoftmax && rule.normed && config.least_sum == 0) {
     // Probabilities divided by their sum equal the softmax of the chosen logits alone.
     weights = at::softmax(logits_TX.gather(1, chosen_Tk), 1);

@@ -239,7 +239,7 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
     const IndexerConfig* const indexer = c.latent && c.latent->indexer ? &*c.latent->indexer : nullptr;
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
       const double seen = c.slides(layer) ? pairs(c.sliding_window) : indexer ? pairs(indexer->top_k) : all;
-      flops += 2.0 * seen * H * (c.latent ? latent : 2.0 * static_cast<double>(c.head_dim_of(layer)));
+      flops += 2.0 * seen * H * (c.latent ? latent : static_cast<double>(c.head_dim_of(layer) + c.value_dim_of(layer)));
       if (c.chooses_keys(layer)) flops += 2.0 * all * static_cast<double>(indexer->heads * indexer->head_dim);
     }
   }
@@ -257,9 +257,9 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.has_own_kv(layer))
       numbers += layer_partition(config, partition, layer).kv_heads.size() *
-                 static_cast<std::uint64_t>(config.head_dim_of(layer));
+                 static_cast<std::uint64_t>(config.head_dim_of(layer) + config.value_dim_of(layer));
   }
-  return 2 * sizeof(float) * KvPages::kSlots * numbers;
+  return sizeof(float) * KvPages::kSlots * numbers;
 }
 
 double Transformer::head_flops(std::int64_t num_rows) const {

@@ -187,7 +187,8 @@ BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {
 
 BlockNorms WeightSource::load_embedding_norm() {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
-  return {load_vector(description_.names.embed_norm, all),
+  const bool is_on = description_.config.embedding_norm;
+  return {is_on ? load_input_norm(description_.names.embed_norm, all) : at::Tensor(),
           {},
           description_.config.norm_kind == NormKind::kLayer,
           load_vector(description_.names.embed_norm_bias, all)};
@@ -283,7 +284,7 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
                              std::string TensorNames::Layer::* weight, IndexRange heads, bool rotary) const {
   const ModelConfig& config = description_.config;
   const std::string& name = names_of(layer).*weight;
-  const auto E = static_cast<std::uint64_t>(config.head_dim_of(layer));
+  const std::uint64_t E = head_rows(layer, weight);
   // The number of rows of a head that are stored as pairs; the others are not rotated.
   const auto R = config.rotary_dim > 0 ? static_cast<std::uint64_t>(config.rotary_dim) : E;
   const bool pairs = rotary && description_.names.interleaved_rope_rows;
@@ -317,6 +318,12 @@ RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Lay
           description_.names.transposed_products};
 }
 
+std::uint64_t WeightSource::head_rows(std::int64_t layer, std::string TensorNames::Layer::* weight) const {
+  const ModelConfig& config = description_.config;
+  const bool is_value = weight == &TensorNames::Layer::v_proj || weight == &TensorNames::Layer::v_bias;
+  return static_cast<std::uint64_t>(is_value ? config.value_dim_of(layer) : config.head_dim_of(layer));
+}
+
 std::uint64_t WeightSource::head_row(std::int64_t layer, std::uint64_t first, std::uint64_t head) const {
   const auto E = static_cast<std::uint64_t>(description_.config.head_dim_of(layer));
   if (description_.config.fused_qkv_by_quarter) {
@@ -335,11 +342,12 @@ std::uint64_t WeightSource::head_row(std::int64_t layer, std::uint64_t first, st
 
 void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
                                   const at::Tensor& out, bool rotary) {
-  const std::int64_t E = description_.config.head_dim_of(layer);
-  const auto e = static_cast<std::uint64_t>(E);
+  const std::uint64_t e = head_rows(layer, bias);
+  const auto E = static_cast<std::int64_t>(e);
   const std::uint64_t first = first_row(layer, bias);
+  const bool plain = !description_.config.fused_qkv_by_head && !description_.config.fused_qkv_by_quarter;
   for (std::uint64_t head = heads.begin; head < heads.end; ++head) {
-    const std::uint64_t row = head_row(layer, first, head);
+    const std::uint64_t row = plain ? first + head * e : head_row(layer, first, head);
     read(names_of(layer).*bias, {0, 1}, {row, row + e},
          out.narrow(0, static_cast<std::int64_t>(head - heads.begin) * E, E).unsqueeze(0));
   }
@@ -359,7 +367,7 @@ Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   const IndexRange kv_heads = part_of(layer).kv_heads;
   // Rows of a layer without keys, or without values of their own: none.
   const std::int64_t q = size_of(partition_.heads) * E, k = config.has_own_kv(layer) ? size_of(kv_heads) * E : 0,
-                     v = config.keys_are_values(layer) ? 0 : k;
+                     v = config.keys_are_values(layer) ? 0 : k / E * config.value_dim_of(layer);
   std::vector<RowBlock> blocks;
   using Layer = TensorNames::Layer;
   add_heads(blocks, layer, &Layer::q_proj, partition_.heads, true);
@@ -386,9 +394,18 @@ Linear WeightSource::load_partial(const std::string& name, IndexRange columns, s
 Linear WeightSource::load_o_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto& latent = description_.config.latent;
-  const auto E = static_cast<std::uint64_t>(latent ? latent->value_dim : description_.config.head_dim_of(layer));
+  const auto E = static_cast<std::uint64_t>(latent ? latent->value_dim : description_.config.value_dim_of(layer));
   const auto heads = static_cast<std::uint64_t>(description_.config.num_attention_heads);
   return load_partial(names.o_proj, {partition_.heads.begin * E, partition_.heads.end * E}, heads * E, names.o_bias);
+}
+
+Linear WeightSource::load_attention_gate(std::int64_t layer) {
+  const ModelConfig& config = description_.config;
+  if (config.attention_gate == AttentionGate::kNone) return {};
+  const auto D = static_cast<std::uint64_t>(config.hidden_size),
+             each = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.num_attention_heads);
+  const IndexRange rows{partition_.heads.begin * each, partition_.heads.end * each};
+  return load_product({{names_of(layer).attention_gate, rows, 0}}, size_of(rows), {0, D}, D);
 }
 
 Linear WeightSource::load_gate_up_proj(std::int64_t layer) {

@@ -63,12 +63,13 @@ void WeightSource::read_expert_bias(std::int64_t layer, const LayerParameter& ro
 }
 
 Linear WeightSource::load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert) {
-  const std::int64_t D = description_.config.hidden_size, f = static_cast<std::int64_t>(partition_.expert.size());
+  const IndexRange columns = columns_of(expert);
+  const std::int64_t D = description_.config.hidden_size, f = static_cast<std::int64_t>(columns.size());
   const std::vector<LayerParameter> table = expert_parameters(description_.config, expert);
   std::vector<RowBlock> blocks;
   for (const LayerParameter& row : table) {
     if (row.product == FusedProduct::kGateUp)
-      blocks.push_back(expert_rows(layer, row, partition_.expert, static_cast<std::int64_t>(blocks.size()) * f));
+      blocks.push_back(expert_rows(layer, row, columns, static_cast<std::int64_t>(blocks.size()) * f));
   }
   Linear out = load_product(blocks, 2 * f, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
   if (!description_.config.expert_bias) return out;
@@ -91,8 +92,8 @@ Linear WeightSource::load_expert_down_proj(std::int64_t layer, std::int64_t expe
     if (row.product == FusedProduct::kDown) {
       const auto first = static_cast<std::uint64_t>(row.first_column);
       const bool is_shared = expert >= description_.config.num_experts;
-      out = load_product({expert_rows(layer, row, outputs, 0)}, D,
-                         {first + partition_.expert.begin, first + partition_.expert.end},
+      const IndexRange columns = columns_of(expert);
+      out = load_product({expert_rows(layer, row, outputs, 0)}, D, {first + columns.begin, first + columns.end},
                          static_cast<std::uint64_t>(is_shared ? row.stored.back() : row.shape.back()));
     }
     if (row.expert_name != &TensorNames::Layer::Expert::down_bias || tp_rank_ > 0) continue;

@@ -134,9 +134,22 @@ at::Tensor query_scales(const LayerShape& shape, const TrainBatch& batch) {
   return at::tensor(scales, at::kFloat).view({-1, 1, 1});
 }
 
-// Returns the outputs of all heads, [T, H E].
-at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
-                    const LayerShape& shape, const AttentionInputs& in) {
+// Heads whose values have another size than queries and keys: zeros make all three as wide. [T, H value_dim].
+at::Tensor attend_padded(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKV,
+                         const at::Tensor& sinks_H, const LayerShape& shape, const TrainBatch& batch) {
+  LayerShape wide = shape;
+  wide.head_dim = std::max(shape.head_dim, shape.value_dim());
+  const auto padded = [&](const at::Tensor& x_THE) {
+    return at::constant_pad_nd(x_THE, {0, wide.head_dim - x_THE.size(2)}).contiguous();
+  };
+  return attend_all(padded(q_THE), padded(k_TKE), padded(v_TKV), sinks_H, wide, batch)
+      .narrow(2, 0, shape.value_dim())
+      .flatten(1);
+}
+
+// Returns the outputs of all heads before their gate, [T, H value_dim].
+at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
+                            const LayerShape& shape, const AttentionInputs& in) {
   if (shape.latent) {
     const LatentHeads heads =
         latent_heads(input_TD, weights, shape, in.rope, in.interleaved, in.batch.cu_seqlens, in.visible);
@@ -144,14 +157,15 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
         .narrow(2, 0, shape.latent->value_dim)
         .flatten(1);
   }
-  const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim,
+                     V = shape.value_dim();
   const auto names = {
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
   const bool usual = !shape.qk_norm_after_rope && shape.query_scale_beta == 0 && !shape.keys_are_values && !in.v_norm &&
-                     !weights(&Names::q_norm_bias).defined();
+                     V == E && shape.value_scale == 1.0f && !weights(&Names::q_norm_bias).defined();
   const auto without_values = {std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}};
-  const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined();
+  const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined() && V == E;
   const auto norm_of = [&](std::string Names::* name) {
     return shape.qk_l2_norm ? at::ones({E}, input_TD.options().dtype(at::kFloat)) : weights.norm(name);
   };
@@ -181,11 +195,23 @@ at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const Laye
   at::Tensor q_THE = turned(qkv[0], &Names::q_norm, &Names::q_norm_bias, H);
   if (shape.query_scale_beta > 0) q_THE = q_THE * upload(query_scales(shape, in.batch), q_THE.device());
   const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, &Names::k_norm_bias, K);
-  at::Tensor v_TKE = clipped(qkv.back()).view({T, K, E});  // the keys' product where these are the values
+  at::Tensor v_TKE = clipped(qkv.back()).view({T, K, V});  // the keys' product where these are the values
+  if (shape.value_scale != 1.0f) v_TKE = v_TKE * shape.value_scale;
+  if (V != E) return attend_padded(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch);
   if (in.v_norm) v_TKE = fused_rms_norm(v_TKE, at::ones({E}, v_TKE.options()), shape.rms_norm_eps);
   if (!flash) return attend_all(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
   const at::Tensor qkv_TAE = at::cat({q_THE, k_TKE, v_TKE}, 1).to(at::kBFloat16);
   return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
+}
+
+// Returns the outputs of all heads, [T, H value_dim].
+at::Tensor heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
+                    const LayerShape& shape, const AttentionInputs& in) {
+  const at::Tensor out_TA = ungated_heads_of(input_TD, from, weights, shape, in);
+  if (shape.gate_numbers == 0) return out_TA;
+  const at::Tensor gate_TG1 = weights.linear(input_TD, &Names::attention_gate, nullptr).unsqueeze(2);
+  const at::Tensor factors_TG1 = shape.gate == AttentionGate::kSigmoid ? at::sigmoid(gate_TG1) : at::softplus(gate_TG1);
+  return (out_TA.unflatten(1, {shape.gate_numbers, -1}) * factors_TG1).flatten(1);
 }
 
 // The last product of a block, on top of the residual stream if that is given; a norm of the block's output forbids
@@ -317,7 +343,10 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) {
   const bool centred = config.norm_kind == NormKind::kLayer;
   const double eps = static_cast<float>(config.rms_norm_eps);
   at::Tensor input_TD = kept.input_TD;
-  if (layer == 0 && config.embedding_norm) {  // the last of the first layer's parameters, see ParameterLayout
+  if (layer == 0 && config.embedding_norm && config.weightless_norms)
+    input_TD = Norm{at::ones({config.hidden_size}, input_TD.options()), eps, centred}(input_TD);
+  if (layer == 0 && config.embedding_norm &&
+      !config.weightless_norms) {  // the last of the first layer's parameters, see ParameterLayout
     const std::size_t weight = leaves.size() - (config.norm_bias ? 2 : 1);
     input_TD = Norm{leaves[weight], eps, centred, config.norm_bias ? leaves.back() : at::Tensor()}(input_TD);
   }

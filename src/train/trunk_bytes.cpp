@@ -42,6 +42,8 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse,
   if (in_f32) bytes += 4 * (2 * D + H);
   if (keeps.bf16) bytes += 2 * (5 * D + H);
   if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
+  // A gate, its function, and the outputs of attention before it.
+  if (config.attention_gate != AttentionGate::kNone) bytes += 4 * 3 * H;
   if (keeps_scores(config))
     bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
   // With an indexer: a float for each visible key, a mark for each chosen one.
@@ -91,6 +93,7 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool spa
   // Without flash attention: rotated q and k, and KV heads repeated for all heads.
   if (!flash) bytes += 4 * (4 * H * E);
   if (config.qk_norm_of_all_heads || (config.qk_norm && !flash)) bytes += 4 * 2 * Q;
+  if (config.attention_gate != AttentionGate::kNone) bytes += 4 * 3 * H * E;
   if (keeps_scores(config)) bytes += 16 * static_cast<double>(longest) * H;
   if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
   // As on CPUs, in f32: input and output of every chosen expert.

@@ -22,6 +22,7 @@ from gguf import GGMLQuantizationType as Type  # noqa: E402
 
 transformers.logging.disable_progress_bar()
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import later_families  # noqa: E402
 import tiny_gguf  # noqa: E402
 import tiny_tokenizer  # noqa: E402
 
@@ -370,6 +371,7 @@ VARIANTS = {
                                                   "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.F16,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
+VARIANTS.update({name: Variant(*variant) for name, variant in later_families.variants(globals()).items()})
 
 
 def variants():
@@ -521,7 +523,7 @@ def load_reference(path):
     # Falcon's eager code adds ALiBi's terms twice.
     attention = "sdpa" if getattr(transformers.AutoConfig.from_pretrained(folder), "alibi", False) else "eager"
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
-    if getattr(model.config, "num_experts_per_tok", None) is not None:  # the grouped products refuse odd sizes
+    if any(getattr(model.config, key, None) is not None for key in ("num_experts_per_tok", "moe_topk")):  # the grouped products refuse odd sizes
         model.set_experts_implementation("eager")
     return model.eval()
 

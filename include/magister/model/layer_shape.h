@@ -19,6 +19,7 @@ struct LayerShape {
   std::int64_t head_dim = 0;                            // E
   std::int64_t mlp = 0;                                 // F
   std::int64_t expert_mlp = 0;                          // F of each expert, in models that have them
+  std::int64_t shared_mlp = 0;                          // F of each shared expert
   std::int64_t num_experts = 0, experts_per_token = 0;  // shared experts, the last ones, included
   std::int64_t num_shared_experts = 0;
   bool shared_expert_gate = false;
@@ -49,10 +50,14 @@ struct LayerShape {
   std::int64_t all_mlp = 0;
   float query_scale_beta = 0.0f;  // see ModelConfig
   std::int64_t query_scale_positions = 0, query_scale_shift = 0;
-  bool chunked_windows = false;          // see ModelConfig
-  bool qk_l2_norm = false;               // this layer has it, see ModelConfig
-  std::vector<float> alibi_slopes;       // [H]; empty: no ALiBi
-  bool alibi_in_bf16 = false;            // see ModelConfig
+  bool chunked_windows = false;     // see ModelConfig
+  bool qk_l2_norm = false;          // this layer has it, see ModelConfig
+  std::vector<float> alibi_slopes;  // [H]; empty: no ALiBi
+  bool alibi_in_bf16 = false;       // see ModelConfig
+  std::int64_t own_value_dim = 0;   // ModelConfig::value_dim
+  float value_scale = 1.0f;         // see ModelConfig
+  AttentionGate gate = AttentionGate::kNone;
+  std::int64_t gate_numbers = 0;         // of this shard's heads; as many for each head
   std::optional<LatentConfig> latent{};  // kv_heads is then 1: the latent
   bool has_indexer = false;              // see ModelConfig::chooses_keys
   // False for attention that fused operations of libraries do not compute: other masks than windows, biases of scores.
@@ -68,12 +73,14 @@ struct LayerShape {
   std::int64_t own_kv_heads() const { return has_own_kv ? kv_heads : 0; }
   // Numbers of a row with its queries, keys and values. The product of a layer whose keys are its values gives the
   // first ones alone.
-  std::int64_t qkv_features() const { return latent ? heads * head_dim : (heads + 2 * own_kv_heads()) * head_dim; }
+  std::int64_t qkv_features() const {
+    return latent ? heads * head_dim : (heads + own_kv_heads()) * head_dim + own_kv_heads() * value_dim();
+  }
   // True where an indexer chooses some of the keys that a query at this position would see.
   bool is_sparse_at(std::int64_t position) const {
     return latent && latent->indexer && position >= latent->indexer->top_k;
   }
-  std::int64_t value_dim() const { return latent ? latent->value_dim : head_dim; }
+  std::int64_t value_dim() const { return latent ? latent->value_dim : own_value_dim > 0 ? own_value_dim : head_dim; }
 };
 
 // Local.

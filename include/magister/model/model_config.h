@@ -34,6 +34,7 @@ struct RopeConfig {
   // dynamic, longrope: if > 0, every text has the frequencies of a text with this number of tokens. 0: those of its own
   // length, as transformers computes one text.
   std::int64_t fixed_length = 0;
+  bool turns_back = false;  // queries and keys turn the other way: all frequencies are negative (NanoChat)
 };
 
 // Position of the norms of attention and MLP: on the block's input (Llama), on its output before the residual sum (OLMo
@@ -71,6 +72,7 @@ struct RouterConfig {
   // kSparseMixer: a logit is near the best if it is less by at most 2 * margin * max(its absolute value, the best).
   double margin = 0.0;
   bool choice_bias = false;  // each expert has a bias that is added to its score for the choice, not for the weight
+  bool chooses_by_logits = false;   // the bias is added to the logit instead of the score (Kolibri 1)
   bool choice_bias_is_row = false;  // files hold these biases as [1, experts] (ERNIE 4.5)
   // Experts are divided into groups in order. Those of the chosen_groups best groups can be chosen; a group counts as
   // the sum of its two best scores.
@@ -122,6 +124,10 @@ struct AltUpConfig {
   bool scales_corrected = false;  // the corrected active vector has learned factors where vectors by layer read it
 };
 
+// The function of the numbers that multiply attention's outputs before its last product. They are a product of the
+// block's normed input. kNone: there are none.
+enum class AttentionGate { kNone, kSigmoid, kSoftplus };
+
 struct ModelConfig {
   std::string family;  // "llama", "qwen3", ...: for messages only; layers must not branch on it
   std::int64_t vocab_size = 0;
@@ -170,6 +176,7 @@ struct ModelConfig {
   // Rotary embedding of the layers with a window, if it differs from `rope` (Gemma 3).
   std::optional<RopeConfig> sliding_rope;
   std::int64_t rotary_dim = 0;               // rotated dimensions at the start of a head; 0: all of head_dim
+  std::int64_t sliding_rotary_dim = 0;       // those of layers with a window, where they differ; 0: they do not
   std::vector<bool> layer_has_rope;          // empty: all
   double embedding_multiplier = 1.0;         // factor of the embeddings
   bool rounds_embedding_multiplier = false;  // the factor is rounded to the embeddings' dtype first (Gemma)
@@ -211,7 +218,9 @@ struct ModelConfig {
   // Experts of every token in addition to the chosen ones, with the weight 1, or the sigmoid of one more row of the
   // router. Files hold them as one MLP of their columns together.
   std::int64_t num_shared_experts = 0;
+  std::int64_t shared_intermediate_size = 0;  // columns of each, where an expert has others; 0: as many
   bool shared_expert_gate = false;
+  bool fused_shared_experts = false;  // files hold their gate and up as one tensor, rows of gate first (Granite)
   // Files hold a weight of all experts as one tensor, [experts, rows, columns] (GGUF); with fused_gate_up_proj also
   // gate and up as one, rows of gate first (Granite, transformers' own modules).
   bool stacked_experts = false;
@@ -228,6 +237,12 @@ struct ModelConfig {
   std::string untrained_key{};
   // The softmax over a row's scores includes one learned score per head, which has no value (gpt-oss).
   bool attention_sinks = false;
+  bool sinks_in_windows = false;  // only the layers with a window have these scores (MiMo-V2)
+  AttentionGate attention_gate = AttentionGate::kNone;
+  bool gate_by_head = false;   // one number for all outputs of a head (Laguna)
+  std::int64_t value_dim = 0;  // numbers of a head's values where they differ from head_dim; 0: they do not (MiMo-V2)
+  double value_scale = 1.0;    // factor of the values
+  bool sparse_norm = false;    // the output of the experts has a norm, whatever norm_placement is (A.X K1)
   // Set for latent attention; num_key_value_heads is then num_attention_heads, and rotary_dim is rope_dim.
   std::optional<LatentConfig> latent{};
   // Sizes of the layers with full attention where they differ from those of the layers with a window; 0: they do not
@@ -313,7 +328,18 @@ struct ModelConfig {
   // 0 in a layer without a rotary embedding.
   std::int64_t rotary_dim_of(std::int64_t layer) const {
     const bool turns = layer_has_rope.empty() || layer_has_rope[static_cast<std::size_t>(layer)];
+    if (turns && slides(layer) && sliding_rotary_dim > 0) return sliding_rotary_dim;
     return !turns ? 0 : rotary_dim > 0 ? rotary_dim : head_dim_of(layer);
+  }
+  // Numbers of a head's values in this layer.
+  std::int64_t value_dim_of(std::int64_t layer) const { return value_dim > 0 ? value_dim : head_dim_of(layer); }
+  bool has_sinks(std::int64_t layer) const { return attention_sinks && (!sinks_in_windows || slides(layer)); }
+  std::int64_t expert_columns(std::int64_t expert) const {
+    return expert >= num_experts && shared_intermediate_size > 0 ? shared_intermediate_size : moe_intermediate_size;
+  }
+  // Numbers of the gate of all heads' outputs, in a layer.
+  std::int64_t gate_numbers(std::int64_t layer) const {
+    return attention_gate == AttentionGate::kNone ? 0 : num_attention_heads * (gate_by_head ? 1 : value_dim_of(layer));
   }
   // Number of parameters, exact; biases, norms and an untied head are included.
   std::uint64_t num_parameters() const;
@@ -348,6 +374,7 @@ struct TensorNames {
     std::string q_up_proj, latent_up_proj;
     // The indexer of a layer that chooses keys. Empty: none.
     std::string index_q_proj, index_k_proj, index_k_norm, index_k_norm_bias, index_weights;
+    std::string attention_gate;                          // weight; empty: none
     std::string router, router_bias;                     // empty: no experts
     std::string router_choice_bias, shared_expert_gate;  // empty: none
     // Only sparse layers with dense_beside_experts have these; empty: none.

@@ -16,17 +16,19 @@ namespace magister {
 
 // The part of a weight that a shard holds.
 enum class Division {
-  kWhole,          // all of it, on every shard
-  kFirstShard,     // all of it, on shard 0 only: it is added to a sum of partial products, and must count once
-  kVocabRows,      // rows of Partition::vocab, as far as the table has them
-  kHeads,          // one entry per query head
-  kHeadRows,       // rows of the query heads
-  kKvHeadRows,     // rows of the KV heads
-  kMlpRows,        // rows of Partition::mlp
-  kHeadColumns,    // columns of the query heads; the product is partial
-  kMlpColumns,     // columns of Partition::mlp; the product is partial
-  kExpertRows,     // rows of Partition::expert
-  kExpertColumns,  // columns of Partition::expert; the product is partial
+  kWhole,                // all of it, on every shard
+  kFirstShard,           // all of it, on shard 0 only: it is added to a sum of partial products, and must count once
+  kVocabRows,            // rows of Partition::vocab, as far as the table has them
+  kHeads,                // one entry per query head
+  kHeadRows,             // rows of the query heads
+  kKvHeadRows,           // rows of the KV heads
+  kMlpRows,              // rows of Partition::mlp
+  kHeadColumns,          // columns of the query heads; the product is partial
+  kMlpColumns,           // columns of Partition::mlp; the product is partial
+  kExpertRows,           // rows of Partition::expert
+  kExpertColumns,        // columns of Partition::expert; the product is partial
+  kSharedExpertRows,     // rows of Partition::shared_expert
+  kSharedExpertColumns,  // columns of Partition::shared_expert; the product is partial
 };
 
 // The product in which a weight is used. Weights of one product are concatenated along the rows. kNone: a norm, a bias
@@ -40,6 +42,7 @@ enum class FusedProduct {
   kLatentUp,
   kIndexQuery,
   kIndexKey,
+  kAttentionGate,
   kOutput,
   kGateUp,
   kDown,

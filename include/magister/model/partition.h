@@ -13,11 +13,12 @@
 namespace magister {
 
 struct Partition {
-  IndexRange heads;     // query heads of this shard
-  IndexRange kv_heads;  // KV heads that these query heads use
-  IndexRange mlp;       // intermediate columns of the MLP
-  IndexRange expert;    // intermediate columns of every expert; empty: no experts
-  IndexRange vocab;     // rows of embeddings and head
+  IndexRange heads;          // query heads of this shard
+  IndexRange kv_heads;       // KV heads that these query heads use
+  IndexRange mlp;            // intermediate columns of the MLP
+  IndexRange expert;         // intermediate columns of every expert; empty: no experts
+  IndexRange shared_expert;  // the same of every shared expert
+  IndexRange vocab;          // rows of embeddings and head
 
   // Rows of the head on this shard. A classifier has few labels, so every shard holds all of them.
   IndexRange head_rows(const ModelConfig& config) const {

@@ -87,8 +87,8 @@ class WeightSource {
   at::Tensor load_k_norm_bias(std::int64_t layer);
   at::Tensor load_sinks(std::int64_t layer);  // [h], for this shard's heads; undefined where the model has none
 
-  // [(h + 2k) E, D]: rows of q, then k, then v. Rotary pairs are stored as halves, whatever the file's order. Bias [(h
-  // + 2k) E].
+  // [(h + 2k) E, D]: rows of q, then k, then v, whose heads may have another number of rows. Rotary pairs are stored as
+  // halves, whatever the file's order. Bias [(h + 2k) E].
   Linear load_qkv_proj(std::int64_t layer);
   // For latent attention load_qkv_proj() returns the rows of the queries' short vector (or of this shard's queries
   // where there is none), then those of the latent and of the rotated key. These two follow. Undefined where the model
@@ -104,6 +104,8 @@ class WeightSource {
   // [D, h E], with latent attention [D, h value_dim]. The product is partial over the shards, so only tp_rank 0 gets
   // the bias [D]: the sum must contain it once.
   Linear load_o_proj(std::int64_t layer);
+  // [gate numbers of this shard's heads, D]; undefined where attention's outputs have no gate.
+  Linear load_attention_gate(std::int64_t layer);
   // [2f, D]: rows of gate, then up. Bias [2f]. In an MLP without a gate [f, D] and [f].
   Linear load_gate_up_proj(std::int64_t layer);
   Xielu load_xielu(std::int64_t layer);
@@ -162,12 +164,18 @@ class WeightSource {
                  IndexRange heads, bool rotary) const;
   // Rows of an expert's weight, which become the outputs from `output` on.
   RowBlock expert_rows(std::int64_t layer, const LayerParameter& row, IndexRange rows, std::int64_t output) const;
+  // The columns of an expert, or of a shared one, on this shard.
+  IndexRange columns_of(std::int64_t expert) const {
+    return expert < description_.config.num_experts ? partition_.expert : partition_.shared_expert;
+  }
   // Reads entries `range` of an expert's bias into `out`.
   void read_expert_bias(std::int64_t layer, const LayerParameter& row, IndexRange range, const at::Tensor& out);
   // Rows of this shard's MLP columns in a weight, which become the outputs from `output` on.
   RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
   // The first row of a weight in the file's tensor, which may hold several weights; the first row of one head in it.
   std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
+  // Rows of one head in a weight or bias of q, k or v.
+  std::uint64_t head_rows(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
   std::uint64_t head_row(std::int64_t layer, std::uint64_t first, std::uint64_t head) const;
   void read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
                       const at::Tensor& out, bool rotary);

@@ -57,6 +57,8 @@ void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, st
                                       buffers.scratch_of(thread_index), rows, D);
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
   linear_tile(input_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
+  if (const std::int64_t gate = shape_.gate_numbers; gate > 0)
+    linear_tile(input_RD, D, rows, weights_.gate, buffers.gate_TG.data_ptr<float>() + begin * gate, gate, false, pool);
   if (shape_.all_heads == 0) return place_heads(batch, begin, end, rope, kv_pages, buffers);
   const std::int64_t first_key = (shape_.heads + shape_.first_counted_kv) * E,
                      keys_end = (shape_.heads + shape_.kv_heads) * E;
@@ -97,7 +99,7 @@ void Attention::norm_heads(float* row, float* keys, const float* squares) const 
 void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::int64_t end, const RopeRows& rope,
                             KvPages& kv_pages, LayerBuffers& buffers) const {
   const CpuKernels& kernels = cpu_kernels();
-  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin,
+  const std::int64_t E = shape_.head_dim, V = shape_.value_dim(), width = shape_.qkv_features(), rows = end - begin,
                      own = shape_.own_kv_heads();
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
   const float* squares = shape_.all_heads > 0 ? buffers.squares_T2.const_data_ptr<float>() + 2 * begin : nullptr;
@@ -115,7 +117,8 @@ void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::i
       for (std::int64_t i = 0; i < width; ++i) row[i] = std::clamp(row[i], -shape_.clip_qkv, shape_.clip_qkv);
     }
     if (weights_.v_norm.defined())
-      kernels.rms_norm(values, E, weights_.v_norm.const_data_ptr<float>(), shape_.rms_norm_eps, values, E, own, E);
+      kernels.rms_norm(values, V, weights_.v_norm.const_data_ptr<float>(), shape_.rms_norm_eps, values, V, own, V);
+    if (shape_.value_scale != 1.0f) kernels.scale(values, shape_.value_scale, own * V);
     for (std::int64_t head = 0; head < shape_.heads + own; ++head) {
       kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);
     }
@@ -124,7 +127,7 @@ void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::i
     const std::int64_t position = batch.past(s) + begin + r - batch.cu_seqlens[s];
     if (shape_.query_scale_beta > 0) kernels.scale(row, query_scale(shape_, position), shape_.heads * E);
     for (std::int64_t kv = 0; kv < own; ++kv) {
-      kv_pages.write(kv, buffers.sequences[s], position, keys + kv * E, values + kv * E);
+      kv_pages.write(kv, buffers.sequences[s], position, keys + kv * E, values + kv * V);
     }
   }
 }
@@ -146,7 +149,7 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
   const CpuKernels& kernels = cpu_kernels();
   const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
   const bool single = tile.row_end - tile.row_begin == 1;  // the rows below are then the heads of the tile
-  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features();
+  const std::int64_t E = shape_.head_dim, V = shape_.value_dim(), width = shape_.qkv_features();
   const std::int64_t rows = single ? tile.num_heads : tile.row_end - tile.row_begin, stride = single ? E : width;
   const std::int64_t kv = shape_.kv_of_head[static_cast<std::size_t>(tile.head)];
   const std::int64_t end = tile.position + (tile.row_end - tile.row_begin);
@@ -156,8 +159,8 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
   const std::int64_t most_rows = std::max(LayerBuffers::kQueryBlock, shape_.heads);
 
   float* scores = buffers.scratch_of(thread_index);
-  float* output_RE = scores + most_rows * kBlock;
-  float* maximum = output_RE + most_rows * E;
+  float* output_RV = scores + most_rows * kBlock;
+  float* maximum = output_RV + most_rows * V;
   float* sum = maximum + most_rows;
   if (weights_.sinks.defined()) {  // the first score of every row is its sink, with weight exp(0)
     const float* sinks = weights_.sinks.const_data_ptr<float>() + tile.head;
@@ -167,7 +170,7 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
     std::fill(maximum, maximum + rows, -std::numeric_limits<float>::infinity());
     std::fill(sum, sum + rows, 0.0f);
   }
-  std::fill(output_RE, output_RE + rows * E, 0.0f);
+  std::fill(output_RV, output_RV + rows * V, 0.0f);
 
   // Blocks are counted from the first key of the sequence, so that the sums of a row do not depend on its tile.
   const std::int64_t first_key = first_visible_key(shape_, tile.position);
@@ -196,19 +199,32 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
       const std::int64_t hidden = std::max<std::int64_t>(0, first_visible_key(shape_, position) - begin);
       const float correction =
           kernels.softmax_step(scores + r * kBlock, count, hidden, visible, scale, maximum + r, sum + r);
-      if (correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);
+      if (correction != 1.0f) kernels.scale(output_RV + r * V, correction, V);
     }
     for_pages(sequence, begin, stop, true,
               [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
-                multiply({scores + key - begin, kBlock, rows, pages.value_page(kv, page) + slot * E, E, keys, output_RE,
-                          E, E, true});
+                multiply({scores + key - begin, kBlock, rows, pages.value_page(kv, page) + slot * V, V, keys, output_RV,
+                          V, V, true});
               });
   }
-  const std::int64_t out_width = shape_.heads * E, out_stride = single ? E : out_width;
-  float* out = buffers.attention_TA.data_ptr<float>() + tile.row_begin * out_width + tile.head * E;
+  const std::int64_t out_width = shape_.heads * V, out_stride = single ? V : out_width;
+  float* out = buffers.attention_TA.data_ptr<float>() + tile.row_begin * out_width + tile.head * V;
   for (std::int64_t r = 0; r < rows; ++r) {
     const float inverse = 1.0f / sum[r];
-    for (std::int64_t e = 0; e < E; ++e) out[r * out_stride + e] = output_RE[r * E + e] * inverse;
+    for (std::int64_t v = 0; v < V; ++v) out[r * out_stride + v] = output_RV[r * V + v] * inverse;
+  }
+}
+
+void Attention::apply_gate(std::int64_t begin, std::int64_t end, LayerBuffers& buffers) const {
+  const std::int64_t width = shape_.heads * shape_.value_dim(), each = width / shape_.gate_numbers;
+  const float* gate = buffers.gate_TG.const_data_ptr<float>() + begin * shape_.gate_numbers;
+  float* out = buffers.attention_TA.data_ptr<float>() + begin * width;
+  const bool sigmoid = shape_.gate == AttentionGate::kSigmoid;
+  for (std::int64_t i = 0; i < (end - begin) * shape_.gate_numbers; ++i) {
+    const float x = gate[i];
+    const float factor =
+        sigmoid ? 1.0f / (1.0f + std::exp(-x)) : std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x)));
+    for (std::int64_t v = 0; v < each; ++v) out[i * each + v] *= factor;
   }
 }
 
@@ -216,6 +232,7 @@ void Attention::project_output(std::int64_t begin, std::int64_t end, LayerBuffer
                                bool accumulate, ThreadPool* pool) const {
   const std::int64_t width = shape_.heads * shape_.value_dim(), D = shape_.hidden_size;
   if (buffers.latent_THW.defined()) expand_values(begin, end, buffers, pool);
+  if (shape_.gate_numbers > 0) apply_gate(begin, end, buffers);
   linear_tile(buffers.attention_TA.const_data_ptr<float>() + begin * width, width, end - begin, weights_.o_proj,
               out_TD + begin * D, D, accumulate, pool);
 }

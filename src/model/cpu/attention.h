@@ -29,15 +29,16 @@ struct LatentWeights {
 
 struct AttentionWeights {
   BlockNorms norms;
-  // [(H + 2K) E, D], sharded on rows; without v, or k and v, where the shape says so
+  // [(H + 2K) E, D], sharded on rows, where values are as wide as keys; without v, or k and v, where the shape says so
   Linear qkv_proj;
-  Linear o_proj;                            // [D, H E], sharded on columns: the product is partial
+  Linear o_proj;                            // [D, H value_dim], sharded on columns: the product is partial
   at::Tensor q_norm, k_norm;                // f32 [E], or [H E] and [K E] for norms over all heads; or undefined
   at::Tensor sinks{};                       // f32 [H], one learned score per head without a value; or undefined
   at::Tensor q_norm_bias{}, k_norm_bias{};  // f32 [E], where the norms of q and k are layer norms; or undefined
   // Latent attention: qkv_proj, q_norm and k_norm are then those of the short vectors, see WeightSource.
   std::optional<LatentWeights> latent{};
-  at::Tensor v_norm{};               // f32 [E], ones: each head of v is normed; or undefined
+  Linear gate{};        // [gate numbers of the heads, D], sharded on rows; undefined where outputs have no gate
+  at::Tensor v_norm{};  // f32 [E], ones: each head of v is normed; or undefined
   std::optional<Indexer> indexer{};  // of a layer that chooses keys
 };
 
@@ -101,6 +102,8 @@ class Attention {
   void expand_values(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, ThreadPool* pool) const;
   at::Tensor latent_reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                               const at::Tensor& sin_TE2, KeysAndValues* kv) const;
+  // Rows [begin, end) of attention_TA times the function of their gate.
+  void apply_gate(std::int64_t begin, std::int64_t end, LayerBuffers& buffers) const;
   void norm_heads(float* row, float* keys, const float* squares) const;
   // Scales the scores of one query and `count` keys from first_key on, and adds ALiBi's terms. head: of this shard.
   void add_alibi(std::int64_t head, std::int64_t query, std::int64_t first_key, float* scores, std::int64_t count,

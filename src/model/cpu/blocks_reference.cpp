@@ -106,12 +106,12 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
                                 const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum,
                                 KeysAndValues* kv) const {
   if (weights_.latent) return latent_reference(hidden_TD, batch, cos_TE2, sin_TE2, kv);
-  const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.own_kv_heads(),
-                     V = shape_.keys_are_values ? 0 : K;
+  const std::int64_t E = shape_.head_dim, V = shape_.value_dim(), H = shape_.heads, K = shape_.own_kv_heads(),
+                     values = shape_.keys_are_values ? 0 : K;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const auto parts = plain_product(input_TD, weights_.qkv_proj).view({-1, H + K + V, E}).split({H, K, V}, 1);
-  at::Tensor q_THE = parts[0], k_TKE = parts[1];
-  at::Tensor v_TKE = shape_.keys_are_values ? parts[1] : parts[2];
+  const auto parts = plain_product(input_TD, weights_.qkv_proj).split_with_sizes({H * E, K * E, values * V}, 1);
+  at::Tensor q_THE = parts[0].unflatten(1, {H, E}), k_TKE = parts[1].unflatten(1, {K, E});
+  at::Tensor v_TKE = shape_.keys_are_values ? k_TKE : parts[2].unflatten(1, {values, V});
   const auto norm = [&] {
     if (!weights_.q_norm.defined()) return;
     if (weights_.q_norm_bias.defined()) {
@@ -133,12 +133,17 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   if (shape_.qk_norm_after_rope) norm();
   if (shape_.query_scale_beta > 0) q_THE = q_THE * query_scales(shape_, batch.positions_T).view({-1, 1, 1});
   if (K > 0 && weights_.v_norm.defined()) v_TKE = plain_rms_norm(v_TKE, weights_.v_norm, shape_.rms_norm_eps);
+  if (shape_.value_scale != 1.0f) v_TKE = v_TKE * shape_.value_scale;
   if (kv != nullptr && K > 0) *kv = {k_TKE, v_TKE};
   if (K == 0) std::tie(k_TKE, v_TKE) = std::pair(kv->k_TKE, kv->v_TKE);
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
-  const at::Tensor out_THE = plain_attention(q_THE, k_TKE.index_select(1, kv_of_head),
-                                             v_TKE.index_select(1, kv_of_head), weights_.sinks, shape_, batch);
-  return plain_product(out_THE.reshape({-1, H * E}), weights_.o_proj);
+  at::Tensor out_THV = plain_attention(q_THE, k_TKE.index_select(1, kv_of_head), v_TKE.index_select(1, kv_of_head),
+                                       weights_.sinks, shape_, batch);
+  if (shape_.gate_numbers > 0) {
+    const at::Tensor gate = plain_product(input_TD, weights_.gate).unflatten(1, {H, -1});
+    out_THV = out_THV * (shape_.gate == AttentionGate::kSigmoid ? at::sigmoid(gate) : at::softplus(gate));
+  }
+  return plain_product(out_THV.reshape({-1, H * V}), weights_.o_proj);
 }
 
 namespace {

@@ -184,7 +184,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   if (T == 0) return hidden_TD;
   const LayerShape& shape = weights_.decoder.front().shape();
   const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput &&
-                    !weights_.config.parallel_residual;
+                    !weights_.config.parallel_residual && !weights_.config.sparse_norm;
   Pass pass{batch,
             weights_.rope_tables(batch),
             LayerBuffers(batch, slots, shape, pool_.num_threads(), weights_.other_shapes),

@@ -72,7 +72,7 @@ void CpuModel::self_test() {
     // Where two experts are close, either may be chosen: their scores are compared, not their numbers.
     at::Tensor scores_TX = plain_TL.narrow(1, 0, rule.experts);
     const bool sigmoid = rule.config.scores == RouterConfig::Scores::kSigmoid;
-    scores_TX = sigmoid ? at::sigmoid(scores_TX) : at::softmax(scores_TX, -1);
+    if (!rule.config.chooses_by_logits) scores_TX = sigmoid ? at::sigmoid(scores_TX) : at::softmax(scores_TX, -1);
     const at::Tensor& bias_X = experts->weights().choice_bias_X;
     if (bias_X.defined()) scores_TX = scores_TX + bias_X;
     const at::Tensor wanted_Tk = choose_experts(rule, plain_TL, bias_X).experts_Tk.to(at::kLong);

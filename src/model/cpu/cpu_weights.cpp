@@ -28,6 +28,7 @@ ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const Laye
   LayerShape of_expert = shape;
   of_expert.mlp = shape.expert_mlp;
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
+    if (x == shape.num_experts - shape.num_shared_experts) of_expert.mlp = shape.shared_mlp;
     FeedForwardWeights expert{{}, pack(source.load_expert_gate_up_proj(layer, x), &pool), {}};
     expert.down_proj = pack(source.load_expert_down_proj(layer, x), &pool);
     out.experts.emplace_back(of_expert, std::move(expert));
@@ -178,7 +179,8 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     attention.q_norm_bias = source.load_q_norm_bias(i);
     attention.k_norm_bias = source.load_k_norm_bias(i);
     attention.sinks = source.load_sinks(i);
-    if (description.config.v_norm && shape.has_own_kv) attention.v_norm = at::ones({shape.head_dim}, at::kFloat);
+    if (description.config.v_norm && shape.has_own_kv) attention.v_norm = at::ones({shape.value_dim()}, at::kFloat);
+    if (shape.gate_numbers > 0) attention.gate = pack(source.load_attention_gate(i), &pool);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
     BlockNorms mlp_norms = description.config.parallel_residual && !description.config.parallel_norms
                                ? attention.norms
@@ -294,8 +296,11 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
     const Partition part = layer_partition(config, partition, layer);
     // Layers of two kinds have pages each.
     const std::uint64_t kv_copies = config.has_kinds_of_attention() ? 10 : 6;
-    attention = std::max(attention, (2 * part.heads.size() + kv_copies * part.kv_heads.size()) *
-                                        static_cast<std::uint64_t>(config.head_dim_of(layer)));
+    const auto gates = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.num_attention_heads);
+    attention = std::max(
+        attention, (2 * part.heads.size() + kv_copies * part.kv_heads.size()) *
+                           static_cast<std::uint64_t>(std::max(config.head_dim_of(layer), config.value_dim_of(layer))) +
+                       part.heads.size() * gates);
     mlp = std::max<std::uint64_t>(mlp, part.mlp.size());
   }
   // With latent attention: queries, the same as latents where texts are generated, outputs, and latents in pages.
@@ -314,9 +319,10 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
                                 (config.dense_beside_experts ? D : 0) +
                                 (config.altup ? static_cast<std::uint64_t>(config.altup->inputs) * D : 0) +
                                 static_cast<std::uint64_t>(config.experts_a_token()) * (D + 4);
-  const std::uint64_t width = std::max({mlp, partition.expert.size(), static_cast<std::uint64_t>(config.all_experts()),
-                                        static_cast<std::uint64_t>(config.per_layer_width),
-                                        static_cast<std::uint64_t>(config.laurel_rank), config.altup ? D : 0});
+  const std::uint64_t width =
+      std::max({mlp, partition.expert.size(), partition.shared_expert.size(),
+                static_cast<std::uint64_t>(config.all_experts()), static_cast<std::uint64_t>(config.per_layer_width),
+                static_cast<std::uint64_t>(config.laurel_rank), config.altup ? D : 0});
   const std::uint64_t a_thread =
       static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
   // Rotary rows and, while they are made, their angles (half a table) and cosines and sines before their factor; each

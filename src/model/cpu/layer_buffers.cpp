@@ -45,7 +45,7 @@ std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
 KvPages pages_for(const LayerShape& shape, std::int64_t num_pages) {
   if (shape.latent)
     return {1, num_pages, shape.has_indexer ? shape.latent->indexer->head_dim : 0, shape.latent->token_width()};
-  return {shape.kv_heads, num_pages, shape.head_dim};
+  return {shape.kv_heads, num_pages, shape.head_dim, shape.value_dim()};
 }
 
 BatchPages::BatchPages(const PackedBatch& batch) {
@@ -77,15 +77,17 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
     for (const LayerShape& other : others) largest = std::max<std::int64_t>(largest, number(other));
     return largest;
   };
-  const std::int64_t head_dim = most([](const LayerShape& of) { return of.head_dim; });
+  const std::int64_t value_dim = most([](const LayerShape& of) { return of.value_dim(); });
   qkv_TQ = at::empty({num_tokens, most([](const LayerShape& of) { return of.qkv_features(); })}, options);
   if (shape.all_heads > 0) squares_T2 = at::empty({num_tokens, 2}, options);
-  attention_TA = at::empty({num_tokens, shape.heads * (shape.latent ? shape.value_dim() : head_dim)}, options);
+  attention_TA = at::empty({num_tokens, shape.heads * value_dim}, options);
+  const std::int64_t gates = most([](const LayerShape& of) { return of.gate_numbers; });
+  if (gates > 0) gate_TG = at::empty({num_tokens, gates}, options);
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
-  const std::int64_t width = std::max(
-      {most([](const LayerShape& of) { return of.mlp; }), shape.expert_mlp, shape.num_experts, shape.widest_other});
+  const std::int64_t width = std::max({most([](const LayerShape& of) { return of.mlp; }), shape.expert_mlp,
+                                       shape.shared_mlp, shape.num_experts, shape.widest_other});
   std::int64_t tile = rows * (shape.hidden_size + 3 * width);
-  std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + head_dim + 2);
+  std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + value_dim + 2);
   if (const auto& latent = shape.latent) {
     const std::int64_t W = latent->token_width(),
                        queries = latent->query_rank > 0 ? latent->query_rank : shape.heads * shape.head_dim;

@@ -37,7 +37,8 @@ struct LayerBuffers {
   // indexer's queries and the weights of its I heads.
   at::Tensor chosen_Tk, index_queries_TQ, index_weights_TI;
   at::Tensor squares_T2;    // [T, 2], sums of squares of q and of k; only if all_heads > 0
-  at::Tensor attention_TA;  // [T, H E]; with latent attention [T, H value_dim]
+  at::Tensor attention_TA;  // [T, H value_dim]
+  at::Tensor gate_TG;       // [T, gate numbers of H heads]; undefined where attention's outputs have no gate
   at::Tensor scratch;       // [threads, floats of a thread]
   // Only with experts, k per token: their numbers (i32, ascending), their weights, and their outputs, sorted by expert.
   at::Tensor experts_Tk, expert_weights_Tk;  // [T, k]

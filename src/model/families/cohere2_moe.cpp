@@ -13,24 +13,6 @@ namespace cohere2_moe {
 constexpr const char* kComputes[] = {"logit_scale", "num_experts", "num_local_experts"};
 constexpr std::pair<const char*, std::int64_t> kDefaults[] = {{"head_dim", 128}};
 
-// For each layer whether it has experts.
-std::vector<bool> sparse_layers(const HfConfig& source, std::int64_t dense, std::int64_t num_layers) {
-  std::vector<bool> out;
-  for (std::int64_t i = 0; i < num_layers; ++i) out.push_back(i >= dense);
-  if (!source.has("mlp_layer_types")) return out;
-  out.clear();
-  for (const std::string& type : source.texts("mlp_layer_types")) {
-    MAGISTER_CHECK(type == "dense" || type == "sparse", ExitCode::kData,
-                   "{}: mlp_layer_types has \"{}\" (known: dense, sparse); use another model", printable(source.path()),
-                   printable(type));
-    out.push_back(type == "sparse");
-  }
-  MAGISTER_CHECK(static_cast<std::int64_t>(out.size()) == num_layers, ExitCode::kData,
-                 "{}: mlp_layer_types has {} entries for {} layers; fetch the config again", printable(source.path()),
-                 out.size(), num_layers);
-  return out;
-}
-
 void read_router(const HfConfig& source, ModelConfig& config) {
   read_experts(source, config, "intermediate_size", 8, 2);
   const std::string scores = source.text_or("expert_selection_fn", "softmax");

@@ -1,7 +1,8 @@
-// DeepSeek-V2, DeepSeek-V3 and Kimi K2: latent attention, dense layers first, then experts with shared ones. V2's
+// DeepSeek-V2, DeepSeek-V3, Kimi K2, A.X K1: latent attention, dense layers first, then experts with shared ones. V2's
 // router takes softmax probabilities, and a group counts as its best; V3's takes sigmoids with a bias for the choice.
-// Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config and DeepseekV3TopkRouter; Kimi K2's
-// config.json, which names DeepseekV3ForCausalLM.
+// A.X K1 has a norm on what the experts add.
+// Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config, DeepseekV3TopkRouter, AXK1Config and
+// AXK1MoE; Kimi K2's config.json, which names DeepseekV3ForCausalLM.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 #include "model/families/latent_fields.h"
@@ -50,8 +51,31 @@ void read_v3(const HfConfig& source, ModelConfig& config) {
   if (source.is_absent("routed_scaling_factor")) config.router.scaling = 2.5;
 }
 
+constexpr std::pair<const char*, const char*> kAxRenames[] = {
+    {"post_feedforward_layernorm.weight", "post_mlp_layernorm.weight"}};
+constexpr std::pair<const char*, std::int64_t> kDefaultsAx[] = {
+    {"kv_lora_rank", 512}, {"q_lora_rank", 1536},     {"qk_nope_head_dim", 128},  {"qk_rope_head_dim", 64},
+    {"v_head_dim", 128},   {"n_routed_experts", 192}, {"n_shared_experts", 1},    {"moe_intermediate_size", 2048},
+    {"n_group", 8},        {"topk_group", 4},         {"num_experts_per_tok", 8}, {"num_key_value_heads", 64}};
+
+void read_ax(const HfConfig& source, ModelConfig& config) {
+  read_v3(source, config);
+  const std::int64_t dense = source.integer_or("first_k_dense_replace", 1, 0, config.num_hidden_layers);
+  config.layer_is_sparse = sparse_layers(source, dense, config.num_hidden_layers);
+  config.sparse_norm = true;
+}
+
 }  // namespace deepseek
 
+extern const Family kAxK1Family;
+const Family kAxK1Family{.name = "axk1",
+                         .model_type = "axk1",
+                         .architecture = "AXK1ForCausalLM",
+                         .read_hf = deepseek::read_ax,
+                         .computes = kLatentComputes,
+                         .hf_renames = deepseek::kAxRenames,
+                         .classifier = "",
+                         .hf_defaults = deepseek::kDefaultsAx};
 extern const Family kDeepseekV2Family, kDeepseekV3Family, kKimiK2Family;
 const Family kDeepseekV2Family{.name = "deepseek_v2",
                                .model_type = "deepseek_v2",

@@ -31,7 +31,7 @@ void read_common(const HfConfig& source, ModelConfig& config, bool pairs) {
   require_every_layer(source);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
   if (source.is_absent("routed_scaling_factor")) config.router.scaling = 2.5;
-  if (source.has("mlp_layer_types")) config.layer_is_sparse = sparse_layers(source);
+  if (source.has("mlp_layer_types")) config.layer_is_sparse = sparse_layers(source, 0, config.num_hidden_layers);
   MAGISTER_CHECK(!source.boolean_or("mlp_bias", false), ExitCode::kData,
                  "{}: mlp_bias is true (transformers ignores it, and programs would differ); use another model",
                  printable(source.path()));

@@ -38,8 +38,7 @@ void read_moe(const HfConfig& source, ModelConfig& config) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
   need_flag(source, "use_bias", false, false);
   read_experts(source, config, "moe_intermediate_size", 64, 6);
-  const std::int64_t shared = source.integer("moe_num_shared_experts", 0, kMostExperts);
-  read_shared_experts(source, config, shared * config.moe_intermediate_size);
+  config.num_shared_experts = source.integer("moe_num_shared_experts", 0, kMostExperts);
   config.router.choice_bias = config.router.choice_bias_is_row = true;
   config.router.least_sum = source.number_or("moe_norm_min", 1e-12, 0, 1);
   config.norm_topk_prob = true;

@@ -1,10 +1,12 @@
 // EXAONE 4: norms only on the output of blocks, and on each head of q and k. In models with a window, only the layers
 // with the window have a rotary embedding.
-// Source: transformers Exaone4Config, Exaone4Attention and Exaone4DecoderLayer.
+// K-EXAONE (exaone_moe): the same attention, with norms on the input of blocks instead, a dense layer first, and then
+// DeepSeek-V3's router.
+// Source: transformers Exaone4Config, Exaone4Attention, Exaone4DecoderLayer, ExaoneMoeConfig and ExaoneMoeDecoderLayer.
 #include <algorithm>
 
 #include "magister/core/error.h"
-#include "model/families/family.h"
+#include "model/families/expert_fields.h"
 
 namespace magister {
 namespace exaone4 {
@@ -41,9 +43,36 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   }
 }
 
+constexpr const char* kMoeComputes[] = {"yarn", "num_experts", "num_local_experts", "n_routed_experts"};
+constexpr std::pair<const char*, const char*> kMoeKeys[] = {{"n_routed_experts", "num_experts"},
+                                                            {"n_shared_experts", "num_shared_experts"}};
+constexpr std::pair<const char*, const char*> kMoeRenames[] = {
+    {"mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias"}};
+constexpr std::pair<const char*, std::int64_t> kMoeDefaults[] = {
+    {"n_routed_experts", 64}, {"n_shared_experts", 1}, {"num_experts_per_tok", 8}, {"moe_intermediate_size", 1024}};
+
+void read_moe(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  config.norm_placement = NormPlacement::kInput;
+  read_sigmoid_router(source, config);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
+  config.router.scaling = source.number_or("routed_scaling_factor", 2.5, 1e-6, 1e6);
+  const std::int64_t dense = source.integer_or("first_k_dense_replace", 1, 0, config.num_hidden_layers);
+  config.layer_is_sparse = sparse_layers(source, dense, config.num_hidden_layers);
+}
+
 }  // namespace exaone4
 
-extern const Family kExaone4Family;
+extern const Family kExaone4Family, kExaoneMoeFamily;
+const Family kExaoneMoeFamily{.name = "exaone_moe",
+                              .model_type = "exaone_moe",
+                              .architecture = "ExaoneMoeForCausalLM",
+                              .read_hf = exaone4::read_moe,
+                              .computes = exaone4::kMoeComputes,
+                              .hf_renames = exaone4::kMoeRenames,
+                              .classifier = "",
+                              .hf_keys = exaone4::kMoeKeys,
+                              .hf_defaults = exaone4::kMoeDefaults};
 const Family kExaone4Family{.name = "exaone4",
                             .model_type = "exaone4",
                             .architecture = "Exaone4ForCausalLM",

@@ -21,20 +21,54 @@ void read_experts(const HfConfig& source, ModelConfig& config, const char* colum
   if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
 }
 
-void read_shared_experts(const HfConfig& source, ModelConfig& config, std::int64_t columns) {
-  MAGISTER_CHECK(columns % config.moe_intermediate_size == 0, ExitCode::kData,
-                 "{}: the shared experts have {} columns (only a multiple of an expert's {} is supported); use another "
-                 "model",
-                 printable(source.path()), columns, config.moe_intermediate_size);
-  config.num_shared_experts = columns / config.moe_intermediate_size;
+void read_shared_experts(ModelConfig& config, std::int64_t columns) {
+  const bool divides = columns % config.moe_intermediate_size == 0;
+  config.num_shared_experts = divides ? columns / config.moe_intermediate_size : 1;
+  config.shared_intermediate_size = divides ? 0 : columns;
 }
 
-void read_sigmoid_router(const HfConfig& source, ModelConfig& config) {
+std::vector<bool> sparse_layers(const HfConfig& source, std::int64_t dense, std::int64_t num_layers) {
+  std::vector<bool> out;
+  for (std::int64_t i = 0; i < num_layers; ++i) out.push_back(i >= dense);
+  if (!source.has("mlp_layer_types")) return out;
+  out.clear();
+  for (const std::string& type : source.texts("mlp_layer_types")) {
+    MAGISTER_CHECK(type == "dense" || type == "sparse", ExitCode::kData,
+                   "{}: mlp_layer_types has \"{}\" (known: dense, sparse); use another model", printable(source.path()),
+                   printable(type));
+    out.push_back(type == "sparse");
+  }
+  MAGISTER_CHECK(static_cast<std::int64_t>(out.size()) == num_layers, ExitCode::kData,
+                 "{}: mlp_layer_types has {} entries for {} layers; fetch the config again", printable(source.path()),
+                 out.size(), num_layers);
+  return out;
+}
+
+std::vector<bool> stepped_sparse_layers(const HfConfig& source, std::int64_t num_layers) {
+  const std::int64_t step = source.integer_or("decoder_sparse_step", 1, 1, 1 << 12);
+  std::vector<bool> out;
+  for (std::int64_t i = 0; i < num_layers; ++i) out.push_back((i + 1) % step == 0);
+  for (const std::int64_t layer : source.integers("mlp_only_layers", 0, num_layers - 1))
+    out[static_cast<std::size_t>(layer)] = false;
+  return out;
+}
+
+void check_dense_layers(const HfConfig& source, const ModelConfig& config) {
+  if (!source.has("first_k_dense_replace")) return;
+  const std::int64_t dense = source.integer("first_k_dense_replace", 0, config.num_hidden_layers);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    MAGISTER_CHECK(config.is_sparse(i) == (i >= dense), ExitCode::kData,
+                   "{}: first_k_dense_replace is {}, but by mlp_layer_types, or by its default, layer {} has {} (which "
+                   "layers have experts is unknown); fetch the config again",
+                   printable(source.path()), dense, i, config.is_sparse(i) ? "experts" : "none");
+  }
+}
+
+void read_sigmoid_router(const HfConfig& source, ModelConfig& config, bool has_shared) {
   config.num_experts = source.integer("n_routed_experts", 1, kMostExperts);
   config.num_experts_per_tok = source.integer("num_experts_per_tok", 1, kMostExperts);
   config.moe_intermediate_size = source.integer("moe_intermediate_size", 1, 1 << 22);
-  const std::int64_t shared = source.integer("n_shared_experts", 1, kMostExperts);
-  read_shared_experts(source, config, shared * config.moe_intermediate_size);
+  if (has_shared) config.num_shared_experts = source.integer("n_shared_experts", 1, kMostExperts);
   config.router.scores = RouterConfig::Scores::kSigmoid;
   config.router.choice_bias = true;
   config.router.groups = source.integer_or("n_group", 1, 1, kMostExperts);
@@ -44,17 +78,6 @@ void read_sigmoid_router(const HfConfig& source, ModelConfig& config) {
   const std::int64_t dense = source.integer_or("first_k_dense_replace", 0, 0, config.num_hidden_layers);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_is_sparse.push_back(i >= dense);
   if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
-}
-
-std::vector<bool> sparse_layers(const HfConfig& source) {
-  std::vector<bool> sparse;
-  for (const std::string& type : source.texts("mlp_layer_types")) {
-    MAGISTER_CHECK(type == "dense" || type == "sparse", ExitCode::kData,
-                   "{}: mlp_layer_types has \"{}\" (known: dense, sparse); use another model", printable(source.path()),
-                   printable(type));
-    sparse.push_back(type == "sparse");
-  }
-  return sparse;
 }
 
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key) {

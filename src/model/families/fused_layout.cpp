@@ -13,7 +13,21 @@ namespace {
 constexpr std::string_view kBlocks[] = {"mlp.", "block_sparse_moe."};
 // A weight's name in published files, and the module's.
 constexpr std::pair<std::string_view, std::string_view> kModuleNames[] = {
-    {"block_sparse_moe.", "mlp."}, {"mlp.moe_statics.", "mlp.gate.moe_statics."}, {"router.layer.", "router."}};
+    {"block_sparse_moe.", "mlp."},
+    {"mlp.moe_statics.", "mlp.gate.moe_statics."},
+    {"router.layer.", "router."},
+    {"mlp.router.gate.", "mlp.gate."},
+    {"mlp.expert_bias", "mlp.e_score_correction_bias"},
+    {"mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"},
+    {"mlp.experts.e_score_correction_bias", "mlp.gate.e_score_correction_bias"},
+    {"moe.router.expert_bias", "mlp.gate.e_score_correction_bias"},
+    {"mlp.shared_mlp.", "mlp.shared_experts."},
+    {"mlp.shared_expert.", "mlp.shared_experts."},
+    {"attention_sink_bias", "sinks"},
+    {"softmax_offset", "sinks"},
+    {"post_attn_norm.", "post_self_attn_layernorm."},
+    {"post_ffn_norm.", "post_mlp_layernorm."},
+    {"post_mlp_layernorm.", "mlp.post_mlp_layernorm."}};
 
 // The layer's prefix with its block of experts: "model.layers.3.mlp."; empty if the file does not have such experts.
 std::string block_of(const TensorNames::Layer& layer, const TensorFile& file) {
@@ -57,8 +71,15 @@ void use_fused_experts(ModelDescription& description, const TensorFile& file) {
       layer.experts[expert].gate_proj = layer.experts[expert].up_proj = block + "experts.gate_up_proj";
       layer.experts[expert].down_proj = block + "experts.down_proj";
     }
-    use_module_name(layer.router, file);
-    use_module_name(layer.router_choice_bias, file);
+    for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
+      if (row.expert < 0 || row.expert >= config.num_experts) use_module_name(row.name_in(layer), file);
+    }
+  }
+  // Layers without experts may have names of modules, too.
+  for (std::size_t i = 0; any && i < description.names.layers.size(); ++i) {
+    if (config.is_sparse(static_cast<std::int64_t>(i))) continue;
+    for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i)))
+      use_module_name(row.name_in(description.names.layers[i]), file);
   }
   if (any) config.stacked_experts = config.fused_gate_up_proj = true;
 }

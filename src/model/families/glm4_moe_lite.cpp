@@ -19,17 +19,8 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
   if (source.is_absent("routed_scaling_factor")) config.router.scaling = 1.8;
   // The class reads mlp_layer_types alone; published files say first_k_dense_replace.
-  std::vector<bool> sparse = sparse_layers(source);
-  if (!source.has("mlp_layer_types")) {
-    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse.push_back(i > 0);
-  }
-  MAGISTER_CHECK(static_cast<std::int64_t>(sparse.size()) == config.num_hidden_layers &&
-                     (!source.has("first_k_dense_replace") || config.layer_is_sparse == sparse),
-                 ExitCode::kData,
-                 "{}: mlp_layer_types, or one dense layer where it is absent, does not suit {} layers and "
-                 "first_k_dense_replace (which layers have experts is unknown); fetch the config again",
-                 printable(source.path()), config.num_hidden_layers);
-  config.layer_is_sparse = sparse;
+  config.layer_is_sparse = sparse_layers(source, 1, config.num_hidden_layers);
+  check_dense_layers(source, config);
 }
 
 }  // namespace glm4_moe_lite

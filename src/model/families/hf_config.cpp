@@ -411,8 +411,8 @@ std::optional<double> HfConfig::rope_member(const std::string& name) const {
   return json_rope_member(*root_, path_, name);
 }
 
-std::int64_t HfConfig::rotary_dim(std::int64_t head_dim, double absent) const {
-  const double factor = json_partial_rotary_factor(*root_, path_, computes_).value_or(absent);
+std::int64_t HfConfig::rotary_dim(std::int64_t head_dim, double absent, const std::string& layer_type) const {
+  const double factor = json_partial_rotary_factor(*root_, path_, computes_, layer_type).value_or(absent);
   if (factor == 1.0) return 0;
   const auto rotary = static_cast<std::int64_t>(static_cast<double>(head_dim) * factor);
   MAGISTER_CHECK(rotary >= 2, ExitCode::kData,

@@ -63,7 +63,8 @@ class HfConfig {
   // A number inside the rotary embedding's object, if the object has it.
   std::optional<double> rope_member(const std::string& name) const;
   // From partial_rotary_factor; 0: all dimensions of the head.
-  std::int64_t rotary_dim(std::int64_t head_dim, double absent = 1.0) const;
+  // layer_type: from the rotary embedding of these layers, if the config has one per layer type.
+  std::int64_t rotary_dim(std::int64_t head_dim, double absent = 1.0, const std::string& layer_type = "") const;
   Activation activation() const;  // hidden_act; absent: silu
   // Tells for each layer whether it has a sliding window, from layer_types; `absent` if the config lacks it.
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;

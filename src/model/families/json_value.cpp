@@ -249,13 +249,13 @@ std::optional<double> json_rope_member(const nlohmann::json& root, const std::st
 }
 
 std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
-                                                 std::span<const char* const> computes) {
+                                                 std::span<const char* const> computes, const std::string& layer_type) {
   constexpr const char* kKey = "partial_rotary_factor";
   const double least = is_named(computes, kKey) ? kLeastFactor : 1.0;
-  const RopeObject rope = rope_object(root, path, "");
+  const RopeObject rope = rope_object(root, path, layer_type);
   if (rope_type(rope) == kProportional) return std::nullopt;  // json_rope() reads it
   if (const auto* inside = rope.find(kKey)) return json_number(*inside, path, rope.key + "." + kKey, least, 1);
-  const auto* outside = member(root, kKey);
+  const auto* outside = layer_type.empty() ? member(root, kKey) : nullptr;
   if (outside == nullptr) return std::nullopt;
   return json_number(*outside, path, kKey, least, 1);
 }
@@ -298,9 +298,10 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
   }
-  // Without a layer type, json_partial_rotary_factor() reads this key.
-  if (const auto* part =
-          reading.layer_type.empty() || type == kProportional ? nullptr : rope.find("partial_rotary_factor"))
+  // Without a layer type, or in a family that computes it, json_partial_rotary_factor() reads this key.
+  const bool part_is_read =
+      reading.layer_type.empty() || type == kProportional || is_named(reading.computes, "partial_rotary_factor");
+  if (const auto* part = part_is_read ? nullptr : rope.find("partial_rotary_factor"))
     json_number(*part, path, rope.key + ".partial_rotary_factor", 1, 1);
   if (type == kProportional) read_proportional(rope, out);
   if (yarn) read_yarn(rope, root, max_position_embeddings, out);

@@ -40,9 +40,10 @@ bool json_has_rope_of(const nlohmann::json& root, const std::string& path, const
 // A number in the object for all layers; nothing: the object lacks it.
 std::optional<double> json_rope_member(const nlohmann::json& root, const std::string& path, const std::string& name);
 // The fraction of a head's dimensions that is rotated, from inside or outside the rotary embedding's object; 1: all.
-// Nothing: the config does not say.
+// Nothing: the config does not say. layer_type: from inside the object of these layers alone.
 std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
-                                                 std::span<const char* const> computes);
+                                                 std::span<const char* const> computes,
+                                                 const std::string& layer_type = "");
 bool is_named(std::span<const char* const> names, std::string_view name);
 // The rope types that a family accepts, for the check and its message: those of all families, and each of `others`
 // whose second name is in `computes`.

@@ -7,14 +7,15 @@
 
 namespace magister {
 
-void read_latent(const HfConfig& source, ModelConfig& config) {
+void read_latent(const HfConfig& source, ModelConfig& config, std::int64_t value_dim) {
   constexpr std::int64_t kMost = 1 << 16;
   LatentConfig latent;
   latent.query_rank = source.integer_or("q_lora_rank", 0, 1, kMost);
   latent.rank = source.integer("kv_lora_rank", 1, kMost);
   latent.nope_dim = source.integer("qk_nope_head_dim", 1, kMost);
   latent.rope_dim = source.integer("qk_rope_head_dim", 2, kMost);
-  latent.value_dim = source.integer("v_head_dim", 1, kMost);
+  latent.value_dim =
+      value_dim > 0 ? source.integer_or("v_head_dim", value_dim, 1, kMost) : source.integer("v_head_dim", 1, kMost);
   latent.rope_pairs = source.boolean_or("rope_interleave", true);
   MAGISTER_CHECK(
       config.num_key_value_heads == config.num_attention_heads, ExitCode::kData,

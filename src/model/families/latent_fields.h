@@ -11,7 +11,8 @@ inline constexpr const char* kLatentComputes[] = {"kv_lora_rank",      "yarn",  
 
 // Fills config.latent, the sizes of heads, the biases of attention, and the factor of its scores: with a scaled rotary
 // embedding and mscale_all_dim it has the square of YaRN's mscale, in addition to the factor of cosines and sines.
-void read_latent(const HfConfig& source, ModelConfig& config);
+// value_dim: numbers of a head's values where the config does not say; 0: it must.
+void read_latent(const HfConfig& source, ModelConfig& config, std::int64_t value_dim = 0);
 
 // Fills config.latent->indexer from index_n_heads, index_head_dim and index_topk; read_latent() comes first. pairs: the
 // class's order of the indexer's rotated rows.

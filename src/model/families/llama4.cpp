@@ -66,7 +66,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
   read_attention(source, config);
   read_experts(source, config, "intermediate_size", 16, 1);
-  read_shared_experts(source, config, config.moe_intermediate_size);
+  read_shared_experts(config, config.moe_intermediate_size);
   config.router.scores = RouterConfig::Scores::kSigmoid;
   config.router.weighs_inputs = true;
   config.fused_experts = config.fused_experts_in_halves = true;

@@ -38,13 +38,10 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = source.boolean_or("qkv_bias", true);
   read_windows(source, config);
   read_experts(source, config, "moe_intermediate_size", 60, 4);
-  read_shared_experts(source, config, source.integer("shared_expert_intermediate_size", 1, 1 << 22));
+  read_shared_experts(config, source.integer("shared_expert_intermediate_size", 1, 1 << 22));
   config.shared_expert_gate = true;
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
-  const std::int64_t step = source.integer_or("decoder_sparse_step", 1, 1, 1 << 12);
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_is_sparse.push_back((i + 1) % step == 0);
-  for (const std::int64_t layer : source.integers("mlp_only_layers", 0, config.num_hidden_layers - 1))
-    config.layer_is_sparse[static_cast<std::size_t>(layer)] = false;
+  config.layer_is_sparse = stepped_sparse_layers(source, config.num_hidden_layers);
 }
 
 }  // namespace qwen2_moe

@@ -19,10 +19,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   }
   read_experts(source, config, "moe_intermediate_size", 128, 8);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
-  const std::int64_t step = source.integer_or("decoder_sparse_step", 1, 1, 1 << 12);
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_is_sparse.push_back((i + 1) % step == 0);
-  for (const std::int64_t layer : source.integers("mlp_only_layers", 0, config.num_hidden_layers - 1))
-    config.layer_is_sparse[static_cast<std::size_t>(layer)] = false;
+  config.layer_is_sparse = stepped_sparse_layers(source, config.num_hidden_layers);
 }
 
 // llama.cpp computes experts in every layer, and divides their probabilities by the sum.
@@ -44,12 +41,7 @@ void read_mellum(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   read_experts(source, config, "moe_intermediate_size", 64, 8);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
-  for (const std::string& type : source.texts("mlp_layer_types")) {
-    MAGISTER_CHECK(type == "sparse" || type == "dense", ExitCode::kData,
-                   "{}: mlp_layer_types has \"{}\" (known: sparse, dense); use another model", printable(source.path()),
-                   printable(type));
-    config.layer_is_sparse.push_back(type == "sparse");
-  }
+  config.layer_is_sparse = sparse_layers(source, 0, config.num_hidden_layers);
   MAGISTER_CHECK(source.has("rope_parameters"), ExitCode::kData,
                  "{}: rope_parameters is missing (the rotary embeddings are unknown); fetch the config again",
                  printable(source.path()));

@@ -130,6 +130,10 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.v_norm || config.layer_scalar) return "a norm of values or a factor of a layer";
   if (config.per_layer_width > 0) return "vectors by layer";
   if (config.dense_beside_experts) return "an MLP beside experts";
+  if (config.attention_gate != AttentionGate::kNone) return "a gate of attention's outputs";
+  if (config.value_dim > 0 || config.value_scale != 1.0) return "values of another size or scale than keys";
+  if (config.sparse_norm) return "a norm of the experts' outputs";
+  if (config.sliding_rotary_dim > 0) return "layers that rotate parts of several sizes";
   return "";
 }
 

@@ -1,0 +1,60 @@
+"""Tiny models of the mixtures of 2025 and 2026 and of what else came late, for tiny_models.py, whose named sizes they take."""
+
+
+def variants(sizes):
+    """-> {name: (family, changes)}; sizes: tiny_models' names."""
+    UNEVEN, GRANITE, LATENT, GROUPED, YARN, DEFAULT, LAYERS, WITHOUT_GROUPS, NEOX_UNEVEN = (sizes[name] for name in (
+        "UNEVEN", "GRANITE", "LATENT", "GROUPED", "YARN", "DEFAULT", "LAYERS", "WITHOUT_GROUPS", "NEOX_UNEVEN"))
+    MIMO = {"head_dim": 24, "v_head_dim": 16, "num_key_value_heads": 1, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "n_routed_experts": 8,
+            "num_experts_per_tok": 3, "moe_intermediate_size": 40, "routed_scaling_factor": 1.7, "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.334},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}}
+    # Some have shared experts of another width than the others.
+    FEW = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "head_dim": 32}
+    ODD_FEW = {**UNEVEN, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "head_dim": 20}
+    WINDOWS = {"num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8}
+    return {
+        "qwen2_moe_other_shared": ("qwen2_moe", {**{key: value for key, value in FEW.items() if key != "head_dim"}, "shared_expert_intermediate_size": 56}),
+        "mimo_v2": ("mimo_v2_flash", MIMO),
+        "mimo_v2_uneven": ("mimo_v2_flash", {**MIMO, "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 37,
+                                                    "vocab_size": 331, "head_dim": 20, "v_head_dim": 28, "moe_intermediate_size": 37, "n_group": 2,
+                                                    "attention_bias": True, "attention_value_scale": None, "norm_topk_prob": False}),
+        "granitemoeshared": ("granitemoeshared", {**GRANITE, "num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 56}),
+        "granitemoeshared_uneven": ("granitemoeshared", {**UNEVEN, "num_local_experts": 5, "num_experts_per_tok": 2, "shared_intermediate_size": 74,
+                                                                "attention_bias": True, "tie_word_embeddings": True}),
+        "granite_swa": ("granite_swa", {**GRANITE, "num_hidden_layers": 4, "sliding_window": 8, "layer_rope_theta": [500.0, 100.0, 0, 100.0]}),
+        "granite_swa_uneven": ("granite_swa", {**UNEVEN, **WINDOWS, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
+                                                      "layer_rope_theta": [100.0, 100.0, 500.0]}),
+        "granitemoe_swa": ("granitemoe_swa", {**GRANITE, **WINDOWS, "num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 40}),
+        "exaone_moe": ("exaone_moe", {**FEW, **WINDOWS, "num_experts": 12, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+                                             "num_shared_experts": 2}),
+        "exaone_moe_uneven": ("exaone_moe", {**ODD_FEW, "sliding_window": 9, "layer_types": ["full_attention"] * 2,
+                                                    "mlp_layer_types": ["sparse", "dense"], "norm_topk_prob": False}),
+        "solar_open": ("solar_open", {**FEW, "n_routed_experts": 12, "n_group": 4, "topk_group": 2, "n_shared_experts": 2, "attention_bias": True}),
+        "hy_v3": ("hy_v3", {**FEW, "num_shared_experts": 2, "router_scaling_factor": 1.7}),
+        "hy_v3_uneven": ("hy_v3", {**ODD_FEW, "attention_bias": True, "mlp_layer_types": ["sparse", "sparse"]}),
+        "kolibri1": ("kolibri1", {**FEW, **WINDOWS, "shared_expert_intermediate_size": 56, "norm_topk_prob": True}),
+        "kolibri1_uneven": ("kolibri1", {**ODD_FEW, **WINDOWS, "shared_expert_intermediate_size": 37}),
+        "flint": ("flint", {**FEW, "num_hidden_layers": 4, "layer_types": [*LAYERS, "sliding_attention"], "sliding_window": 8, "mlp_only_layers": [1],
+                                   "shared_expert_intermediate_size": 56}),
+        "flint_uneven": ("flint", {**ODD_FEW, **WINDOWS, "mlp_only_layers": [], "shared_expert_intermediate_size": 37, "attention_bias": True,
+                                          "norm_topk_prob": False}),
+        "afmoe": ("afmoe", {**FEW, **WINDOWS, "num_shared_experts": 2, "route_scale": 1.7, "mup_enabled": True}),
+        "afmoe_uneven": ("afmoe", {**ODD_FEW, **WINDOWS, "num_shared_experts": 1, "num_dense_layers": 0, "attention_bias": True}),
+        "laguna": ("laguna", {**FEW, **WINDOWS, "shared_expert_intermediate_size": 56, "moe_routed_scaling_factor": 1.7, "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}}),
+        "laguna_elements": ("laguna", {**ODD_FEW, "shared_expert_intermediate_size": 37, "gating": "per-element", "attention_bias": True,
+                                              "mlp_layer_types": ["sparse", "sparse"], "rope_parameters": {"full_attention": YARN, "sliding_attention": DEFAULT}}),
+        "axk1": ("axk1", {**LATENT, **GROUPED, "attention_bias": True, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.8}}),
+        "minicpm3": ("minicpm3", {**LATENT, "scale_emb": 3.0, "scale_depth": 0.9, "dim_model_base": 40, "rms_norm_eps": 0.02, "attention_bias": True}),
+        "minicpm3_uneven": ("minicpm3", {**LATENT, **UNEVEN, "num_key_value_heads": 9, "q_lora_rank": None, "v_head_dim": None, "scale_depth": None,
+                                                "dim_model_base": None, "tie_word_embeddings": True, "mlp_bias": True}),
+        "nanochat": ("nanochat", {"final_logit_softcapping": 4.0}),
+        "nanochat_uneven": ("nanochat", {**UNEVEN, "attention_bias": True, "final_logit_softcapping": None, "tie_word_embeddings": True}),
+        "aria": ("aria_text", {"moe_num_experts": 8, "moe_topk": 3, "intermediate_size": 40, "attention_bias": True}),
+        "aria_uneven": ("aria_text", {**UNEVEN, "moe_num_experts": 5, "moe_topk": 2, "moe_num_shared_experts": 1}),
+        "biogpt": ("biogpt", {**WITHOUT_GROUPS, "tie_word_embeddings": True}),
+        "biogpt_uneven": ("biogpt", {**NEOX_UNEVEN, "max_position_embeddings": 130, "rope_parameters": None, "scale_embedding": False,
+                                            "hidden_act": "gelu_new"}),
+    }
