@@ -36,8 +36,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
   const bool of_gemma = config.shared_kv_layers > 0 || config.per_layer_width > 0;
-  const bool has_other_blocks =
-      config.encoder || of_gguf || of_gemma || config.router.scores == RouterConfig::Scores::kSparseMixer;
+  const bool has_other_blocks = config.encoder || of_gguf || of_gemma;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
@@ -47,9 +46,9 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
       "the model's config.json sets {} (in training transformers then {}, which is not computed here, so the "
       "result would differ); remove the key from config.json, or set it to {}",
       config.untrained_key,
-      config.untrained_key == "router_jitter_noise" ? "multiplies the inputs of experts by random numbers"
-                                                    : "adds a loss by which experts are used evenly",
-      config.untrained_key == "router_jitter_noise" ? "0" : "false");
+      config.untrained_key.ends_with("jitter_noise") ? "multiplies the inputs of experts by random numbers"
+                                                     : "adds a loss by which experts are used evenly",
+      config.untrained_key.ends_with("jitter_noise") ? "0" : "false");
   MAGISTER_CHECK(description.outer_type.empty() || !names.other_parts.empty(), ExitCode::kConfig,
                  "the model is the text decoder of a {}, whose image encoder is not in its folder (no program could "
                  "load the trained folder); use the whole model",

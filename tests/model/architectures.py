@@ -31,6 +31,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from probe_cases import run_case  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as ALL  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES  # noqa: E402
 
 # Parts of encoders with decoders, encoders that can be asked to be decoders, and models that need pictures or sound.
 NO_DECODERS = set("""bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small camembert data2vec-text electra ernie git
@@ -62,13 +63,16 @@ SMALL = {
 def has(config, key):
     try:
         return hasattr(config, key)
-    except RuntimeError:  # it has the key, with other numbers in some layers
+    except Exception:  # noqa: BLE001 - a key whose value may differ by layer says so instead of giving one
         return True
 
 
 def small_sizes(model_type):
     default = transformers.CONFIG_MAPPING[model_type]()
     names = {key: value for key, value in SMALL.items() if has(default, key)}
+    ropes = getattr(default, "rope_parameters", None) or {}
+    if any(isinstance(rope, dict) and "partial_rotary_factor" in rope for rope in ropes.values()):  # an even part of small heads
+        names["rope_parameters"] = {kind: {**rope, "partial_rotary_factor": 0.5} for kind, rope in ropes.items()}
     if "kv_lora_rank" in names:  # latent attention has as many heads of keys, and sizes of their own
         names["num_key_value_heads"] = names["num_attention_heads"]
         names.pop("head_dim", None)
@@ -86,17 +90,32 @@ def small_sizes(model_type):
         yield {key: value for key, value in names.items() if key not in dropped}
 
 
+def small_configs(model_type):
+    """-> (config, class) of small models, the best first. Of a model of images and texts the class has both."""
+    vision = families_test.tiny_models.VISION.get(model_type)
+    if vision is None:
+        for sizes in small_sizes(model_type):
+            yield lambda sizes=sizes: (transformers.CONFIG_MAPPING[model_type](**sizes), getattr(transformers, ALL[model_type]))
+        return
+    text_type = transformers.CONFIG_MAPPING[model_type]().text_config.model_type
+    for sizes in small_sizes(text_type):
+        yield lambda sizes=sizes: (
+            transformers.CONFIG_MAPPING[model_type](text_config={"model_type": text_type, **sizes, "pad_token_id": 0}, vision_config=vision,
+                                                    **({"audio_config": None} if "audio_config" in vars(transformers.CONFIG_MAPPING[model_type]()) else {})),
+            getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[model_type]))
+
+
 def reference(model_type, folder, tokens):
     """Makes the model in the folder -> its logits by transformers."""
-    for sizes in small_sizes(model_type):
+    for config_and_class in small_configs(model_type):
         try:
-            config = transformers.CONFIG_MAPPING[model_type](**sizes)
+            config, kind = config_and_class()
             with torch.device("meta"):
-                size = sum(weight.numel() for weight in getattr(transformers, ALL[model_type])(config).parameters())
+                size = sum(weight.numel() for weight in kind(config).parameters())
             if size > MOST_WEIGHTS:
                 raise ValueError(f"{size} weights by a config of small sizes")
             # Its own class: the class that the mapping names may be one around it.
-            model = getattr(transformers, ALL[model_type])._from_config(config, attn_implementation="eager").float().eval()
+            model = kind._from_config(config, attn_implementation="eager").float().eval()
             fill(model)
             model.save_pretrained(folder)
             expected = []

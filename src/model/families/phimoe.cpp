@@ -1,5 +1,7 @@
 // PhiMoE (Phi-3.5-MoE): Mixtral's layers with layer norms and biases, a head with a bias, and the sparse mixer as
 // router.
+// In training transformers draws the two experts at random. Here they are those that are chosen outside of training,
+// with the gradients of their shares.
 // Texts beyond the original positions are not computed: there transformers 5.23 takes the short rotary factors, and the
 // authors' own code the long ones.
 // Source: transformers PhimoeConfig, PhimoeRotaryEmbedding, sparsemixer and PhimoeTopKRouter.
@@ -32,6 +34,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()), config.num_experts_per_tok, config.num_experts);
   config.router.scores = RouterConfig::Scores::kSparseMixer;
   config.router.margin = source.number_or("router_jitter_noise", 0.01, 0.0, 1e3);
+  if (source.number_or("input_jitter_noise", 0.0, 0.0, 1.0) > 0) config.untrained_key = "input_jitter_noise";
   if (config.rope.kind == RopeConfig::Kind::kDefault) return;
   const auto factor = source.rope_member("short_mscale");
   MAGISTER_CHECK(config.rope.kind == RopeConfig::Kind::kLongRope && factor, ExitCode::kData,
