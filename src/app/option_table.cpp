@@ -56,7 +56,8 @@ constexpr OptionEntry kExportOptions[] = {
     {"--to", "FORMAT",
      "jsonl: one object a sample; csv: one row a sample, lists as JSON; parquet: lists, under the names that "
      "distillation "
-     "trainers read; padded-hdf5: logits_values, logits_indices, seq_lengths; of an exam also txt: three files to "
+     "trainers read; padded-hdf5: logits_values, logits_indices, seq_lengths; of texts openai_batch: OpenAI's batch "
+     "output; of an exam also txt: three files to "
      "read; "
      "aiken: and gift: text for Moodle; moodle: its XML; qti21: and qti30: packages of IMS; html: a page to print"},
     {"--out", "FILE", "write there instead of to standard output"},

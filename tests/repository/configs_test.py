@@ -90,8 +90,9 @@ class Configs(unittest.TestCase):
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
             if kind == "generate":
                 path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "prompt.yaml"
-                path.write_text(json.dumps({"name": "p", "model": {"path": "m"}, "tasks": [{"task": "generate", "dataset": {"path": "x"}, "prompt": {"system": "s", "user": "u"}}]}))
-                found = {**{key.replace("tasks.0", f"tasks.{index}"): value for key, value in self.resolved(os.path.relpath(path, ROOT / "configs")).items()}, **found}
+                for keys in ({"prompt": {"system": "s", "user": "u"}}, {"requests": "openai_batch"}):
+                    path.write_text(json.dumps({"name": "p", "model": {"path": "m"}, "tasks": [{"task": "generate", "dataset": {"path": "x"}, **keys}]}))
+                    found = {**{key.replace("tasks.0", f"tasks.{index}"): value for key, value in self.resolved(os.path.relpath(path, ROOT / "configs")).items()}, **found}
             if kind == "rollout":
                 path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "rollout.yaml"
                 for source in ({"path": "x"}, {"task": "v"}):
@@ -150,7 +151,7 @@ class Configs(unittest.TestCase):
             keys = {key: value for key, value in keys.items() if not key.startswith("rollout.reward.judge.") or key.endswith(".judge.model.path")}  # as train.grpo.reward.judge
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.max_length", "score.score.verifier", "rollout.reward.verifier", "exam.source.passage_tokens", "exam.items.per_objective", "exam.bounds.generate", "exam.bounds.validate", "exam.bounds.review", "exam.temperature", "exam.max_new_tokens", "exam.max_prompt_length", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.requests", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.max_length", "score.score.verifier", "rollout.reward.verifier", "exam.source.passage_tokens", "exam.items.per_objective", "exam.bounds.generate", "exam.bounds.validate", "exam.bounds.review", "exam.temperature", "exam.max_new_tokens", "exam.max_prompt_length", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)

@@ -77,7 +77,7 @@ class OwnTask(unittest.TestCase):
 
     def test_exported(self):
         """An own format of export is listed beside the others and written by the task's function, which refuses other results."""
-        known = "known: jsonl, csv, parquet, padded-hdf5, txt, aiken, gift, moodle, qti21, qti30, html, lengths)"
+        known = "known: jsonl, csv, parquet, padded-hdf5, openai_batch, txt, aiken, gift, moodle, qti21, qti30, html, lengths)"
         self.assertIn(known, self.tool("export", self.reference).stderr)
         self.assertIn(known, self.tool("export", self.reference, "--to", "lines").stderr)
         out = pathlib.Path(self.scratch.name) / "lengths.txt"

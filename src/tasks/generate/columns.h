@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -42,6 +43,13 @@ inline constexpr Column<std::string> kText{
     "/generate/text",
     "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which HDF5's "
     "strings end"};
+// By text, if the records are requests (request_answers.h):
+inline constexpr Column<std::string> kRequestModel{"/generate/request_model", "name of the model in the request"};
+inline constexpr Column<std::string> kRequestLogprobs{
+    "/generate/request_logprobs",
+    "log-probabilities of the text's tokens as the request asked for them, in the form of OpenAI's chat completions; "
+    "empty if it did not",
+    "JSON"};
 // By token, [T] or [T, k]:
 inline constexpr ColumnSpec::Extent kRows = ColumnSpec::Extent::kRows;
 inline constexpr Column<float> kLogprob{
@@ -82,13 +90,16 @@ std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
 // Bytes of the packed file if every text fills its slots and every token gives bytes_a_token bytes of text.
 std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token);
 
+// The rules that end the texts of a record of the running file, counted from 0.
+using RulesOfRecord = std::function<const StopRules&(std::uint64_t record)>;
+
 // Writes results_path from a running file whose units are all committed. `attributes`: those of the root in order,
 // without num_samples and num_tokens. Overwrites the file of an earlier attempt; the caller knows that the file is its
 // own. poll is called once per block; returns false if it said that the job should stop. fields: further columns, one
 // text for every text. Local, one process.
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll,
-                std::vector<TextColumn> fields = {});
+                const Attributes& attributes, const Tokenizer& tokenizer, const RulesOfRecord& rules,
+                const StopPoll& poll, std::vector<TextColumn> fields = {});
 
 // The rules that `check` applies to packed texts.
 extern const ResultsSchema kGenerateSchema;

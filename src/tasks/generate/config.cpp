@@ -61,6 +61,29 @@ void read_records(ConfigNode& node, const ExperimentConfig& experiment, Generate
   config.use_chat_template = of_prompt.choice("chat_template", {"auto", "off"}, "auto") == "auto";
 }
 
+// Records that are requests name their chat, their key and what decides their texts.
+void read_requests(ConfigNode& node, GenerateConfig& config) {
+  config.requests = node.later_choice("requests", {"none", "openai_batch"}) == "openai_batch";
+  if (!config.requests) return;
+  for (const char* const key : {"prompt", "guide"}) {
+    if (node.has(key))
+      node.reject(key,
+                  "is given where the records are requests (each brings its own chat, and no value model guides "
+                  "it); remove it or `requests`");
+  }
+  ConfigNode dataset = node.section("dataset");
+  for (const char* const key : {"text", "messages", "tools", "tokens", "key", "task", "sources"}) {
+    if (dataset.has(key))
+      dataset.reject(key,
+                     "is given where the records are requests (chat and key are theirs: body.messages and "
+                     "custom_id; they are files); remove it or `requests`");
+  }
+  config.dataset.whole_record = true;
+  config.dataset.tokens_field.clear();
+  config.dataset.messages_field = "body.messages";
+  config.dataset.key_field = "custom_id";
+}
+
 // A constraint ends a text when it is complete; no other end is allowed.
 void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   if (!config.constraint) return;
@@ -114,6 +137,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30))
     config.stop_tokens.push_back(static_cast<TokenId>(id));
   config.ignore_eos = node.boolean("ignore_eos", false);
+  read_requests(node, config);
   static_cast<BatchKeys&>(config) = read_batch_keys(node, 512);
   refuse_other_ends(node, config);
   declare_other_names(node);

@@ -36,6 +36,7 @@ struct GenerateConfig : TextLengths, BatchKeys {
   DatasetConfig dataset;  // with slice
   // Templates over a record's fields; nullopt: the prompt is the record's text, chat or ids.
   std::optional<PromptTexts> prompt;
+  bool requests = false;          // records are requests of an OpenAI batch file (openai_request.h)
   bool use_chat_template = true;  // with prompt; off: system and user prompt as plain text
   std::uint64_t seed = 0;         // the experiment's
   std::uint64_t n = 1;            // texts per record

@@ -110,13 +110,14 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
 }
 
 std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer,
-                                const StopRules& rules, const StopPoll& poll) {
+                                const RulesOfRecord& rules, const StopPoll& poll) {
   Totals totals;
   const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) {
     const auto contexts = contexts_of(running, tokenizer, first, block.records);
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
       totals.tokens += block.lengths[i];
-      totals.heap.add(text_of(tokenizer, contexts[i / shape.texts], block.text(i, shape), rules).size());
+      const std::uint64_t record = i / shape.texts;
+      totals.heap.add(text_of(tokenizer, contexts[record], block.text(i, shape), rules(first + record)).size());
     }
   });
   return all ? std::optional(totals) : std::nullopt;
@@ -151,7 +152,7 @@ std::vector<T> joined(const std::vector<T>& slots, const Block& block, const Gen
 // Writes all columns for one block of records after the other.
 class Packer {
  public:
-  Packer(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
+  Packer(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const RulesOfRecord& rules,
          ResultsFile& file)
       : running_(running), shape_(shape), tokenizer_(tokenizer), rules_(rules), file_(file) {}
 
@@ -161,8 +162,10 @@ class Packer {
     const auto contexts = contexts_of(running_, tokenizer_, first, block.records);
     std::vector<std::string> texts;
     texts.reserve(block.lengths.size());
-    for (std::uint64_t i = 0; i < block.lengths.size(); ++i)
-      texts.push_back(text_of(tokenizer_, contexts[i / shape_.texts], block.text(i, shape_), rules_));
+    for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+      const std::uint64_t record = i / shape_.texts;
+      texts.push_back(text_of(tokenizer_, contexts[record], block.text(i, shape_), rules_(first + record)));
+    }
     file_.write_texts(generate_column::kText.path, sample_, texts);
     sample_ += block.lengths.size();
   }
@@ -246,7 +249,7 @@ class Packer {
   const ResultsFile& running_;
   const GenerateShape& shape_;
   const Tokenizer& tokenizer_;
-  const StopRules& rules_;
+  const RulesOfRecord& rules_;
   ResultsFile& file_;
   std::uint64_t sample_ = 0, row_ = 0;  // next sample and row of the packed file
   double sum_of_kl_ = 0;
@@ -274,8 +277,8 @@ std::uint64_t longest_token_bytes(const Tokenizer& tokenizer) {
 }
 
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll,
-                std::vector<TextColumn> fields) {
+                const Attributes& attributes, const Tokenizer& tokenizer, const RulesOfRecord& rules,
+                const StopPoll& poll, std::vector<TextColumn> fields) {
   const std::optional<Totals> totals = totals_of(running, shape, tokenizer, rules, poll);
   if (!totals) return false;
   ResultsSpec spec = packed_spec(shape, *totals, attributes);

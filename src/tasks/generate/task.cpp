@@ -11,6 +11,7 @@
 #include "magister/text/verifier.h"
 #include "tasks/generate/config.h"
 #include "tasks/generate/record_columns.h"
+#include "tasks/generate/request_answers.h"
 #include "tasks/generate/worker.h"
 
 namespace magister {
@@ -44,6 +45,7 @@ class GenerateJob final : public TaskJob {
   bool pack(const ResultsFile& running, const GenerateShape& size, const std::string& path,
             const Attributes& root) const;
   void open_prompt();
+  void open_requests();
   void add_stop_tokens(Checkpoint& checkpoint);
   void add_logit_bias();
   void warn_of_long_texts(const GenerateShape& size) const;
@@ -99,6 +101,7 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
     constraint_sha256_ = constraint_sha256(rule);
     setup_.constraint = compile_constraint(rule, tokenizer_, setup_.stops.tokens, model_.vocab_size);
   }
+  if (config_.requests) open_requests();
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(
         *config_.guide, inputs,
@@ -110,6 +113,12 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
   chat_.emplace(inputs.checkpoint, config_.dataset);
   if (!config_.ignore_eos)
     warn_of_unended_turn(inputs.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
+}
+
+void GenerateJob::open_requests() {
+  setup_.requests = std::make_shared<const RequestTable>(inputs_.dataset, config_, setup_.stops, tokenizer_,
+                                                         model_.vocab_size, inputs_.context.stop_poll());
+  leave_if_stopped(inputs_.context.world, inputs_.context.stop);
 }
 
 void GenerateJob::open_prompt() {
@@ -126,7 +135,9 @@ bool GenerateJob::pack(const ResultsFile& running, const GenerateShape& size, co
   std::optional<std::vector<TextColumn>> fields = std::vector<TextColumn>();
   if (prompt_)
     fields = record_columns(inputs_.dataset, prompt_->names(), config_.n, size.num_records * config_.n, poll);
-  return fields && pack_texts(running, size, path, root, tokenizer_, setup_.stops, poll, std::move(*fields));
+  if (setup_.requests) fields = request_columns(running, size, inputs_.dataset, *setup_.requests, tokenizer_, poll);
+  const auto rules = [this](std::uint64_t record) -> const StopRules& { return setup_.stops_of(record); };
+  return fields && pack_texts(running, size, path, root, tokenizer_, rules, poll, std::move(*fields));
 }
 
 Attributes GenerateJob::identity() {
@@ -278,11 +289,16 @@ class Generate final : public Task {
   GenerateConfig config_;
 };
 
+constexpr ExportFormat kAnswerFormats[] = {{"openai_batch", true, export_openai_batch}};
+
 }  // namespace
 
 TaskKind generate_task() {
-  return {
-      .name = "generate", .read = read_as<Generate, read_generate_config>, .schema = &kGenerateSchema, .draws = true};
+  return {.name = "generate",
+          .read = read_as<Generate, read_generate_config>,
+          .schema = &kGenerateSchema,
+          .draws = true,
+          .exports = kAnswerFormats};
 }
 
 }  // namespace magister

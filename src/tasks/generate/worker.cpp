@@ -30,12 +30,7 @@ class GenerateWorker final : public GeneratorShard {
   GenerateWorker(ShardContext shard, const GenerateSetup& setup, const GenerateShape& shape)
       : GeneratorShard(std::move(shard)), setup_(setup), shape_(shape) {
     const GenerateConfig& config = setup_.config;
-    start(
-        config, config.sampling, config.seed,
-        [this](std::uint64_t record, auto, const auto& tokens) {
-          return ends_text(setup_.tokenizer, records_.at(record).before, tokens, setup_.stops);
-        },
-        config.max_sequences, config.top_logprobs);
+    start(config, config.sampling, config.seed, stop(), config.max_sequences, config.top_logprobs);
     if (setup_.guide) guide(*setup_.guide);
   }
 
@@ -43,6 +38,7 @@ class GenerateWorker final : public GeneratorShard {
   struct Record {
     Unit unit;
     std::vector<TokenId> before;  // decode_context() of its prompt
+    const StopRules* stops = nullptr;
     std::vector<Generation> texts;
     std::uint64_t missing = 0;
   };
@@ -50,11 +46,40 @@ class GenerateWorker final : public GeneratorShard {
   std::uint64_t begin_unit(const Unit& unit) override {
     auto [source, prompt] = prompt_of(unit);
     const std::uint64_t count = setup_.config.best_of;
-    records_[source] = {unit, decode_context(setup_.tokenizer, prompt), std::vector<Generation>(count), count};
-    generator_->add({source, 0, std::move(prompt), static_cast<std::int64_t>(setup_.config.max_new_tokens.tokens()),
-                     setup_.constraint.get()},
-                    count);
+    const std::uint64_t index = setup_.requests ? source - setup_.requests->first_source_index() : 0;
+    records_[source] = {unit, decode_context(setup_.tokenizer, prompt), &setup_.stops_of(index),
+                        std::vector<Generation>(count), count};
+    GenerationRequest request{source, 0, std::move(prompt),
+                              static_cast<std::int64_t>(setup_.config.max_new_tokens.tokens()),
+                              setup_.constraint.get()};
+    if (setup_.requests) obey(*setup_.requests, index, request);
+    generator_->add(std::move(request), count);
     return count;
+  }
+
+  Generator::Stop stop() {
+    return [this](std::uint64_t record, auto, const auto& tokens) {
+      const Record& known = records_.at(record);
+      return ends_text(setup_.tokenizer, known.before, tokens, *known.stops);
+    };
+  }
+
+  // The keys of a request instead of the task's. Requests with the same keys and the task's seed share a decoding: a
+  // GPU draws their rows together.
+  void obey(const RequestTable& requests, std::uint64_t index, GenerationRequest& request) {
+    const RequestKind& kind = requests.kind(index);
+    request.max_new_tokens = kind.settings.max_new_tokens;
+    if (kind.constraint) request.constraint = kind.constraint.get();
+    const auto make = [&] {
+      return std::make_shared<const Decoding>(kind.settings.sampling, requests.seed(index), stop());
+    };
+    if (requests.seed(index) != setup_.config.seed) {
+      request.decoding = make();
+      return;
+    }
+    std::shared_ptr<const Decoding>& shared = decodings_[requests.kind_index(index)];
+    if (!shared) shared = make();
+    request.decoding = shared;
   }
 
   std::uint64_t take(Generation&& text) override {
@@ -80,7 +105,8 @@ class GenerateWorker final : public GeneratorShard {
 
   const GenerateSetup& setup_;
   const GenerateShape shape_;
-  std::map<std::uint64_t, Record> records_;  // in flight, by source index
+  std::map<std::uint64_t, Record> records_;                             // in flight, by source index
+  std::map<std::uint32_t, std::shared_ptr<const Decoding>> decodings_;  // by kind of request
 };
 
 }  // namespace

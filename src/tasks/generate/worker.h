@@ -9,6 +9,7 @@
 #include "magister/text/tokenizer.h"
 #include "tasks/generate/columns.h"
 #include "tasks/generate/config.h"
+#include "tasks/generate/request_table.h"
 
 namespace magister {
 
@@ -19,6 +20,9 @@ struct GenerateSetup {
   StopRules stops{};
   std::shared_ptr<const Constraint> constraint{};  // null: texts are not constrained
   std::optional<ShardGuide> guide{};               // of this run; nullopt: texts are not guided
+  std::shared_ptr<const RequestTable> requests{};  // null: the task's keys hold for all records
+  // The rules that end the texts of a record, by its number within the slice.
+  const StopRules& stops_of(std::uint64_t index) const { return requests ? requests->kind(index).stops : stops; }
 };
 
 // Keeps a reference to setup. Collective over the group.

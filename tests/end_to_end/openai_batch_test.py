@@ -1,0 +1,139 @@
+"""Batch files of OpenAI's form: each request's keys are obeyed as the task's own keys would be, what is not computed is refused by line, and the
+exported answers are what the openai package's types read."""
+import json
+import subprocess
+import tempfile
+import unittest
+
+import jsonschema
+from openai.types.chat import ChatCompletion
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+from pydantic import TypeAdapter
+
+import tiny_world
+from tiny_world import PROGRAM, World
+
+TEXT = """name: {name}
+seed: 11
+output: {{directory: {runs}}}
+model: {{path: {model}, dtype: f32}}
+layout: {{devices: cpu}}
+tasks:
+  - task: generate
+    dataset: {{path: {data}}}
+    max_prompt_length: 512
+    max_new_tokens: 24
+    top_logprobs: 3
+"""
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"], "additionalProperties": False}
+# The keys of each request, and the same as keys of the task.
+KEYS = [
+    ({}, []),
+    ({"temperature": 0}, ["temperature=0"]),
+    ({"temperature": 0.7, "top_p": 0.8, "seed": 5, "max_tokens": 9}, ["temperature=0.7", "top_p=0.8", "seed=5", "max_new_tokens=9"]),
+    ({"max_completion_tokens": 3, "logprobs": True, "top_logprobs": 2}, ["max_new_tokens=3"]),
+    ({"stop": ["e", "a"], "user": "ann", "presence_penalty": 0}, ["stop=[e, a]"]),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "number", "strict": True, "schema": SCHEMA}}},
+     [f"constraint.json_schema={json.dumps(json.dumps(SCHEMA))}"]),
+    ({"logit_bias": {"70": 100}, "top_k": 5, "min_p": 0.01, "logprobs": True}, ["logit_bias=[{id: 70, bias: 100}]", "top_k=5", "min_p=0.01"]),
+    ({"response_format": {"type": "json_object"}, "temperature": 0.5}, ["temperature=0.5", f"constraint.json_schema={json.dumps(json.dumps({'type': 'object'}))}"]),
+]
+
+
+def request(number, **keys):
+    messages = [{"role": "system", "content": "You answer."}, {"role": "user", "content": f"Question {number}?"}]
+    return {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "tiny", "messages": messages, **keys}}
+
+
+class OpenaiBatch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.world = World(scratch.name, text=TEXT, results=("answers.h5",), model=tiny_world.make_model(
+            tiny_world.pathlib.Path(scratch.name) / "model", eos_token_id=0, bos_token_id=None))
+        (cls.world.model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "TokenizersBackend", "chat_template": TEMPLATE}))
+
+    def data(self, requests):
+        path = self.world.folder / "batch.jsonl"
+        path.write_text("".join(json.dumps(one) + "\n" for one in requests))
+        return f"tasks.0.dataset.path={path}"
+
+    def exported(self, name, to="openai_batch"):
+        done = subprocess.run([PROGRAM, "export", self.world.results(name), "--to", to], capture_output=True, text=True, env=self.world.environment, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_keys_are_obeyed_by_record(self):
+        requests = [request(number, **keys) for number, (keys, _) in enumerate(KEYS)]
+        for one in requests:
+            TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({key: value for key, value in one["body"].items() if key not in ("top_k", "min_p")})
+        batch = self.data(requests)
+        one_rank = self.world.complete("batch", 1, batch, "tasks.0.requests=openai_batch")
+        answers = self.exported("batch")
+        self.assertEqual([answer["custom_id"] for answer in answers], [one["custom_id"] for one in requests])
+        rows = self.exported("batch", "jsonl")
+        plain = self.world.folder / "plain.jsonl"
+        plain.write_text("".join(json.dumps({"messages": one["body"]["messages"]}) + "\n" for one in requests))
+        for number, (keys, overrides) in enumerate(KEYS):
+            if overrides or number == 0:
+                name = f"alone-{number}"
+                self.world.complete(name, 1, f"tasks.0.dataset.path={plain}", "tasks.0.dataset.messages=messages",
+                                    *(one if one.startswith("seed") else f"tasks.0.{one}" for one in overrides))
+                expected = self.exported(name, "jsonl")[number]
+            for key in ("text", "token_ids", "logprob", "top_id", "finish_reason"):
+                self.assertEqual(rows[number][key], expected[key], (number, keys, key))
+            self.check_answer(answers[number], rows[number], keys)
+        self.world.forget("batch")
+        self.assertEqual(self.world.complete("batch", 2, batch, "tasks.0.requests=openai_batch"), one_rank)
+        jsonschema.validate(json.loads(rows[5]["text"]), SCHEMA)
+
+    def check_answer(self, answer, row, keys):
+        self.assertEqual((answer["error"], answer["response"]["status_code"]), (None, 200))
+        body = ChatCompletion.model_validate(answer["response"]["body"], strict=True)
+        self.assertEqual((body.model, body.object, len(body.choices)), ("tiny", "chat.completion", 1))
+        self.assertEqual(body.model_dump(exclude_unset=True), answer["response"]["body"])
+        self.assertEqual((body.choices[0].message.content, body.choices[0].finish_reason), (row["text"], row["finish_reason_name"]))
+        self.assertEqual((body.usage.completion_tokens, body.usage.prompt_tokens), (len(row["token_ids"]), row["prompt_tokens"]))
+        logprobs = body.choices[0].logprobs
+        if not keys.get("logprobs"):
+            self.assertIsNone(logprobs)
+            return
+        kept = row["token_ids"][:-1] if row["token_ids"][-1] == 0 else row["token_ids"]
+        self.assertEqual([token.logprob for token in logprobs.content], row["logprob"][:len(kept)])
+        self.assertEqual(b"".join(bytes(token.bytes) for token in logprobs.content).decode(errors="replace").replace("\0", "\ufffd"), row["text"])
+        for token, best in zip(logprobs.content, row["top_logprob"]):
+            self.assertEqual([top.logprob for top in token.top_logprobs], best[:keys.get("top_logprobs", 0)])
+
+    def test_several_texts_are_choices(self):
+        self.world.complete("choices", 1, self.data([request(0, n=3), request(1, n=3)]), "tasks.0.requests=openai_batch", "tasks.0.n=3")
+        for answer in self.exported("choices"):
+            body = ChatCompletion.model_validate(answer["response"]["body"], strict=True)
+            self.assertEqual([choice.index for choice in body.choices], [0, 1, 2])
+            self.assertEqual(len({choice.message.content for choice in body.choices}), 3)
+
+    def test_what_is_refused_by_line(self):
+        bad = [request(0), request(1, temperature="hot", top_p=2), request(2, tools=[{"type": "function"}]), request(3, max_tokens=25), request(4, n=2),
+               request(5, top_logprobs=2), request(6, logprobs=True, top_logprobs=5), request(7, frequency_penalty=0.5), request(8, stop=[""]),
+               request(9, response_format={"type": "xml"}), request(10, response_format={"type": "json_object"}, stop="x"),
+               request(11, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "dependentSchemas": {}}}}),
+               request(12, logit_bias={"99999": 1}), request(13, stream=True), {**request(14), "url": "/v1/embeddings"}, {**request(0), "method": "GET"}]
+        words = {2: "body.temperature is \"hot\"", 3: "body.tools is not computed", 4: "body.max_tokens is 25", 5: "body.n is 2", 6: "without logprobs",
+                 7: "set top_logprobs: 5", 8: "body.frequency_penalty is 0.5", 9: "body.stop has \"\"", 10: "body.response_format is {\"type\":\"xml\"}",
+                 11: "together with a stop text", 12: "dependentSchemas", 13: "body.logit_bias has 99999", 14: "body.stream is true",
+                 15: "url is not \"/v1/chat/completions\"", 16: "method is not \"POST\""}
+        done = self.world.run("refused", 1, self.data(bad), "tasks.0.requests=openai_batch")
+        self.assertEqual(done.returncode, 65, done.stderr)
+        for line, word in words.items():
+            found = [text for text in done.stderr.splitlines() if f"batch.jsonl:{line}:" in text]
+            self.assertTrue(any(word in text for text in found), (line, word, done.stderr))
+        self.assertNotIn("batch.jsonl:1:", done.stderr)
+        self.assertIn("custom_id request-0 is that of an earlier line", done.stderr)
+        self.assertFalse(self.world.results("refused").exists())
+        done = self.world.run("refused", 1, self.data(bad[:1]), "tasks.0.requests=openai_batch", "tasks.0.dataset.key=id")
+        self.assertEqual((done.returncode, "custom_id" in done.stderr), (78, True), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
