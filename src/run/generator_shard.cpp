@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <span>
+#include <thread>
 
 #include "magister/core/error.h"
 #include "magister/model/rope.h"
@@ -68,10 +69,15 @@ void GeneratorShard::start(const BatchKeys& batch, const SamplingParams& samplin
                                .share_prefixes = batch.share_prefixes,
                                .top_logprobs = static_cast<std::int64_t>(top_logprobs)};
   generator_.emplace(model_, limits, sampling, seed, std::move(stop));
-  generator_->on_not_finite([this](std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) {
-    refuse_not_finite(model_, describe_record(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
-  });
+  refuse_not_finite_rows(*generator_, model_);
   room_ = room;
+}
+
+void GeneratorShard::refuse_not_finite_rows(Generator& generator, Transformer& model) {
+  generator.on_not_finite(
+      [this, &model](std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) {
+        refuse_not_finite(model, describe_record(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
+      });
 }
 
 // All shards use the smallest number of pages, because they must evict the same pages.
@@ -84,30 +90,81 @@ void GeneratorShard::guide(const ShardGuide& guide) {
   generator_->guide({&*value_, guide.params, group_.least_number(guide.pages)});
 }
 
+// All shards use the smallest number of pages, as for a guide.
+void GeneratorShard::load_second(const ShardSecond& second) {
+  {
+    const PhaseTimes::Span span(times_, "load");
+    second_model_.emplace(second.load(group_, pool_, [this, &second] { watch(second.loads); }));
+  }
+  GeneratorLimits limits = second.limits;
+  limits.num_pages = group_.least_number(limits.num_pages);
+  second_.emplace(*second_model_, limits, second.sampling, 0, [](auto, auto, const auto&) { return false; });
+  refuse_not_finite_rows(*second_, *second_model_);
+}
+
 void GeneratorShard::run_units() {
-  while (fill() || !generator_->idle()) {
+  if (before_units() && run_passes([this] { return fill(); })) after_units();
+  if (value_) times_.add("the value model's passes", generator_->counts().guide_seconds);
+  report_written(true);
+  drain();
+}
+
+bool GeneratorShard::run_passes() {
+  return run_passes([] { return false; });
+}
+
+bool GeneratorShard::run_passes(const std::function<bool()>& fill) {
+  while (fill() || !idle()) {
     if (stop_agreed()) {
       base_.work.tickets.request_stop();
-      break;
+      return false;
     }
     before_pass();
     {
       const PhaseTimes::Span span(times_, "compute");
-      generator_->step();
+      if (!generator_->idle()) generator_->step();
+      if (second_ && !second_->idle()) second_->step();
     }
-    for (Generation& answer : generator_->take_finished()) {
-      const std::uint64_t done = take(std::move(answer));
-      under_way_ -= done;
-      if (done > 0) holds_its_share_ = false;
-      in_flight_.texts_done += done;
-    }
-    in_flight_.tokens = generator_->counts().computed_tokens;
+    take_finished_of(*generator_);
+    if (second_) take_finished_of(*second_);
+    in_flight_.tokens = generator_->counts().computed_tokens + (second_ ? second_->counts().computed_tokens : 0);
     report_written(false);
     if (is_first_in_rank_) base_.work.report_in_flight(in_flight_);
   }
-  if (value_) times_.add("the value model's passes", generator_->counts().guide_seconds);
-  report_written(true);
-  drain();
+  return true;
+}
+
+void GeneratorShard::take_finished_of(Generator& generator) {
+  for (Generation& answer : generator.take_finished()) {
+    const std::uint64_t done = take(std::move(answer));
+    under_way_ -= done;
+    if (done > 0) holds_its_share_ = false;
+    in_flight_.texts_done += done;
+  }
+}
+
+bool GeneratorShard::wait_for_all_units() {
+  constexpr std::chrono::milliseconds kPause{20};
+  enum : std::int64_t { kWait, kAllDone, kStopped };
+  UnitTickets& tickets = base_.work.tickets;
+  if (writer_) writer_->drain([this] { watch("write the last unit"); });
+  wait_for_others("wait for the units of other groups");
+  std::int64_t state = kWait;
+  while (state == kWait) {
+    if (group_.tp_rank() == 0) {
+      if (base_.stop_wanted()) tickets.request_stop();
+      state = tickets.progress().units_done == base_.file.pending_units().size() ? kAllDone
+              : tickets.stop_requested()                                         ? kStopped
+                                                                                 : kWait;
+      if (state == kWait) std::this_thread::sleep_for(kPause);
+      base_.work.report_progress();
+    }
+    if (group_.tp_size() > 1) state = group_.broadcast_number(state, 0);
+  }
+  watch("read the units of other groups");
+  if (state == kAllDone && is_first_in_rank_) base_.file.reopen();
+  if (group_.tp_size() > 1) group_.broadcast_number(0, 0);  // no shard reads before the file is open again
+  return state == kAllDone;
 }
 
 // Reports the written tokens to all ranks at most ten times a second: a text may take minutes, and a pass of a small

@@ -251,7 +251,7 @@ class Schema(unittest.TestCase):
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}
         likewise = {f"{judge}.fields.{name}" for judge in ("judge", "train.grpo.reward.judge") for name in ("answer", "references", "answer_a", "answer_b", "options", "rubric")}  # one row for all
         likewise |= {f"train.grpo.reward.judge.model.{name}" for name in ("chat_template_kwargs", "rope_length")}
-        likewise |= {key for key in found if key.startswith("rollout.reward.judge.") and key != "rollout.reward.judge.model.path"}  # as train.grpo.reward.judge
+        likewise |= {key for key in found if key.startswith(("rollout.reward.judge.", "exam.validator.model.")) and not key.endswith("model.path")}  # as train.grpo.reward.judge
         likewise |= {key for key in found if key.startswith("train.train.evaluate.dataset.") or key == "train.train.evaluate.slice"}  # as `dataset` and `slice`
         self.assertEqual(set(found) - likewise, set(listed))
         for key, default in listed.items():

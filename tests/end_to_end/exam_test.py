@@ -103,6 +103,11 @@ class Exam(unittest.TestCase, tiny_world.Refusals):
         self.refused("none", 78, "tasks.0.items.per_objective", overrides=("tasks.0.items.per_objective=0",))
         self.refused("long", 65, "max_prompt_length", overrides=("tasks.0.max_prompt_length=1000",))
         self.refused("kind", 78, "essay", overrides=("tasks.0.items.kinds=essay",))
+        self.refused("both", 78, "tasks.0.objectives.path", "auto", overrides=("tasks.0.objectives.auto=2",))
+        self.refused("auto", 78, "tasks.0.objectives.auto", overrides=("tasks.0.objectives.auto=0",))
+        self.refused("validator", 74, "nothing", overrides=("tasks.0.validator.model.path=nothing",))
+        self.refused("loss", 78, "quantization_loss", overrides=(f"tasks.0.validator.model.path={self.world.model}", "tasks.0.validator.model.quantization=int8",
+                                                                 "tasks.0.validator.model.quantization_loss=100"))
         self.refused("aiken", 78, "tasks.0.exports", "items.kinds", overrides=("tasks.0.exports=[aiken]",))
 
 

@@ -102,6 +102,12 @@ class Configs(unittest.TestCase):
                         path.write_text(json.dumps({"name": "g", "model": {"path": "m"}, "tasks": tasks}))
                         found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
                 found = {**found, **{key: value for key, value in self.resolved(os.path.relpath(path, ROOT / "configs")).items() if key.startswith("tasks.1.")}}
+            if kind == "exam":  # objectives from the source instead of a list, and a model that checks
+                document = yaml.safe_load((ROOT / "configs/exam.yaml").read_text())
+                document["tasks"][0].update(objectives={"auto": 3}, validator={"model": {"path": "v"}})
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "exam.yaml"
+                path.write_text(json.dumps(document))
+                found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
             if kind == "score":  # a rule instead of a model
                 for document in ({"verifier": "math"}, {"verifier": "regex", "pattern": "(x)"}):
                     for more in ({}, {"answers": "x"}):
@@ -148,7 +154,7 @@ class Configs(unittest.TestCase):
                     found = {**{key.replace(f"tasks.{len(earlier)}.", "tasks.0."): value for key, value in resolved if key.startswith(f"tasks.{len(earlier)}.")}, **found}
             keys = {re.sub(rf"^tasks\.{index}\.", "", key): value for key, value in found.items() if key.startswith(f"tasks.{index}.")}
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith((*shared, "train.evaluate.dataset.", "train.evaluate.slice"))}
-            keys = {key: value for key, value in keys.items() if not key.startswith("rollout.reward.judge.") or key.endswith(".judge.model.path")}  # as train.grpo.reward.judge
+            keys = {key: value for key, value in keys.items() if not key.startswith(("rollout.reward.judge.", "exam.validator.model.")) or key.endswith("model.path")}  # as train.grpo.reward.judge
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
             given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "train.grpo.reward.judge.method", "train.grpo.reward.judge.model.quantization", "generate.max_new_tokens", "generate.requests", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.max_length", "score.score.verifier", "rollout.reward.verifier", "exam.source.passage_tokens", "exam.items.per_objective", "exam.bounds.generate", "exam.bounds.validate", "exam.bounds.review", "exam.temperature", "exam.max_new_tokens", "exam.max_prompt_length", *TRAIN_YAML}  # by the example itself, or above

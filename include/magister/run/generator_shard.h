@@ -40,6 +40,14 @@ struct ShardGuide {
   std::function<Transformer(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook)> load{};
 };
 
+// A second model of a shard with a generator of its own.
+struct ShardSecond {
+  const char* loads = "load the second model";  // the watchdog's phase
+  GeneratorLimits limits;                       // num_pages: of this rank
+  SamplingParams sampling;
+  std::function<Transformer(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook)> load{};
+};
+
 class GeneratorShard : public ShardModel {
  public:
   using ShardModel::ShardModel;
@@ -56,6 +64,20 @@ class GeneratorShard : public ShardModel {
   // Loads the value model, which then guides all texts; with a multiplier of 0 nothing is loaded. Must be called before
   // the first unit. Collective over the group.
   void guide(const ShardGuide& guide);
+
+  // Loads a second model, whose generator second_ then answers the requests that the task adds to it. Must be called
+  // before the first unit. Collective over the group.
+  void load_second(const ShardSecond& second);
+
+  // Work of the task before its first unit, and when this shard has no unit left; it may add requests and call
+  // run_passes(). before_units() returns false if the job was asked to stop. Collective over the group.
+  virtual bool before_units() { return true; }
+  virtual void after_units() {}
+  // Computes passes until no request is left. False: the job was asked to stop. Collective over the group.
+  bool run_passes();
+  // Waits until all units of the job are committed; then the rows of all groups can be read. False: the job was asked
+  // to stop. Collective over the group.
+  bool wait_for_all_units();
 
   // The functions of the task. begin_unit() adds the unit's requests to the generator and returns their number. take()
   // handles an answer and returns how many requests are finished by it (0: it asked the model for more). before_pass()
@@ -75,12 +97,18 @@ class GeneratorShard : public ShardModel {
   void submit(const Unit& unit, std::vector<ColumnBytes> columns);
 
  private:
-  std::optional<Transformer> value_;  // guides the texts; outlives the generator
+  std::optional<Transformer> value_;         // guides the texts; outlives the generator
+  std::optional<Transformer> second_model_;  // outlives its generator
 
  protected:
   std::optional<Generator> generator_;
+  std::optional<Generator> second_;
 
  private:
+  void refuse_not_finite_rows(Generator& generator, Transformer& model);
+  bool run_passes(const std::function<bool()>& fill);
+  bool idle() const { return generator_->idle() && (!second_ || second_->idle()); }
+  void take_finished_of(Generator& generator);
   bool fill();
   void report_written(bool last);
 

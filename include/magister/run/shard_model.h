@@ -57,6 +57,8 @@ class ShardModel : public ShardWorker {
   void wait_for_others(const char* phase) const;
   // A barrier after work that only the leader does, however long it takes. Collective over the group.
   void wait_for_leader(const char* phase) const;
+  // Index of this shard's group in the job.
+  int group_in_job() const { return base_.group.group_index() + place_.group; }
   // True if the job should stop, the same on every shard. Collective over the group.
   bool stop_agreed() const { return instance_.stop_agreed(); }
   // Claims the group's next units, which go through the model together: one, and further ones as long as one more full

@@ -163,12 +163,13 @@ bool leads_to(const std::string& attribute, const std::string& name) {
   const auto begins = [&](const char* prefix) { return attribute.starts_with(prefix); };
   const std::string parts = "." + name + ".";
   const auto has = [&](const char* part) { return parts.find(fmt::format(".{}.", part)) != std::string::npos; };
-  const bool beside = has("guide") || has("reward") || has("evaluate");
+  const bool beside = has("guide") || has("reward") || has("evaluate") || has("validator");
   if (begins("evaluate_")) return has("evaluate") && !has("curves");
   if (begins("dataset_") || attribute == "source_records")
     return !beside && (has("dataset") || name == "teacher" || name == "rollouts" || name == "objectives.path");
   if (begins("source_sha256")) return name == "source.path";
   if (begins("slice_")) return name == "slice";
+  if (begins("validator_")) return has("validator") && has("model");
   if (begins("guide_")) return has("guide") && has("model");
   if (begins("reward_") || begins("judge_")) return has("reward") && has("model");
   if (begins("answers_")) return name == "answers";

@@ -14,15 +14,19 @@
 namespace magister {
 
 // The running file: N objectives with n items of V versions of S tokens each. kSlotId is [N, n V S], kSlotNumber
-// [N, n V K], kPassage [N, passages], the others are [N, n V].
+// [N, n V K], kPassage [N, passages], kWrittenObjective [N, kObjectiveBytes], the others are [N, n V].
 namespace exam_column {
 inline constexpr Column<TokenId> kSlotId{"/exam/slot_id", "tokens of the versions, each in its slots"};
 inline constexpr Column<std::uint32_t> kSlotLength{"/exam/slot_length", "used slots; 0: there is no such version"};
 inline constexpr Column<std::uint8_t> kSlotState{"/exam/slot_state", "ExamState"};
 inline constexpr Column<std::uint32_t> kSlotReasons{"/exam/slot_reasons", "bits of ExamReason"};
 inline constexpr Column<std::int32_t> kSlotBloom{"/exam/slot_bloom", "level that the model names; -1: not asked"};
+inline constexpr Column<std::int32_t> kSlotNear{"/exam/slot_near",
+                                                "item of the objective that it may repeat; -1: none"};
 inline constexpr Column<float> kSlotNumber{"/exam/slot_number", "numbers of the checks, see ExamNumbers"};
 inline constexpr Column<std::int32_t> kPassage{"/exam/passage", "passages of the objective, best first; -1: no more"};
+// Only for objectives that the model writes.
+inline constexpr Column<std::uint8_t> kWrittenObjective{"/exam/written_objective", "its text, UTF-8, filled with 0"};
 
 // The packed file: one sample per version, in the order of objectives, items and versions.
 inline constexpr Column<std::string> kObjective{"/items/objective", "number of the learning objective"};
@@ -42,6 +46,7 @@ inline constexpr Column<std::string> kChoices{"/items/choices", "choices in the 
 inline constexpr Column<std::int32_t> kKey{"/items/key", "place of the right choice, from 0; -1: no choices"};
 inline constexpr Column<std::string> kAnswer{"/items/answer", "the right answer in words"};
 inline constexpr Column<std::string> kExplanation{"/items/explanation", "why it is right"};
+inline constexpr Column<std::string> kRepeats{"/items/repeats", "the item whose words it nearly has; empty: none"};
 inline constexpr Column<std::string> kSource{"/items/source", "the cited passage: file, and its number in the file",
                                              "JSON"};
 inline constexpr Column<std::uint8_t> kAskedDifficulty{"/items/asked_difficulty", "1: easy; 2: medium; 3: hard"};
@@ -60,6 +65,15 @@ inline constexpr Column<float> kSupport{"/checks/support", "that the cited passa
                                         "nat"};
 inline constexpr Column<float> kAlignment{"/checks/alignment", "that the item tests the objective: log-odds", "nat"};
 inline constexpr Column<float> kWording{"/checks/wording", "that the item is worded clearly: log-odds", "nat"};
+inline constexpr Column<float> kSame{"/checks/same",
+                                     "that it asks the same as /items/repeats: log-odds, mean of both orders", "nat"};
+inline constexpr Column<float> kStructure{
+    "/checks/structure",
+    "numbers of the checks of the form: complete, key_in_set, distinct_choices, all_or_none, longest_is_key, "
+    "cue_words, absolute_words, grammar_cue, stem_negation, answer_in_stem; NaN: the text is no item"};
+inline constexpr Column<std::uint32_t> kFailed{
+    "/checks/failed",
+    "bits as in /items/reasons: every check whose number does not pass, also those that only measure"};
 inline constexpr Column<float> kBloomProbability{"/checks/bloom_probability", "of the level that the model names"};
 inline constexpr Column<float> kMass{
     "/checks/mass", "least probability of all possible answers together, over the checks; near 0: they mean little"};
@@ -81,14 +95,16 @@ enum class ExamNumber : std::uint8_t {
   kAlignment,
   kWording,
   kBloomProbability,
-  kMass
+  kMass,
+  kSame
 };
-inline constexpr std::size_t kNumExamNumbers = 9;
+inline constexpr std::size_t kNumExamNumbers = 10;
 
 // N objectives with T tokens of first prompts; key_bytes: width of /samples/key.
 struct ExamShape {
   std::uint64_t num_objectives = 0, num_tokens = 0, key_bytes = 1;
   std::uint64_t items = 1, versions = 1, slots = 1, choices = 4, passages = 1;
+  bool writes_objectives = false;
   std::uint64_t rows() const { return items * versions; }
   std::uint64_t numbers() const { return kNumExamNumbers + choices * choices + choices - 1; }
 };

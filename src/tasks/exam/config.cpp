@@ -50,8 +50,22 @@ void read_items(ConfigNode& task, ExamConfig& config) {
   node.also_called("choices", {"num_choices", "options"});
 }
 
-void read_validator(ConfigNode& task, ExamLimits& limits) {
+void read_objectives_section(ConfigNode& task, ExamConfig& config) {
+  ConfigNode node = task.section("objectives");
+  config.auto_objectives = static_cast<std::uint64_t>(node.optional_integer("auto", 1, 10'000).value_or(0));
+  ConfigNode listed = node.only_if(config.auto_objectives == 0,
+                                   "is given together with `auto` (objectives are a list, or are written from the "
+                                   "source); remove one of them");
+  config.objectives = listed.text("path");
+  config.objectives_place = node.place(config.auto_objectives > 0 ? "auto" : "path");
+  node.one_of({"path", "auto"});
+}
+
+void read_validator(ConfigNode& task, const ExperimentConfig& experiment, ExamConfig& config) {
   ConfigNode node = task.section("validator");
+  ExamLimits& limits = config.limits_of_checks;
+  if (std::optional<ConfigNode> model = node.optional_section("model"))
+    config.validator = read_judge_model(std::move(*model), experiment);
   std::vector<std::string> rejecting = node.optional_texts("reject");
   if (!node.has("reject")) rejecting = {"blind", "single_key", "support", "alignment", "wording"};
   if (rejecting.size() == 1 && rejecting[0] == "none") rejecting.clear();
@@ -105,11 +119,9 @@ ExamConfig read_exam_config(ConfigNode& node, const ExperimentConfig& experiment
   config.source_place = source.place("path");
   config.passage_tokens = source.count("passage_tokens", 256, 16, 1 << 20);
   config.passages = source.count("passages", 2, 1, 16);
-  ConfigNode objectives = node.section("objectives");
-  config.objectives = objectives.text("path");
-  config.objectives_place = objectives.place("path");
+  read_objectives_section(node, config);
   read_items(node, config);
-  read_validator(node, config.limits_of_checks);
+  read_validator(node, experiment, config);
   read_bounds(node, config.bounds);
   config.title = node.optional_text("title").value_or("");
   node.outside_identity("title");

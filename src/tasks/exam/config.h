@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,13 +48,15 @@ struct ExamConfig : TextLengths, BatchKeys {
   std::uint64_t passage_tokens = 0;  // most tokens of a passage
   std::uint64_t passages = 0;        // per objective
   std::string source_place, objectives_place;
-  std::string objectives;   // path
-  std::uint64_t items = 0;  // per objective
+  std::string objectives;             // path; empty: the model writes them from the source
+  std::uint64_t auto_objectives = 0;  // their number then
+  std::uint64_t items = 0;            // per objective
   std::vector<ItemKind> kinds;
   std::uint64_t choices = 4;
   std::array<double, 3> difficulty{};  // shares of easy, medium, hard
   bool bloom = true;
   ExamLimits limits_of_checks;
+  std::optional<ModelSection> validator;  // answers the checks; none: the model that writes the items
   ExamBounds bounds;
   SamplingParams sampling;
   bool use_chat_template = true;

@@ -80,19 +80,20 @@ bool has(const ResultsReader& file, const Column<T>& column, FaultList& faults) 
 bool check_exam_columns(const ResultsReader& file, FaultList& faults) {
   if (file.find(exam_column::kSlotId) != nullptr) return false;  // a running file has no packed rows to check
   bool right = true;
-  for (const auto* const column :
-       {&exam_column::kObjective, &exam_column::kObjectiveText, &exam_column::kReason, &exam_column::kStem,
-        &exam_column::kChoices, &exam_column::kAnswer, &exam_column::kExplanation, &exam_column::kSource})
+  for (const auto* const column : {&exam_column::kObjective, &exam_column::kObjectiveText, &exam_column::kReason,
+                                   &exam_column::kStem, &exam_column::kChoices, &exam_column::kAnswer,
+                                   &exam_column::kExplanation, &exam_column::kSource, &exam_column::kRepeats})
     right &= has(file, *column, faults);
   for (const auto* const column : {&exam_column::kKind, &exam_column::kState, &exam_column::kAskedDifficulty,
                                    &exam_column::kDifficulty, &exam_column::kAskedBloom, &exam_column::kBloom})
     right &= has(file, *column, faults);
-  for (const auto* const column : {&exam_column::kItem, &exam_column::kAttempt, &exam_column::kReasons})
+  for (const auto* const column :
+       {&exam_column::kItem, &exam_column::kAttempt, &exam_column::kReasons, &exam_column::kFailed})
     right &= has(file, *column, faults);
   for (const auto* const column : {&exam_column::kParent, &exam_column::kKey}) right &= has(file, *column, faults);
-  for (const auto* const column :
-       {&exam_column::kBlind, &exam_column::kBlindRight, &exam_column::kClosedBook, &exam_column::kSingleKey,
-        &exam_column::kSupport, &exam_column::kAlignment, &exam_column::kWording})
+  for (const auto* const column : {&exam_column::kBlind, &exam_column::kBlindRight, &exam_column::kClosedBook,
+                                   &exam_column::kSingleKey, &exam_column::kSupport, &exam_column::kAlignment,
+                                   &exam_column::kWording, &exam_column::kSame, &exam_column::kStructure})
     right &= has(file, *column, faults);
   return right;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "magister/core/error.h"
+#include "tasks/exam/duplicate_pairs.h"
 
 namespace magister {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::uint64_t kAttempts = 64, kFirstCheck = 1ull << 32, kChecksAnItem = 64;
+constexpr std::size_t kMostNear = 8;      // items of the objective to which an item is compared by the model
 constexpr std::size_t kMostAvoided = 10;  // stems of other items in a prompt
 
 // Choice i of the order that begins with choice `first`.
@@ -37,6 +39,8 @@ double share_of(const Verdict& verdict, std::size_t which) {
 }
 
 }  // namespace
+
+bool is_check(const GenerationRequest& request) { return request.sample >= kFirstCheck; }
 
 ordered_json writing_fields(const ExamTopic& topic, const AskedItem& asked) {
   ordered_json fields = empty_fields();
@@ -110,7 +114,7 @@ std::vector<GenerationRequest> ObjectiveRun::take(Generation&& answer) {
   const std::size_t item = (answer.sample - kFirstCheck) / kChecksAnItem;
   const std::size_t index = (answer.sample - kFirstCheck) % kChecksAnItem;
   Check& check = progress_[item].checks[index];
-  rules_.prompts.reader(answers_of(check.prompt)).take(check.judged, answer);
+  rules_.checks.reader(answers_of(check.prompt)).take(check.judged, answer);
   if (!check.judged.done()) {
     ++pending_;
     std::vector<GenerationRequest> more;
@@ -156,8 +160,9 @@ std::vector<GenerationRequest> ObjectiveRun::after_writing() {
   return requests.empty() ? write_open() : std::move(requests);
 }
 
-// True if an item that is accepted or has passed so far says nearly the same.
-bool ObjectiveRun::repeats(std::size_t item) const {
+// The items that are accepted or have passed so far and say nearly the same.
+std::vector<std::size_t> ObjectiveRun::near_items(std::size_t item) const {
+  std::vector<std::size_t> near;
   const auto signature = minhash(duplicate_text(items_[item].back().written->item));
   for (std::size_t other = 0; other < items_.size(); ++other) {
     if (other == item || items_[other].empty()) continue;
@@ -166,9 +171,32 @@ bool ObjectiveRun::repeats(std::size_t item) const {
     if (!stays || !version.written) continue;
     if (similarity(signature, minhash(duplicate_text(version.written->item))) >=
         rules_.config.limits_of_checks.duplicate)
-      return true;
+      near.push_back(other);
   }
-  return false;
+  return near;
+}
+
+// True if one of them has the same words, or if there are too many to ask the model about each.
+bool ObjectiveRun::repeats(std::size_t item) const {
+  const std::vector<std::size_t> near = near_items(item);
+  return near.size() > kMostNear || std::any_of(near.begin(), near.end(), [&](std::size_t other) {
+           return say_the_same(items_[item].back().written->item, items_[other].back().written->item);
+         });
+}
+
+// Asks in both orders if the item and one of the near ones are the same.
+void ObjectiveRun::add_pair_checks(std::size_t item, bool& fits) {
+  const ExamItem& own = newest(item).written->item;
+  for (const std::size_t other : near_items(item)) {
+    const ExamItem& near = newest(other).written->item;
+    std::size_t order = 0;
+    for (const ordered_json& fields : {same_fields(near, own), same_fields(own, near)}) {
+      std::vector<TokenId> tokens = rules_.checks.encode(ExamPrompt::kSame, fields, topic_.number);
+      fits = fits && tokens.size() <= rules_.config.max_prompt_length.tokens();
+      progress_[item].checks.push_back({ExamPrompt::kSame, 2 * other + order++,
+                                        rules_.checks.reader(answers_of(ExamPrompt::kSame)).begin(std::move(tokens))});
+    }
+  }
 }
 
 // Rewritten if the bounds allow another attempt, else rejected.
@@ -195,9 +223,9 @@ void ObjectiveRun::add_checks(std::size_t item) {
   std::vector<Check>& checks = progress_[item].checks;
   bool fits = true;
   const auto add = [&](ExamPrompt prompt, std::size_t index) {
-    std::vector<TokenId> tokens = rules_.prompts.encode(prompt, fields, topic_.number);
+    std::vector<TokenId> tokens = rules_.checks.encode(prompt, fields, topic_.number);
     fits = fits && tokens.size() <= rules_.config.max_prompt_length.tokens();
-    checks.push_back({prompt, index, rules_.prompts.reader(answers_of(prompt)).begin(std::move(tokens))});
+    checks.push_back({prompt, index, rules_.checks.reader(answers_of(prompt)).begin(std::move(tokens))});
   };
   if (exam_item.kind == ItemKind::kChoice) {
     for (std::size_t order = 0; order < exam_item.choices.size(); ++order) {
@@ -219,13 +247,14 @@ void ObjectiveRun::add_checks(std::size_t item) {
   for (const ExamPrompt prompt :
        {ExamPrompt::kSupport, ExamPrompt::kAlignment, ExamPrompt::kWording, ExamPrompt::kBloom})
     add(prompt, 0);
+  add_pair_checks(item, fits);
   MAGISTER_ASSERT(checks.size() <= kChecksAnItem);
   if (!fits) checks.clear();
 }
 
 GenerationRequest ObjectiveRun::request(std::size_t item, std::size_t check) const {
   const Check& one = progress_[item].checks[check];
-  return rules_.prompts.reader(answers_of(one.prompt))
+  return rules_.checks.reader(answers_of(one.prompt))
       .request(topic_.number_in_exam, kFirstCheck + item * kChecksAnItem + check, one.judged);
 }
 
@@ -253,6 +282,7 @@ void ObjectiveRun::read_checks(std::size_t item) {
   const ExamItem& exam_item = version.written->item;
   const std::size_t n = exam_item.choices.size(), width = rules_.config.choices;
   std::vector<double> blind, right, closed, wrong;
+  std::map<std::size_t, double> same;  // by the other item: sum over both orders
   float mass = 1;
   for (const Check& check : progress_[item].checks) {
     const Verdict& verdict = check.judged.verdict;
@@ -301,7 +331,11 @@ void ObjectiveRun::read_checks(std::size_t item) {
         version.bloom = verdict.verdict;
         version.number(ExamNumber::kBloomProbability) = verdict.probability;
         break;
+      case ExamPrompt::kSame:
+        same[check.index / 2] += verdict.log_odds;
+        break;
       case ExamPrompt::kWrite:
+      case ExamPrompt::kObjective:
         break;
     }
   }
@@ -311,6 +345,12 @@ void ObjectiveRun::read_checks(std::size_t item) {
   if (!wrong.empty())
     version.number(ExamNumber::kSingleKey) = static_cast<float>(*std::max_element(wrong.begin(), wrong.end()));
   version.number(ExamNumber::kMass) = mass;
+  for (const auto& [other, sum] : same) {
+    float& number = version.number(ExamNumber::kSame);
+    if (!std::isnan(number) && sum / 2 <= number) continue;
+    number = static_cast<float>(sum / 2);
+    version.near = static_cast<std::int32_t>(other);
+  }
 }
 
 }  // namespace magister

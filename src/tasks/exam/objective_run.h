@@ -23,7 +23,8 @@ namespace magister {
 // Everything that the runs of all objectives share.
 struct ExamRules {
   const ExamConfig& config;
-  const ExamPrompts& prompts;
+  const ExamPrompts& prompts;  // of the model that writes
+  const ExamPrompts& checks;   // of the model that answers the checks
   std::function<const Constraint*(const ItemForm& form)> constraint;
   // The text of tokens that were written after the objective's first prompt.
   std::function<std::string(std::span<const TokenId> prompt, std::span<const TokenId> tokens)> text_of;
@@ -41,6 +42,9 @@ struct ExamTopic {
 // The fields of the prompt that writes an item. Of `previous`, null for the first attempt, and `avoid` as much as is
 // given.
 nlohmann::ordered_json writing_fields(const ExamTopic& topic, const AskedItem& asked);
+
+// True for the requests whose answers are the model's verdicts, false for those that write.
+bool is_check(const GenerationRequest& request);
 
 class ObjectiveRun {
  public:
@@ -60,7 +64,7 @@ class ObjectiveRun {
  private:
   struct Check {
     ExamPrompt prompt;
-    std::size_t index;  // of the order or of the wrong choice
+    std::size_t index;  // of the order, of the wrong choice, or of the other item and the order
     JudgedPrompt judged;
   };
   struct Progress {  // of an item
@@ -73,7 +77,9 @@ class ObjectiveRun {
   std::vector<TokenId> writing_prompt(std::size_t item) const;
   void take_text(std::size_t item, Generation&& answer);
   std::vector<GenerationRequest> after_writing();
+  std::vector<std::size_t> near_items(std::size_t item) const;
   bool repeats(std::size_t item) const;
+  void add_pair_checks(std::size_t item, bool& fits);
   void refuse(std::size_t item, std::uint32_t reasons);
   void add_checks(std::size_t item);
   GenerationRequest request(std::size_t item, std::size_t check) const;

@@ -1,7 +1,9 @@
 // Learning objectives from a text file: lines `1.1.1.1 text`, or YAML.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,8 @@ struct ExamObjective {
   std::string number;  // "1.1.1.1": numbers separated by dots
   std::string text;
   std::uint64_t line = 0;  // from 1
+  // The passage of the source from which the model wrote it; none: it was given.
+  std::optional<std::size_t> passage = std::nullopt;
 };
 
 struct ObjectiveList {

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
 #include "magister/run/packed_results.h"
 #include "magister/run/unit_samples.h"
 #include "tasks/exam/columns.h"
+#include "tasks/exam/objective_writer.h"
 
 namespace magister {
 namespace {
@@ -65,6 +67,7 @@ std::vector<TextColumn> text_columns_of(const Versions& versions, std::uint64_t 
     return one.item.kind == ItemKind::kChoice ? one.item.choices[one.item.key].text : right_answer(one.item);
   });
   add(kExplanation, [](const ExamVersion& one) { return one.item.explanation; });
+  add(kRepeats, [](const ExamVersion& one) { return one.repeats; });
   add(kSource, [](const ExamVersion& one) { return one.version.written ? source_json(one.item) : "null"; });
   return columns;
 }
@@ -81,6 +84,21 @@ NumberColumn numbers_of(const Column<T>& column, const Versions& versions, const
   for (const ExamVersion& one : versions) values.push_back(static_cast<T>(get(one)));
   const auto bytes = std::as_bytes(std::span(values));
   return {column.spec(versions.size()), {bytes.begin(), bytes.end()}};
+}
+
+NumberColumn structure_rows(const Versions& versions, std::uint64_t choices) {
+  std::vector<float> values;
+  for (const ExamVersion& one : versions) {
+    if (!one.version.written) {
+      values.insert(values.end(), kNumStructureChecks, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
+    const ExamItem& item = one.version.written->item;
+    for (const CheckResult& result : check_structure(item, item.kind == ItemKind::kChoice ? choices : 0))
+      values.push_back(static_cast<float>(result.number));
+  }
+  const auto bytes = std::as_bytes(std::span(values));
+  return {exam_column::kStructure.spec(versions.size(), kNumStructureChecks), {bytes.begin(), bytes.end()}};
 }
 
 NumberColumn rows_of(const Column<float>& column, const Versions& versions, std::size_t first, std::size_t width) {
@@ -126,6 +144,12 @@ std::vector<NumberColumn> number_columns_of(const Versions& versions, const Exam
       check(kWording, ExamNumber::kWording),
       check(kBloomProbability, ExamNumber::kBloomProbability),
       check(kMass, ExamNumber::kMass),
+      check(kSame, ExamNumber::kSame),
+      structure_rows(versions, choices),
+      numbers_of(kFailed, versions,
+                 [&](const auto& one) {
+                   return failed_checks(one.version, setup.config.limits_of_checks, setup.config.choices);
+                 }),
       rows_of(kLetters, versions, kNumExamNumbers, choices * choices),
       rows_of(kDistractors, versions, kNumExamNumbers + choices * choices, choices - 1),
   };
@@ -190,6 +214,8 @@ bool pack_exam(const WrittenExam& exam, const ExamSetup& setup, const ExamShape&
   spec.attributes.emplace_back("num_tokens", num_tokens);
   spec.attributes.emplace_back("title", setup.config.title);
   spec.attributes.emplace_back("prompts", setup.prompts.templates());
+  if (setup.config.auto_objectives > 0)
+    spec.attributes.emplace_back("objectives", objective_list_json(exam.objectives, setup.chunks));
   ::unlink((results_path + ".partial").c_str());  // left by a killed attempt; all of it is in the running file
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);

@@ -58,6 +58,15 @@ std::vector<Template> exam_templates() {
       {"bloom", kExaminer,
        item + "Which level of Bloom's taxonomy does the question test?\nA. remember\nB. understand\nC. apply\nD. "
               "analyze\nE. evaluate\nF. create\n\nReply with one letter."},
+      {"same", kExaminer,
+       "Question 1: {{ question }}\nAnswer: {{ answer }}\n\nQuestion 2: {{ other_question }}\nAnswer: {{ other_answer "
+       "}}\n\nDo both questions ask the same thing? Reply with yes or no."},
+      {"objective", kExaminer,
+       passages +
+           "Write one learning objective for this passage: one sentence that begins with a verb and says what a "
+           "student can do who has read it. Write one JSON object with the key objective.{% if avoid %}\n\nThese "
+           "objectives exist already; write another one:\n{% for text in avoid %}- {{ text }}\n{% endfor %}{% endif "
+           "%}"},
   };
 }
 
@@ -122,7 +131,8 @@ ExamPrompts::ExamPrompts(const ExamConfig& config, Checkpoint& checkpoint)
 
 std::vector<TokenId> ExamPrompts::encode(ExamPrompt prompt, const ordered_json& fields,
                                          const std::string& where) const {
-  static const std::vector<std::string> kMayBeEmpty = {"question", "answer", "explanation"};
+  static const std::vector<std::string> kMayBeEmpty = {"question", "answer", "explanation", "other_question",
+                                                       "other_answer"};
   return encoder_.encode(prompts_[static_cast<std::size_t>(prompt)].render(fields, kMayBeEmpty, where), where);
 }
 
@@ -135,8 +145,8 @@ std::string ExamPrompts::identity() const {
 ordered_json empty_fields() {
   ordered_json fields;
   for (const char* const list : {"passages", "options", "avoid", "reasons"}) fields[list] = ordered_json::array();
-  for (const char* const text :
-       {"objective", "kind", "difficulty", "level", "form", "previous", "question", "answer", "explanation"})
+  for (const char* const text : {"objective", "kind", "difficulty", "level", "form", "previous", "question", "answer",
+                                 "explanation", "other_question", "other_answer"})
     fields[text] = "";
   fields["cited"] = 0;
   return fields;

@@ -27,9 +27,11 @@ enum class ExamPrompt : std::uint8_t {
   kSupport,
   kAlignment,
   kWording,
-  kBloom
+  kBloom,
+  kSame,      // do two items ask the same thing
+  kObjective  // writes a learning objective from a passage
 };
-inline constexpr std::size_t kNumExamPrompts = 11;
+inline constexpr std::size_t kNumExamPrompts = 13;
 
 // The kind of answers among which the verdict after a prompt is.
 enum class AnswerSet : std::uint8_t { kLetters, kTrueFalse, kYesNo, kLevels };

@@ -10,6 +10,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/io/whole_file.h"
+#include "tasks/exam/objective_writer.h"
 
 namespace magister {
 namespace {
@@ -31,13 +32,13 @@ const char* name_of_reason(std::size_t bit) {
 }
 
 ordered_json counts_of_objectives(const WrittenExam& exam, const ExamSetup& setup) {
-  std::vector<std::uint64_t> accepted(setup.objectives.size(), 0);
+  std::vector<std::uint64_t> accepted(exam.objectives.size(), 0);
   for (const ExamVersion& one : exam.versions)
     accepted[one.record] += one.version.state == ExamState::kAccepted ? 1 : 0;
   ordered_json all = ordered_json::array();
-  for (std::size_t i = 0; i < setup.objectives.size(); ++i)
-    all.push_back({{"number", setup.objectives[i].number},
-                   {"objective", setup.objectives[i].text},
+  for (std::size_t i = 0; i < exam.objectives.size(); ++i)
+    all.push_back({{"number", exam.objectives[i].number},
+                   {"objective", exam.objectives[i].text},
                    {"accepted", accepted[i]},
                    {"missing", setup.config.items - accepted[i]}});
   return all;
@@ -66,7 +67,7 @@ ordered_json counts_by(const std::vector<const ExamVersion*>& accepted, const Na
 
 ordered_json means_of_checks(const std::vector<const ExamVersion*>& accepted) {
   constexpr const char* kNames[] = {"blind",     "blind_right", "closed_book",       "single_key", "support",
-                                    "alignment", "wording",     "bloom_probability", "mass"};
+                                    "alignment", "wording",     "bloom_probability", "mass",       "same"};
   ordered_json means = ordered_json::object();
   for (std::size_t i = 0; i < kNumExamNumbers; ++i) {
     double sum = 0;
@@ -95,7 +96,7 @@ ordered_json exam_summary(const WrittenExam& exam, const ExamSetup& setup) {
   for (const ExamVersion& one : exam.versions)
     if (one.version.state == ExamState::kAccepted) accepted.push_back(&one);
   const Exam items = exam.exam(setup.config.title);
-  const std::uint64_t requested = setup.objectives.size() * setup.config.items;
+  const std::uint64_t requested = exam.objectives.size() * setup.config.items;
   ordered_json summary = {{"requested", requested},
                           {"accepted", accepted.size()},
                           {"missing", requested - accepted.size()},
@@ -131,6 +132,11 @@ std::string exam_summary_text(const ordered_json& summary) {
                       keys["counts"].dump(), keys["chi_square"].get<double>(), keys["p_value"].get<double>());
   for (const ordered_json& one : summary["objectives"]) {
     if (one["missing"] == 0) continue;
+    if (one["objective"].get<std::string>().empty()) {
+      text += fmt::format("Objective {} lacks its text: the source gave no further one\n",
+                          one["number"].get<std::string>());
+      continue;
+    }
     text += fmt::format("Objective {} lacks {} of its items: {}\n", one["number"].get<std::string>(),
                         one["missing"].get<std::uint64_t>(), one["objective"].get<std::string>());
   }
@@ -150,6 +156,8 @@ void write_exam_files(const WrittenExam& exam, const ExamSetup& setup, const std
   summary["not_exported"] = refused;
   files.push_back({".summary.json", summary.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"});
   files.push_back({".summary.txt", exam_summary_text(summary)});
+  if (setup.config.auto_objectives > 0)
+    files.push_back({".objectives.txt", objective_list(exam.objectives, setup.chunks)});
   for (const ExamFile& file : files) {
     fail_point("exam.export.file");
     WholeFile target(beside_results(results_path, file.suffix), WholeFile::Existing::kReplaced);

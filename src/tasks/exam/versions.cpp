@@ -75,7 +75,14 @@ std::uint32_t check_reasons(const ItemVersion& version, const ExamLimits& limits
   check(ExamCheck::kSupport, below(ExamNumber::kSupport, limits.log_odds));
   check(ExamCheck::kAlignment, below(ExamNumber::kAlignment, limits.log_odds));
   check(ExamCheck::kWording, below(ExamNumber::kWording, limits.log_odds));
+  if (version.number(ExamNumber::kSame) > limits.log_odds) reasons |= bit_of(ExamReason::kRepeated);
   return reasons;
+}
+
+std::uint32_t failed_checks(const ItemVersion& version, ExamLimits limits, std::uint64_t choices) {
+  limits.rejects.fill(true);
+  const std::uint32_t structure = version.written ? structure_reasons(version.written->item, choices) : 0;
+  return version.reasons | structure | check_reasons(version, limits);
 }
 
 ItemDifficulty measured_difficulty(float blind) {

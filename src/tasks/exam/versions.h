@@ -46,6 +46,7 @@ struct ItemVersion {
   ExamState state = ExamState::kNone;
   std::uint32_t reasons = 0;
   std::int32_t bloom = -1;     // level that the model names, from 0; -1: not measured
+  std::int32_t near = -1;      // item of the objective that it may repeat; -1: none
   std::vector<float> numbers;  // [ExamShape::numbers()]; NaN: not measured
 
   float& number(ExamNumber which) { return numbers[static_cast<std::size_t>(which)]; }
@@ -56,8 +57,10 @@ struct ItemVersion {
 std::vector<std::string> reasons_in_words(const ItemVersion& version, std::uint64_t choices);
 // Bits of the structure's checks that the item fails.
 std::uint32_t structure_reasons(const ExamItem& item, std::uint64_t choices);
-// Bits of the checks whose numbers do not pass and that reject.
+// Bits of the checks whose numbers do not pass and that reject, and kRepeated.
 std::uint32_t check_reasons(const ItemVersion& version, const ExamLimits& limits);
+// Bits of all checks whose numbers do not pass.
+std::uint32_t failed_checks(const ItemVersion& version, ExamLimits limits, std::uint64_t choices);
 // Which difficulty the probability of a right blind answer means: from 0.8 on easy, from 0.5 on medium, else hard.
 ItemDifficulty measured_difficulty(float blind);
 

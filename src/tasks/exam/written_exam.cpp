@@ -6,7 +6,6 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "tasks/exam/duplicates.h"
 
 namespace magister {
 namespace {
@@ -21,6 +20,7 @@ class ObjectiveRows {
         reasons_(read(running, exam_column::kSlotReasons, sample, shape.rows())),
         states_(read(running, exam_column::kSlotState, sample, shape.rows())),
         bloom_(read(running, exam_column::kSlotBloom, sample, shape.rows())),
+        near_(read(running, exam_column::kSlotNear, sample, shape.rows())),
         ids_(read(running, exam_column::kSlotId, sample, shape.rows() * shape.slots)),
         numbers_(read(running, exam_column::kSlotNumber, sample, shape.rows() * shape.numbers())) {
     const auto offset = [&](std::uint64_t of) {
@@ -54,6 +54,7 @@ class ObjectiveRows {
     version.state = static_cast<ExamState>(states_[row]);
     version.reasons = reasons_[row];
     version.bloom = bloom_[row];
+    version.near = near_[row];
     const auto number = numbers_.begin() + static_cast<std::ptrdiff_t>(row * shape_.numbers());
     version.numbers.assign(number, number + static_cast<std::ptrdiff_t>(shape_.numbers()));
     return version;
@@ -71,21 +72,22 @@ class ObjectiveRows {
   std::uint64_t record_;
   std::vector<std::uint32_t> lengths_, reasons_;
   std::vector<std::uint8_t> states_;
-  std::vector<std::int32_t> bloom_;
+  std::vector<std::int32_t> bloom_, near_;
   std::vector<TokenId> ids_;
   std::vector<float> numbers_;
   std::vector<TokenId> prompt_;
 };
 
-ExamVersion complete(ItemVersion version, const ObjectiveRows& rows, const ExamTopic& topic, const ExamSetup& setup) {
-  const ExamObjective& objective = setup.objectives.at(rows.record());
-  ExamVersion whole{rows.record(), std::move(version), {}, {}};
+ExamVersion complete(ItemVersion version, const ObjectiveRows& rows, const ExamObjective& objective,
+                     const ExamTopic& topic, const ExamSetup& setup) {
+  ExamVersion whole{rows.record(), std::move(version), {}, {}, {}};
   whole.asked = asked_item(setup.config, topic.passages.size(), rows.record(), whole.version.item);
   whole.version.text = setup.text_of_tokens(rows.prompt(), whole.version.tokens);
   whole.version.written = read_item(whole.version.text, whole.asked.form);
   if (whole.version.written) whole.item = whole.version.written->item;
   whole.item.kind = whole.asked.form.kind;
   whole.item.id = fmt::format("{}-{}", objective.number, whole.version.item + 1);
+  if (whole.version.near >= 0) whole.repeats = fmt::format("{}-{}", objective.number, whole.version.near + 1);
   whole.item.objective_number = objective.number;
   whole.item.objective_text = objective.text;
   const ItemDifficulty measured = measured_difficulty(whole.version.number(ExamNumber::kBlind));
@@ -97,23 +99,6 @@ ExamVersion complete(ItemVersion version, const ObjectiveRows& rows, const ExamT
     shuffle_choices(whole.item, setup.config.seed);
   }
   return whole;
-}
-
-// Of two accepted items that say nearly the same the later one is rejected.
-void reject_duplicates(std::vector<ExamVersion>& versions, double least) {
-  std::vector<std::size_t> accepted;
-  std::vector<MinHashSignature> signatures;
-  for (std::size_t i = 0; i < versions.size(); ++i) {
-    if (versions[i].version.state != ExamState::kAccepted) continue;
-    accepted.push_back(i);
-    signatures.push_back(minhash(duplicate_text(versions[i].version.written->item)));
-  }
-  for (const DuplicatePair& pair : find_duplicates(signatures, least)) {
-    ItemVersion &first = versions[accepted[pair.first]].version, &second = versions[accepted[pair.second]].version;
-    if (first.state != ExamState::kAccepted || second.state != ExamState::kAccepted) continue;
-    second.state = ExamState::kRejected;
-    second.reasons |= bit_of(ExamReason::kDuplicate);
-  }
 }
 
 }  // namespace
@@ -130,16 +115,17 @@ Exam WrittenExam::exam(const std::string& title) const {
 WrittenExam read_written_exam(const ResultsFile& running, const ExamSetup& setup, const ExamShape& shape,
                               const StopPoll& poll) {
   WrittenExam exam;
+  exam.objectives = shape.writes_objectives ? written_objectives(running, setup) : setup.objectives;
   for (std::uint64_t sample = 0; sample < shape.num_objectives; ++sample) {
     fail_point("task.pack.block");
     if (poll()) return {};
     const ObjectiveRows rows(running, shape, sample);
-    const ExamTopic topic = setup.topic(rows.record(), setup.objectives.at(rows.record()));
+    const ExamObjective& objective = exam.objectives.at(rows.record());
+    const ExamTopic topic = setup.topic(rows.record(), objective);
     for (std::uint64_t row = 0; row < shape.rows(); ++row) {
-      if (rows.has(row)) exam.versions.push_back(complete(rows.version(row), rows, topic, setup));
+      if (rows.has(row)) exam.versions.push_back(complete(rows.version(row), rows, objective, topic, setup));
     }
   }
-  reject_duplicates(exam.versions, setup.config.limits_of_checks.duplicate);
   return exam;
 }
 

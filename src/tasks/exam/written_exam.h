@@ -1,5 +1,5 @@
-// WrittenExam: all versions of a finished run, read from its running file, and what is decided over the whole exam:
-// which accepted items are duplicates, and the order of choices. A function of the file and the experiment. Local.
+// WrittenExam: all versions of a finished run, read from its running file, with the order of choices. A function of the
+// file and the experiment. Duplicates over the whole exam are duplicate_pairs.h's. Local.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,12 @@ struct ExamVersion {
   ItemVersion version;
   ExamItem item;  // choices in the exam's order; only id, kind and objective if the text is no item
   AskedItem asked;
+  std::string repeats;  // the id of the item whose words it nearly has; empty: none
 };
 
 struct WrittenExam {
-  std::vector<ExamVersion> versions;  // in the order of objectives, items and attempts
+  std::vector<ExamObjective> objectives;  // by record
+  std::vector<ExamVersion> versions;      // in the order of objectives, items and attempts
 
   // The accepted items in the order of the exam.
   Exam exam(const std::string& title) const;
