@@ -1,4 +1,4 @@
-"""Exports of exams, read back: 64 items with every trap that importers are known for give the same items, keys, weights and
+"""Exports of exams, read back: 130 items with every trap that importers are known for give the same items, keys, weights and
 explanations in every format, or the format refuses them by name.
 
 The readers are written here from the rules of Moodle's importers for GIFT, Aiken and Moodle XML (question/format), and from
@@ -27,7 +27,7 @@ TRAPS = [
     "####", "=right", "~wrong", "::name::", "$CATEGORY: other", "ANSWER: b", "a line\nand another", "a\r\nparagraph\n\nlater", "tab\there",
     "bell\x07 and escape\x1b[31m", "שלום עולם (abc)", "rtl \u202eoverride\u202c \u2066isolate\u2069", "&amp; &#35; &#x23;", "]]> <![CDATA[ x ]]>",
     "quote \" and ' end", "  spaces  around  ", "e\u0301 combining 漢字 😀", "<script>alert(1)</script>", "x\u2028y\u0085z", "0", "100%", "*", "a*b", "-", "#5:1", "{#5 m}",
-    "=%50%a ~%50%b", "\ufffe\uffff", "\\", "\\n", "a\\", "::", "{", "}", "-->", "<!-- x -->", "&&058;"[:2], "é" * 300, "%%", "@@", "| pipe", "`code`", "A) one",
+    "=%50%a ~%50%b", "first\n// second", "%33.333%third", "A.one", "3,14", "t", "a -\\> b", "\ufffe\uffff", "\\", "\\n", "a\\", "::", "{", "}", "-->", "<!-- x -->", "&&058;"[:2], "é" * 300, "%%", "@@", "| pipe", "`code`", "A) one",
 ]
 
 
@@ -48,15 +48,17 @@ def choice(number, stem, choices, key, explained=True):
 
 
 def exam_of_traps():
-    items = [choice(i, f"Of {trap}" if trap.startswith(("A) ", "ANSWER:")) else trap, [TRAPS[(i + 1) % len(TRAPS)], TRAPS[(i + 7) % len(TRAPS)], TRAPS[(i + 20) % len(TRAPS)], f"plain {i}"],
+    items = [choice(i, f"Of {trap}" if trap.startswith(("A) ", "A.", "ANSWER:")) else trap, [TRAPS[(i + 1) % len(TRAPS)], TRAPS[(i + 7) % len(TRAPS)], TRAPS[(i + 20) % len(TRAPS)], f"plain {i}"],
                     i % 4, i % 3 > 0) for i, trap in enumerate(TRAPS)]
+    # Each trap is a right answer, too, in every place.
+    items += [choice(len(TRAPS) + i, f"Stem {i}", [f"plain {i}"] * (i % 3) + [trap, TRAPS[(i + 11) % len(TRAPS)], "other"], i % 3, i % 2 > 0) for i, trap in enumerate(TRAPS)]
     common = {"objective_number": "1.10", "objective_text": "", "difficulty": "", "bloom": "", "cited": {"path": "", "chunk": 0, "text": ""}}
     other = []
     for key in (0, 1):
         for why in (("", ""), ("yes #1", ""), ("", "[no] = 2")):
             other.append({"id": f"tf-{len(other)}", "kind": "true_false", "stem": f"{TRAPS[key]} holds", "key": key, "explanation": why[0],
                           "choices": [{"text": "True", "explanation": why[0]}, {"text": "False", "explanation": why[1]}]})
-    for i, accepted in enumerate((["T"], ["0"], ["a*b", "%25% of it", "[html]x"], ["x = y", "{z}", "~", "#5"], ["FALSE", "::"])):
+    for i, accepted in enumerate((["T"], ["0"], ["a*b", "%25% of it", "[html]x"], ["x = y", "{z}", "~", "#5"], ["FALSE", "::"], ["T-cells", "true"], ["t"])):
         other.append({"id": f"short-{i}", "kind": "short_answer", "stem": f"Name {i}", "accepted": accepted, "explanation": "see -> there"})
     for i, (value, tolerance) in enumerate(((5, 0), (-5, 1), (6.02e23, 1e21), (0.1, 1e-7), (1e-9, 0))):
         other.append({"id": f"number-{i}", "kind": "numeric", "stem": "How many?", "value": value, "tolerance": tolerance, "explanation": "" if i else "why"})
@@ -237,6 +239,25 @@ def read_qti(path):
     return items
 
 
+def read_txt(text):
+    """(stem, choices, letter of the right one or the answer, explanation) of each problem of the file with solutions."""
+    items = []
+    for block in re.findall(r"^Problem \d+\n-{80}\n(.*?)\n\n={80}\n", text, re.DOTALL | re.MULTILINE):
+        question, _, solution = block.rpartition("\n\nCorrect Answer: ")
+        answer, _, why = solution.partition("\n\nExplanation:\n")
+        stem, _, written = question.partition("\n\nQuestion: ")[2].partition("\n\nChoices:\n")
+        choices = []
+        for line in written.split("\n") if written else []:
+            letter = f"  {'ABCDEFGHIJ'[len(choices)]}. "
+            if line.startswith(letter):
+                choices.append(line.removeprefix(letter))
+            else:
+                choices[-1] += "\n" + line
+        marked = [words.endswith(" \u2713") for words in choices]
+        items.append((stem, [words.removesuffix(" \u2713") for words in choices], marked, answer, why.rstrip("\n")))
+    return items
+
+
 class Page(html.parser.HTMLParser):
     """Texts of the blocks of the page, by class, and the tags that stand in it."""
     def __init__(self, text):
@@ -309,7 +330,7 @@ class Exports(unittest.TestCase):
         self.assertEqual(self.write({"title": "x", "items": single}, "aiken"), {"aiken": ["exam.aiken.txt"]})
         for (stem, choices), item in zip(read_aiken(self.text("exam.aiken.txt")), single, strict=True):
             self.assertEqual((stem, choices), (line_of(item["stem"]), [(line_of(c["text"]), i == item["key"]) for i, c in enumerate(item["choices"])]))
-        for stem in ("A. Einstein did what?", "B) or not", "ANSWER: B"):
+        for stem in ("A. Einstein did what?", "A.one", "B) or not", "ANSWER: B"):
             self.assertRegex(self.write({"title": "x", "items": [choice(1, stem, ["a", "b"], 0)]}, "aiken")["aiken"], "aiken cannot hold item q-1: has a stem that begins")
 
     def test_moodle_xml(self):
@@ -402,9 +423,26 @@ class Exports(unittest.TestCase):
         self.assertEqual(self.text("exam_Problems_with_solutions.txt"), file("EXAM PROBLEMS WITH SOLUTIONS", marked, answer))
         self.write(self.exam, "txt")
 
+    def test_text_of_every_trap(self):
+        read = read_txt(self.text("exam_Problems_with_solutions.txt"))
+        self.assertEqual(len(read), len(self.items))
+        for (stem, choices, marked, answer, why), item in zip(read, self.items, strict=True):
+            kind, want, answers, general = wanted(item)
+            self.assertEqual((stem, why), (want, general), item["id"])
+            if kind in ("choice", "true_false"):
+                self.assertEqual(list(zip(choices, marked)), [(words, right) for words, right, _ in answers])
+                self.assertEqual(answer, "ABCD"[item["key"]])
+            elif kind == "short_answer":
+                self.assertEqual(answer, " / ".join(answers))
+            else:
+                self.assertTrue(answer.startswith(f"{answers[0]:g}".replace("e+", "e")), answer)
+        questions = self.text("exam_Problems.txt")
+        self.assertNotIn("\u2713", questions)
+        self.assertNotIn("Correct Answer", questions)
+
     def test_what_no_format_can_hold(self):
-        bad = [choice(1, " \n", ["a", "b"], 0), choice(2, "s", ["a", "\t"], 0), choice(3, "s", ["a", "b"], 2), choice(4, "s", ["a"] * 27, 0)]
-        for item, fault in zip(bad, ("its stem is empty", "a choice is empty", "its key is none of its choices", "it has more than 26 choices"), strict=True):
+        bad = [choice(1, " \n", ["a", "b"], 0), choice(2, "s", ["a", "\t"], 0), choice(3, "s", ["a", "b"], 2), choice(4, "s", ["a"] * 27, 0), choice(5, "s", ["a"], 0)]
+        for item, fault in zip(bad, ("its stem is empty", "a choice is empty", "its key is none of its choices", "it has more than 26 choices", "it has fewer than two choices"), strict=True):
             for name, answer in self.write({"title": "x", "items": [item]}).items():
                 self.assertIn(f"the format {name} cannot hold item {item['id']}: {fault}", answer)
         arrow = {"id": "s", "kind": "short_answer", "stem": "s", "accepted": ["a -> b"]}
