@@ -23,7 +23,7 @@ tasks:
     items: {{per_objective: 2, kinds: [true_false, short_answer, numeric, choice], choices: 3}}
     bounds: {{generate: 2, validate: 2, review: 2}}
     validator: {{reject: [alignment]}}
-    exports: [jsonl, html]
+    exports: [jsonl, html, gift, qti21, txt]
     max_new_tokens: 700
     max_prompt_length: 3000
 """
@@ -85,6 +85,13 @@ class Exam(unittest.TestCase, tiny_world.Refusals):
         done = subprocess.run([tiny_world.PROGRAM, "check", str(self.folder / "exam.h5")], env=self.world.environment, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
 
+    def test_a_format_made_later_is_that_of_the_run(self):
+        for name, suffix in (("html", ".html"), ("gift", ".gift"), ("qti21", ".qti21.zip"), ("txt", "_Solutions.txt")):
+            later = self.folder / f"later{'' if name == 'txt' else suffix}"
+            done = subprocess.run([tiny_world.PROGRAM, "export", str(self.folder / "exam.h5"), "--to", name, "--out", str(later)], env=self.world.environment, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((self.folder / f"later{suffix}").read_bytes(), (self.folder / f"exam{suffix}").read_bytes(), name)
+
     def test_any_number_of_ranks_and_kills_give_the_same_bytes(self):
         for ranks in (1, 2):
             self.world.forget("exam")
@@ -100,6 +107,9 @@ class Exam(unittest.TestCase, tiny_world.Refusals):
             write(self.world, chapter, objectives)
             self.refused("bad", code, *words)
         write(self.world, CHAPTER, OBJECTIVES)
+        folder = str(self.world.data.parent)
+        self.refused("folder", 65, "is a folder", "*.md", overrides=(f"tasks.0.source.path={folder}",))
+        self.refused("nothing", 65, "no such file", "1.1.1.1 text", overrides=(f"tasks.0.objectives.path={folder}/missing.txt",))
         self.refused("none", 78, "tasks.0.items.per_objective", overrides=("tasks.0.items.per_objective=0",))
         self.refused("long", 65, "max_prompt_length", overrides=("tasks.0.max_prompt_length=1000",))
         self.refused("kind", 78, "essay", overrides=("tasks.0.items.kinds=essay",))

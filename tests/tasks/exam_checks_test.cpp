@@ -179,6 +179,38 @@ TEST(Duplicates, AreFoundAmongCleanItemsAndNoOthers) {
   EXPECT_EQ(found, want);
 }
 
+// A text that very many items repeat gives a pair for each and not one for every two of them.
+TEST(Duplicates, CopiesOfATextArePairsWithItsFirst) {
+  const MinHashSignature same = minhash("the sun warms the surface of every sea and lake"),
+                         near = minhash("the sun warms the surface of every sea and river"), other = minhash("a delta");
+  std::vector<MinHashSignature> signatures = {near, other, same};
+  signatures.resize(300000, same);
+  const auto pairs = find_duplicates(signatures, 0.5);
+  ASSERT_EQ(pairs.size(), 2 * (signatures.size() - 2) - 1);
+  EXPECT_EQ(std::make_pair(pairs[0].first, pairs[0].second), std::make_pair(std::size_t{0}, std::size_t{2}));
+  EXPECT_EQ(std::make_pair(pairs[2].first, pairs[2].second), std::make_pair(std::size_t{2}, std::size_t{3}));
+}
+
+// Whoever rejects the later item of each pair whose earlier one is still there rejects the same as with all pairs.
+TEST(Duplicates, PairsRejectAsAllPairsWould) {
+  std::vector<MinHashSignature> signatures;
+  for (int i = 0; i < 400; ++i) {
+    std::string text;
+    for (int word = 0; word < 12; ++word) text += "w" + std::to_string(word + (i * 7 % 13 == word ? i % 5 : 0)) + " ";
+    signatures.push_back(minhash(text + std::to_string(i % 3)));
+  }
+  std::vector<bool> want(signatures.size(), true), got = want;
+  for (std::size_t second = 0; second < want.size(); ++second) {
+    for (std::size_t first = 0; first < second; ++first)
+      if (want[first] && similarity(signatures[first], signatures[second]) >= 0.7) want[second] = false;
+  }
+  for (const DuplicatePair& pair : find_duplicates(signatures, 0.7))
+    if (got[pair.first]) got[pair.second] = false;
+  EXPECT_EQ(got, want);
+  EXPECT_GT(std::count(want.begin(), want.end(), false), 100);
+  EXPECT_GT(std::count(want.begin(), want.end(), true), 3);
+}
+
 TEST(Duplicates, SimilarityIsJaccardOfShingles) {
   // 20 words of which the last 5 differ: 13 of 23 shingles are in both.
   std::string a, b;
@@ -254,13 +286,26 @@ TEST(ExamOutput, AFormatThatCannotHoldAnItemLeavesTheOthersTheirFiles) {
   item.id = "1.1-0";
   item.objective_number = "1.1";
   const Exam exam{"t", "en", {item}};
-  const ExamOutput output = export_exam_as({"aiken", "jsonl", "gift"}, exam);
-  ASSERT_EQ(output.files.size(), 2u);
-  EXPECT_EQ(output.files[0].suffix, ".jsonl");
-  EXPECT_EQ(output.files[1].suffix, ".gift");
-  ASSERT_EQ(output.refused.size(), 1u);
-  EXPECT_NE(output.refused[0].find("the format aiken cannot hold item 1.1-0"), std::string::npos) << output.refused[0];
+  std::vector<std::string> written;
+  const std::vector<std::string> refused =
+      export_exam_as({"aiken", "jsonl", "gift"}, exam, [&](const ExamFile& file) { written.push_back(file.suffix); });
+  EXPECT_EQ(written, (std::vector<std::string>{".jsonl", ".gift"}));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_NE(refused[0].find("the format aiken cannot hold item 1.1-0"), std::string::npos) << refused[0];
   EXPECT_THROW(export_exam(*find_exam_export("aiken"), exam), std::exception);
+}
+
+// A package has a file for each item, and a ZIP archive at most 65,535 files.
+TEST(ExamOutput, APackageOfTooManyItemsLeavesTheOthersTheirFiles) {
+  Exam exam{"t", "en", std::vector<ExamItem>(70000, choice_item("s", {"one", "two"}))};
+  for (std::size_t i = 0; i < exam.items.size(); ++i) exam.items[i].id = "q" + std::to_string(i);
+  std::vector<std::string> written;
+  const std::vector<std::string> refused =
+      export_exam_as({"qti21", "aiken"}, exam, [&](const ExamFile& file) { written.push_back(file.suffix); });
+  EXPECT_EQ(written, (std::vector<std::string>{".aiken.txt"}));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_NE(refused[0].find("the format qti21: "), std::string::npos) << refused[0];
+  EXPECT_NE(refused[0].find("65,535"), std::string::npos) << refused[0];
 }
 
 }  // namespace exam_checks_test

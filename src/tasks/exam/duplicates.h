@@ -30,8 +30,10 @@ struct DuplicatePair {
 };
 inline constexpr double kDuplicateSimilarity = 0.7;
 
-// All pairs of at least `least` similarity, found by bands of 4 hashes, ordered by (second, first): of a pair the later
-// item is the duplicate. Finds all pairs of equal texts, and pairs at 0.7 with a probability above 0.999.
+// The pairs of at least `least` similarity, found by bands of 4 hashes, ordered by (second, first): of a pair the later
+// item is the duplicate. Finds all pairs of equal texts, and pairs at 0.7 with a probability above 0.999. Of texts that
+// are equal, only the first is the `first` of a pair: a text that a million items repeat gives a million pairs and not
+// half a billion. Who rejects the later item of each pair whose earlier one is still there rejects the same items.
 std::vector<DuplicatePair> find_duplicates(const std::vector<MinHashSignature>& signatures,
                                            double least = kDuplicateSimilarity);
 

@@ -100,28 +100,34 @@ bool check_exam_columns(const ResultsReader& file, FaultList& faults) {
 
 // An accepted version is the last of its item, has no reason against it and a key among its choices.
 void check_exam_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
-  Texts choices(file, exam_column::kChoices);
-  const std::uint64_t n = file.num_samples();
-  for (std::uint64_t i = unit.samples.begin; i < unit.samples.end; ++i) {
-    const std::uint8_t state = file.rows(exam_column::kState, i, 1)[0], kind = file.rows(exam_column::kKind, i, 1)[0];
-    const std::uint32_t reasons = file.rows(exam_column::kReasons, i, 1)[0],
-                        attempt = file.rows(exam_column::kAttempt, i, 1)[0];
-    const std::int32_t key = file.rows(exam_column::kKey, i, 1)[0];
-    if (state > 2) faults.add("version {}: the state {} is none of 0 to 2", i, state);
-    if (kind > 3) faults.add("version {}: the kind {} is none of 0 to 3", i, kind);
-    if ((state == 0) != (reasons == 0))
-      faults.add("version {}: its state {} contradicts its reasons {}", i, state, reasons);
-    const bool has_next = i + 1 < n && file.rows(exam_column::kAttempt, i + 1, 1)[0] == attempt + 1;
-    if ((state == 1) != has_next) faults.add("version {}: its state {} contradicts the version after it", i, state);
-    if (file.rows(exam_column::kParent, i, 1)[0] != static_cast<std::int32_t>(attempt) - 1)
+  using namespace exam_column;
+  Texts choices(file, kChoices);
+  const std::uint64_t first = unit.samples.begin, count = unit.samples.size();
+  const auto column = [&](const auto& of) { return file.rows(of, first, count); };
+  const auto states = column(kState), kinds = column(kKind);
+  const auto reasons = column(kReasons);
+  const auto keys = column(kKey), parents = column(kParent);
+  const auto blind = column(kBlind), closed_book = column(kClosedBook);
+  // With the version after the unit's last one.
+  const auto attempts = file.rows(kAttempt, first, std::min(count + 1, file.num_samples() - first));
+  for (std::uint64_t row = 0; row < count; ++row) {
+    const std::uint64_t i = first + row;
+    if (states[row] > 2) faults.add("version {}: the state {} is none of 0 to 2", i, states[row]);
+    if (kinds[row] > 3) faults.add("version {}: the kind {} is none of 0 to 3", i, kinds[row]);
+    if ((states[row] == 0) != (reasons[row] == 0))
+      faults.add("version {}: its state {} contradicts its reasons {}", i, states[row], reasons[row]);
+    const bool has_next = row + 1 < attempts.size() && attempts[row + 1] == attempts[row] + 1;
+    if ((states[row] == 1) != has_next)
+      faults.add("version {}: its state {} contradicts the version after it", i, states[row]);
+    if (parents[row] != static_cast<std::int32_t>(attempts[row]) - 1)
       faults.add("version {}: its parent is not the version before", i);
-    const std::string written = choices.at(i);
-    const ordered_json all = ordered_json::parse(written, nullptr, false);
+    const ordered_json all = ordered_json::parse(choices.at(i), nullptr, false);
     if (!all.is_array())
       faults.add("version {}: its choices are no list", i);
-    else if (state == 0 && kind <= 1 && (key < 0 || static_cast<std::size_t>(key) >= all.size()))
-      faults.add("version {}: the key {} is not among its {} choices", i, key, all.size());
-    for (const float share : {file.rows(exam_column::kBlind, i, 1)[0], file.rows(exam_column::kClosedBook, i, 1)[0]}) {
+    else if (states[row] == 0 && kinds[row] <= 1 &&
+             (keys[row] < 0 || static_cast<std::size_t>(keys[row]) >= all.size()))
+      faults.add("version {}: the key {} is not among its {} choices", i, keys[row], all.size());
+    for (const float share : {blind[row], closed_book[row]}) {
       if (!std::isnan(share) && !(share >= -1e-4f && share <= 1 + 1e-4f))
         faults.add("version {}: the probability {} is none", i, share);
     }
@@ -146,23 +152,26 @@ Exam exam_of(const ResultsReader& file) {
       explanation(file, exam_column::kExplanation), source(file, exam_column::kSource);
   Exam exam;
   exam.title = file.text("title");
+  const auto column = [&](const auto& of) { return file.rows(of, 0, file.num_samples()); };
+  const auto states = column(exam_column::kState), kinds = column(exam_column::kKind),
+             difficulties = column(exam_column::kDifficulty), asked = column(exam_column::kAskedDifficulty),
+             levels = column(exam_column::kBloom), asked_levels = column(exam_column::kAskedBloom);
+  const auto items = column(exam_column::kItem);
+  const auto keys = column(exam_column::kKey);
   for (std::uint64_t i = 0; i < file.num_samples(); ++i) {
-    if (file.rows(exam_column::kState, i, 1)[0] != 0) continue;
+    if (states[i] != 0) continue;
     ExamItem item;
-    item.kind = static_cast<ItemKind>(std::min<std::uint8_t>(3, file.rows(exam_column::kKind, i, 1)[0]));
+    item.kind = static_cast<ItemKind>(std::min<std::uint8_t>(3, kinds[i]));
     item.objective_number = objective.at(i);
     item.objective_text = objective_text.at(i);
-    item.id = fmt::format("{}-{}", item.objective_number, file.rows(exam_column::kItem, i, 1)[0] + 1);
+    item.id = fmt::format("{}-{}", item.objective_number, items[i] + 1);
     item.stem = stem.at(i);
     item.explanation = explanation.at(i);
-    const std::uint8_t difficulty = file.rows(exam_column::kDifficulty, i, 1)[0],
-                       bloom = file.rows(exam_column::kBloom, i, 1)[0];
-    item.difficulty = static_cast<ItemDifficulty>(
-        std::min<std::uint8_t>(3, difficulty ? difficulty : file.rows(exam_column::kAskedDifficulty, i, 1)[0]));
-    item.bloom = static_cast<BloomLevel>(
-        std::min<std::uint8_t>(6, bloom ? bloom : file.rows(exam_column::kAskedBloom, i, 1)[0]));
+    item.difficulty =
+        static_cast<ItemDifficulty>(std::min<std::uint8_t>(3, difficulties[i] != 0 ? difficulties[i] : asked[i]));
+    item.bloom = static_cast<BloomLevel>(std::min<std::uint8_t>(6, levels[i] != 0 ? levels[i] : asked_levels[i]));
     try {
-      read_choices(choices.json_at(i), file.rows(exam_column::kKey, i, 1)[0], item);
+      read_choices(choices.json_at(i), keys[i], item);
       const ordered_json cited = source.json_at(i);
       item.cited = {cited.at("path").get<std::string>(), cited.at("number").get<std::uint64_t>(),
                     cited.at("text").get<std::string>()};

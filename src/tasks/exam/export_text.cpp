@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "magister/core/error.h"
@@ -31,6 +32,11 @@ std::string_view without_space(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
 }
 
+// True for what most texts are: nothing in them is replaced.
+bool is_plain(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return (c >= ' ' && c < 0x7F) || c == '\n' || c == '\t'; });
+}
+
 bool is_empty(std::string_view text) { return shown_text(text).empty(); }
 
 std::string fault_of_item(const ExamItem& item) {
@@ -58,6 +64,7 @@ std::string fault_of_item(const ExamItem& item) {
 }  // namespace
 
 std::string shown_text(std::string_view text) {
+  if (is_plain(text)) return std::string(without_space(text));
   std::string result;
   while (!text.empty()) {
     const std::size_t size = utf8_sequence_length(text);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "tasks/exam/export_formats.h"
@@ -29,9 +30,11 @@ constexpr ExamExport kExports[] = {
 };
 
 Exam by_objective(Exam exam) {
-  std::stable_sort(exam.items.begin(), exam.items.end(), [](const ExamItem& a, const ExamItem& b) {
+  const auto before = [](const ExamItem& a, const ExamItem& b) {
     return objective_before(a.objective_number, b.objective_number);
-  });
+  };
+  if (!std::is_sorted(exam.items.begin(), exam.items.end(), before))
+    std::stable_sort(exam.items.begin(), exam.items.end(), before);
   return exam;
 }
 
@@ -64,19 +67,24 @@ std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam) {
   return format.files(ordered);
 }
 
-ExamOutput export_exam_as(const std::vector<std::string>& formats, const Exam& exam) {
-  const Exam ordered = by_objective(exam);
-  ExamOutput output;
+std::vector<std::string> export_exam_as(const std::vector<std::string>& formats, Exam exam,
+                                        const std::function<void(const ExamFile& file)>& write) {
+  const Exam ordered = by_objective(std::move(exam));
+  std::vector<std::string> refused;
   for (const std::string& name : formats) {
     const ExamExport* const format = find_exam_export(name);
     MAGISTER_CHECK(format != nullptr, ExitCode::kConfig, "no format is named {}; see exports", printable(name, 40));
-    if (std::string fault = fault_of(*format, ordered); !fault.empty()) {
-      output.refused.push_back(std::move(fault));
-      continue;
+    std::vector<ExamFile> files;
+    std::string fault = fault_of(*format, ordered);
+    try {
+      if (fault.empty()) files = format->files(ordered);
+    } catch (const Error& error) {
+      fault = fmt::format("the format {}: {}", name, error.what());
     }
-    for (ExamFile& file : format->files(ordered)) output.files.push_back(std::move(file));
+    if (!fault.empty()) refused.push_back(std::move(fault));
+    for (const ExamFile& file : files) write(file);
   }
-  return output;
+  return refused;
 }
 
 std::vector<ExamFile> exam_jsonl(const Exam& exam) {

@@ -13,6 +13,7 @@
 #include "magister/run/unit_samples.h"
 #include "tasks/exam/columns.h"
 #include "tasks/exam/objective_writer.h"
+#include "tasks/exam/report.h"
 
 namespace magister {
 namespace {
@@ -185,7 +186,7 @@ void write_samples_of(const Versions& versions, std::uint64_t key_bytes, Results
 
 std::uint64_t packed_exam_bytes(const ExamShape& shape) {
   const std::uint64_t a_version = shape.slots * (4 + kTextBytesAToken) + 4 * shape.numbers() + 2048;
-  return shape.num_objectives * shape.items * 2 * a_version + (1 << 20);
+  return shape.num_objectives * shape.items * kPlannedVersions * a_version + (1 << 20);
 }
 
 bool pack_exam(const WrittenExam& exam, const ExamSetup& setup, const ExamShape& shape, const std::string& results_path,
@@ -212,7 +213,7 @@ bool pack_exam(const WrittenExam& exam, const ExamSetup& setup, const ExamShape&
   spec.attributes = root;
   spec.attributes.emplace_back("num_samples", static_cast<std::uint64_t>(versions.size()));
   spec.attributes.emplace_back("num_tokens", num_tokens);
-  spec.attributes.emplace_back("title", setup.config.title);
+  spec.attributes.emplace_back("title", title_of(setup.config));
   spec.attributes.emplace_back("prompts", setup.prompts.templates());
   if (setup.config.auto_objectives > 0)
     spec.attributes.emplace_back("objectives", objective_list_json(exam.objectives, setup.chunks));

@@ -12,6 +12,9 @@
 
 namespace magister {
 
+// Versions that an item is expected to have at most, on average, where sizes are planned.
+inline constexpr std::uint64_t kPlannedVersions = 2;
+
 // Estimated size of the final file before its versions are known.
 std::uint64_t packed_exam_bytes(const ExamShape& shape);
 

@@ -144,26 +144,27 @@ std::string exam_summary_text(const ordered_json& summary) {
   return text;
 }
 
+std::string title_of(const ExamConfig& config) { return config.title.empty() ? config.name : config.title; }
+
 std::string beside_results(const std::string& results_path, const std::string& suffix) {
   return std::filesystem::path(results_path).replace_extension("").string() + suffix;
 }
 
 void write_exam_files(const WrittenExam& exam, const ExamSetup& setup, const std::string& results_path) {
-  const Exam items = exam.exam(setup.config.title.empty() ? setup.config.name : setup.config.title);
-  auto [files, refused] = export_exam_as(setup.config.exports, items);
-  for (const std::string& fault : refused) log_warning("{}: {}", setup.config.name, fault);
-  ordered_json summary = exam_summary(exam, setup);
-  summary["not_exported"] = refused;
-  files.push_back({".summary.json", summary.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"});
-  files.push_back({".summary.txt", exam_summary_text(summary)});
-  if (setup.config.auto_objectives > 0)
-    files.push_back({".objectives.txt", objective_list(exam.objectives, setup.chunks)});
-  for (const ExamFile& file : files) {
+  const auto write = [&](const ExamFile& file) {
     fail_point("exam.export.file");
     WholeFile target(beside_results(results_path, file.suffix), WholeFile::Existing::kReplaced);
     target.write(file.bytes);
     target.keep();
-  }
+  };
+  const std::vector<std::string> refused =
+      export_exam_as(setup.config.exports, exam.exam(title_of(setup.config)), write);
+  for (const std::string& fault : refused) log_warning("{}: {}", setup.config.name, fault);
+  ordered_json summary = exam_summary(exam, setup);
+  summary["not_exported"] = refused;
+  write({".summary.json", summary.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"});
+  write({".summary.txt", exam_summary_text(summary)});
+  if (setup.config.auto_objectives > 0) write({".objectives.txt", objective_list(exam.objectives, setup.chunks)});
   log_info("{}: {} of {} items are in the exam, {} are missing", setup.config.name, summary["accepted"].dump(),
            summary["requested"].dump(), summary["missing"].dump());
 }

@@ -16,9 +16,12 @@ nlohmann::ordered_json exam_summary(const WrittenExam& exam, const ExamSetup& se
 // The same for people; names every objective that lacks items.
 std::string exam_summary_text(const nlohmann::ordered_json& summary);
 
-// The paths of the files that write_exam_files() writes for the formats of `exports:`, without the summaries.
-// results_path: <folder>/<name>.h5. Refuses a format that cannot hold the exam: Error(kData), nothing is written.
+// Writes the formats of `exports:` and the summaries. results_path: <folder>/<name>.h5. A format that cannot hold the
+// exam is not written; a warning and the summary say why.
 void write_exam_files(const WrittenExam& exam, const ExamSetup& setup, const std::string& results_path);
+
+// The title that the exports show: the task's name unless one is given.
+std::string title_of(const ExamConfig& config);
 
 // <folder>/<name> and this suffix.
 std::string beside_results(const std::string& results_path, const std::string& suffix);

@@ -84,6 +84,7 @@ ExamVersion complete(ItemVersion version, const ObjectiveRows& rows, const ExamO
   whole.asked = asked_item(setup.config, topic.passages.size(), rows.record(), whole.version.item);
   whole.version.text = setup.text_of_tokens(rows.prompt(), whole.version.tokens);
   whole.version.written = read_item(whole.version.text, whole.asked.form);
+  whole.version.text = {};  // an exam may have a million versions
   if (whole.version.written) whole.item = whole.version.written->item;
   whole.item.kind = whole.asked.form.kind;
   whole.item.id = fmt::format("{}-{}", objective.number, whole.version.item + 1);
