@@ -13,7 +13,7 @@ using Node = ConfigNode::Value;
 
 void collect(const Node& node, std::vector<std::string>& path, std::vector<YamlValue>& values) {
   if (node.kind == Node::Kind::kScalar || node.kind == Node::Kind::kEmpty)
-    values.push_back({path, node.scalar, node.quoted});
+    values.push_back({path, node.scalar, node.quoted, static_cast<std::uint64_t>(node.position.line)});
   for (const auto& [name, member] : node.members) {
     path.push_back(name);
     collect(*member, path, values);

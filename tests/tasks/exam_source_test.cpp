@@ -55,8 +55,16 @@ TEST_F(ExamSource, RefusesByName) {
   const auto refusal = [&](const std::string& path) { return message_of([&] { source_text(path); }); };
   EXPECT_NE(refusal(file("a.docx", "x")).find("a.docx: files that end in \".docx\" cannot be read"), std::string::npos);
   EXPECT_NE(refusal(file("b.txt", " \n")).find("b.txt: holds no text"), std::string::npos);
-  EXPECT_NE(refusal(file("c.md", "a\xFF")).find("c.md: byte 1 is not UTF-8"), std::string::npos);
+  EXPECT_NE(refusal(file("c.md", "a\nb \xFF")).find("c.md:2: byte 4 of the file is not UTF-8"), std::string::npos);
   EXPECT_NE(message_of([&] { source_files({(folder_ / "*.tex").string()}); }).find("no such file"), std::string::npos);
+  EXPECT_NE(message_of([&] { source_files({folder_.string()}); }).find("is a folder"), std::string::npos);
+  EXPECT_NE(refusal(file("d.pdf", "plain text")).find("d.pdf: begins with \"plain\" and not with %PDF-"), std::string::npos);
+  const std::string both = message_of([&] {
+    read_source({(folder_ / "b.txt").string(), (folder_ / "c.md").string()}, 10,
+                [](std::string_view t) { return t.size(); });
+  });
+  EXPECT_NE(both.find("b.txt"), std::string::npos);
+  EXPECT_NE(both.find("c.md"), std::string::npos) << "the faults of all files are named";
 }
 
 TEST_F(ExamSource, PatternsGiveFilesInByteOrderOnce) {
@@ -65,7 +73,7 @@ TEST_F(ExamSource, PatternsGiveFilesInByteOrderOnce) {
 }
 
 TEST_F(ExamSource, PdfIsReadByPdftotextOrRefusedByName) {
-  const std::string broken = file("broken.pdf", "no PDF");
+  const std::string broken = file("broken.pdf", "%PDF-1.4 and no more");
   const std::string without = message_of([&] { source_text(broken); });
   if (std::system("pdftotext -v >/dev/null 2>&1") != 0) {
     EXPECT_NE(without.find("pdftotext does not start"), std::string::npos) << without;
@@ -199,7 +207,10 @@ TEST(Objectives, AreReadFromYaml) {
   EXPECT_EQ(list.objectives[0].text, "a: b");
   EXPECT_EQ(list.objectives[1].text, "Say why");
   const ObjectiveList bad = read_objectives("objectives:\n  - {text: a}\n  - {number: 1, note: b}\n", "o.yml");
-  EXPECT_EQ(bad.faults.size(), 3u);
+  ASSERT_EQ(bad.faults.size(), 3u);
+  EXPECT_TRUE(bad.faults[0].starts_with("o.yml:3: note is not part")) << bad.faults[0];
+  EXPECT_TRUE(bad.faults[1].starts_with("o.yml:2: has no number")) << bad.faults[1];
+  EXPECT_TRUE(bad.faults[2].starts_with("o.yml:3: the objective 1 has no text")) << bad.faults[2];
   EXPECT_EQ(read_objectives("- 1.1 a\n- [\n", "o.yml").faults.size(), 1u);
 }
 

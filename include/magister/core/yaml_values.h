@@ -3,6 +3,7 @@
 // tags or repeated keys.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@ struct YamlValue {
   std::vector<std::string> path;  // {"configs", "0", "data_files", "1", "split"}
   std::string text;               // as written, without its quotes; empty for a key without a value
   bool quoted = false;            // "8" is a text, 8 a number
+  std::uint64_t line = 0;         // from 1
 };
 
 // Values in the order of the text; empty lists and maps give none. Throws Error(kData) with the first fault,

@@ -45,7 +45,7 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-// Collects objectives and faults; `place` is "file:7" or "file: entry 7".
+// Collects objectives and faults; `place` is "file:7".
 class ObjectiveReader {
  public:
   void add(const std::string& place, std::uint64_t line, std::string_view written) {
@@ -54,8 +54,8 @@ class ObjectiveReader {
     std::string_view rest = written.substr(size);
     if (rest.starts_with('.')) rest.remove_prefix(1);
     if (size == 0 || (!rest.empty() && rest[0] != ' ' && rest[0] != '\t')) {
-      fault("{}: \"{}\" begins with no number (items are grouped by it); write a line as 1.1.1.1 text", place,
-            printable(written, 60));
+      fault("{}: \"{}\" begins with no number and a space (items are grouped by it); write a line as 1.1.1.1 text",
+            place, printable(written, 60));
       return;
     }
     add(place, line, number, without_blanks(rest));
@@ -110,6 +110,7 @@ void read_lines(std::string_view bytes, const std::string& file, ObjectiveReader
 void read_yaml(std::string_view bytes, const std::string& file, ObjectiveReader& reader) {
   struct Entry {
     std::optional<std::string> whole, number, text;
+    std::uint64_t line = 0;
   };
   std::vector<std::pair<std::string, Entry>> entries;
   for (const YamlValue& value : yaml_values(bytes, file)) {
@@ -118,24 +119,23 @@ void read_yaml(std::string_view bytes, const std::string& file, ObjectiveReader&
     const std::string key = depth == 2 ? value.path.back() : "";
     if (depth == 0 || depth > 2 || (depth == 2 && key != "number" && key != "text")) {
       reader.fault(
-          "{}: {} is not part of a list of objectives (they are not guessed); write - {{number: 1.1, text: "
-          "...}}",
-          printable(file), printable(fmt::format("{}", fmt::join(value.path, "."))));
+          "{}:{}: {} is not part of a list of objectives (they are not guessed); write - {{number: 1.1, text: ...}}",
+          printable(file), value.line, printable(value.path.empty() ? value.text : value.path.back()));
       continue;
     }
-    if (entries.empty() || entries.back().first != value.path[first]) entries.emplace_back(value.path[first], Entry{});
+    if (entries.empty() || entries.back().first != value.path[first])
+      entries.emplace_back(value.path[first], Entry{{}, {}, {}, value.line});
     Entry& entry = entries.back().second;
     (depth == 1 ? entry.whole : key == "number" ? entry.number : entry.text) = value.text;
   }
-  std::uint64_t index = 0;
   for (const auto& [name, entry] : entries) {
-    const std::string place = fmt::format("{}: entry {}", printable(file), ++index);
+    const std::string place = fmt::format("{}:{}", printable(file), entry.line);
     if (entry.whole) {
-      reader.add(place, 0, without_blanks(*entry.whole));
+      reader.add(place, entry.line, without_blanks(*entry.whole));
     } else if (!entry.number || number_bytes(*entry.number) != entry.number->size() || entry.number->empty()) {
       reader.fault("{}: has no number such as 1.1 (items are grouped by it); add number: 1.1", place);
     } else {
-      reader.add(place, 0, *entry.number, without_blanks(entry.text.value_or("")));
+      reader.add(place, entry.line, *entry.number, without_blanks(entry.text.value_or("")));
     }
   }
 }
@@ -147,8 +147,9 @@ ObjectiveList read_objectives(std::string_view bytes, const std::string& file) {
   if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
   const std::size_t invalid = find_invalid_utf8(bytes);
   if (invalid != bytes.size()) {
-    reader.fault("{}: byte {} is not UTF-8 (the text would be read wrongly); save the file as UTF-8", printable(file),
-                 invalid);
+    const auto line = 1 + std::count(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(invalid), '\n');
+    reader.fault("{}:{}: byte {} of the file is not UTF-8 (the text would be read wrongly); save the file as UTF-8",
+                 printable(file), line, invalid);
   } else if (file.ends_with(".yaml") || file.ends_with(".yml")) {
     try {
       read_yaml(bytes, file, reader);
@@ -162,6 +163,7 @@ ObjectiveList read_objectives(std::string_view bytes, const std::string& file) {
 }
 
 bool objective_before(std::string_view a, std::string_view b) {
+  if (a == b) return false;  // items of one objective
   const std::string_view whole_a = a, whole_b = b;
   while (!a.empty() && !b.empty()) {
     const std::string left = canonical(a.substr(0, a.find('.'))), right = canonical(b.substr(0, b.find('.')));

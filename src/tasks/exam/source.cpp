@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "magister/core/child_process.h"
@@ -19,8 +20,18 @@ namespace {
 constexpr std::uint64_t kMaxSourceBytes = std::uint64_t{1} << 30;
 constexpr double kSecondsOfAPdf = 600;
 
+void check_begins_as_pdf(const std::string& path) {
+  std::string begin(5, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  MAGISTER_CHECK(begin == "%PDF-", ExitCode::kData,
+                 "{}: begins with \"{}\" and not with %PDF- (it is no PDF, whatever its name says); save the document "
+                 "as PDF or as text",
+                 printable(path), printable(begin.substr(0, begin.find('\0'))));
+}
+
 // Returns the text layer of a PDF, as `pdftotext PATH -` writes it.
 std::string pdf_text(const std::string& path) {
+  check_begins_as_pdf(path);
   ProgramAnswer answer =
       ask_program({"pdftotext", "-enc", "UTF-8", "-nopgbrk", std::filesystem::absolute(path).string(), "-"}, "/",
                   kSecondsOfAPdf, kMaxSourceBytes + 1);
@@ -30,8 +41,8 @@ std::string pdf_text(const std::string& path) {
                  printable(path), std::strerror(answer.start_error));
   MAGISTER_CHECK(
       answer.exit_code == 0 && answer.output.size() <= kMaxSourceBytes, ExitCode::kData,
-      "{}: pdftotext ends with {} after {} bytes (the file is no PDF, is damaged, needs a password or is too "
-      "long); save the document as text",
+      "{}: pdftotext ends with {} after {} bytes (the file is damaged, needs a password or is too long); save the "
+      "document as text",
       printable(path), answer.exit_code, answer.output.size());
   return std::move(answer.output);
 }
@@ -90,6 +101,9 @@ std::vector<std::string> source_files(const std::vector<std::string>& patterns) 
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
     const std::size_t before = files.size();
+    MAGISTER_CHECK(!std::filesystem::is_directory(pattern), ExitCode::kData,
+                   "{}: is a folder (it may hold other things than chapters); name its files with a pattern such as {}",
+                   printable(pattern), printable((std::filesystem::path(pattern) / "*.md").string()));
     for (const std::string& path : paths_matching(pattern))
       if (std::filesystem::is_regular_file(path)) files.push_back(path);
     MAGISTER_CHECK(files.size() > before, ExitCode::kData,
@@ -112,8 +126,9 @@ std::string source_text(const std::string& path) {
   const std::string bytes = is_pdf ? pdf_text(path) : plain_bytes(path);
   const std::size_t invalid = find_invalid_utf8(bytes);
   MAGISTER_CHECK(invalid == bytes.size(), ExitCode::kData,
-                 "{}: byte {} is not UTF-8 (the text would be read wrongly); save the file as UTF-8", printable(path),
-                 invalid);
+                 "{}:{}: byte {} of the file is not UTF-8 (the text would be read wrongly); save the file as UTF-8",
+                 printable(path),
+                 1 + std::count(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(invalid), '\n'), invalid);
   std::string text = paragraphs_of(is_html ? html_text(bytes) : bytes);
   MAGISTER_CHECK(!text.empty(), ExitCode::kData, "{}: holds no text (an exam is written from its source){}",
                  printable(path),
@@ -158,10 +173,18 @@ std::vector<SourceChunk> chunks_of(std::string_view text, const std::string& pat
 std::vector<SourceChunk> read_source(const std::vector<std::string>& patterns, std::size_t budget,
                                      const TextLength& length) {
   std::vector<SourceChunk> all;
+  std::string faults;
+  ExitCode code = ExitCode::kData;  // of the first fault
   for (const std::string& file : source_files(patterns)) {
-    std::vector<SourceChunk> chunks = chunks_of(source_text(file), file, budget, length);
-    std::move(chunks.begin(), chunks.end(), std::back_inserter(all));
+    try {
+      std::vector<SourceChunk> chunks = chunks_of(source_text(file), file, budget, length);
+      std::move(chunks.begin(), chunks.end(), std::back_inserter(all));
+    } catch (const Error& error) {
+      if (faults.empty()) code = error.code();
+      faults += (faults.empty() ? "" : "\n") + std::string(error.what());
+    }
   }
+  MAGISTER_CHECK(faults.empty(), code, "{}", faults);
   return all;
 }
 

@@ -37,7 +37,7 @@ std::string html_text(std::string_view html);
 std::vector<SourceChunk> chunks_of(std::string_view text, const std::string& path, std::size_t budget,
                                    const TextLength& length);
 
-// Reads and divides all files. Error(kData) if they hold no text.
+// Reads and divides all files. Error(kData) with the faults of all files, one in a line.
 std::vector<SourceChunk> read_source(const std::vector<std::string>& patterns, std::size_t budget,
                                      const TextLength& length);
 
