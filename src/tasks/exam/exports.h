@@ -41,8 +41,8 @@ const ExamExport* find_exam_export(std::string_view name);  // null: no such for
 // The files; Error(kData) that names the format, the first refused items and how many more there are.
 std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam);
 
-// Passes the files of several formats to `write`, one format after the other, so that one alone is in memory. Returns why
-// formats cannot hold the exam: these have no file, since one item must not end a run whose other files are right.
+// Passes the files of several formats to `write`, one format after the other, so that one alone is in memory. Returns
+// why formats cannot hold the exam: these have no file, since one item must not end a run whose other files are right.
 std::vector<std::string> export_exam_as(const std::vector<std::string>& formats, Exam exam,
                                         const std::function<void(const ExamFile& file)>& write);
 
