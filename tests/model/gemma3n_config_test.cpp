@@ -7,7 +7,7 @@
 namespace magister {
 namespace gemma3n_config_test {
 
-class Config : public Folder {
+class Gemma3nConfig : public Folder {
  protected:
   // Two layers that share no keys.
   static json small(const char* patch = "{}") {
@@ -19,7 +19,7 @@ class Config : public Folder {
   }
 };
 
-TEST_F(Config, HasTheDefaultsOfItsClass) {
+TEST_F(Gemma3nConfig, HasTheDefaultsOfItsClass) {
   json source = base_config("gemma3n_text");
   for (const char* key : {"num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size",
                           "vocab_size", "rope_theta", "tie_word_embeddings"})
@@ -46,7 +46,7 @@ TEST_F(Config, HasTheDefaultsOfItsClass) {
   EXPECT_EQ(config.mlp_widths_of(34), 3);
 }
 
-TEST_F(Config, FaultsAreNamed) {
+TEST_F(Gemma3nConfig, FaultsAreNamed) {
   const auto refused = [&](const char* patch, const std::vector<std::string>& words) {
     expect_refused([&] { describe(small(patch)); }, words);
   };
@@ -65,7 +65,7 @@ TEST_F(Config, FaultsAreNamed) {
 }
 
 // Published files hold keys and values of layers that read those of others.
-TEST_F(Config, UnusedKeysOfSharedLayersAreNotRead) {
+TEST_F(Gemma3nConfig, UnusedKeysOfSharedLayersAreNotRead) {
   const json source = small(R"({"num_kv_shared_layers": 1, "layer_types": ["full_attention", "full_attention"]})");
   const ModelDescription description = describe_with_tensors(source, [](MemoryTensorFile& file) {
     file.add("model.layers.1.self_attn.k_proj.weight", {12, 24});
@@ -75,7 +75,7 @@ TEST_F(Config, UnusedKeysOfSharedLayersAreNotRead) {
 }
 
 // In the model of images, sounds and texts; vocab_offset is that of the encoders' tables.
-TEST_F(Config, IdsOfImagesAreKnown) {
+TEST_F(Gemma3nConfig, IdsOfImagesAreKnown) {
   json outer = json::parse(R"({"model_type": "gemma3n", "architectures": ["Gemma3nForConditionalGeneration"],
     "vision_config": {"vocab_offset": 50}, "audio_config": {"vocab_offset": 55}})");
   outer["text_config"] = small();

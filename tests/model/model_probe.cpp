@@ -108,6 +108,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
       source.load_index_weights(i);
     }
     source.load_sinks(i);
+    source.load_attention_gate(i);
     load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
     write_linear(prefix + "o", source.load_o_proj(i));

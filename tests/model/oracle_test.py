@@ -146,7 +146,7 @@ def check_sizes(name, work):
         check(found["num_parameters"] == wanted, f"{name}: {found['num_parameters']} parameters, not {wanted}")
         for shard in found["shards"]:
             check(shard["loaded_bytes"] == shard["weight_bytes"], f"{name}: bytes of a shard of {folder.name}: {shard}")
-    rope = None if not hasattr(model.base_model, "rotary_emb") or isinstance(next(iter(model.config.rope_parameters.values())), dict) else compare_rope(name, out, model)
+    rope = None if not hasattr(model.base_model, "rotary_emb") or hasattr(model.base_model, "rotary_embs") or isinstance(next(iter(model.config.rope_parameters.values())), dict) else compare_rope(name, out, model)
     print(f"{name:26s} rotary tables differ by {'-' if rope is None else f'{rope:.2g}'}")
 
 

@@ -58,7 +58,8 @@ TEST_F(ExamSource, RefusesByName) {
   EXPECT_NE(refusal(file("c.md", "a\nb \xFF")).find("c.md:2: byte 4 of the file is not UTF-8"), std::string::npos);
   EXPECT_NE(message_of([&] { source_files({(folder_ / "*.tex").string()}); }).find("no such file"), std::string::npos);
   EXPECT_NE(message_of([&] { source_files({folder_.string()}); }).find("is a folder"), std::string::npos);
-  EXPECT_NE(refusal(file("d.pdf", "plain text")).find("d.pdf: begins with \"plain\" and not with %PDF-"), std::string::npos);
+  EXPECT_NE(refusal(file("d.pdf", "plain text")).find("d.pdf: begins with \"plain\" and not with %PDF-"),
+            std::string::npos);
   const std::string both = message_of([&] {
     read_source({(folder_ / "b.txt").string(), (folder_ / "c.md").string()}, 10,
                 [](std::string_view t) { return t.size(); });
