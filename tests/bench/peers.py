@@ -5,7 +5,8 @@ tests/bench/README.md.
 usage: .deps/venv/bin/python tests/bench/peers.py [--program build/magister] [--core 0] [--rounds 5] [--tokens 512]
                                                   [--no-llama]
 Everything runs in turn, A B C A B C ..., on one pinned core. Each ratio is of one round, and the median over rounds is
-printed with its spread: runs of one round have the same load of the machine, runs of different rounds do not.
+printed with its spread: runs of one round have the same load of the machine, runs of different rounds do not. Figures are
+printed to standard error as they are measured and saved after every round. A part that fails is a row that says so.
 """
 import argparse
 import json
@@ -61,50 +62,73 @@ class Magister:
         return json.loads(output.splitlines()[-1])["ratio"]
 
 
-def measure_round(ours, hf, llama, tokens, bf16):
-    """One figure of each, one after the other. Keys ending in _gflops are 1e9 FLOP/s, the others tokens or rows per
-    second."""
-    row = {}
-    row["sgemm_gflops"] = max(ours.bench("sgemm")["gflops"], hf.ask("sgemm")["gflops"])
-    for count in (tokens, 2048):
+def parts_of_round(ours, hf, llama, tokens, bf16):
+    """-> [(names of figures, function that gives them as {name: figure})], one after the other. Names ending in _gflops are 1e9
+    FLOP/s, the others tokens or rows per second."""
+    def of_units(count):
         prefill, teacher = ours.bench("prefill", count), ours.bench("teacher", count)
-        row[f"prefill_{count}"] = prefill["tokens_per_second"]
-        row[f"prefill_{count}_gflops"] = prefill["gflops"]
-        row[f"teacher_{count}"] = teacher["tokens_per_second"]
-        row[f"teacher_{count}_gflops"] = teacher["gflops"]
-        row["peak_over_weights"] = teacher["peak_bytes"] / teacher["weight_bytes"]
+        return {f"prefill_{count}": prefill["tokens_per_second"], f"prefill_{count}_gflops": prefill["gflops"],
+                f"teacher_{count}": teacher["tokens_per_second"], f"teacher_{count}_gflops": teacher["gflops"],
+                "peak_over_weights": teacher["peak_bytes"] / teacher["weight_bytes"]}
+
+    def speed(name, *arguments, model=MODEL):
+        return [name], lambda: {name: ours.bench(*arguments, model=model)["tokens_per_second"]}
+
+    def of_peer(name, what, count):
+        return [name], lambda: {name: hf.ask(what, count)["tokens_per_second"]}
+
+    parts = [(["sgemm_gflops"], lambda: {"sgemm_gflops": max(ours.bench("sgemm")["gflops"], hf.ask("sgemm")["gflops"])})]
+    for count in (tokens, 2048):
+        names = [f"{what}_{count}{unit}" for what in ("prefill", "teacher") for unit in ("", "_gflops")]
+        parts.append(([*names, "peak_over_weights"], lambda count=count: of_units(count)))
     if bf16:
-        row["prefill_bf16_gflops"] = ours.bench("prefill", tokens, "bf16")["gflops"]
+        parts.append((["prefill_bf16_gflops"], lambda: {"prefill_bf16_gflops": ours.bench("prefill", tokens, "bf16")["gflops"]}))
     for kind, extra in DECODE.items():
         if kind != "f16":
-            row[f"read_{kind}"] = ours.product(kind)
+            parts.append(([f"read_{kind}"], lambda kind=kind: {f"read_{kind}": ours.product(kind)}))
         # int8: llama.cpp's own Q8_0 file, whose codes are kept, as int4 keeps those of the Q4_1 file.
         model = llama.models["Q8_0"] if llama and kind == "int8" else MODEL
-        row[f"decode_{kind}"] = ours.bench("decode", 64, *extra, model=model)["tokens_per_second"]
-    row["decode_f32_32"] = ours.bench("decode", 64, "f32", ("--sequences", 32))["tokens_per_second"]
-    row["prefix"] = ours.bench("prefix", 512, "f32", ("--sequences", 16, "--repeats", 1))["ratio"]
-    row["hf_generate_32"] = hf.ask("generate", 32)["tokens_per_second"]
-    row["hf_prefill"] = hf.ask("prefill", tokens)["tokens_per_second"]
-    row["hf_teacher"] = hf.ask("teacher", tokens)["tokens_per_second"]
+        parts.append(speed(f"decode_{kind}", "decode", 64, *extra, model=model))
+    parts.append(speed("decode_f32_32", "decode", 64, "f32", ("--sequences", 32)))
+    parts.append((["prefix"], lambda: {"prefix": ours.bench("prefix", 512, "f32", ("--sequences", 16, "--repeats", 1))["ratio"]}))
+    parts += [of_peer("hf_generate_32", "generate", 32), of_peer("hf_prefill", "prefill", tokens), of_peer("hf_teacher", "teacher", tokens)]
     if llama:
-        for kind in llama_cpp.KINDS:
-            row[f"llama_{kind}"] = llama.bench(kind, tokens)
-        row["llama_kl"] = llama.scored_rows()
-        for kind in LLAMA_DECODE.values():
-            row[f"llama_tg_{kind}"] = llama.decode(kind, 64)
+        parts += [([f"llama_{kind}"], lambda kind=kind: {f"llama_{kind}": llama.bench(kind, tokens)}) for kind in llama_cpp.KINDS]
+        parts.append((["llama_kl"], lambda: {"llama_kl": llama.scored_rows()}))
+        parts += [([f"llama_tg_{kind}"], lambda kind=kind: {f"llama_tg_{kind}": llama.decode(kind, 64)}) for kind in LLAMA_DECODE.values()]
+    return parts
+
+
+def measure_round(parts, show):
+    """-> {name: figure}, and under "missing" {name: why there is no figure}. A part that fails does not end the round. show: called
+    with a line of text after every part."""
+    row = {"missing": {}}
+    for names, measure in parts:
+        try:
+            found = measure()
+        except Exception as error:  # whatever a part dies of, the others are measured
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            row["missing"] |= {name: reason for name in names}
+            show(f"{names[0]}: not measured: {reason}")
+            continue
+        row |= found
+        show(", ".join(f"{name} {value:.4g}" for name, value in found.items()))
     return row
 
 
 def ratio(rows, above, below):
-    """Median over rounds of above / below, with the smallest and the largest; if below is several, the best one
-    counts."""
+    """Median over rounds of above / below, with the smallest and the largest; if below is several, the best one counts. Rounds that
+    lack a figure are left out; if all do, the reason as text."""
     below = [below] if isinstance(below, str) else below
-    values = [row[above] / max(row[name] for name in below) for row in rows]
-    return statistics.median(values), min(values), max(values)
+    whole = [row for row in rows if all(name in row for name in (above, *below))]
+    values = [row[above] / max(row[name] for name in below) for row in whole]
+    if values:
+        return statistics.median(values), min(values), max(values)
+    return next((row["missing"][name] for row in rows for name in (above, *below) if name in row["missing"]), "no round was measured")
 
 
 def table(rows, runs, tokens, bf16, llama):
-    """-> lines of (name, floor, aim, (median, least, most) or None)."""
+    """-> lines of (name, floor, aim, (median, least, most), or the reason why it was not measured)."""
     peers = ["hf_prefill"] + ([f"llama_{kind}" for kind in llama_cpp.KINDS] if llama else [])
     lines = [(f"prefill, {tokens} tokens, f32: FLOP/s over the best sgemm", 0.85, 0.95, ratio(rows, f"prefill_{tokens}_gflops", "sgemm_gflops")),
              ("prefill, 2048 tokens, f32: FLOP/s over the best sgemm", 0.85, 0.95, ratio(rows, "prefill_2048_gflops", "sgemm_gflops"))]
@@ -132,9 +156,13 @@ def table(rows, runs, tokens, bf16, llama):
 
 def markdown(lines):
     text = ["| what | floor | aim | measured | spread |", "|---|---|---|---|---|"]
-    for what, floor, aim, (median, least, most) in lines:
+    for what, floor, aim, measured in lines:
         cells = ["" if value is None else f"{value:.2f}" for value in (floor, aim)]
-        text.append(f"| {what} | {cells[0]} | {cells[1]} | {median:.3g} | {least:.3g} - {most:.3g} |")
+        if isinstance(measured, str):
+            text.append(f"| {what} | {cells[0]} | {cells[1]} | not measured: {measured.replace('|', '/')} | |")
+        else:
+            median, least, most = measured
+            text.append(f"| {what} | {cells[0]} | {cells[1]} | {median:.3g} | {least:.3g} - {most:.3g} |")
     return "\n".join(text)
 
 
@@ -152,15 +180,27 @@ def main():
     features = cpu_words()
     bf16 = "avx512_bf16" in features or "amx_bf16" in features
     ours = Magister(arguments.program.resolve(), arguments.core)
-    rows = []
+    rows, runs = [], []
+
+    def save():
+        arguments.save.parent.mkdir(parents=True, exist_ok=True)
+        arguments.save.write_text(json.dumps({"cpu": features, "rounds": rows, "runs": runs}, indent=1))
+
+    def show(text):
+        print(text, file=sys.stderr, flush=True)
+
     with hf_worker.Worker(MODEL, arguments.core) as hf:
+        parts = parts_of_round(ours, hf, llama, arguments.tokens, bf16)
         for index in range(arguments.rounds):
-            rows.append(measure_round(ours, hf, llama, arguments.tokens, bf16))
-            print(f"round {index + 1}: " + ", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), file=sys.stderr)
-    runs = [] if arguments.no_runs else whole_runs.measure(arguments.program.resolve(), arguments.rounds)
-    arguments.save.parent.mkdir(parents=True, exist_ok=True)
-    arguments.save.write_text(json.dumps({"cpu": features, "rounds": rows, "runs": runs}, indent=1))
-    medians = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+            rows.append(measure_round(parts, lambda text: show(f"round {index + 1}: {text}")))
+            save()
+    if not arguments.no_runs:
+        for lines in whole_runs.measure(arguments.program.resolve(), arguments.rounds):
+            runs += lines
+            show(markdown(lines))
+            save()
+    names = sorted({name for row in rows for name in row} - {"missing"})
+    medians = {name: statistics.median(row[name] for row in rows if name in row) for name in names}
     print(f"CPU features: {' '.join(features)}; {os.cpu_count()} cores; one core pinned; {arguments.rounds} rounds\n")
     print(markdown(table(rows, runs, arguments.tokens, bf16, llama)))
     print("\nMedians: " + ", ".join(f"{name} {value:.4g}" for name, value in medians.items()))

@@ -92,46 +92,72 @@ def spread(values):
     return statistics.median(values), min(values), max(values)
 
 
+RANKS = "two ranks on two cores over one rank on one: tokens/s"
+WRITING = "wall time of a run over its computing alone (reading, writing, committing included)"
+START = "seconds of a whole command for one short record (MPI, model, self-test, one unit)"
+JUDGE = "judge by one prefill over decoding: records/s"
+RESUME = "seconds to resume a run of 1,000,000 samples (model and data hashed anew)"
+
+
+def rank_lines(runs, rounds):
+    texts = runs.many_texts()
+    two_over_one, writing = [], []
+    for index in range(rounds):
+        rates = {}
+        for ranks in (1, 2):
+            _, event, phases = runs.run(f"ranks-{ranks}-{index}", ranks, texts)
+            working = event["wall_seconds"] - phases["load"]
+            rates[ranks] = event["tokens"] / working
+            if ranks == 1:
+                writing.append(working / sum(seconds for phase, seconds in phases.items() if phase.startswith("compute")))
+        two_over_one.append(rates[2] / rates[1])
+    return [(RANKS, 1.85, 1.95, spread(two_over_one)), (WRITING, 1.05, 1.02, spread(writing))]
+
+
+def start_lines(runs, rounds):
+    return [(START, None, None, spread([runs.run(f"start-{index}", 1, "tasks.0.dataset.limit=1")[0] for index in range(rounds)]))]
+
+
+def resume_lines(runs, rounds):
+    # The quickstart names its text field; a copy without it reads ids.
+    million = runs.million_samples()
+    ids = runs.folder / "ids.yaml"
+    ids.write_text((ROOT / "configs/quickstart.yaml").read_text().replace("      text: text ", "      # text: "))
+    planned = resume_seconds(runs, ids, million, (20, 60, 180))
+    if planned is None:
+        raise RuntimeError("no run of at most 180 s had planned its samples")
+    seconds = [resume_seconds(runs, ids, million, (2, 5, 20, 60)) for _ in range(rounds)]
+    if None in seconds:
+        raise RuntimeError("no resumed run of at most 60 s came to its first unit")
+    return [(RESUME, 2.0, None, spread(seconds))]
+
+
+PARTS = [([RANKS, WRITING], rank_lines), ([START], start_lines), ([JUDGE], judge_ratios), ([RESUME], resume_lines)]
+
+
 def measure(program, rounds):
-    """-> lines of (name, floor, aim, (median, least, most))."""
-    two_over_one, writing, start = [], [], []
+    """Yields lines of (name, floor, aim, (median, least, most)) part by part; instead of the figures a text, if the part failed."""
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(program, folder)
-        texts = runs.many_texts()
-        for index in range(rounds):
-            rates = {}
-            for ranks in (1, 2):
-                _, event, phases = runs.run(f"ranks-{ranks}-{index}", ranks, texts)
-                working = event["wall_seconds"] - phases["load"]
-                rates[ranks] = event["tokens"] / working
-                if ranks == 1:
-                    computing = sum(seconds for phase, seconds in phases.items() if phase.startswith("compute"))
-                    writing.append(working / computing)
-            two_over_one.append(rates[2] / rates[1])
-            start.append(runs.run(f"start-{index}", 1, "tasks.0.dataset.limit=1")[0])
-        judges = judge_ratios(runs, rounds)
-        resume = []
-        # The quickstart names its text field; a copy without it reads ids.
-        million = runs.million_samples()
-        experiment = ROOT / "configs/quickstart.yaml"
-        ids = runs.folder / "ids.yaml"
-        ids.write_text(experiment.read_text().replace("      text: text ", "      # text: "))
-        for index in range(rounds + 1):
-            resume.append(resume_seconds(runs, ids, million, wall="00:00:02" if index else "00:00:20"))
-    lines = [("two ranks on two cores over one rank on one: tokens/s", 1.85, 1.95, spread(two_over_one)),
-             ("wall time of a run over its computing alone (reading, writing, committing included)", 1.05, 1.02, spread(writing)),
-             ("seconds of a whole command for one short record (MPI, model, self-test, one unit)", None, None, spread(start))]
-    return lines + judges + [("seconds to resume a run of 1,000,000 samples (model and data hashed anew)", 2.0, None, spread(resume[1:]))]
+        for names, lines in PARTS:
+            try:
+                yield lines(runs, rounds)
+            except Exception as error:  # whatever a part dies of, the others are measured
+                yield [(name, None, None, " ".join(str(error).split())[:200] or type(error).__name__) for name in names]
 
 
-def resume_seconds(runs, experiment, settings, wall):
-    """The first call plans and must end before its wall time; later calls resume and stop at once, and the time
-    before their first unit counts."""
-    command = ["taskset", "-c", str(runs.cores[0]), str(runs.program), "run", str(experiment), "name=million",
-               f"output.directory={runs.folder}", *settings, "--max-wall", wall]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=runs.environment)
-    if result.returncode != 75:
-        raise RuntimeError(f"{command}: {result.returncode}\n{result.stderr[-2000:]}")
-    events = [json.loads(line) for line in (runs.folder / "million/run.jsonl").read_text().splitlines()]
-    phases = [event for event in events if event["event"] == "phases"][-1]["phases"]
-    return next(phase["max"] for phase in phases if phase["phase"] == "prepare")
+def resume_seconds(runs, experiment, settings, walls):
+    """Runs until the wall time and gives the seconds before the first unit. A slow machine needs more than the first of `walls` to come
+    to its first unit, so the next one is tried; None: all were too short."""
+    for wall in walls:
+        command = ["taskset", "-c", str(runs.cores[0]), str(runs.program), "run", str(experiment), "name=million",
+                   f"output.directory={runs.folder}", *settings, "--max-wall", f"00:{wall // 60:02}:{wall % 60:02}"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=runs.environment)
+        if result.returncode != 75:
+            raise RuntimeError(f"{command}: {result.returncode}\n{result.stderr[-2000:]}")
+        events = [json.loads(line) for line in (runs.folder / "million/run.jsonl").read_text().splitlines()]
+        phases = [event for event in events if event["event"] == "phases"]
+        found = [phase["max"] for phase in phases[-1]["phases"] if phase["phase"] == "prepare"] if phases else []
+        if found:
+            return found[0]
+    return None
