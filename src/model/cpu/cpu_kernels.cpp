@@ -22,6 +22,11 @@ void multiply_bf16_amx(const Bf16Product& product);
 
 namespace {
 
+bool is_amd() {
+  static const bool amd = __builtin_cpu_is("amd");
+  return amd;
+}
+
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
@@ -63,7 +68,7 @@ const CpuKernels& chosen_kernels() {
          "MAGISTER_CPU_KERNELS is \"{}\" in the environment (this CPU has {}); choose one of them or unset it",
          printable(forced), names);
   }
-  const bool fast = std::string_view(all.back()->name) != "avx512bf16" || __builtin_cpu_is("amd");
+  const bool fast = std::string_view(all.back()->name) != "avx512bf16" || is_amd();
   const CpuKernels* const chosen = fast ? all.back() : cpu_kernels_avx512();
   MAGISTER_ASSERT(chosen != nullptr);
   return *chosen;
@@ -114,5 +119,13 @@ const char* cpu_features() {
 }
 
 bool cpu_prefers_bf16() { return cpu_kernels().multiply_bf16 != nullptr; }
+
+PanelFetch panel_fetch(std::int64_t rows) {
+  constexpr std::int64_t kAhead = 8192, kMostWithout = 5;
+  if (!is_amd()) return {kAhead, false};
+  return rows <= kMostWithout ? PanelFetch{} : PanelFetch{kAhead, true};
+}
+
+std::int64_t slab_inputs() { return is_amd() ? 768 : 192; }
 
 }  // namespace magister

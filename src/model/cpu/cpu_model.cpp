@@ -203,10 +203,13 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
       add_positions(weights_.positions, weights_.config.skipped_position_rows, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
-  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-    float* rows = pass.hidden() + begin * D;
-    block_input(weights_.embedding_norm, shape.rms_norm_eps, rows, rows, end - begin, D);
-  });
+  const auto norm_rows = [&](const BlockNorms& norms) {
+    for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+      float* rows = pass.hidden() + begin * D;
+      block_input(norms, shape.rms_norm_eps, rows, rows, end - begin, D);
+    });
+  };
+  if (weights_.embedding_norm.input_D.defined()) norm_rows(weights_.embedding_norm);
   if (after_layer) after_layer(-1, hidden_TD);
   compute_per_layer(pass);
   begin_stream(pass);
@@ -218,10 +221,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
     if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
   end_stream(pass);
-  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-    float* rows = pass.hidden() + begin * D;
-    block_input(weights_.norm, shape.rms_norm_eps, rows, rows, end - begin, D);
-  });
+  norm_rows(weights_.norm);
   if (after_layer) after_layer(weights_.config.num_hidden_layers, hidden_TD);
   return hidden_TD;
 }

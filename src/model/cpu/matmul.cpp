@@ -1,7 +1,7 @@
 // Panels: packing, and the loops around the micro-kernel. Blocking after Goto & van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication" (2008): a slab of 192 x 48 weights (36 kB) stays in L1 while all rows of the
 // tile use it, and the next slab is prefetched meanwhile. Measured with 256 rows and sizes from 576 to 4096: 192 is
-// best or within 2 % (128, 256, 384 and 576 were tried).
+// best or within 2 % (128, 256, 384 and 576 were tried). On AMD's Zen 4 larger slabs are better: slab_inputs().
 #include "magister/model/cpu/matmul.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@ namespace magister {
 namespace {
 
 constexpr std::int64_t kPanel = Linear::kPanel;
-constexpr std::int64_t kSlab = 192;      // inputs per slab
+constexpr std::int64_t kSlab = 192;      // inputs per slab of weights that are widened
 constexpr std::int64_t kTileRows = 256;  // rows between two reads of the weights
 // Up to this number 16-bit weights are widened in registers; with more rows, slab by slab in L1.
 constexpr std::int64_t kFewRows = 8;
@@ -98,7 +98,7 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
   alignas(64) thread_local float sums[kTileRows * kPanel];
   const CpuKernels& kernels = cpu_kernels();
   const bool through_buffer = panel.format != WeightFormat::kF32 && rows > kFewRows;
-  const std::int64_t slab = rows > kFewRows ? kSlab : k;
+  const std::int64_t slab = rows <= kFewRows ? k : through_buffer ? kSlab : slab_inputs();
   for (std::int64_t begin = 0; begin < k; begin += slab) {
     const std::int64_t depth = std::min(slab, k - begin);
     if (through_buffer) panel.widen(begin, depth, widened);
@@ -117,6 +117,7 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
       product.next_bytes = panel.at(begin + depth) - panel.at(begin);
     }
     product.streams = rows <= kFewRows;
+    if (product.streams) product.fetch = panel_fetch(rows);
     // The product is summed from zero and added last. So the bits equal those of a partial product that a group sums.
     if (accumulate && begin + depth == k) {
       product.add_to = out;

@@ -24,6 +24,14 @@ enum class WeightFormat { kF32, kBF16, kF16, kInt8, kInt4, kInt8Kept, kInt4Kept 
 inline constexpr int kNumWeightFormats = 3;  // formats of numbers
 inline constexpr int kNumQuantFormats = 4;   // int8, int4, and the same with scales and offsets from a file
 
+// How a product of few rows prefetches a panel, which comes from memory and is read once: the bytes from the weights in
+// use to the line that it asks for, also beyond the panel's end. 0: it asks for none, and the CPU's own prefetcher
+// reads ahead.
+struct PanelFetch {
+  std::int64_t ahead = 0;
+  bool into_l2 = false;  // false: into L1
+};
+
 // C[r, n] = (C[r, n] or 0) + a[r, 0] * b[0, n] + a[r, 1] * b[1, n] + ..., fused, in this order. So the bits of an
 // element depend only on its row of a and its column of b. Strides in elements.
 struct Product {
@@ -38,7 +46,8 @@ struct Product {
   std::int64_t add_stride = 0;
   const void* next = nullptr;   // memory that is read after b, prefetched into L2 meanwhile; nullptr: none
   std::int64_t next_bytes = 0;  // size of `next`
-  bool streams = false;  // b is a panel that comes from memory and is read once: it is prefetched, also beyond its end
+  bool streams = false;         // b is a panel that comes from memory and is read once
+  PanelFetch fetch{};           // only if it streams
 };
 
 // One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word
@@ -153,5 +162,12 @@ const char* cpu_features();
 // products: with AMX tiles, or with AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the rate of an
 // fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168 GFLOP/s per core).
 bool cpu_prefers_bf16();
+// How products of this number of rows read panels fastest on this CPU. It changes no bits. Measured on AMD's Zen 4 with
+// AVX-512: up to 5 rows read 31 GB/s without prefetches and 24 with those into L1; 8 rows read 25 GB/s with prefetches
+// into L2, 16 with those into L1 and 21 without. With AVX2 the order is the same.
+PanelFetch panel_fetch(std::int64_t rows);
+// Most inputs of a panel that a product of many rows uses for all of its rows before it goes on: 192 are 36 kB, for an
+// L1 of 48 kB. AMD's CPUs read more from L2 as fast, and fewer slabs save reading and writing the sums.
+std::int64_t slab_inputs();
 
 }  // namespace magister

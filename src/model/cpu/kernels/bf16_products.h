@@ -72,10 +72,11 @@ inline void put(const Bf16Product& p, float* to, __mmask16 lanes, __m512 sum) {
 }
 
 // Prefetches a panel for products of few rows, which read it from memory, once.
+template <_mm_hint Hint = _MM_HINT_T0>
 inline void fetch_ahead(const std::uint16_t* at, std::int64_t bytes) {
   constexpr std::int64_t kAhead = 8192;
   for (std::int64_t byte = 0; byte < bytes; byte += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead + byte, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead + byte, Hint);
 }
 
 }  // namespace
