@@ -73,6 +73,22 @@ nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& mo
           {"weight_bytes", model.weight_bytes()}};
 }
 
+// Decoding passes of one row of each text, after `past` tokens of it that are in the cache, as zeros.
+nlohmann::ordered_json bench_decode_after_past(BenchOptions options, Transformer& model) {
+  const int passes = static_cast<int>(options.tokens);
+  options.tokens = options.sequences;
+  CachedUnit unit = cached_unit(model, probe_unit(options, model.config().vocab_size), options.past);
+  unit.batch.is_decode_S.assign(static_cast<std::size_t>(options.sequences), 1);
+  const double seconds = median_seconds(passes, [&] { model.logits(unit.forward(model)); });
+  return {{"bench", "decode"},
+          {"tokens_per_second", static_cast<double>(options.sequences) / seconds},
+          {"gbs", static_cast<double>(model.weight_bytes()) / seconds * 1e-9},
+          {"seconds", seconds},
+          {"sequences", options.sequences},
+          {"past", options.past},
+          {"weight_bytes", model.weight_bytes()}};
+}
+
 // Computes the last row of `sequences` prompts of `tokens` tokens whose first 80 % are the same, with and without
 // sharing of prefixes.
 nlohmann::ordered_json bench_prefix(const BenchOptions& options, Transformer& model) {
@@ -104,7 +120,8 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
   Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype),
                     scheme);
   model.self_test();
-  if (options.what == "decode") return bench_decode(options, model);
+  if (options.what == "decode")
+    return options.past > 0 ? bench_decode_after_past(options, model) : bench_decode(options, model);
   if (options.what == "prefix") return bench_prefix(options, model);
   const PackedBatch batch = probe_unit(options, model.config().vocab_size);
   std::vector<TokenId> targets(static_cast<std::size_t>(options.tokens), 0);
@@ -138,11 +155,11 @@ std::string run_bench(const BenchOptions& options) {
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
   const bool for_gpus = options.random || !options.graphs || options.cudnn || options.throughput ||
-                        options.layers > 0 || options.past > 0 || options.uneven;
-  MAGISTER_CHECK(options.device != "cpu" || !for_gpus, ExitCode::kUsage,
-                 "--random, --graph off, --attention cudnn, --decoding throughput, --layers, --past and --lengths "
-                 "uneven are for GPUs (on a "
-                 "CPU they would change nothing); name one by --device");
+                        options.layers > 0 || options.uneven || (options.past > 0 && options.what != "decode");
+  MAGISTER_CHECK(
+      options.device != "cpu" || !for_gpus, ExitCode::kUsage,
+      "--random, --graph off, --attention cudnn, --decoding throughput, --layers, --lengths uneven and, of all "
+      "benches but decode, --past are for GPUs (on a CPU they would change nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);
   } else if (options.what == "sgemm") {

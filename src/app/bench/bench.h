@@ -29,7 +29,8 @@ struct BenchOptions {
   std::int64_t group = 128;  // inputs per scale of int8 and int4
   // product: rows of the product, 0 means 1 as for one decoding sequence. layer: texts of a decoding pass, 0: a unit.
   std::int64_t rows = 0;
-  // On a GPU: tokens of each text that are already in the cache; decode: tokens of each prompt, 0 means 16.
+  // Tokens of each text that are already in the cache. decode on a GPU: tokens of each prompt, 0 means 16. On a CPU
+  // only for decode, whose `tokens` are then passes.
   std::int64_t past = 0;
   std::int64_t layers = 0;  // on a GPU with `random`: number of layers to make; 0: all
   bool uneven = false;      // on a GPU: sequences of one to eight times the shortest length
