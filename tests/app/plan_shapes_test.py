@@ -138,7 +138,7 @@ class PlanShapes(unittest.TestCase):
     def test_shapes_that_are_shipped(self):
         """Parameters as their makers publish them."""
         for name, billions in (("llama-3.2-1b", 1.24), ("llama-3.2-3b", 3.21), ("llama-3.1-8b", 8.03), ("qwen2.5-14b", 14.77), ("qwen2.5-32b", 32.76), ("llama-3.1-70b", 70.55), ("llama-3.1-405b", 405.85), ("llama-4-scout", 107.77),
-                               ("deepseek-v3", 671.03), ("kimi-k2", 1026.41)):
+                               ("deepseek-v3", 671.03), ("kimi-k2", 1026.41), ("deepseek-v3.2", 671.88), ("glm-5", 743.91)):
             said = self.plan("Llama-3.1-8B", f"model.path={ROOT / 'configs/shapes' / name}")
             number, unit = re.search(r"([\d.]+) ([MB]) parameters", said).groups()
             self.assertAlmostEqual(float(number) * {"M": 1e-3, "B": 1}[unit] / billions, 1, delta=0.002, msg=name)
@@ -181,15 +181,18 @@ class PlanShapes(unittest.TestCase):
         (folder / "config.json").write_text(json.dumps({**config, "quantization_config": dict(quant_method="quanto")}))
         self.assertIn('quant_method is "quanto"', self.plan("codes", code=65))
     def test_experts_and_latents(self):
-        """Bytes of DeepSeek-V3 and Kimi K2 from transformers' number of parameters, the experts' included; a token of the cache is one latent a layer."""
-        whole = 61 * (1536 + 512 + 64) * 7168 / 1e9  # the short vectors' products, which every shard has
-        for name, billions, devices in (("deepseek-v3", 671.026, 10), ("kimi-k2", 1026.408, 16)):
+        """Bytes from transformers' number of parameters, the experts' included; a token of the cache is one latent a layer, and a key of an indexer."""
+        short = 61 * (1536 + 512 + 64) * 7168 / 1e9  # the short vectors' products, which every shard has; the indexers, too
+        for name, billions, devices, whole in (("deepseek-v3", 671.026, 10, short), ("kimi-k2", 1026.408, 16, short), ("deepseek-v3.2", 671.878, 11, short + 0.852),
+                                               ("glm-5", 743.911, 11, 78 * (2048 + 512 + 64) * 6144 / 1e9 + 0.731)):
             path = [f"model.path={ROOT / 'configs/shapes' / name}", "layout.devices=cpu"]
             said = self.plan("Llama-3.1-8B", *path, "plan.device_memory=5TB")
             for wide, format_name in ((4, "f32"), (2, "bf16, f16"), (1, "int8, one scale")):
                 for shards in (1, 8, 16)[:1 if wide == 1 else 3]:  # a shard's scales are of its own columns
                     each = wide * (billions - whole) / shards + wide * whole
                     self.assertAlmostEqual(self.weights(said)[format_name][shards] / each, 1, delta=0.02, msg=f"{name} {format_name} {shards}")
+            layers, indexed = (78 if name == "glm-5" else 61), name in ("deepseek-v3.2", "glm-5")
+            self.assertIn(f" {layers * (512 + 64 + (128 if indexed else 0)) * 4} bytes per token over all devices", said)
             self.assertIn(f"smallest group that fits: {devices} device", self.plan("Llama-3.1-8B", *path, "plan.device_memory=150.8GB"))
 
     def test_a_cluster_from_the_config(self):
