@@ -29,7 +29,7 @@ MODULES = {
     "runtime": {"core", "text", "device", "parallel", "io", "model", "engine", "experiment"},
     "run": {"core", "monitor", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime"},
     "tasks": {"core", "monitor", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run"},
-    "serve": {"core"},
+    "serve": {"core", "monitor"},
     "app": {"core", "monitor", "text", "device", "parallel", "io", "model", "engine", "train", "experiment", "runtime", "run", "tasks", "serve"},
 }
 # Task -> the tasks whose public headers (include/magister/tasks/<task>/) it may include, without cycles.

@@ -75,6 +75,7 @@ constexpr OptionEntry kServeOptions[] = {
     {"--certificate", "FILE", "TLS: the certificate (PEM)"},
     {"--key", "FILE", "TLS: its key (PEM)"},
     {"--launcher", "COMMAND", "what starts a job (default: mpirun -np 1)"},
+    {"--sbatch", "COMMAND", "submit each job to Slurm, whose script starts the launcher: \"sbatch --ntasks 4\""},
     {"--jobs", "N", "jobs that run at a time (default 1)"},
     {"--rate", "N", "requests of a token in a minute (default 6000)"},
 };

@@ -44,6 +44,7 @@ ServeOptions options_of(const CommandLine& line) {
   options.certificate = line.option("--certificate");
   options.key = line.option("--key");
   options.launcher = words_of(line.option("--launcher", "mpirun -np 1"));
+  options.sbatch = words_of(line.option("--sbatch"));
   options.program = std::filesystem::read_symlink("/proc/self/exe");
   options.jobs_at_once = number_of(line, "--jobs", 1, 1000);
   options.requests_a_minute = number_of(line, "--rate", 6000, 1000000);

@@ -174,6 +174,22 @@ Readings NvmlGpu::read(std::vector<Fault>& faults, bool slow) {
 
 Nvml::Nvml() : library_(std::make_shared<NvmlLibrary>(problem_)) {}
 
+std::vector<Nvml::Named> Nvml::gpus() const {
+  std::vector<Named> all;
+  unsigned count = 0;
+  const bool can = problem_.empty() && library_->count != nullptr && library_->by_index != nullptr &&
+                   library_->uuid != nullptr && library_->count(&count) == kNvmlSuccess;
+  for (unsigned i = 0; can && i < count; ++i) {
+    NvmlDevice device = nullptr;
+    char uuid[96] = "", name[96] = "";
+    if (library_->by_index(i, &device) != kNvmlSuccess || library_->uuid(device, uuid, sizeof uuid) != kNvmlSuccess)
+      continue;
+    if (library_->name != nullptr) library_->name(device, name, sizeof name);
+    all.push_back({uuid, name});
+  }
+  return all;
+}
+
 std::optional<NvmlGpu> Nvml::open(const std::string& uuid, std::string& why) const {
   why = problem_;
   if (!problem_.empty()) return std::nullopt;

@@ -73,6 +73,9 @@ NvmlLibrary::NvmlLibrary(std::string& problem) : library_(dlopen("libnvidia-ml.s
     problem = "libnvidia-ml.so.1 lacks functions that every driver since 2018 has";
     return;
   }
+  load(count, "nvmlDeviceGetCount_v2");
+  load(by_index, "nvmlDeviceGetHandleByIndex_v2");
+  load(name, "nvmlDeviceGetName");
   load(is_instance, "nvmlDeviceIsMigDeviceHandle");
   load(whole_of_instance, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
   load(uuid, "nvmlDeviceGetUUID");

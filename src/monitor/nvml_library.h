@@ -58,6 +58,9 @@ class NvmlLibrary {
   int (*shutdown)() = nullptr;
   int (*by_uuid)(const char*, NvmlDevice*) = nullptr;
   int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+  int (*count)(unsigned*) = nullptr;
+  int (*by_index)(unsigned, NvmlDevice*) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
   int (*is_instance)(NvmlDevice, unsigned*) = nullptr;
   int (*whole_of_instance)(NvmlDevice, NvmlDevice*) = nullptr;
   int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;

@@ -4,21 +4,16 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <semaphore>
 #include <sstream>
 #include <vector>
 
-#include "magister/core/child_process.h"
 #include "magister/core/error.h"
+#include "serve/own_program.h"
 
 namespace magister {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double kSecondsOfACheck = 30;
-constexpr std::size_t kMostOutput = 4 << 20;
-constexpr std::ptrdiff_t kChecksAtOnce = 4;  // each is a process of half a second
 
 // A file that exists as long as this object.
 class TemporaryFile {
@@ -98,26 +93,21 @@ std::vector<std::string> texts_of(const std::string& resolved) {
   return texts;
 }
 
-// Waits where many requests arrive at once: a process for each would take the machine's memory.
-ProgramAnswer resolved(const ServeOptions& options, const std::string& path) {
-  static std::counting_semaphore<kChecksAtOnce> places(kChecksAtOnce);
-  struct Place {
-    Place() { places.acquire(); }
-    ~Place() { places.release(); }
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-  };
-  const Place place;
-  return ask_program({options.program, "run", "--print-config", path}, options.root, kSecondsOfACheck, kMostOutput);
-}
-
 }  // namespace
+
+void remove_old_checks(const std::string& root) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename();
+    std::error_code ignored;
+    if (name.starts_with("check.") && name.ends_with(".yaml")) fs::remove(entry.path(), ignored);
+  }
+}
 
 CheckedExperiment check_experiment(const ServeOptions& options, const std::string& text) {
   CheckedExperiment checked;
   checked.text = text;
   const TemporaryFile file(options.root, text);
-  const ProgramAnswer answer = resolved(options, file.path());
+  const ProgramAnswer answer = ask_own_program(options, {"run", "--print-config", file.path()});
   if (answer.start_error != 0 || answer.took_too_long) {
     checked.status = 503;
     checked.fault = "the experiment could not be checked in time; try again";

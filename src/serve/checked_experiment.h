@@ -13,6 +13,9 @@ struct CheckedExperiment {
   int status = 422;   // of the fault: 422 its keys, 403 a folder that it may not name, 503 no check was possible
 };
 
+// Removes the files of checks that a killed service left in its root. Local.
+void remove_old_checks(const std::string& root);
+
 // text: YAML or JSON. The program itself reads the experiment (`run --print-config`), in a process of its own, so the
 // messages are those of the command line. Every text of the resolved experiment that is an absolute path, or leaves the
 // working directory, must lie in the root or in an allowed folder. Local, about half a second.

@@ -27,6 +27,7 @@ constexpr int kLockOfTheJob = 3;  // the descriptor by which the process holds t
 
 pid_t start_job(const JobCommand& command) {
   const FileDescriptor nothing = open_file("/dev/null", O_RDONLY),
+                       output = open_file(command.output, O_WRONLY | O_CREAT | O_APPEND),
                        log = open_file(command.log, O_WRONLY | O_CREAT | O_APPEND),
                        lock = open_file(command.lock, O_RDWR | O_CREAT);
   MAGISTER_CHECK(flock(lock.number(), LOCK_EX | LOCK_NB) == 0, ExitCode::kInputOutput,
@@ -34,7 +35,7 @@ pid_t start_job(const JobCommand& command) {
   ChildFiles files;
   files.work_in(command.working_directory);
   files.give(nothing.number(), STDIN_FILENO);
-  files.give(log.number(), STDOUT_FILENO);
+  files.give(output.number(), STDOUT_FILENO);
   files.give(log.number(), STDERR_FILENO);
   files.give(lock.number(), kLockOfTheJob);
   pid_t pid = 0;

@@ -13,7 +13,7 @@ namespace magister {
 struct JobCommand {
   std::vector<std::string> words;  // the program and its arguments; never a shell
   std::string working_directory;   // relative paths of the experiment begin here
-  std::string log;                 // standard output and standard error are appended to it
+  std::string output, log;         // standard output and standard error are appended to them
   std::string lock;                // the file whose lock the process inherits
 };
 

@@ -48,6 +48,12 @@ std::vector<Job> jobs_of(Statement& rows) {
 
 const char* name_of(JobState state) { return kNames.at(static_cast<std::size_t>(state)); }
 
+std::span<const JobState> all_states() {
+  static constexpr std::array kAll = {JobState::kQueued, JobState::kRunning, JobState::kStopping,
+                                      JobState::kDone,   JobState::kFailed,  JobState::kCancelled};
+  return kAll;
+}
+
 JobStore::JobStore(const std::string& path) : database_(path) {
   database_.execute(
       "CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, owner TEXT NOT NULL, "
@@ -55,6 +61,7 @@ JobStore::JobStore(const std::string& path) : database_(path) {
       "exit_code INTEGER, pid INTEGER NOT NULL DEFAULT 0, starts INTEGER NOT NULL DEFAULT 0, message TEXT NOT NULL "
       "DEFAULT '', UNIQUE (owner, key))");
   database_.execute("CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, id)");
+  database_.execute("CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, text TEXT NOT NULL)");
 }
 
 Job JobStore::add(const std::string& name, const std::string& owner, const std::string& experiment,
@@ -101,6 +108,18 @@ std::int64_t JobStore::count(JobState state) const {
   const std::lock_guard lock(mutex_);
   Statement row(database_, "SELECT count(*) FROM jobs WHERE state = ?");
   return row.bind(1, name_of(state)).step() ? row.integer(0) : 0;
+}
+
+std::optional<std::string> JobStore::setting(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  Statement row(database_, "SELECT text FROM settings WHERE name = ?");
+  return row.bind(1, name).step() ? std::optional(row.text(0)) : std::nullopt;
+}
+
+void JobStore::set_setting(const std::string& name, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  Statement insert(database_, "INSERT OR REPLACE INTO settings (name, text) VALUES (?, ?)");
+  insert.bind(1, name).bind(2, text).step();
 }
 
 bool JobStore::change(const char* sql, std::int64_t id) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ enum class JobState {
 };
 // "queued"; the strings of the database and of the JSON.
 const char* name_of(JobState state);
+std::span<const JobState> all_states();
 
 struct Job {
   std::int64_t id = 0;  // from 1
@@ -48,6 +50,10 @@ class JobStore {
   std::vector<Job> newest(std::int64_t before, std::int64_t limit) const;
   std::vector<Job> in_state(JobState state, std::int64_t limit) const;  // the oldest first
   std::int64_t count(JobState state) const;
+
+  // A text that is kept under a name; no value: none was set.
+  std::optional<std::string> setting(const std::string& name) const;
+  void set_setting(const std::string& name, const std::string& text);
 
   // Each returns false, and changes nothing, if the job is in none of the states from which that is possible.
   bool begin(std::int64_t id);  // queued -> running

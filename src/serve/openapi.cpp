@@ -9,10 +9,20 @@ using Json = nlohmann::ordered_json;
 Json text() { return {{"type", "string"}}; }
 Json number_or_null() { return {{"type", Json::array({"number", "null"})}}; }
 Json integer() { return {{"type", "integer"}}; }
+// As a path or a query holds it: at most 18 digits.
+Json number() { return {{"type", "integer"}, {"minimum", 0}, {"maximum", 999999999999999999}}; }
 Json object(Json properties) {
   Json required = Json::array();
   for (const auto& [name, value] : properties.items()) required.push_back(name);
   return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
+}
+
+Json training() {
+  Json body = object({{"model_name", text()}, {"dataset_config", {{"type", "object"}}}});
+  body["properties"]["training_config"] = {{"type", "object"}};
+  body["properties"]["user_id"] = {{"type", Json::array({"integer", "string"})}};
+  body["properties"]["training_type"] = text();
+  return body;
 }
 
 Json schemas() {
@@ -34,6 +44,8 @@ Json schemas() {
       {"Document", {{"type", "object"}}},
       {"Job", std::move(job)},
       {"Jobs", object({{"jobs", {{"type", "array"}, {"items", {{"$ref", "#/components/schemas/Job"}}}}}})},
+      {"Files", object({{"files", {{"type", "array"}, {"items", object({{"file", text()}, {"bytes", integer()}})}}}})},
+      {"Training", training()},
       {"Experiment", {{"type", "object"}, {"description", "An experiment, as `magister schema` describes it."}}},
       {"Fault", object({{"error", object({{"status", integer()}, {"message", text()}})}})},
   };
@@ -44,11 +56,14 @@ Json content(const char* schema) {
 }
 
 Json responses_of(const Route& route) {
-  const bool creates = route.body != nullptr;
   Json responses;
-  responses[creates ? "201" : "200"] = {
+  const bool sends_files = std::string_view(route.path).find("{file}") != std::string_view::npos;
+  if (sends_files) responses["206"] = {{"description", "The ranges that were asked for."}};
+  responses[std::to_string(route.success)] = {
       {"description", route.summary},
-      {"content", route.reply != nullptr ? content(route.reply) : Json{{"text/plain", {{"schema", text()}}}}}};
+      {"content", route.reply != nullptr
+                      ? content(route.reply)
+                      : Json{{sends_files ? "application/octet-stream" : "text/plain", {{"schema", text()}}}}}};
   std::vector<int> faults(route.statuses.begin(), route.statuses.end());
   if (route.needs != Route::Needs::kNothing) faults.insert(faults.end(), {401, 403, 429});
   for (const int status : faults)
@@ -56,19 +71,29 @@ Json responses_of(const Route& route) {
   return responses;
 }
 
+// The {words} of a path.
+std::vector<std::string> places_of(const std::string& path) {
+  std::vector<std::string> names;
+  for (std::size_t at = path.find('{'); at != std::string::npos; at = path.find('{', at + 1))
+    names.push_back(path.substr(at + 1, path.find('}', at) - at - 1));
+  return names;
+}
+
 Json operation_of(const Route& route) {
   Json operation = {{"summary", route.summary}, {"responses", responses_of(route)}};
   Json parameters = Json::array();
-  if (std::string_view(route.path).find("{id}") != std::string_view::npos)
+  for (const std::string& name : places_of(route.path))
     parameters.push_back(
-        {{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "integer"}, {"minimum", 0}}}});
-  for (const char* query : route.queries)
-    parameters.push_back({{"name", query}, {"in", "query"}, {"schema", {{"type", "integer"}, {"minimum", 0}}}});
-  if (route.body != nullptr) {
-    parameters.push_back({{"name", "Idempotency-Key"}, {"in", "header"}, {"schema", text()}});
-    operation["requestBody"] = {{"required", true}, {"content", content(route.body)}};
+        {{"name", name},
+         {"in", "path"},
+         {"required", true},
+         {"schema", name == "file" ? Json{{"type", "string"}, {"minLength", 1}, {"maxLength", 1000}} : number()}});
+  for (const Query& query : route.queries)
+    parameters.push_back({{"name", query.name}, {"in", "query"}, {"schema", query.is_text ? text() : number()}});
+  if (route.success == 201) parameters.push_back({{"name", "Idempotency-Key"}, {"in", "header"}, {"schema", text()}});
+  if (route.body != nullptr) operation["requestBody"] = {{"required", true}, {"content", content(route.body)}};
+  if (route.body != nullptr && std::string_view(route.body) == "Experiment")
     operation["requestBody"]["content"]["application/yaml"] = {{"schema", text()}};
-  }
   if (!parameters.empty()) operation["parameters"] = std::move(parameters);
   if (route.needs == Route::Needs::kNothing) operation["security"] = Json::array();
   return operation;

@@ -1,6 +1,7 @@
 // The functions of the paths. Those of one job answer 404 for a job that does not exist.
 #include "serve/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -8,12 +9,14 @@
 
 #include "magister/core/error.h"
 #include "serve/checked_experiment.h"
+#include "serve/job_progress.h"
 #include "serve/server.h"
 #include "serve/supervisor.h"
 
 namespace magister {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 Json json_of(const Job& job) {
@@ -53,8 +56,7 @@ Reply openapi(Service&, const Call&) { return {.json = openapi_document(all_rout
 
 Reply metrics(Service& service, const Call&) {
   std::string text = "# HELP magister_jobs Jobs of the service by state.\n# TYPE magister_jobs gauge\n";
-  for (const JobState state : {JobState::kQueued, JobState::kRunning, JobState::kStopping, JobState::kDone,
-                               JobState::kFailed, JobState::kCancelled})
+  for (const JobState state : all_states())
     text += fmt::format("magister_jobs{{state=\"{}\"}} {}\n", name_of(state), service.store().count(state));
   text += fmt::format(
       "# HELP magister_requests_total Requests to paths of the service.\n# TYPE magister_requests_total counter\n"
@@ -83,13 +85,17 @@ std::string experiment_of(const Call& call) {
   return inner.is_string() ? inner.get<std::string>() : inner.dump();
 }
 
-Reply submit(Service& service, const Call& call) {
+}  // namespace
+
+Reply submit_job(Service& service, const Call& call) {
   if (call.body.empty()) return fault_reply(400, "the body is empty; send an experiment as YAML or JSON");
   const CheckedExperiment checked = check_experiment(service.options(), experiment_of(call));
   if (!checked.fault.empty()) return fault_reply(checked.status, checked.fault);
   const Job job = service.store().add(checked.name, call.who.name, checked.text, call.idempotency_key);
   return {.status = 201, .json = json_of(job)};
 }
+
+namespace {
 
 Reply show_job(Service& service, const Call& call) {
   const std::optional<Job> job = job_of(service, call);
@@ -127,60 +133,141 @@ Reply log_of_job(Service& service, const Call& call) {
   return {.text = std::move(text), .content_type = "text/plain; charset=utf-8"};
 }
 
-constexpr std::array kPage = {"before", "limit"};
-constexpr std::array kUnfit = {400, 413, 422, 503};
+Reply show_progress(Service& service, const Call& call) {
+  const std::optional<Job> job = job_of(service, call);
+  if (!job) return no_such_job(call);
+  return {.json = progress_of(JobFiles(service.options().root, job->id).folder + "/" + job->name)};
+}
+
+// The files of a job's folder that a run wrote: below the folder of the run, without what is still being made.
+Reply list_results(Service& service, const Call& call) {
+  const std::optional<Job> job = job_of(service, call);
+  if (!job) return no_such_job(call);
+  Json files = Json::array();
+  std::error_code error;
+  const fs::path folder = JobFiles(service.options().root, job->id).folder;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code gone;
+    if (!at->is_regular_file(gone) || at->is_symlink(gone) || gone) continue;
+    files.push_back({{"file", at->path().lexically_relative(folder).string()}, {"bytes", at->file_size(gone)}});
+  }
+  std::sort(files.begin(), files.end(),
+            [](const Json& a, const Json& b) { return a["file"].get<std::string>() < b["file"].get<std::string>(); });
+  return {.json = {{"files", std::move(files)}}};
+}
+
+Reply result(Service& service, const Call& call) {
+  const std::optional<Job> job = job_of(service, call);
+  if (!job) return no_such_job(call);
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(JobFiles(service.options().root, job->id).folder, error);
+  const fs::path path = error ? fs::path() : fs::canonical(folder / fs::path(call.places.at(1)).relative_path(), error);
+  const fs::path below = error ? fs::path() : path.lexically_relative(folder);
+  if (error || below.empty() || *below.begin() == ".." || !fs::is_regular_file(path, error))
+    return fault_reply(404,
+                       fmt::format("job {} has no such file (GET /v1/jobs/{}/results lists them)", job->id, job->id));
+  return {.content_type = "application/octet-stream", .file = path.string()};
+}
+
+constexpr std::array kPage = {Query{"before"}, Query{"limit"}};
+constexpr std::array kUnfit = {400, 403, 413, 422, 503};
 constexpr std::array kBadQuery = {400};
 constexpr std::array kMissing = {404};
+constexpr std::array kMissingRange = {404, 416};
 constexpr std::array kOtherState = {404, 409};
 using enum Route::Needs;
 
 constexpr std::array kRoutes = {
-    Route{"GET",
-          "/v1/health",
-          "Whether the service answers, and since when",
-          kNothing,
-          nullptr,
-          "Health",
-          {},
-          {},
-          health},
-    Route{"GET", "/openapi.json", "This document", kNothing, nullptr, "Document", {}, {}, openapi},
-    Route{"GET", "/metrics", "Numbers for Prometheus", kRead, nullptr, nullptr, {}, {}, metrics},
-    Route{"GET", "/v1/jobs", "Jobs, the newest first", kRead, nullptr, "Jobs", kBadQuery, kPage, list_jobs},
-    Route{"POST", "/v1/jobs", "Queues an experiment", kSubmit, "Experiment", "Job", kUnfit, {}, submit},
-    Route{"GET", "/v1/jobs/{id}", "One job with its experiment", kRead, nullptr, "Job", kMissing, {}, show_job},
-    Route{"GET",
-          "/v1/jobs/{id}/log",
-          "The last megabyte of what the job has written",
-          kRead,
-          nullptr,
-          nullptr,
-          kMissing,
-          {},
-          log_of_job},
-    Route{"POST",
-          "/v1/jobs/{id}/cancel",
-          "Stops a job cleanly; what it computed is kept",
-          kSubmit,
-          nullptr,
-          "Job",
-          kOtherState,
-          {},
-          cancel},
-    Route{"POST",
-          "/v1/jobs/{id}/resume",
-          "Queues a cancelled or failed job again",
-          kSubmit,
-          nullptr,
-          "Job",
-          kOtherState,
-          {},
-          resume},
+    Route{.method = "GET",
+          .path = "/v1/health",
+          .summary = "Whether the service answers, and since when",
+          .needs = kNothing,
+          .reply = "Health",
+          .function = health},
+    Route{.method = "GET",
+          .path = "/openapi.json",
+          .summary = "This document",
+          .needs = kNothing,
+          .reply = "Document",
+          .function = openapi},
+    Route{
+        .method = "GET", .path = "/metrics", .summary = "Numbers for Prometheus", .needs = kRead, .function = metrics},
+    Route{.method = "GET",
+          .path = "/v1/jobs",
+          .summary = "Jobs, the newest first",
+          .needs = kRead,
+          .reply = "Jobs",
+          .statuses = kBadQuery,
+          .queries = kPage,
+          .function = list_jobs},
+    Route{.method = "POST",
+          .path = "/v1/jobs",
+          .summary = "Queues an experiment",
+          .needs = kSubmit,
+          .body = "Experiment",
+          .reply = "Job",
+          .success = 201,
+          .statuses = kUnfit,
+          .function = submit_job},
+    Route{.method = "GET",
+          .path = "/v1/jobs/{id}",
+          .summary = "One job with its experiment",
+          .needs = kRead,
+          .reply = "Job",
+          .statuses = kMissing,
+          .function = show_job},
+    Route{.method = "GET",
+          .path = "/v1/jobs/{id}/log",
+          .summary = "The last megabyte of what the job has written",
+          .needs = kRead,
+          .statuses = kMissing,
+          .function = log_of_job},
+    Route{.method = "GET",
+          .path = "/v1/jobs/{id}/progress",
+          .summary = "Speed and place of the job's run, and what its ranks measure",
+          .needs = kRead,
+          .reply = "Document",
+          .statuses = kMissing,
+          .function = show_progress},
+    Route{.method = "GET",
+          .path = "/v1/jobs/{id}/results",
+          .summary = "The files of the job",
+          .needs = kRead,
+          .reply = "Files",
+          .statuses = kMissing,
+          .function = list_results},
+    Route{.method = "GET",
+          .path = "/v1/jobs/{id}/results/{file}",
+          .summary = "One file, whole or by ranges",
+          .needs = kRead,
+          .statuses = kMissingRange,
+          .function = result},
+    Route{.method = "POST",
+          .path = "/v1/jobs/{id}/cancel",
+          .summary = "Stops a job cleanly; what it computed is kept",
+          .needs = kSubmit,
+          .reply = "Job",
+          .statuses = kOtherState,
+          .function = cancel},
+    Route{.method = "POST",
+          .path = "/v1/jobs/{id}/resume",
+          .summary = "Queues a cancelled or failed job again",
+          .needs = kSubmit,
+          .reply = "Job",
+          .statuses = kOtherState,
+          .function = resume},
 };
 
 }  // namespace
 
-std::span<const Route> all_routes() { return kRoutes; }
+std::span<const Route> all_routes() {
+  static const std::vector<Route> all = [] {
+    std::vector<Route> routes(kRoutes.begin(), kRoutes.end());
+    routes.insert(routes.end(), multigpu_routes().begin(), multigpu_routes().end());
+    return routes;
+  }();
+  return all;
+}
 
 Reply fault_reply(int status, const std::string& message) {
   return {.status = status, .json = {{"error", {{"status", status}, {"message", message}}}}};

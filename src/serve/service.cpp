@@ -10,7 +10,9 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/core/utf8.h"
+#include "serve/checked_experiment.h"
 #include "serve/routes.h"
+#include "serve/sent_file.h"
 #include "serve/server.h"
 #include "serve/supervisor.h"
 
@@ -35,7 +37,7 @@ std::string pattern_of(const char* path) {
   std::string pattern;
   for (const char* at = path; *at != '\0'; ++at) {
     if (*at == '{') {
-      pattern += "([0-9]{1,18})";
+      pattern += std::strncmp(at, "{file}", 6) == 0 ? "(.{1,1000})" : "([0-9]{1,18})";
       at = std::strchr(at, '}');
     } else {
       pattern += *at == '.' ? "\\." : std::string(1, *at);
@@ -44,7 +46,8 @@ std::string pattern_of(const char* path) {
   return pattern;
 }
 
-void send(httplib::Response& response, const Reply& reply) {
+void send(const httplib::Request& request, httplib::Response& response, const Reply& reply) {
+  forget_ranges(request);
   response.status = reply.status;
   if (reply.content_type == "application/json")
     response.set_content(reply.json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
@@ -67,32 +70,40 @@ class Server {
       response.set_content(reinterpret_cast<const char*>(kServicePages[0].bytes), kServicePages[0].num_bytes,
                            "text/html; charset=utf-8");
     });
-    http_.set_error_handler([](const httplib::Request&, httplib::Response& response) {
+    http_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
       if (response.body.empty())
-        send(response, fault_reply(response.status, "no such path or method (see /openapi.json)"));
+        send(request, response, fault_reply(response.status, "no such path or method (see /openapi.json)"));
     });
-    http_.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr error) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& fault) {
-        log_error("a request: {}", fault.what());
-        send(response, fault_reply(500, "the service could not do that; its log says why"));
-      }
-    });
+    http_.set_exception_handler(
+        [](const httplib::Request& request, httplib::Response& response, std::exception_ptr error) {
+          try {
+            std::rethrow_exception(error);
+          } catch (const std::exception& fault) {
+            log_error("a request: {}", fault.what());
+            send(request, response, fault_reply(500, "the service could not do that; its log says why"));
+          }
+        });
   }
 
  private:
   void add(const Route& route) {
     const auto handle = [this, &route](const httplib::Request& request, httplib::Response& response) {
-      Call call{.body = request.body,
+      Call call{.places = {},
+                .body = request.body,
                 .content_type = request.get_header_value("Content-Type"),
                 .idempotency_key = request.get_header_value("Idempotency-Key"),
-                .query = [&request](const char* name) {
-                  return request.has_param(name) ? std::optional(request.get_param_value(name)) : std::nullopt;
-                }};
+                .query =
+                    [&request](const char* name) {
+                      return request.has_param(name) ? std::optional(request.get_param_value(name)) : std::nullopt;
+                    },
+                .who = {}};
       for (std::size_t i = 1; i < request.matches.size(); ++i) call.places.push_back(request.matches[i]);
       if (!admit(request, response, route.needs, call.who)) return;
-      send(response, route.function(service_, call));
+      const Reply reply = route.function(service_, call);
+      if (reply.file.empty())
+        send(request, response, reply);
+      else if (!send_file(request, response, reply.file))
+        send(request, response, fault_reply(416, "no such range of the file"));
       if (route.needs == Route::Needs::kSubmit) audit(call.who, request, response.status);
     };
     const std::string pattern = pattern_of(route.path);
@@ -107,7 +118,7 @@ class Server {
     ++service_.requests;
     const auto refuse = [&](int status, const char* why) {
       ++service_.refused;
-      send(response, fault_reply(status, why));
+      send(request, response, fault_reply(status, why));
       return false;
     };
     if (needs == Route::Needs::kNothing) return true;
@@ -143,7 +154,7 @@ class Server {
     Principal who;
     if (!admit(request, response, Route::Needs::kRead, who)) return;
     const std::int64_t id = std::stoll(request.matches[1]);
-    if (!service_.store().find(id)) return send(response, fault_reply(404, "no such job"));
+    if (!service_.store().find(id)) return send(request, response, fault_reply(404, "no such job"));
     struct Sent {
       std::string state;
       std::uint64_t bytes = 0;
@@ -206,6 +217,7 @@ void serve(const ServeOptions& given, const std::function<bool()>& should_stop,
   check_options(options);
   std::filesystem::create_directories(options.root);
   options.root = std::filesystem::canonical(options.root);
+  remove_old_checks(options.root);
   const std::unique_ptr<httplib::Server> http =
       options.certificate.empty()
           ? std::make_unique<httplib::Server>()

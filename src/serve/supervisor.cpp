@@ -2,23 +2,19 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "serve/batch_system.h"
+#include "serve/durable_file.h"
 #include "serve/job_process.h"
 
 namespace magister {
 namespace {
 
 constexpr auto kRound = std::chrono::milliseconds(100);
+constexpr int kRoundsBetweenQuestions = 100;
 constexpr int kRoundsBetweenStops = 100;  // a job that has not begun yet does not hear the first signal
-
-void write_durably(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  MAGISTER_CHECK(file.good(), ExitCode::kInputOutput, "{}: cannot be written; look at its folder", printable(path));
-}
 
 }  // namespace
 
@@ -26,7 +22,9 @@ JobFiles::JobFiles(const std::string& root, std::int64_t id)
     : folder(fmt::format("{}/jobs/{}", root, id)),
       experiment(folder + "/experiment.yaml"),
       log(folder + "/log.txt"),
-      lock(folder + "/lock") {}
+      lock(folder + "/lock"),
+      script(folder + "/job.sh"),
+      slurm_job(folder + "/slurm_job") {}
 
 Supervisor::Supervisor(const ServeOptions& options, JobStore& store)
     : options_(options), store_(store), thread_([this] { watch(); }) {}
@@ -54,7 +52,8 @@ void Supervisor::look_at(const Job& job) {
   if (job.state == JobState::kStopping) pass_on_stop(job);
   const auto child = children_.find(job.id);
   if (child == children_.end()) {
-    if (lock_is_held(JobFiles(options_.root, job.id).lock)) return;
+    const JobFiles files(options_.root, job.id);
+    if (lock_is_held(files.lock) || runs_elsewhere(job, files)) return;
     // Its process ended while no service watched. Started again, it ends at once if it was done.
     if (job.state == JobState::kStopping)
       store_.end(job.id, JobState::kCancelled, std::nullopt, "");
@@ -73,10 +72,22 @@ void Supervisor::look_at(const Job& job) {
   store_.end(job.id, state, *code, state == JobState::kFailed ? "the end of its log says why" : "");
 }
 
+// A job of Slurm goes on when the process that waits for it has ended with the machine.
+bool Supervisor::runs_elsewhere(const Job& job, const JobFiles& files) {
+  if (options_.sbatch.empty()) return false;
+  int& rounds = slurm_asked_[job.id];
+  if (rounds++ % kRoundsBetweenQuestions != 0) return true;
+  if (batch_job_is_alive(batch_job(files.slurm_job))) return true;
+  slurm_asked_.erase(job.id);
+  return false;
+}
+
 void Supervisor::pass_on_stop(const Job& job) {
   if (job.pid <= 0) return;
   const JobFiles files(options_.root, job.id);
-  if (stops_passed_[job.id]++ % kRoundsBetweenStops != 0 || !lock_is_held(files.lock)) return;
+  if (stops_passed_[job.id]++ % kRoundsBetweenStops != 0) return;
+  if (!options_.sbatch.empty()) return ask_batch_job_to_stop(batch_job(files.slurm_job));
+  if (!lock_is_held(files.lock)) return;
   ask_process_to_stop(static_cast<pid_t>(job.pid));
 }
 
@@ -93,7 +104,15 @@ void Supervisor::start(const Job& job) {
     write_durably(files.experiment, job.experiment);
     std::vector<std::string> words = options_.launcher;
     words.insert(words.end(), {options_.program, "run", files.experiment, "output.directory=" + files.folder});
-    const pid_t pid = start_job({words, options_.root, files.log, files.lock});
+    JobCommand command{words, options_.root, files.log, files.log, files.lock};
+    if (!options_.sbatch.empty()) {
+      write_durably(files.script, batch_script(words));
+      std::error_code ignored;
+      std::filesystem::remove(files.slurm_job, ignored);
+      command.words = submission(options_.sbatch, files.script, files.log, options_.root);
+      command.output = files.slurm_job;
+    }
+    const pid_t pid = start_job(command);
     children_[job.id] = pid;
     store_.set_pid(job.id, pid);
   } catch (const Error& error) {

@@ -15,6 +15,7 @@ namespace magister {
 struct JobFiles {
   JobFiles(const std::string& root, std::int64_t id);
   std::string folder, experiment, log, lock;
+  std::string script, slurm_job;  // with sbatch: the script, and the number of Slurm's job
 };
 
 class Supervisor {
@@ -30,11 +31,13 @@ class Supervisor {
   void pass_on_stop(const Job& job);
   void start_next();
   void start(const Job& job);
+  bool runs_elsewhere(const Job& job, const JobFiles& files);
 
   const ServeOptions& options_;
   JobStore& store_;
   std::map<std::int64_t, pid_t> children_;    // jobs that this service started
   std::map<std::int64_t, int> stops_passed_;  // rounds since a job was told to stop
+  std::map<std::int64_t, int> slurm_asked_;   // rounds since Slurm was asked about a job of an earlier service
   std::atomic<bool> ended_ = false;
   std::thread thread_;
 };

@@ -13,57 +13,8 @@ import unittest
 
 import h5py
 
+from service_process import SLOW, TEXTS, Service
 from tiny_world import PROGRAM, World, wait_until
-
-SLOW = {"MAGISTER_FAIL_POINT": "generate.pass:slow"}  # a thousand passes of 0.1 s
-TEXTS = """name: {name}
-model: {{path: {model}, dtype: f32}}
-layout: {{devices: cpu}}
-tasks:
-  - task: generate
-    dataset: {{path: {data}, key: id, limit: {limit}}}
-    max_new_tokens: {tokens}
-    max_prompt_length: 512
-    ignore_eos: true
-"""
-
-
-class Service:
-    """A service of its own process; `ask` sends one request."""
-
-    def __init__(self, world, root, *options, **environment):
-        self.process = subprocess.Popen([PROGRAM, "serve", "--listen", "127.0.0.1:0", "--root", str(root), "--folder", str(world.folder),
-                                         "--launcher", "mpirun --oversubscribe --bind-to none -np 2", *options],
-                                        env={**world.environment, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        start_new_session=True)
-        first = self.process.stdout.readline()
-        self.port = int(re.search(r":(\d+)/", first)[1]) if first else None
-
-    def ask(self, method, path, body=None, **headers):
-        """-> (status, JSON or text)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            reply = connection.getresponse()
-            text = reply.read().decode()
-            return reply.status, json.loads(text) if "json" in reply.headers["Content-Type"] else text
-        finally:
-            connection.close()
-
-    def submit(self, text, **headers):
-        return self.ask("POST", "/v1/jobs", text, Content_Type="application/yaml", **headers)
-
-    def state(self, job):
-        return self.ask("GET", f"/v1/jobs/{job}")[1]["state"]
-
-    def ended(self, job):
-        wait_until(lambda: self.state(job) in ("done", "failed", "cancelled"))
-        return self.ask("GET", f"/v1/jobs/{job}")[1]
-
-    def end(self, number=signal.SIGINT):
-        self.process.send_signal(number)
-        self.process.communicate(timeout=60)
-        return self.process.returncode
 
 
 class Serve(unittest.TestCase):
@@ -222,7 +173,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(document["openapi"], "3.1.0")
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                status, body = service.ask(method.upper(), path.replace("{id}", "7"))
+                status, body = service.ask(method.upper(), re.sub(r"{\w+}", "7", path))
                 self.assertIn(str(status), operation["responses"], (method, path, body))
         references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
         self.assertEqual(references - set(document["components"]["schemas"]), set())

@@ -64,6 +64,17 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, FakeDevice** device) {
   *device = new_device(uuid, mig);
   return kSuccess;
 }
+int nvmlDeviceGetCount_v2(unsigned* count) { return answer("gpus", count); }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, FakeDevice** device) {
+  char uuid[32];
+  std::snprintf(uuid, sizeof uuid, "GPU-%u", index);
+  *device = new_device(uuid, false);
+  return kSuccess;
+}
+int nvmlDeviceGetName(FakeDevice*, char* text, unsigned size) {
+  std::snprintf(text, size, "Fake GPU");
+  return kSuccess;
+}
 int nvmlDeviceIsMigDeviceHandle(FakeDevice* device, unsigned* is) {
   *is = device->instance ? 1 : 0;
   return kSuccess;

@@ -50,6 +50,14 @@ TEST(Nvml, ValuesAreInBaseUnits) {
   EXPECT_FALSE(reading(gpu.read(faults, false), "pcie_receive_bytes_per_second"));
 }
 
+TEST(Nvml, TheHostsGpusAreListed) {
+  const FakeGpu fake("nvml", "gpus 2\n");
+  const std::vector<Nvml::Named> all = Nvml().gpus();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].uuid, "GPU-1");
+  EXPECT_EQ(all[1].name, "Fake GPU");
+}
+
 TEST(Nvml, LimitsWarnOnce) {
   const FakeGpu fake("nvml");
   const Nvml nvml;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,11 @@ class Nvml {
   // Loads the library and starts it. If that fails, problem() tells why and open() finds no GPU.
   Nvml();
   const std::string& problem() const { return problem_; }
+  // The whole GPUs of this host in the driver's order; empty if there is a problem.
+  struct Named {
+    std::string uuid, name;
+  };
+  std::vector<Named> gpus() const;
   // The GPU with this UUID as the CUDA runtime or NVML write it; empty: NVML does not know it, and why says more.
   std::optional<NvmlGpu> open(const std::string& uuid, std::string& why) const;
 

@@ -17,6 +17,7 @@ struct ServeOptions {
   std::string tokens_file;            // hashes of bearer tokens (access.h); empty: no token is asked for
   std::string certificate, key;       // PEM files of TLS; both empty: plain HTTP
   std::vector<std::string> launcher;  // words before the program: {"mpirun", "-np", "2"}; empty: the program alone
+  std::vector<std::string> sbatch;    // {"sbatch", "--partition=gpu"}: Slurm starts the jobs; empty: this process does
   std::string program;                // path of this program
   int jobs_at_once = 1;
   int requests_a_minute = 6000;  // of one token
