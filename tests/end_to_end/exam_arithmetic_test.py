@@ -31,10 +31,10 @@ tasks:
     source: {{path: {data}.md, passage_tokens: 40, passages: 2}}
     objectives: {{path: {data}.txt}}
     items: {{per_objective: 3, kinds: [choice, true_false, short_answer], choices: 3}}
-    bounds: {{generate: 1, validate: 1, review: 1}}
-    validator: {{reject: none, duplicate: 0.01}}
-    temperature: 0
-    max_new_tokens: 200
+    bounds: {{generate: 3, validate: 1, review: 1}}
+    validator: {{reject: none}}
+    temperature: 0.7
+    max_new_tokens: 160
     max_prompt_length: 1000
 """
 PASSAGES = ["The sun warms the sea, and some of the water turns into vapour. This change from liquid to gas is called evaporation.",
@@ -91,14 +91,13 @@ class Arithmetic(unittest.TestCase):
             self.numbers = {name: file[f"checks/{name}"][:] for name in file["checks"]}
             offset, tokens = file["samples/offset"][:], file["tokens/id"][:]
             kinds, blooms = file["items/kind"][:], file["items/bloom"][:]
-            repeats = [text.decode() for text in file["items/repeats"][:]]
         written = [json.loads(self.tokenizer.decode(tokens[offset[i]:offset[i + 1]].tolist(), skip_special_tokens=True)) for i in range(len(kinds))]
-        self.assertEqual(kinds.tolist(), [0, 1, 2])
+        checked = [i for i in range(len(kinds)) if not math.isnan(self.numbers["support"][i])]  # the form refused the others
+        self.assertEqual(kinds[checked].tolist(), [0, 1, 2])
         self.compared = 0
-        for i, (kind, item) in enumerate(zip(kinds, written)):
+        for i in checked:
             self.masses = []
-            self.compare(i, kind, item, int(blooms[i]))
-            self.compare_pairs(i, written, repeats[i])
+            self.compare(i, kinds[i], written[i], int(blooms[i]))
             self.equal(i, "mass", min(self.masses))
         self.assertGreaterEqual(self.compared, 30)
         print(f"{self.compared} numbers, worst difference {self.worst:.2e}")
@@ -132,7 +131,9 @@ class Arithmetic(unittest.TestCase):
                 self.equal(i, "distractors", wrong[k], (k,))
             self.equal(i, "single_key", max(wrong))
         else:
-            names, classes, key = (("statement", "closed_statement"), "true_false", 0 if item["answer"] else 1) if kind == 1 else (("right", "closed_right"), "yes_no", 0)
+            names, classes, key = ("statement", "closed_statement"), "true_false", 0 if item["answer"] else 1
+            if kind == 2:
+                names, classes, key = ("right", "closed_right"), "yes_no", 0
             found = [self.logprobs(name, classes, **fields) for name in names]
             blind, right, closed = [share(found[0], key)], [float(found[0].argmax() == key)], [share(found[1], key)]
         for name, values in (("blind", blind), ("blind_right", right), ("closed_book", closed)):
@@ -142,18 +143,6 @@ class Arithmetic(unittest.TestCase):
         levels = self.logprobs("bloom", "levels", **fields)
         self.assertEqual(bloom, int(levels.argmax()) + 1)
         self.equal(i, "bloom_probability", share(levels, int(levels.argmax())))
-
-    def compare_pairs(self, i, written, repeats):
-        """The near items of the objective before this one, each asked about in both orders; the number is the largest one's."""
-        if not repeats:
-            self.assertTrue(numpy.isnan(self.numbers["same"][i]))
-            return
-        text = lambda item: (item["question"].strip(), {True: "True", False: "False"}.get(item["answer"], item["answer"]) if isinstance(item["answer"], bool) else item["answer"].strip())
-        other = int(repeats.rpartition("-")[2]) - 1
-        both = [self.log_odds("same", question=one[0], answer=one[1], other_question=two[0], other_answer=two[1])
-                for one, two in ((text(written[other]), text(written[i])), (text(written[i]), text(written[other])))]
-        self.assertNotEqual(*both)
-        self.equal(i, "same", sum(both) / 2)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ BRANCHES = [
     Branch("wellknown", versions("wella", "wellb"), [["closed_book"]] * 2,
            [(("Reply with its letter.", "You take an exam.", "meant by well", f"{letter}. the right"), {**dict.fromkeys("ABC", 0.0), letter: 4.0}) for letter in "ABC"]),
     Branch("copy", [item(f"{PAIR}  ENDS?")], [["duplicate"]]),
-    Branch("paraphrase", [item(f"{PAIR} stops?")], [["duplicate"]], [(("the same thing", "stops?"), {"y": 0.75, "n": 0.0})]),
+    Branch("paraphrase", [item(f"{PAIR} stops?")], [["duplicate"]], [(("the same thing", "stops?\nAnswer: the right one\n\nQuestion 2"), {"y": 2.0, "n": 0.0}), (("the same thing", "stops?"), {"y": 0.0, "n": 0.5})]),
     Branch("sibling", [item(f"{PAIR} begins?")], [[]]),
     # With its wide characters a prompt of its checks is longer than max_prompt_length, and so would be one that shows the attempt.
     Branch("wide", [item("\U0001f642" * 290 + " wide?", explanation="\U0001f642" * 200)], [["too_long"], ["unchanged"]]),
@@ -104,7 +104,7 @@ class Script(unittest.TestCase):
     def tearDown(self):
         self.scratch.cleanup()
 
-    def run_it(self, rules, listed, ranks=0, text="Numbers have an order.\n", name="exam", checked_by=None, code=0, **keys):
+    def run_it(self, rules, listed, ranks=0, text="Numbers have an order.\n", name="exam", checked_by=None, code=0, shards=1, environment=None, **keys):
         """-> folder of the results; or, for another code, what the run says."""
         (self.folder / "source.md").write_text(text)
         (self.folder / "objectives.txt").write_text("".join(f"1.1.1.{i} {text}\n" for i, text in enumerate(listed, 1)))
@@ -119,9 +119,10 @@ class Script(unittest.TestCase):
             task[key] = {**task[key], **value} if isinstance(value, dict) and key != "objectives" else value
         if checked_by:
             task["validator"]["model"] = {"path": str(checked_by), "dtype": "f32"}
+        experiment["layout"]["shards_per_rank"] = shards
         (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(experiment))
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, **(environment or {}), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run([*launcher, tiny_world.PROGRAM, "run", str(self.folder / f"{name}.yaml")], env=environment, cwd=self.folder, capture_output=True,
                               text=True, timeout=1200)
         self.assertEqual(done.returncode, code, done.stderr[-4000:])
@@ -174,7 +175,8 @@ class Script(unittest.TestCase):
         at = lambda level, *texts: (f'level "{level}"', f"objective: {objective}", *texts)
         rules = [(at("remember"), first), (at("understand", "An earlier attempt", stem_of(near[0])), near[1]), (at("understand", "An earlier attempt"), near[0]),
                  (at("understand"), copy), (at("apply"), item(stem.replace("first", "last"))),
-                 (("the same thing", "nearday"), {"y": 0.5, "n": 0.0})]
+                 (("the same thing", "nearday", "Monday morning comes first?\nAnswer: the right one\n\nDo both"), {"y": 1.75, "n": 0.0}),
+                 (("the same thing", "nearday"), {"y": 0.0, "n": 0.75})]
         folder = self.run_it(rules, [objective], items={"per_objective": 3, "bloom": True})
         rows = self.versions_of(folder)
         self.assertEqual([(row["item"], row["reasons"]) for row in rows],
@@ -196,8 +198,17 @@ class Script(unittest.TestCase):
         self.assertAlmostEqual(float(rows[0]["alignment"]), -1, delta=1e-5)
         with h5py.File(folder / "exam.h5") as file:
             self.assertNotEqual(file.attrs["validator_model_sha256"], file.attrs["model_sha256"])
-        plan = subprocess.run([tiny_world.PROGRAM, "plan", str(self.folder / "exam.yaml")], capture_output=True, text=True, cwd=self.folder)
-        self.assertIn("validator", plan.stdout)
+        plan = lambda *arguments: subprocess.run([tiny_world.PROGRAM, "plan", *arguments, str(self.folder / "exam.yaml")], capture_output=True, text=True).stdout
+        for said in (plan(), plan("--config-only")):
+            self.assertIn("validator: weights", said)
+        first = (folder / "exam.h5").read_bytes()
+        folder.rename(folder.with_name("first"))
+        self.assertEqual((self.run_it(rules, [objective], ranks=2, checked_by=validator) / "exam.h5").read_bytes(), first)
+        # A group of two devices, which are a GPU's code on the host.
+        group = self.versions_of(self.run_it(rules, [objective], name="group", checked_by=validator, shards=2, environment={"MAGISTER_GPU_CODE_ON_HOST": "1"}))
+        self.assertEqual([row["reasons"] for row in group], [["alignment"]] * 2)
+        for name in ("support", "alignment", "blind", "closed_book", "single_key"):
+            self.assertAlmostEqual(float(group[0][name]), float(rows[0][name]), delta=1e-3)
         said = self.run_it(rules, [objective], name="absent", checked_by=self.folder / "nothing", code=74)
         self.assertIn("nothing", said)
 
