@@ -19,6 +19,7 @@
 #include "tasks/exam/objectives.h"
 #include "tasks/exam/pack.h"
 #include "tasks/exam/report.h"
+#include "tasks/exam/work.h"
 #include "tasks/exam/worker.h"
 #include "tasks/exam/written_exam.h"
 
@@ -36,7 +37,12 @@ DatasetConfig objective_records(const ExamConfig& config) {
   for (std::size_t i = 0; i < config.auto_objectives; ++i)
     records.lines.push_back(nlohmann::ordered_json{{"key", auto_number(i)}, {"text", ""}}.dump());
   if (config.auto_objectives > 0) return records;
-  const std::string bytes = read_whole_file(config.objectives, kMostObjectiveBytes, "no list of objectives has");
+  MAGISTER_CHECK(std::filesystem::is_regular_file(config.objectives), ExitCode::kData,
+                 "{}: {} (an exam asks about objectives); name a file of lines as 1.1.1.1 text",
+                 printable(config.objectives),
+                 std::filesystem::is_directory(config.objectives) ? "is a folder" : "no such file");
+  const std::string bytes =
+      read_whole_file(config.objectives, kMostObjectiveBytes, "no list of objectives has so many");
   const ObjectiveList list = read_objectives(bytes, config.objectives);
   if (!list.faults.empty()) {
     std::string all;
@@ -180,6 +186,9 @@ TaskResults ExamJob::results(const PlanNumbers& plan) const {
   results.made_smaller_by = "items.per_objective, bounds or max_new_tokens";
   const std::uint64_t items = plan.num_samples * config_.items;
   results.notes = {{"objectives", std::to_string(plan.num_samples)},
+                   {"work", expected_work(config_, static_cast<double>(plan.num_samples),
+                                          static_cast<double>(plan.num_tokens), config_.limits({}))
+                                .in_words()},
                    {"items", fmt::format("{}, each in at most {} versions", items, config_.bounds.versions())},
                    {"source", fmt::format("{} passages of at most {} tokens, {} for an objective", setup_.chunks.size(),
                                           config_.passage_tokens, setup_.num_passages())}};
@@ -187,10 +196,13 @@ TaskResults ExamJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-MemoryDemand ExamJob::demand(const PlanNumbers&) const {
+MemoryDemand ExamJob::demand(const PlanNumbers& plan) const {
   MemoryDemand demand;
   demand.cache_pages = static_cast<std::uint64_t>(
       pages_of_texts(writer_, inputs_.tp_size, pass_, config_.longest_text(), config_.max_sequences));
+  constexpr std::uint64_t kBytesAVersion = 6000, kNoteworthy = 256 << 20;
+  const std::uint64_t versions = kBytesAVersion * plan.num_samples * config_.items * kPlannedVersions;
+  if (versions > kNoteworthy) demand.host = {{"all versions of all items, while the files are written", versions}};
   if (!setup_.validator) return demand;
   demand.device = inputs_.model.device_memory(inputs_.tp_size, pass_, demand.cache_pages);
   for (auto& part : setup_.validator->memory()) demand.device.push_back(std::move(part));
@@ -248,9 +260,7 @@ class ExamTask final : public Task {
   }
   PassShape pass_shape(const PassLimits& device) const override { return text_pass(config_, config_.limits(device)); }
   ModelWork model_work(double samples, double tokens) const override {
-    const double items = samples * static_cast<double>(config_.items);
-    return {tokens * static_cast<double>(config_.items), items * static_cast<double>(config_.max_new_tokens.tokens()),
-            0, std::min(items, static_cast<double>(config_.limits({}).sequences))};
+    return expected_work(config_, samples, tokens, config_.limits({})).model_work();
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<ExamJob>(config_, inputs);
