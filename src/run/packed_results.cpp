@@ -33,22 +33,62 @@ bool measure_texts(TextColumn& column) {
   return true;
 }
 
-bool write_text_column(const TextColumn& column, ResultsFile& file) {
-  constexpr std::uint64_t kBlockTexts = 4096, kBlockTextBytes = 16 << 20;
-  std::vector<std::string> block;
-  std::uint64_t row = 0, bytes = 0;
-  const auto flush = [&] {
-    file.write_texts(column.spec.path, row, block);
-    row += block.size();
-    block.clear();
-    bytes = 0;
+std::optional<TextColumns> measured(std::vector<TextColumn> columns) {
+  TextColumns all;
+  for (TextColumn& column : columns) {
+    if (!measure_texts(column)) return std::nullopt;
+    all.specs.push_back(column.spec);
+  }
+  all.for_each = [columns = std::move(columns)](const TextColumns::Visit& visit) {
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (!columns[i].for_each([&](std::string text) { visit(i, std::move(text)); })) return false;
+    }
+    return true;
   };
-  const bool all = column.for_each([&](std::string text) {
-    bytes += text.size();
-    block.push_back(without_nul(std::move(text)));
-    if (block.size() == kBlockTexts || bytes >= kBlockTextBytes) flush();
-  });
-  flush();
+  return all;
+}
+
+namespace {
+
+// Writes the texts of a column in blocks.
+class TextBlocks {
+ public:
+  TextBlocks(ResultsFile& file, std::string path) : file_(&file), path_(std::move(path)) {}
+  void add(std::string text) {
+    constexpr std::uint64_t kTexts = 4096, kTextBytes = 16 << 20;
+    bytes_ += text.size();
+    block_.push_back(without_nul(std::move(text)));
+    if (block_.size() == kTexts || bytes_ >= kTextBytes) flush();
+  }
+  void flush() {
+    file_->write_texts(path_, row_, block_);
+    row_ += block_.size();
+    block_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  ResultsFile* file_;
+  std::string path_;
+  std::vector<std::string> block_;
+  std::uint64_t row_ = 0, bytes_ = 0;
+};
+
+}  // namespace
+
+bool write_text_column(const TextColumn& column, ResultsFile& file) {
+  TextBlocks blocks(file, column.spec.path);
+  const bool all = column.for_each([&](std::string text) { blocks.add(std::move(text)); });
+  blocks.flush();
+  return all;
+}
+
+bool write_text_columns(const TextColumns& columns, ResultsFile& file) {
+  if (columns.specs.empty()) return true;
+  std::vector<TextBlocks> blocks;
+  for (const ColumnSpec& spec : columns.specs) blocks.emplace_back(file, spec.path);
+  const bool all = columns.for_each([&](std::size_t column, std::string text) { blocks[column].add(std::move(text)); });
+  for (TextBlocks& one : blocks) one.flush();
   return all;
 }
 

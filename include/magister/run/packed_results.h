@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "magister/io/results/results_file.h"
 #include "magister/runtime/stop.h"
@@ -29,6 +31,17 @@ struct TextColumn {
 bool measure_texts(TextColumn& column);
 // Writes all texts in bounded memory; U+FFFD stands for U+0000. False as for_each(). Local.
 bool write_text_column(const TextColumn& column, ResultsFile& file);
+
+// Several columns of texts that are made together, one row after the other.
+struct TextColumns {
+  using Visit = std::function<void(std::size_t column, std::string text)>;
+  std::vector<ColumnSpec> specs;               // with the space that their texts need
+  std::function<bool(const Visit&)> for_each;  // the texts of every column, in order; false: the job should stop
+};
+// Measures columns that are made one after the other. Nothing: the job should stop. Local.
+std::optional<TextColumns> measured(std::vector<TextColumn> columns);
+// Writes all columns in one pass and in bounded memory. False as for_each(). Local.
+bool write_text_columns(const TextColumns& columns, ResultsFile& file);
 
 // Commits all pending units of a frozen file whose rows are already written. Local.
 void commit_all(ResultsFile& file);

@@ -99,7 +99,7 @@ using RulesOfRecord = std::function<const StopRules&(std::uint64_t record)>;
 // text for every text. Local, one process.
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
                 const Attributes& attributes, const Tokenizer& tokenizer, const RulesOfRecord& rules,
-                const StopPoll& poll, std::vector<TextColumn> fields = {});
+                const StopPoll& poll, const TextColumns& fields = {});
 
 // The rules that `check` applies to packed texts.
 extern const ResultsSchema kGenerateSchema;

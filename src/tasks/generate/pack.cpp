@@ -278,14 +278,11 @@ std::uint64_t longest_token_bytes(const Tokenizer& tokenizer) {
 
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
                 const Attributes& attributes, const Tokenizer& tokenizer, const RulesOfRecord& rules,
-                const StopPoll& poll, std::vector<TextColumn> fields) {
+                const StopPoll& poll, const TextColumns& fields) {
   const std::optional<Totals> totals = totals_of(running, shape, tokenizer, rules, poll);
   if (!totals) return false;
   ResultsSpec spec = packed_spec(shape, *totals, attributes);
-  for (TextColumn& field : fields) {
-    if (!measure_texts(field)) return false;
-    spec.columns.push_back(field.spec);
-  }
+  spec.columns.insert(spec.columns.end(), fields.specs.begin(), fields.specs.end());
   ::unlink((results_path + ".partial").c_str());  // left by a killed attempt; all of it is in `running`
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);
@@ -294,9 +291,7 @@ bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
       for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
   if (!all) return false;  // the partial file has a temporary name and is made again
   packer.finish();
-  for (const TextColumn& field : fields) {
-    if (!write_text_column(field, file)) return false;
-  }
+  if (!write_text_columns(fields, file)) return false;
   if (shape.guided && totals->tokens > 0) {
     const auto a_token = 1.0 / static_cast<double>(totals->tokens),
                a_text = 1.0 / static_cast<double>(shape.num_records * shape.texts);

@@ -13,11 +13,11 @@
 
 namespace magister {
 
+// Reads the data set once, for the kinds and sizes of all fields; writing the columns reads it once more.
 // names: the fields; each record's value is repeated for its `texts` texts, of which the file has num_texts. A field
 // that is a text in all records is one in the column; others are JSON (units "JSON"). An absent field is null. The
 // columns keep references to dataset and poll. nullopt: poll said that the job should stop. Local.
-std::optional<std::vector<TextColumn>> record_columns(const Dataset& dataset, const std::vector<std::string>& names,
-                                                      std::uint64_t texts, std::uint64_t num_texts,
-                                                      const StopPoll& poll);
+std::optional<TextColumns> record_columns(const Dataset& dataset, const std::vector<std::string>& names,
+                                          std::uint64_t texts, std::uint64_t num_texts, const StopPoll& poll);
 
 }  // namespace magister

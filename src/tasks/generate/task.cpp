@@ -132,12 +132,13 @@ void GenerateJob::open_prompt() {
 bool GenerateJob::pack(const ResultsFile& running, const GenerateShape& size, const std::string& path,
                        const Attributes& root) const {
   const StopPoll poll = inputs_.context.stop_poll();
-  std::optional<std::vector<TextColumn>> fields = std::vector<TextColumn>();
+  std::optional<TextColumns> fields = TextColumns();
   if (prompt_)
     fields = record_columns(inputs_.dataset, prompt_->names(), config_.n, size.num_records * config_.n, poll);
-  if (setup_.requests) fields = request_columns(running, size, inputs_.dataset, *setup_.requests, tokenizer_, poll);
+  if (setup_.requests)
+    fields = measured(request_columns(running, size, inputs_.dataset, *setup_.requests, tokenizer_, poll));
   const auto rules = [this](std::uint64_t record) -> const StopRules& { return setup_.stops_of(record); };
-  return fields && pack_texts(running, size, path, root, tokenizer_, rules, poll, std::move(*fields));
+  return fields && pack_texts(running, size, path, root, tokenizer_, rules, poll, *fields);
 }
 
 Attributes GenerateJob::identity() {
