@@ -1,13 +1,13 @@
 """An exam's page in headless Chromium: nothing in the console, every question and choice shown as it was written, each view shows and
 prints what it should, no question is divided between two pages, and items that are written from right to left are laid out so.
 
-Skipped where Chromium is not installed (Debian: apt-get install chromium). With MAGISTER_PICTURE=FILE.png it also writes the picture of the guide."""
+Skipped where Chromium is not installed (Debian: apt-get install chromium). With --picture FILE.png it writes the picture of the guide instead."""
 import json
-import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -22,6 +22,11 @@ HEBREW = {"id": "he", "kind": "choice", "stem": "איזה תהליך הופך מ
 VISIBLE = """[...document.querySelectorAll(SELECTOR)].map(node => { const box = node.getBoundingClientRect();
   return {text: node.textContent, shown: box.width > 0 && box.height > 0 && node.checkVisibility({opacityProperty: true, visibilityProperty: true}),
           left: box.left, right: box.right, top: box.top}; })"""
+
+
+def write_page(exam, folder):
+    subprocess.run([PROBE, folder, "html"], input=json.dumps(exam), text=True, check=True, capture_output=True)
+    return folder / "exam.html"
 
 
 def colours(browser):
@@ -45,11 +50,9 @@ class ExamPage(unittest.TestCase):
         cls.browser = cls.enterClassContext(chromium.Chromium())
 
     def open(self, exam):
-        folder = pathlib.Path(self.scratch.name)
-        subprocess.run([PROBE, folder, "html"], input=json.dumps(exam), text=True, check=True, capture_output=True)
         self.browser.media()
         self.browser.width(1000)
-        self.browser.open(folder / "exam.html")
+        self.browser.open(write_page(exam, pathlib.Path(self.scratch.name)))
         self.assertEqual(self.browser.complaints(), [])
 
     def boxes(self, selector):
@@ -137,16 +140,18 @@ class ExamPage(unittest.TestCase):
         self.choose("both")
         self.assertIn("One tenth of the vapour comes from transpiration.", " ".join(self.pages()))
 
-    def test_picture(self):
-        path = os.environ.get("MAGISTER_PICTURE")
-        if not path:
-            self.skipTest("MAGISTER_PICTURE names no file")
-        self.open(SHEET)
-        self.choose("questions")
-        self.browser.width(800, 1110)
-        self.browser.value("document.documentElement.style.scrollbarWidth = 'none'")
-        pathlib.Path(path).write_bytes(self.browser.screenshot(False))
+
+def draw(path):
+    """The picture of the guide: the first questions of the sheet, 800 pixels wide."""
+    with tempfile.TemporaryDirectory() as folder, chromium.Chromium() as browser:
+        browser.width(800, 1110)
+        browser.open(write_page(SHEET, pathlib.Path(folder)))
+        browser.value("document.documentElement.style.scrollbarWidth = 'none'")
+        pathlib.Path(path).write_bytes(browser.screenshot(False))
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    if sys.argv[1:2] == ["--picture"]:
+        draw(sys.argv[2])
+    else:
+        unittest.main(verbosity=2)
