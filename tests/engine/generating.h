@@ -34,6 +34,7 @@ class Generating : public testing::Test {
     config.head_dim = 16;
     config.max_position_embeddings = 4096;
     config.tie_word_embeddings = true;
+    change(config);
     description_.names = hf_tensor_names(config);
     for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
       file_.add(tensor.name, tensor.shape);
@@ -53,6 +54,8 @@ class Generating : public testing::Test {
     sampling_.top_p = 0.95;
     sampling_.repetition_penalty = 1.1;
   }
+
+  virtual void change(ModelConfig&) {}  // for tests of another model
 
   bool stops(const std::vector<TokenId>& tokens) const {
     return tokens.size() > stop_after_ && tokens.back() % stop_every_ == 5;

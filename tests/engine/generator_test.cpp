@@ -28,6 +28,30 @@ TEST_F(Generating, EqualsWholePassesToTheBit) {
   expect_equal(write({32, 512, 100, true}, nullptr, 3), want);
 }
 
+// Latent attention to 24 chosen keys, whose pages also hold the keys of an indexer; the second layer shares the choice.
+class GeneratingFromChosenKeys : public Generating {
+ protected:
+  void change(ModelConfig& config) override {
+    config.num_key_value_heads = config.num_attention_heads;
+    config.head_dim = 12;
+    config.rotary_dim = 4;
+    config.latent = LatentConfig{.query_rank = 20, .rank = 16, .nope_dim = 8, .rope_dim = 4, .value_dim = 10};
+    config.latent->indexer = IndexerConfig{.heads = 5, .head_dim = 8, .top_k = 24, .layer_chooses = {true, false}};
+  }
+};
+
+TEST_F(GeneratingFromChosenKeys, EqualsWholePassesToTheBit) {
+  const Texts want = write_plainly();
+  for (const GeneratorLimits& limits :
+       {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{32, 512, 100, false}, GeneratorLimits{3, 7, 100, true}})
+    expect_equal(write(limits), want);
+  Generator::Counts counts;
+  expect_equal(write({32, 64, 9, true}, &counts, 3), want);
+  EXPECT_GT(counts.cached_tokens, 0u);
+  description_.config.latent->indexer->top_k = 4096;
+  EXPECT_NE(write({32, 512, 100, true}).at({8, 0}).logprobs, want.at({8, 0}).logprobs) << "the choice does not matter";
+}
+
 TEST_F(Generating, GreedyToo) {
   sampling_ = {};
   sampling_.temperature = 0;

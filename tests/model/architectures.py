@@ -53,7 +53,7 @@ SMALL = {
     "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16,
     "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "ffn_hidden_size": 96, "decoder_ffn_dim": 96, "decoder_layers": 4,
     "decoder_attention_heads": 4, "query_pre_attn_scalar": 24, "partial_rotary_factor": 0.5, "rotary_pct": 0.5, "layer_norm_eps": 1e-5,
-    "attention_dropout": 0.0, "residual_dropout": 0.0, "dim_model_base": 64, "moe_num_experts": 8, "moe_k": 2, "index_n_heads": 4, "index_head_dim": 16,
+    "attention_dropout": 0.0, "residual_dropout": 0.0, "dim_model_base": 64, "moe_num_experts": 8, "moe_k": 2, "index_n_heads": 14, "index_head_dim": 18,
     "index_topk": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
     "attention_multiplier": 0.125, "logit_scale": 1.0, "mamba_d_state": 8, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_ssm": 128, "state_size": 8, "global_head_dim": 16,
     "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 320, "num_kv_shared_layers": 0, "lru_width": 64, "laurel_rank": 8,
