@@ -34,7 +34,7 @@ tasks:
 TOKENS = 64
 ON_CPUS_ALONE_TOO = ("deepseek_v3", "deepseek_v32", "glm_moe_dsa", "gemma4_shared_keys", "gemma4_moe", "gemma3n", "llama4_outer", "cohere2_moe_sigmoid", "phimoe", "bloom",
                      "mpt", "falcon_alibi", "persimmon", "qwen2_moe_other_shared", "mimo_v2", "granite_swa", "granitemoe_swa", "exaone_moe", "hy_v3", "kolibri1",
-                     "flint", "afmoe", "laguna", "axk1", "minicpm3", "nanochat", "aria", "biogpt")
+                     "flint", "afmoe", "laguna", "axk1", "minicpm3", "nanochat", "aria", "biogpt", "gemma4_unified_outer")
 VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2", "mixtral", "qwen3_moe", "gpt_oss_mxfp4",
             "gpt_neox", "gpt2", "exaone4", "granitemoe", "ministral3", "hunyuan", "falcon_groups", "opt", "gemma3_outer", "qwen2_5_vl", "glm4_moe", "ernie4_5_moe", "apertus",
             *ON_CPUS_ALONE_TOO)

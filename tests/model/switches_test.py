@@ -29,7 +29,11 @@ SWITCHES = {
     "norm_topk_prob": (True, False), "routed_scaling_factor": (0.4,), "hidden_act": ("gelu", "relu"), "use_parallel_residual": (True, False),
     "parallel_attn": (True, False), "use_sliding_window": (True, False), "sliding_window": (3,), "attention_chunk_size": (3,), "attn_scale": (0.5,),
     "attn_temperature_tuning": (True,), "partial_rotary_factor": (0.5,), "rope_theta": (77.0,), "scale_embedding": (True,), "no_rope_layers": ([0, 0, 0, 0],),
-    "num_experts_per_tok": (1,), "scale_attn_weights": (False,), "scale_attn_by_inverse_layer_idx": (True,), "use_post_norm": (True, False)}
+    "num_experts_per_tok": (1,), "scale_attn_weights": (False,), "scale_attn_by_inverse_layer_idx": (True,), "use_post_norm": (True, False),
+    "attention_value_scale": (0.4, None), "layer_rope_theta": ([0, 0, 0, 0],), "mup_enabled": (True, False), "route_scale": (0.4,),
+    "router_scaling_factor": (0.4,), "moe_routed_scaling_factor": (0.4,), "moe_router_logit_softcapping": (2.0,), "gating": ("per-head", "per-element", False),
+    "num_attention_heads_per_layer": ([4, 8, 4],), "mlp_layer_types": (["sparse", "sparse", "sparse"],), "scale_emb": (2.0,), "scale_depth": (0.5,),
+    "dim_model_base": (20,), "rope_interleave": (False,), "layer_norm_eps": (0.1,)}
 # The switches that every family is tried with, whatever its config holds; others only where the config has the key.
 ALWAYS = ("use_bidirectional_attention", "is_causal", "attn_logit_softcapping", "final_logit_softcapping", "attention_bias", "tie_word_embeddings",
           "use_cache", "attention_chunk_size")

@@ -2,9 +2,9 @@
 
 
 def variants(sizes):
-    """-> {name: (family, changes)}; sizes: tiny_models' names."""
-    UNEVEN, GRANITE, LATENT, GROUPED, YARN, DEFAULT, LAYERS, WITHOUT_GROUPS, NEOX_UNEVEN = (sizes[name] for name in (
-        "UNEVEN", "GRANITE", "LATENT", "GROUPED", "YARN", "DEFAULT", "LAYERS", "WITHOUT_GROUPS", "NEOX_UNEVEN"))
+    """-> {name: (family, changes[, other fields])}; sizes: tiny_models' names."""
+    UNEVEN, GRANITE, LATENT, GROUPED, YARN, DEFAULT, LAYERS, WITHOUT_GROUPS, NEOX_UNEVEN, GEMMA4 = (sizes[name] for name in (
+        "UNEVEN", "GRANITE", "LATENT", "GROUPED", "YARN", "DEFAULT", "LAYERS", "WITHOUT_GROUPS", "NEOX_UNEVEN", "GEMMA4"))
     MIMO = {"head_dim": 24, "v_head_dim": 16, "num_key_value_heads": 1, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "n_routed_experts": 8,
             "num_experts_per_tok": 3, "moe_intermediate_size": 40, "routed_scaling_factor": 1.7, "rope_parameters": {
                 "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.334},
@@ -13,7 +13,11 @@ def variants(sizes):
     FEW = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "head_dim": 32}
     ODD_FEW = {**UNEVEN, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "head_dim": 20}
     WINDOWS = {"num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8}
+    UNIFIED = {**{key: value for key, value in GEMMA4.items() if key != "hidden_size_per_layer_input"}, "attention_k_eq_v": True,
+               "num_global_key_value_heads": 1, "final_logit_softcapping": 5.0}
     return {
+        "gemma4_unified": ("gemma4_unified_text", UNIFIED),
+        "gemma4_unified_outer": ("gemma4_unified_text", {**UNIFIED, "tie_word_embeddings": True, "pad_token_id": 0}, {"outer": "gemma4_unified"}),
         "qwen2_moe_other_shared": ("qwen2_moe", {**{key: value for key, value in FEW.items() if key != "head_dim"}, "shared_expert_intermediate_size": 56}),
         "mimo_v2": ("mimo_v2_flash", MIMO),
         "mimo_v2_uneven": ("mimo_v2_flash", {**MIMO, "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 37,

@@ -70,7 +70,8 @@ LAYERED_SIGHT = {**SIGHT, "num_hidden_layers": 1, "num_attention_heads": 2, "ima
 VISION = {"llama4": {**LAYERED_SIGHT, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32, "pixel_shuffle_ratio": 0.5},
           "gemma3": LAYERED_SIGHT, "mistral3": {**LAYERED_SIGHT, "head_dim": 16}, "glm4v": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "gemma3n": {"hidden_size": 32, "num_labels": 2},
-          "gemma4": {**LAYERED_SIGHT, "num_key_value_heads": 2, "head_dim": 16}, "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
+          "gemma4": {**LAYERED_SIGHT, "num_key_value_heads": 2, "head_dim": 16},
+          "gemma4_unified": {"mm_embed_dim": 32, "output_proj_dims": 32, "mm_posemb_size": 4, "patch_size": 4, "pooling_kernel_size": 2}, "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "qwen3_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}}
 SOUND = {"gemma3n": {"hidden_size": 32, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "sscp_conv_channel_size": [4, 4]}}
 GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
@@ -371,7 +372,8 @@ VARIANTS = {
                                                   "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.F16,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
-VARIANTS.update({name: Variant(*variant) for name, variant in later_families.variants(globals()).items()})
+VARIANTS.update({name: Variant(family, changes, **(more[0] if more else {}))
+                 for name, (family, changes, *more) in later_families.variants(globals()).items()})
 
 
 def variants():

@@ -111,9 +111,38 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   read_experts(source, config);
 }
 
+// The 12B model, without vectors by layer and experts.
+constexpr std::pair<const char*, std::int64_t> kUnifiedDefaults[] = {{"vocab_size", 262144},
+                                                                     {"hidden_size", 2304},
+                                                                     {"intermediate_size", 9216},
+                                                                     {"num_hidden_layers", 30},
+                                                                     {"num_attention_heads", 8},
+                                                                     {"num_key_value_heads", 4},
+                                                                     {"head_dim", 256},
+                                                                     {"max_position_embeddings", 262144},
+                                                                     {"sliding_window", 1024},
+                                                                     {"vocab_size_per_layer_input", 262144},
+                                                                     {"hidden_size_per_layer_input", 0}};
+
+void read_unified(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  MAGISTER_CHECK(config.per_layer_width == 0 && config.num_experts == 0, ExitCode::kData,
+                 "{}: hidden_size_per_layer_input or enable_moe_block is set (the class of this model_type does not "
+                 "read them, so it is unknown whether the model has such parts); use another model",
+                 printable(source.path()));
+}
+
 }  // namespace gemma4
 
-extern const Family kGemma4Family;
+extern const Family kGemma4Family, kGemma4UnifiedFamily;
+const Family kGemma4UnifiedFamily{.name = "gemma4_unified",
+                                  .model_type = "gemma4_unified_text",
+                                  .architecture = "Gemma4UnifiedForCausalLM",
+                                  .read_hf = gemma4::read_unified,
+                                  .computes = gemma4::kComputes,
+                                  .default_rope_theta = 1e6,
+                                  .classifier = "",
+                                  .hf_defaults = gemma4::kUnifiedDefaults};
 const Family kGemma4Family{.name = "gemma4",
                            .model_type = "gemma4_text",
                            .architecture = "Gemma4ForCausalLM",

@@ -1,6 +1,7 @@
 // The models of images and texts whose texts are computed here, and the names of their tensors.
-// Source: transformers' Gemma3Config, Gemma3nConfig, Gemma4Config, Mistral3Config, Qwen2_5_VLConfig, Qwen3VLConfig and
-// Glm4vConfig. For the names its conversion_mapping.py: transformers 5 reads all three prefixes.
+// Source: transformers' Gemma3Config, Gemma3nConfig, Gemma4Config, Gemma4UnifiedConfig, Mistral3Config,
+// Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig. For the names its conversion_mapping.py: transformers 5 reads all
+// three prefixes.
 #include "model/families/outer_model.h"
 
 #include <algorithm>
@@ -19,6 +20,8 @@ constexpr std::array kOuterModels = {
     OuterModel{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", false, false, true, false},
     OuterModel{"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", false, false, true, false},
     OuterModel{"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n_text", false, false, true, false, 262144},
+    OuterModel{"gemma4_unified", "Gemma4UnifiedForConditionalGeneration", "gemma4_unified_text", false, false, true,
+               false},
     OuterModel{"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, false, true, false},
     OuterModel{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, true, false, true},
     OuterModel{"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, false, false, false},
@@ -28,7 +31,7 @@ constexpr const char* kTextPrefixes[] = {"model.language_model.", "language_mode
 constexpr const char* kOtherParts[] = {"model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
                                        "vision_tower.",       "multi_modal_projector.",       "visual.",
                                        "vision_model.",       "model.audio_tower.",           "model.embed_vision.",
-                                       "model.embed_audio."};
+                                       "model.embed_audio.",  "model.vision_embedder."};
 
 constexpr const char* kHeads[] = {"lm_head.weight", "language_model.lm_head.weight"};
 
