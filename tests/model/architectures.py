@@ -71,8 +71,9 @@ def small_sizes(model_type):
     default = transformers.CONFIG_MAPPING[model_type]()
     names = {key: value for key, value in SMALL.items() if has(default, key)}
     ropes = getattr(default, "rope_parameters", None) or {}
-    if any(isinstance(rope, dict) and "partial_rotary_factor" in rope for rope in ropes.values()):  # an even part of small heads
-        names["rope_parameters"] = {kind: {**rope, "partial_rotary_factor": 0.5} for kind, rope in ropes.items()}
+    is_odd = {kind: isinstance(rope, dict) and rope.get("rope_type") == "default" and rope.get("partial_rotary_factor", 1) < 1 for kind, rope in ropes.items()}
+    if any(is_odd.values()):  # such a part of a small head may be an odd number
+        names["rope_parameters"] = {kind: {**rope, "partial_rotary_factor": 0.5} if is_odd[kind] else rope for kind, rope in ropes.items()}
     if "kv_lora_rank" in names:  # latent attention has as many heads of keys, and sizes of their own
         names["num_key_value_heads"] = names["num_attention_heads"]
         names.pop("head_dim", None)
