@@ -1,5 +1,6 @@
 // Plans a task: the same steps as a run up to its first unit, but nothing is written; see task_runner.h.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -30,6 +31,24 @@ double used_share(const PlanReport& report) {
   return 1 / longest;
 }
 
+// A unit is computed by one group, so the busiest has a whole number of them: its share over an equal one.
+double busiest_share(const PlanReport& report) {
+  if (!report.sizes.empty()) return 1;  // groups of several sizes share the units by their speed
+  const auto units = static_cast<double>(report.num_units), groups = static_cast<double>(report.num_groups);
+  return units > 0 && groups > 0 ? std::ceil(units / groups) * groups / units : 1;
+}
+
+// The speed of the slowest card, if each of the planned cards was measured.
+std::optional<Speed> planned_speed(const PlanReport& report) {
+  std::optional<Speed> slowest;
+  for (const DeviceRow& row : report.devices) {
+    const std::optional<Speed> speed = row.gpu ? known_speed(row.gpu->name) : std::nullopt;
+    if (!speed) return std::nullopt;
+    if (!slowest || speed->flops < slowest->flops) slowest = speed;
+  }
+  return slowest;
+}
+
 const MemoryParts& parts_of(const PlanReport& report, int group_size) {
   for (const auto& one : report.sizes) {
     if (one.size == group_size) return one.device_parts;
@@ -39,12 +58,9 @@ const MemoryParts& parts_of(const PlanReport& report, int group_size) {
 
 }  // namespace
 
-// Nothing if the lengths are not known, or if no model computes.
+// Nothing if the lengths are not known, if no model computes, or if a planned card was not measured.
 std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
-  // The speed of planned GPUs cannot be measured.
-  if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units ||
-      model_.planned_gpu)
-    return {};
+  if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units) return {};
   const ModelWork work =
       task_.model_work(static_cast<double>(report.num_samples), static_cast<double>(report.num_tokens));
   const auto parameters = static_cast<double>(checkpoint_.config().parameters_a_token());
@@ -53,14 +69,16 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
   const gpu::Queue host;
   const double devices = static_cast<double>(model_.gpu ? report.devices.size() : hosts.size());
   const double left = 1 - static_cast<double>(report.num_units_done) / static_cast<double>(report.num_units);
-  const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host, work.written > 0);
+  const Speed speed = model_.planned_gpu ? planned_speed(report).value_or(Speed{})
+                                         : measured_speed(model_.gpu ? *model_.gpu : host, work.written > 0);
   if (speed.flops <= 0) return {};
   const double seconds =
-      left / (model_.gpu ? used_share(report) : 1) *
+      left * (model_.gpu && work.learnt == 0 ? busiest_share(report) : 1) / (model_.gpu ? used_share(report) : 1) *
       seconds_of(work, parameters, parameters * static_cast<double>(at::elementSize(model_.dtype)), speed, devices);
-  return fmt::format("{} or more: {:.2g} FLOPs on {} of {:.2g} FLOP/s, as measured here", format_duration(seconds),
+  return fmt::format("{} or more: {:.2g} FLOPs on {} of {:.2g} FLOP/s, as measured {}", format_duration(seconds),
                      flops_of(work, parameters),
-                     format_count(static_cast<std::uint64_t>(devices), model_.gpu ? "GPU" : "host"), speed.flops);
+                     format_count(static_cast<std::uint64_t>(devices), model_.gpu ? "GPU" : "host"), speed.flops,
+                     model_.planned_gpu ? "on such cards with 8B in bf16, without the start" : "here");
 }
 
 namespace {

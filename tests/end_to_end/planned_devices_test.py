@@ -79,6 +79,11 @@ class PlannedDevices(unittest.TestCase):
         self.assertRegex(plan(self.training, between), r"checkpointing +on, chosen \(without it")
         self.assertIn("a rank on a planned GPU needs", plan(self.training, f"plan.device_memory={less / 8 / 1e6:.3f}MB", code=78))
 
+    def test_a_card_that_was_measured_has_a_time(self):
+        for devices, count in (("H200", "1 GPU"), ("2 x 4 x H200", "8 GPUs")):
+            self.assertRegex(plan(self.teacher, f"plan.devices={devices}"), rf"\n  time +\d+:\d\d:\d\d or more: .* FLOPs on {count} of 5\.8e\+14 FLOP/s, as measured on such cards with 8B in bf16, without the start\n")
+        self.assertNotIn("\n  time ", plan(self.teacher, "plan.devices=[H200, A30]"))
+
     def test_a_cluster_group_by_group(self):
         said = plan(self.teacher, "plan.devices=8 x H100-80GB", "layout.gpus_per_group=2")
         self.assertIn("\n  group 2: rank 4, cuda:4,5 on node0 (H100-80GB, ranks 4 and 5)\n", said)

@@ -2,6 +2,9 @@
 // once, never for results.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "magister/device/launch.h"
 
 namespace magister {
@@ -26,6 +29,11 @@ struct Speed {
 // second. writes: the work writes tokens, for which weights are read step by step, so reading is measured, too; this
 // takes up to 64 MiB per core, which other work avoids. Zeros: there is not enough memory. Local; not thread-safe.
 Speed measured_speed(const gpu::Queue& queue, bool writes);
+
+// The speed of a card that is only planned, by its name in gpu_cards.h, as it was measured with an 8B model in bf16
+// (tests/bench/reports/h200.md): prompts in passes of 4,096 tokens, and a token of 256 texts at once, whose weights and
+// keys are read. nullopt: no such card was measured.
+std::optional<Speed> known_speed(std::string_view card);
 
 // Returns the seconds on `devices` devices of that speed. A step of `at_once` written tokens reads all weights once.
 double seconds_of(const ModelWork& work, double parameters, double weight_bytes, const Speed& speed, double devices);
