@@ -17,6 +17,7 @@ std::vector<std::string> refused_by_gift(const Exam& exam);
 std::vector<ExamFile> exam_moodle(const Exam& exam);
 std::vector<ExamFile> exam_qti21(const Exam& exam);
 std::vector<ExamFile> exam_qti30(const Exam& exam);
+std::vector<std::string> refused_by_qti(const Exam& exam);
 std::vector<ExamFile> exam_jsonl(const Exam& exam);
 std::vector<ExamFile> exam_html(const Exam& exam);
 

@@ -266,6 +266,13 @@ std::string package(const Exam& exam, const Version& version) {
 
 }  // namespace
 
+// A package has a file for each item, one for the test and one for the manifest.
+std::vector<std::string> refused_by_qti(const Exam& exam) {
+  constexpr std::size_t kMostFiles = 65535;
+  if (exam.items.size() + 2 <= kMostFiles) return {};
+  return {fmt::format("{} items in a package of at most 65,535 files", exam.items.size())};
+}
+
 std::vector<ExamFile> exam_qti21(const Exam& exam) { return {{".qti21.zip", package(exam, k21)}}; }
 std::vector<ExamFile> exam_qti30(const Exam& exam) { return {{".qti30.zip", package(exam, k30)}}; }
 

@@ -23,8 +23,8 @@ constexpr ExamExport kExports[] = {
     {"aiken", "single choice alone, without explanations, for many platforms", exam_aiken, refused_by_aiken, true},
     {"gift", "text for Moodle", exam_gift, refused_by_gift},
     {"moodle", "Moodle XML", exam_moodle, nothing_refused},
-    {"qti21", "a QTI 2.1 package", exam_qti21, nothing_refused},
-    {"qti30", "a QTI 3.0 package", exam_qti30, nothing_refused},
+    {"qti21", "a QTI 2.1 package", exam_qti21, refused_by_qti},
+    {"qti30", "a QTI 3.0 package", exam_qti30, refused_by_qti},
     {"jsonl", "one JSON object for each item", exam_jsonl, nothing_refused},
     {"html", "one page to print", exam_html, nothing_refused},
 };
@@ -61,8 +61,8 @@ const ExamExport* find_exam_export(std::string_view name) {
   return nullptr;
 }
 
-std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam) {
-  const Exam ordered = by_objective(exam);
+std::vector<ExamFile> export_exam(const ExamExport& format, Exam exam) {
+  const Exam ordered = by_objective(std::move(exam));
   if (const std::string fault = fault_of(format, ordered); !fault.empty()) throw Error(ExitCode::kData, fault);
   return format.files(ordered);
 }
@@ -74,15 +74,11 @@ std::vector<std::string> export_exam_as(const std::vector<std::string>& formats,
   for (const std::string& name : formats) {
     const ExamExport* const format = find_exam_export(name);
     MAGISTER_CHECK(format != nullptr, ExitCode::kConfig, "no format is named {}; see exports", printable(name, 40));
-    std::vector<ExamFile> files;
-    std::string fault = fault_of(*format, ordered);
-    try {
-      if (fault.empty()) files = format->files(ordered);
-    } catch (const Error& error) {
-      fault = fmt::format("the format {}: {}", name, error.what());
+    if (std::string fault = fault_of(*format, ordered); !fault.empty()) {
+      refused.push_back(std::move(fault));
+      continue;
     }
-    if (!fault.empty()) refused.push_back(std::move(fault));
-    for (const ExamFile& file : files) write(file);
+    for (const ExamFile& file : format->files(ordered)) write(file);
   }
   return refused;
 }

@@ -29,7 +29,7 @@ struct ExamExport {
   const char* name;  // of `exports:` and of `export --to`
   const char* purpose;
   std::vector<ExamFile> (*files)(const Exam& exam);
-  // One line for each item that this format cannot hold: "item <id>: <problem>".
+  // One line for each item that this format cannot hold: "item <id>: <problem>"; or one for all of them.
   std::vector<std::string> (*refused)(const Exam& exam);
   bool holds_choices_alone = false;  // no item of another kind
 };
@@ -39,7 +39,7 @@ std::span<const ExamExport> exam_exports();
 const ExamExport* find_exam_export(std::string_view name);  // null: no such format
 
 // The files; Error(kData) that names the format, the first refused items and how many more there are.
-std::vector<ExamFile> export_exam(const ExamExport& format, const Exam& exam);
+std::vector<ExamFile> export_exam(const ExamExport& format, Exam exam);
 
 // Passes the files of several formats to `write`, one format after the other, so that one alone is in memory. Returns
 // why formats cannot hold the exam: these have no file, since one item must not end a run whose other files are right.
