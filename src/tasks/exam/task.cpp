@@ -38,8 +38,8 @@ DatasetConfig objective_records(const ExamConfig& config) {
     records.lines.push_back(nlohmann::ordered_json{{"key", auto_number(i)}, {"text", ""}}.dump());
   if (config.auto_objectives > 0) return records;
   MAGISTER_CHECK(std::filesystem::is_regular_file(config.objectives), ExitCode::kData,
-                 "{}: {} (an exam asks about objectives); name a file of lines as 1.1.1.1 text",
-                 printable(config.objectives),
+                 "{}: {}: {} (an exam asks about objectives); name a file of lines as 1.1.1.1 text",
+                 config.objectives_place, printable(config.objectives),
                  std::filesystem::is_directory(config.objectives) ? "is a folder" : "no such file");
   const std::string bytes =
       read_whole_file(config.objectives, kMostObjectiveBytes, "no list of objectives has so many");
@@ -52,6 +52,16 @@ DatasetConfig objective_records(const ExamConfig& config) {
   for (const ExamObjective& one : list.objectives)
     records.lines.push_back(nlohmann::ordered_json{{"key", one.number}, {"text", one.text}}.dump());
   return records;
+}
+
+// Throws Error(kData) with the place in the experiment if a pattern of the source names no file.
+const ExamConfig& with_source_files(const ExamConfig& config) {
+  try {
+    source_files(config.source);
+  } catch (const Error& error) {
+    throw Error(error.code(), config.source_place + ": " + error.what());
+  }
+  return config;
 }
 
 class ExamJob final : public TaskJob {
@@ -100,7 +110,7 @@ class ExamJob final : public TaskJob {
 };
 
 ExamJob::ExamJob(const ExamConfig& config, const TaskInputs& inputs)
-    : setup_(without_auto(config, inputs.model.pass_limits()), inputs.checkpoint),
+    : setup_(without_auto(with_source_files(config), inputs.model.pass_limits()), inputs.checkpoint),
       config_(setup_.config),
       pass_(text_pass(config_, config_.limits({}))),
       inputs_(inputs),
