@@ -6,7 +6,7 @@
 SmolLM2-135M on one core for each rank, in turn. The checks are those of an exam, with the templates that its results keep: per item of four
 choices 4 orders of the choices with the passages and 4 without, 3 wrong choices, support, objective, wording and level. They run as
 `task: judge`, so that the items are the same on both sides; nothing is written but the replies. Two figures for each ratio: by the CPU
-seconds of the process (of a rank, in the mean) without those of a run of two checks, which other work on the machine disturbs less, and by the
+seconds of the process (of a rank, in the mean) without those of a run of two checks, or of one cut item, which other work on the machine disturbs less, and by the
 seconds of computing.
 """
 import argparse
@@ -132,12 +132,13 @@ def main():
             say(f"the same checks with shared beginnings (two passages of about {options.passage} tokens) over none shared", 2, 4, unshared, prefill, start)
         if options.only != "checks":
             one, two = [], []
+            start = exam(runs, 1, 1, max_new_tokens=32)[0][1]
             for _ in range(options.rounds):
                 (figures, first), (others, second) = exam(runs, 1, options.objectives), exam(runs, 2, options.objectives)
                 one.append(figures)
                 two.append(others)
                 print("the bytes of one rank and of two are the same" if first == second else "ONE RANK AND TWO WROTE OTHER BYTES", flush=True)
-            say(f"an exam of {options.objectives} objectives and {2 * options.objectives} items: two ranks on two cores over one on one", 1.8, 1.95, one, two)
+            say(f"an exam of {options.objectives} objectives and {2 * options.objectives} items: two ranks on two cores over one on one", 1.8, 1.95, one, two, start)
             print(f"the busiest of two ranks: {two[-1][2] / two[-1][1]:.2f} of the mean")
 
 
