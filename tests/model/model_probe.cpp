@@ -111,6 +111,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     source.load_attention_gate(i);
     load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
+    source.load_attention_gate(i);
     write_linear(prefix + "o", source.load_o_proj(i));
     if (description.config.is_sparse(i)) {  // read for their bytes; families_test.py compares what they compute
       source.load_router(i);
