@@ -35,8 +35,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool of_gemma = config.shared_kv_layers > 0 || config.per_layer_width > 0;
-  const bool has_other_blocks = config.encoder || of_gguf || of_gemma;
+  const bool has_other_blocks = config.encoder || of_gguf || config.altup;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
@@ -54,8 +53,14 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
                  "load the trained folder); use the whole model",
                  description.outer_type);
   for (const ModelParameter& row : model_parameters(config)) {
-    if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(names.*row.name, row.shape);
-    if (row.name == &TensorNames::embed_positions) positions_ = add(names.*row.name, row.shape);
+    if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(row.name_in(names), row.shape);
+    if (row.name == &TensorNames::embed_positions) positions_ = add(row.name_in(names), row.shape);
+  }
+  if (config.per_layer_width > 0) per_layer_.emplace();
+  for (const ModelParameter& row : model_parameters(config)) {
+    if (row.name == &TensorNames::per_layer_table) per_layer_->table = add(row.name_in(names), row.shape);
+    if (row.name == &TensorNames::per_layer_projection) per_layer_->projection = add(row.name_in(names), row.shape);
+    if (row.name == &TensorNames::per_layer_norm) per_layer_->norm = add(row.name_in(names), row.shape);
   }
   for (std::size_t i = 0; i < names.layers.size(); ++i) {
     Layer& layer = layers_.emplace_back();
@@ -77,14 +82,14 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
     }
     for (const ModelParameter& row : model_parameters(config)) {
       if (i == 0 && (row.name == &TensorNames::embed_norm || row.name == &TensorNames::embed_norm_bias))
-        layer.parameters.push_back(add(names.*row.name, row.shape));
+        layer.parameters.push_back(add(row.name_in(names), row.shape));
     }
   }
   for (const ModelParameter& row : model_parameters(config)) {
     if (row.name == &TensorNames::norm || row.name == &TensorNames::norm_bias)
-      norm_.push_back(add(names.*row.name, row.shape));
-    if (row.name == &TensorNames::lm_head) head_ = add(names.*row.name, row.shape);
-    if (row.name == &TensorNames::lm_head_bias) head_bias_ = add(names.*row.name, row.shape);
+      norm_.push_back(add(row.name_in(names), row.shape));
+    if (row.name == &TensorNames::lm_head) head_ = add(row.name_in(names), row.shape);
+    if (row.name == &TensorNames::lm_head_bias) head_bias_ = add(row.name_in(names), row.shape);
   }
 }
 

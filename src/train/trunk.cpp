@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -99,7 +100,8 @@ struct AttentionInputs {
   const RopeTable& rope;
   bool interleaved;
   bool v_norm;
-  VisibleKeys& visible;  // of layers with an indexer; filled by the layer that chooses
+  VisibleKeys& visible;       // of layers with an indexer; filled by the layer that chooses
+  at::Tensor &k_TKE, &v_TKE;  // of this layer, or for a layer without its own those of another
 };
 
 // Returns [T, H, E] of all sequences; k and v have one head for each of q, or one for several.
@@ -163,8 +165,9 @@ at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, co
       std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}};
   const at::Tensor sinks_H = weights(&Names::sinks);
   const bool usual = !shape.qk_norm_after_rope && shape.query_scale_beta == 0 && !shape.keys_are_values && !in.v_norm &&
-                     V == E && shape.value_scale == 1.0f && !weights(&Names::q_norm_bias).defined();
+                     shape.has_own_kv && V == E && shape.value_scale == 1.0f && !weights(&Names::q_norm_bias).defined();
   const auto without_values = {std::pair(&Names::q_proj, &Names::q_bias), {&Names::k_proj, &Names::k_bias}};
+  const auto alone = {std::pair(&Names::q_proj, &Names::q_bias)};
   const bool flash = weights.mixed() && flash_trains(shape) && !sinks_H.defined() && V == E;
   const auto norm_of = [&](std::string Names::* name) {
     return shape.qk_l2_norm ? at::ones({E}, input_TD.options().dtype(at::kFloat)) : weights.norm(name);
@@ -176,7 +179,9 @@ at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, co
     if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names, from); qkv_TQ.defined())
       return gpu_flash_attention(qkv_TQ, *in.sequences, shape, &in.rope, in.interleaved, norms);
   }
-  const std::vector<at::Tensor> qkv = weights.linear(input_TD, shape.keys_are_values ? without_values : names, from);
+  const std::vector<at::Tensor> qkv =
+      shape.has_own_kv ? weights.linear(input_TD, shape.keys_are_values ? without_values : names, from)
+                       : weights.linear(input_TD, alone, from);
   const auto clipped = [&](const at::Tensor& x) {
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
@@ -194,13 +199,15 @@ at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, co
   };
   at::Tensor q_THE = turned(qkv[0], &Names::q_norm, &Names::q_norm_bias, H);
   if (shape.query_scale_beta > 0) q_THE = q_THE * upload(query_scales(shape, in.batch), q_THE.device());
-  const at::Tensor k_TKE = turned(qkv[1], &Names::k_norm, &Names::k_norm_bias, K);
-  at::Tensor v_TKE = clipped(qkv.back()).view({T, K, V});  // the keys' product where these are the values
-  if (shape.value_scale != 1.0f) v_TKE = v_TKE * shape.value_scale;
-  if (V != E) return attend_padded(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch);
-  if (in.v_norm) v_TKE = fused_rms_norm(v_TKE, at::ones({E}, v_TKE.options()), shape.rms_norm_eps);
-  if (!flash) return attend_all(q_THE, k_TKE, v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
-  const at::Tensor qkv_TAE = at::cat({q_THE, k_TKE, v_TKE}, 1).to(at::kBFloat16);
+  if (shape.has_own_kv) {
+    in.k_TKE = turned(qkv[1], &Names::k_norm, &Names::k_norm_bias, K);
+    in.v_TKE = clipped(qkv.back()).view({T, K, V});  // the keys' product where these are the values
+    if (shape.value_scale != 1.0f) in.v_TKE = in.v_TKE * shape.value_scale;
+    if (in.v_norm) in.v_TKE = fused_rms_norm(in.v_TKE, at::ones({V}, in.v_TKE.options()), shape.rms_norm_eps);
+  }
+  if (V != E) return attend_padded(q_THE, in.k_TKE, in.v_TKE, sinks_H, shape, in.batch);
+  if (!flash) return attend_all(q_THE, in.k_TKE, in.v_TKE, sinks_H, shape, in.batch).reshape({T, H * E});
+  const at::Tensor qkv_TAE = at::cat({q_THE, in.k_TKE, in.v_TKE}, 1).to(at::kBFloat16);
   return gpu_flash_attention(qkv_TAE.view({T, -1}), *in.sequences, shape, nullptr, false);
 }
 
@@ -256,8 +263,25 @@ at::Tensor experts_beside(const at::Tensor& stream_TD, const LayerWeights& weigh
   return normed(mixture_of_experts(input_TD, router_TD, weights, shape), weights.norm(&Names::experts_output_norm));
 }
 
+// Returns the product of a token's vector for this layer. Source: transformers' Gemma4TextDecoderLayer.
+at::Tensor added_by_vectors(const at::Tensor& stream_TD, const at::Tensor& vectors_TP, const LayerWeights& weights,
+                            const LayerShape& shape) {
+  const at::Tensor active_TP =
+      activated(weights.linear(stream_TD, &Names::per_layer_gate, nullptr), shape.activation) * vectors_TP;
+  return fused_rms_norm(weights.linear(active_TP, &Names::per_layer_output, nullptr),
+                        weights.norm(&Names::per_layer_output_norm), shape.rms_norm_eps);
+}
+
 // This pass needs its own leaf, because several threads differentiate by the same weights.
 at::Tensor leaf_of(const at::Tensor& view) { return view.detach().requires_grad_(true); }
+
+// True if later layers use the keys and values of this one.
+bool is_read_later(const ModelConfig& config, std::int64_t layer) {
+  for (std::int64_t reader = config.num_hidden_layers - config.shared_kv_layers; reader < config.num_hidden_layers;
+       ++reader)
+    if (config.kv_layer(reader) == layer) return true;
+  return false;
+}
 
 RopeTable rope_of_batch(const ModelConfig& config, const TrainBatch& batch, std::size_t number, at::Device device) {
   std::int64_t longest = 0;  // of the sequences that share a table
@@ -306,12 +330,44 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
     hidden_TD += at::embedding(layout.view(flat, *layout.positions()), positions_T_);
   }
   visible_.resize(layout.layers().size());
+  if (layout.per_layer()) vectors_ = make_vectors(hidden_TD);
   for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {
     kept_.push_back(run_layer(layer, hidden_TD, !options.recompute));
     hidden_TD = kept_.back().output_TD.detach();
     if (options.recompute) kept_.back().output_TD.reset();
   }
   hidden_TD_ = std::move(hidden_TD);
+}
+
+// The formula is that of PerLayerInputs (model/cpu/per_layer_inputs.h). Its graph is kept in any case: it is small.
+TrunkPass::Vectors TrunkPass::make_vectors(const at::Tensor& hidden_TD) const {
+  const c10::AutoGradMode mode(!lora_);
+  const GpuCodeScope gpu_code(options_.gpu_code);
+  const ModelConfig& config = layout_.description().config;
+  const std::int64_t N = config.num_hidden_layers, P = config.per_layer_width;
+  const auto width = static_cast<double>(config.hidden_size);
+  Vectors made;
+  made.input_TD = leaf_of(hidden_TD);
+  made.rows_TX = leaf_of(at::embedding(layout_.view(flat_, layout_.per_layer()->table), token_ids_T_));
+  made.projection = leaf_of(layout_.view(flat_, layout_.per_layer()->projection));
+  made.norm = leaf_of(layout_.view(flat_, layout_.per_layer()->norm));
+  const at::Tensor product_TX = at::linear(made.input_TD, made.projection) / std::sqrt(width);
+  made.output_TNP = (fused_rms_norm(product_TX.view({-1, N, P}), made.norm, static_cast<float>(config.rms_norm_eps)) +
+                     made.rows_TX.view({-1, N, P}) * std::sqrt(static_cast<double>(P))) /
+                    std::numbers::sqrt2;
+  return made;
+}
+
+at::Tensor TrunkPass::put_vectors(const at::Tensor& gradient_TNP, MicroGradient& gradient) const {
+  const std::vector<at::Tensor> gradients = torch::autograd::grad(
+      {vectors_.output_TNP}, {vectors_.projection, vectors_.norm, vectors_.rows_TX, vectors_.input_TD}, {gradient_TNP});
+  const c10::NoGradGuard no_graph;
+  const ParameterLayout::PerLayer& weights = *layout_.per_layer();
+  gradient.put(weights.projection, gradients[0]);
+  gradient.put(weights.norm, gradients[1]);
+  at::Tensor of_table = at::zeros(layout_.all()[weights.table].shape, gradients[2].options());
+  gradient.put(weights.table, of_table.index_add_(0, token_ids_T_, gradients[2]));
+  return gradients[3];
 }
 
 TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) {
@@ -328,7 +384,15 @@ TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_
         kept.factors.push_back(leaf_of(lora_->layout.view(lora_->flat, factor)));
     }
   }
+  const auto number = static_cast<std::int64_t>(layer);
+  const ModelConfig& config = layout_.description().config;
+  if (!is_norm && !config.has_own_kv(number)) {
+    const KeysAndValues& read = kept_[static_cast<std::size_t>(config.kv_layer(number))].kv;
+    kept.kv = {leaf_of(read.k_TKE), leaf_of(read.v_TKE)};
+  }
+  if (!is_norm && layout_.per_layer()) kept.vectors_TP = leaf_of(vectors_.output_TNP.select(1, number).contiguous());
   kept.output_TD = layer_output(layer, kept);
+  if (!is_norm && config.has_own_kv(number) && !is_read_later(config, number)) kept.kv = {};
   return kept;
 }
 
@@ -337,7 +401,7 @@ const std::vector<std::size_t>& TrunkPass::parameters_of(std::size_t layer) cons
   return layer == layout_.layers().size() ? layout_.norm() : layout_.layers()[layer].parameters;
 }
 
-at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) {
+at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
   const std::vector<at::Tensor>& leaves = kept.parameters;
   const ModelConfig& config = layout_.description().config;
   const bool centred = config.norm_kind == NormKind::kLayer;
@@ -376,8 +440,8 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) {
   std::size_t chooser = layer;
   while (config.latent && config.latent->indexer && !config.chooses_keys(static_cast<std::int64_t>(chooser))) --chooser;
   const AttentionInputs inputs{
-      batch_,        sequences_.get(), rope_[shape.rope_table], layout_.description().names.interleaved_rope_rows,
-      config.v_norm, visible_[chooser]};
+      batch_,        sequences_.get(),  rope_[shape.rope_table], layout_.description().names.interleaved_rope_rows,
+      config.v_norm, visible_[chooser], kept.kv.k_TKE,           kept.kv.v_TKE};
   at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
     return added_by(heads_of(normed_TD, from, weights, shape, inputs), weights, onto_TD, &Names::o_proj,
                     &Names::o_bias);
@@ -392,12 +456,13 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) {
     mlp_from = mlp_input.rows_from(mlp_input_TD, before_TD);
   }
   const at::Tensor stream_in_TD = hidden_TD;
-  const at::Tensor output_TD = add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
+  at::Tensor output_TD = add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
     if (!sparse) return feed_forward(mlp_input_TD, mlp_from, weights, shape, onto_TD);
     if (!config.dense_beside_experts) return mixture_of_experts(mlp_input_TD, mlp_input_TD, weights, shape);
     const at::Tensor dense_TD = feed_forward(mlp_input_TD, mlp_from, weights, shape, at::Tensor());
     return Norm{weights.norm(&Names::dense_output_norm), eps}(dense_TD) + experts_beside(stream_in_TD, weights, shape);
   });
+  if (kept.vectors_TP.defined()) output_TD = output_TD + added_by_vectors(output_TD, kept.vectors_TP, weights, shape);
   const at::Tensor scalar = weights(&Names::layer_scalar);
   return scalar.defined() ? output_TD * scalar.detach() : output_TD;
 }
@@ -417,22 +482,43 @@ void TrunkPass::put_gradients(std::size_t layer, std::span<const at::Tensor> gra
 
 void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embedding_gradient_VD,
                          MicroGradient& gradient) {
-  at::Tensor gradient_TD = hidden_gradient_TD;
+  const ModelConfig& config = layout_.description().config;
+  at::Tensor gradient_TD = hidden_gradient_TD, of_vectors_TNP;
+  if (layout_.per_layer() && !lora_) of_vectors_TNP = at::empty_like(vectors_.output_TNP);
+  std::vector<KeysAndValues> of_kv(kept_.size());  // by layer: sums over the layers that have read its keys and values
   for (std::size_t layer = kept_.size(); layer-- > 0;) {
     TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("train.pass.memory"), "a test asked for it");
     Kept kept = std::move(kept_[layer]);
     if (!kept.output_TD.defined()) kept = run_layer(layer, kept.input_TD, true);
     std::vector<at::Tensor> inputs = lora_ ? kept.factors : kept.parameters;
     const std::size_t num_trained = inputs.size();
+    const bool reads_kv = layer + 1 < kept_.size() && !config.has_own_kv(static_cast<std::int64_t>(layer));
+    const bool learns_vectors = kept.vectors_TP.defined() && of_vectors_TNP.defined();
+    if (reads_kv) inputs.insert(inputs.end(), {kept.kv.k_TKE, kept.kv.v_TKE});
+    if (learns_vectors) inputs.push_back(kept.vectors_TP);
     if (embedding_gradient_VD.defined() || layer > 0) inputs.push_back(kept.input_TD);
     if (inputs.empty()) return;
+    std::vector<at::Tensor> outputs = {kept.output_TD}, of_outputs = {gradient_TD};
+    if (of_kv[layer].k_TKE.defined()) {
+      outputs.insert(outputs.end(), {kept.kv.k_TKE, kept.kv.v_TKE});
+      of_outputs.insert(of_outputs.end(), {of_kv[layer].k_TKE, of_kv[layer].v_TKE});
+      of_kv[layer] = {};
+    }
     // An expert without a token has no gradient.
     const std::vector<at::Tensor> gradients =
-        torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD}, std::nullopt, false, true);
+        torch::autograd::grad(outputs, inputs, of_outputs, std::nullopt, false, true);
     gradient_TD = gradients.back();
     const c10::NoGradGuard no_graph;
+    if (reads_kv) {
+      KeysAndValues& sum = of_kv[static_cast<std::size_t>(config.kv_layer(static_cast<std::int64_t>(layer)))];
+      const at::Tensor &of_k = gradients[num_trained], &of_v = gradients[num_trained + 1];
+      sum = sum.k_TKE.defined() ? KeysAndValues{sum.k_TKE + of_k, sum.v_TKE + of_v} : KeysAndValues{of_k, of_v};
+    }
+    if (learns_vectors)
+      of_vectors_TNP.select(1, static_cast<std::int64_t>(layer)).copy_(gradients[num_trained + (reads_kv ? 2 : 0)]);
     put_gradients(layer, std::span(gradients).first(num_trained), gradient);
   }
+  if (of_vectors_TNP.defined()) gradient_TD = gradient_TD + put_vectors(of_vectors_TNP, gradient);
   if (!embedding_gradient_VD.defined()) return;
   const c10::NoGradGuard no_graph;
   if (layout_.positions()) {

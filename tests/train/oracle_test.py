@@ -22,6 +22,7 @@ from probe_cases import run_case  # noqa: E402
 PROBE = os.environ.get("TRAIN_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/train/train_probe")
 LENGTHS = (2, 7, 33, 20, 70)
 LIMIT = 1e-5
+LIMIT_OF_VECTORS = 6e-5  # models with vectors by layer, where transformers' own gradients in f32 are 2.4e-5 from those in f64
 BF16_LIMIT = 1e-2  # measured 1.8e-3 to 3.4e-3; without the casts 8e-3 to 1.4e-2 in the middle
 # Attention of every kind: biases and windows, caps, norms of heads, heads in pairs, projections in one tensor, layer norms, blocks side by side.
 # None with experts: where a route's choice turns by rounding, in one of the two or the other, whole rows of gradients are others.
@@ -33,11 +34,10 @@ OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_
 OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
 # It needs a padding token, whose embedding gets no gradient from torch.
 OF_FILES = (*OF_FILES, "gemma4_unified_outer")
-# Not trained yet: vectors by layer, and layers that read the keys of others.
-OF_FILES = (*OF_FILES,
-            *(name for name in tiny_models.variants() if tiny_models.VARIANTS[name].changes.get("hidden_size_per_layer_input", 0) > 0))
+# Not trained yet: Gemma 3n.
+OF_FILES = (*OF_FILES, *(name for name in tiny_models.variants() if tiny_models.VARIANTS[name].family == "gemma3n_text"))
 OTHER_PARTS = ("model.embed_vision.", "model.vision_embedder.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
-RECOMPUTED = ("llama", "gemma2", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
+RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))
 
@@ -73,7 +73,10 @@ def of_files(model, numbers, folder):
 def check_gradients(name, work):
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
-    sequences = tiny_models.sequences(tiny_models.text_config(model).vocab_size, LENGTHS)
+    config = tiny_models.text_config(model)
+    limit = LIMIT_OF_VECTORS if getattr(config, "hidden_size_per_layer_input", 0) else LIMIT
+    # To transformers' embeddings a padding token has no gradient.
+    sequences = [[1 if token == config.pad_token_id else token for token in ids] for ids in tiny_models.sequences(config.vocab_size, LENGTHS)]
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     loss = batch_loss(model, steps[0])
@@ -100,7 +103,7 @@ def check_gradients(name, work):
                 failures.append(f"{name}: gradient of {parameter} has other bits when layers are computed again")
             before[parameter] = found
         worst[gpu] = max(worst[gpu], *apart.values())
-        failures += [f"{name}{', a GPU' if gpu else ''}: {key} differs by {value:.3g}" for key, value in apart.items() if not value <= LIMIT]
+        failures += [f"{name}{', a GPU' if gpu else ''}: {key} differs by {value:.3g}" for key, value in apart.items() if not value <= limit]
     print(f"{name:26s} {worst[False]:.2g}, a GPU's code {worst[True]:.2g}", flush=True)
     return failures
 

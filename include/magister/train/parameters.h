@@ -66,6 +66,11 @@ class ParameterLayout : public FlatLayout {
   std::optional<std::size_t> positions() const { return positions_; }  // the table of learned positions
   // The last norm: its weight, and its bias if it has one.
   const std::vector<std::size_t>& norm() const { return norm_; }
+  // The weights outside the layers of which vectors by layer are made; nothing: the model has none.
+  struct PerLayer {
+    std::size_t table = 0, projection = 0, norm = 0;
+  };
+  const std::optional<PerLayer>& per_layer() const { return per_layer_; }
   std::size_t head() const { return head_; }  // the embeddings if tied
   std::optional<std::size_t> head_bias() const { return head_bias_; }
   // The parameters of a layer, each once, and which parameter holds each weight of its table. A norm of the embeddings,
@@ -89,6 +94,7 @@ class ParameterLayout : public FlatLayout {
   std::vector<Layer> layers_;
   std::size_t embeddings_ = 0, head_ = 0;
   std::optional<std::size_t> positions_, head_bias_;
+  std::optional<PerLayer> per_layer_;
   std::vector<std::size_t> norm_;
 };
 

@@ -57,14 +57,30 @@ class TrunkPass {
   void backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embedding_gradient_VD, MicroGradient& gradient);
 
  private:
+  // Keys after norm and rotation, and values, of all tokens: [T, KV heads, E].
+  struct KeysAndValues {
+    at::Tensor k_TKE, v_TKE;
+  };
   struct Kept {
     at::Tensor input_TD, output_TD;      // a leaf, and what the layer made of it; output undefined: to be recomputed
     std::vector<at::Tensor> parameters;  // leaves
     std::vector<at::Tensor> factors;     // leaves of the adapter: A and B of each pair in turn
+    // Keys and values of this layer, if later layers read them; if it reads another's, leaves of those.
+    KeysAndValues kv{};
+    at::Tensor vectors_TP{};  // a leaf of the tokens' vectors for this layer; undefined: the model has none
   };
+  // How the vectors by layer were made of the embeddings; undefined: the model has none.
+  struct Vectors {
+    at::Tensor input_TD, rows_TX, projection, norm;  // leaves: scaled embeddings, rows of the table, two weights
+    at::Tensor output_TNP;
+  };
+  Vectors make_vectors(const at::Tensor& hidden_TD) const;
+  // Puts the gradients of the weights of vectors by layer; returns that of the embeddings.
+  at::Tensor put_vectors(const at::Tensor& gradient_TNP, MicroGradient& gradient) const;
   Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph);
   const std::vector<std::size_t>& parameters_of(std::size_t layer) const;
-  at::Tensor layer_output(std::size_t layer, const Kept& kept);
+  // Sets kept.kv where the layer has keys of its own.
+  at::Tensor layer_output(std::size_t layer, Kept& kept);
   // gradients: of the trained leaves of a layer, in their order.
   void put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const;
 
@@ -81,6 +97,7 @@ class TrunkPass {
   // By layer with an indexer: the keys that each query sees, by sequence ([L, L] bool, or undefined: all earlier ones).
   // A layer that is computed again, and the layers after it without an indexer, take them from here.
   std::vector<std::vector<at::Tensor>> visible_;
+  Vectors vectors_;
   at::Tensor hidden_TD_;
 };
 
