@@ -13,37 +13,64 @@ bool keeps_scores(const ModelConfig& config) {
   return config.attn_logit_softcapping > 0 || config.attention_sinks || config.alibi_max > 0;
 }
 
-// Bytes per token of all layers; of_layer(sparse): of one. With recompute every layer keeps its input from the stream,
+// Bytes per token of all layers; of_layer(number): of one. With recompute every layer keeps its input from the stream,
 // and one layer at a time is there whole.
 template <typename OfLayer>
 double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer& of_layer) {
   double all = 0, largest = 0;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const double layer = of_layer(config.is_sparse(i));
+    const double layer = of_layer(i);
     all += layer;
     largest = std::max(largest, layer);
   }
   return recompute ? 4.0 * static_cast<double>(config.hidden_size * config.num_hidden_layers) + largest : all;
 }
 
+// Numbers per token that attention keeps in a layer.
+struct AttentionNumbers {
+  double kept = 0;    // in f32, whatever the products' dtype
+  double inputs = 0;  // of products, each once, without those of q, k and v where these come from the stream's norm
+  double copies = 0;  // of products, once for each product that reads them
+};
+
+// E: numbers of a head.
+AttentionNumbers attention_numbers(const ModelConfig& config, double E) {
+  const double D = static_cast<double>(config.hidden_size), heads = static_cast<double>(config.num_attention_heads),
+               H = heads * E;
+  // q, and k and v with a head for each of q's, and the output by sequence; then the heads' outputs joined.
+  if (!config.latent) return {4 * H, H, 3 * D + H};
+  const LatentConfig& latent = *config.latent;
+  // The short vectors before their norms, and after them, where the second products read them. v is padded to a head of
+  // q, or where it is as long a part of the product that also holds the keys.
+  const auto V = static_cast<double>(latent.value_dim), N = static_cast<double>(latent.nope_dim);
+  const double shorts = static_cast<double>(latent.query_rank + latent.rank), joined = heads * V,
+               values = V < E ? H : heads * (N + V);
+  return {3 * H + values + shorts, shorts + joined, 2 * D + shorts + joined};
+}
+
 // Bytes per token that the CPU's operations keep in a layer. In f32 a product keeps its input, shared by all products
 // that read it; in bf16 each keeps its own rounded copy, and inputs that nothing else reads are freed.
-double layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, const TrunkKeeps& keeps) {
+double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t layer, const TrunkKeeps& keeps) {
+  const bool sparse = config.is_sparse(layer);
   const double D = static_cast<double>(config.hidden_size),
                E = static_cast<double>(std::max(config.head_dim, config.full_head_dim)),
                H = static_cast<double>(config.num_attention_heads) * E,
-               F = static_cast<double>(config.intermediate_size),
+               F = static_cast<double>(config.intermediate_size * config.mlp_widths_of(layer)),
                K = static_cast<double>(config.num_key_value_heads) * E;
   const bool in_f32 = !keeps.bf16 || keeps.adapted;
-  // The stream twice, and the inputs of output norms; q, and k and v with a head for each of q's; the output of
-  // attention, by sequence and joined.
-  double bytes = 4 * 4 * D + 4 * 4 * H;
+  const AttentionNumbers attention = attention_numbers(config, E);
+  // The stream twice, and the inputs of output norms.
+  double bytes = 4 * 4 * D + 4 * attention.kept;
   // Inputs of products: the norms' rows for q, k and v, and for gate and up, the heads, and the gate's output.
-  if (in_f32) bytes += 4 * (2 * D + H);
-  if (keeps.bf16) bytes += 2 * (5 * D + H);
+  if (in_f32) bytes += 4 * (2 * D + attention.inputs);
+  if (keeps.bf16) bytes += 2 * (2 * D + attention.copies);
   if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
   // A gate, its function, and the outputs of attention before it.
   if (config.attention_gate != AttentionGate::kNone) bytes += 4 * 3 * H;
+  // A product of the stream, its activation, the vector and their product; the output before its norm, and the stream.
+  const double P = static_cast<double>(config.per_layer_width);
+  if (P > 0) bytes += 4 * (4 * P + 2 * D) + (keeps.bf16 ? 2 * (P + D) : 0);
+  if (config.layer_scalar) bytes += 4 * D;
   if (keeps_scores(config))
     bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
   // With an indexer: a float for each visible key, a mark for each chosen one.
@@ -64,24 +91,27 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
                           const TrunkKeeps& keeps) {
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
                F = static_cast<double>(config.intermediate_size);
+  // Vectors by layer: rows of the table, the product before its norm and after it, the vectors, and their gradients.
+  const double vectors = 4 * 6 * static_cast<double>(config.num_hidden_layers * config.per_layer_width);
   // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D)) +
                          (config.latent && config.latent->indexer ? 16 * static_cast<double>(longest) : 0);
   const double layers = bytes_of_layers(config, keeps.recompute,
-                                        [&](bool sparse) { return layer_bytes(config, longest, sparse, keeps); });
+                                        [&](std::int64_t layer) { return layer_bytes(config, longest, layer, keeps); });
   // A pass keeps the chosen keys of all layers, also of those that it computes again.
   const double chosen = keeps.recompute && config.latent && config.latent->indexer
                             ? static_cast<double>(longest * config.num_hidden_layers)
                             : 0;
   // The rotary rows of all tokens, and the tables from which they are copied.
   const double rotary = 2 * static_cast<double>(rope_row_bytes(config));
-  return static_cast<std::uint64_t>(T * (layers + chosen + passing + rotary));
+  return static_cast<std::uint64_t>(T * (layers + chosen + passing + rotary + vectors));
 }
 
 namespace {
 
 // Bytes per token that GPU code keeps in a layer, counted from gpu_ops.cpp, gpu_products.cpp and gpu_attention.cpp.
-double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, bool sparse, bool bf16) {
+double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t layer, bool bf16) {
+  const bool sparse = config.is_sparse(layer);
   const double D = static_cast<double>(config.hidden_size),
                E = static_cast<double>(std::max(config.head_dim, config.full_head_dim)),
                H = static_cast<double>(config.num_attention_heads), F = static_cast<double>(config.intermediate_size),
@@ -110,8 +140,8 @@ std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens
                F = static_cast<double>(config.intermediate_size);
   // Besides these: gradients of the stream, and of what a layer's widest operations read and write.
   const double passing = 4 * 4 * D + (bf16 ? 2 : 4) * 4 * std::max(F, D);
-  const double layers =
-      bytes_of_layers(config, recompute, [&](bool sparse) { return gpu_layer_bytes(config, longest, sparse, bf16); });
+  const double layers = bytes_of_layers(
+      config, recompute, [&](std::int64_t layer) { return gpu_layer_bytes(config, longest, layer, bf16); });
   const double rotary = static_cast<double>(rope_row_bytes(config));  // of all tokens
   return static_cast<std::uint64_t>(T * (layers + passing + rotary));
 }

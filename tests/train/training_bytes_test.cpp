@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "magister/model/random_weights.h"
+#include "magister/model/transformer.h"
 #include "magister/train/trainer.h"
 #include "support/counted_bytes.h"
 
@@ -58,6 +59,41 @@ ModelDescription description_of(const nlohmann::json& changes = nlohmann::json::
   return description;
 }
 
+// DeepSeek-V3 with a dense layer and three with experts.
+nlohmann::json latent_model(int query_rank, int nope_dim, int rope_dim, int value_dim) {
+  return {{"architectures", {"DeepseekV3ForCausalLM"}},
+          {"model_type", "deepseek_v3"},
+          {"num_key_value_heads", 8},
+          {"q_lora_rank", 4 * query_rank},
+          {"kv_lora_rank", 64},
+          {"qk_nope_head_dim", nope_dim},
+          {"qk_rope_head_dim", rope_dim},
+          {"v_head_dim", value_dim},
+          {"n_routed_experts", 4},
+          {"n_shared_experts", 1},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 176},
+          {"first_k_dense_replace", 1},
+          {"n_group", 1},
+          {"topk_group", 1},
+          {"rms_norm_eps", 1e-6}};
+}
+
+// Gemma 4 with vectors by layer, whose last two layers read the keys of others.
+nlohmann::json model_of_vectors() {
+  return {{"architectures", {"Gemma4ForCausalLM"}},
+          {"model_type", "gemma4_text"},
+          {"head_dim", 32},
+          {"global_head_dim", 32},
+          {"num_key_value_heads", 2},
+          {"hidden_size_per_layer_input", 48},
+          {"vocab_size_per_layer_input", 512},
+          {"num_kv_shared_layers", 2},
+          {"use_double_wide_mlp", true},
+          {"sliding_window", 64},
+          {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}};
+}
+
 constexpr std::int64_t kTokens = 1024;
 
 TrainBatch batch_of(std::int64_t vocab_size, std::int64_t num_sequences) {
@@ -69,13 +105,14 @@ TrainBatch batch_of(std::int64_t vocab_size, std::int64_t num_sequences) {
 // With one sequence nothing is joined; with many attention keeps less.
 TEST(TrainingBytes, CountWhatAPassKeeps) {
   for (const nlohmann::json& changes :
-       {nlohmann::json::object(), nlohmann::json({{"num_key_value_heads", 8}, {"intermediate_size", 1408}})}) {
+       {nlohmann::json::object(), nlohmann::json({{"num_key_value_heads", 8}, {"intermediate_size", 1408}}),
+        latent_model(32, 24, 16, 40), latent_model(24, 24, 8, 32), model_of_vectors()}) {
     const ParameterLayout layout(description_of(changes));
     const ModelConfig& config = layout.description().config;
     at::Tensor flat = at::randn({layout.flat_size()}) * 0.05;
     for (const Way& way : all_ways()) {
       for (const std::int64_t sequences : {1, 8}) {
-        if (way.gpu && sequences == 1) continue;  // kernels take their time on a host
+        if (way.gpu && (sequences == 1 || !missing_on_gpus(config).empty())) continue;  // kernels are slow on a host
         const TrainBatch batch = batch_of(config.vocab_size, sequences);
         CountedBytes counted;
         const std::uint64_t before = counted.now();
@@ -89,7 +126,8 @@ TEST(TrainingBytes, CountWhatAPassKeeps) {
                     kept * 1e-6, planned * 1e-6);
         EXPECT_LE(kept, planned) << way.words();
         if (!way.recompute) {
-          EXPECT_GE(kept, 0.6 * planned) << way.words();
+          // A chosen expert is counted with more than it keeps: 0.55 to 0.59 of the plan were measured.
+          EXPECT_GE(kept, (config.num_experts > 0 ? 0.5 : 0.6) * planned) << way.words();
         }
       }
     }
