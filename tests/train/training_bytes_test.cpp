@@ -102,11 +102,31 @@ TrainBatch batch_of(std::int64_t vocab_size, std::int64_t num_sequences) {
   return batch;
 }
 
+nlohmann::json latent_changes(const char* model_type) {
+  nlohmann::json changes = {{"model_type", model_type}, {"architectures", nullptr}, {"num_key_value_heads", 8},
+                            {"q_lora_rank", 96},        {"kv_lora_rank", 64},       {"qk_nope_head_dim", 32},
+                            {"qk_rope_head_dim", 16},   {"v_head_dim", 32}};
+  return changes;
+}
+
+nlohmann::json sparse_changes() {
+  nlohmann::json changes = latent_changes("deepseek_v32");
+  changes.update({{"first_k_dense_replace", 4},
+                  {"n_routed_experts", 8},
+                  {"n_group", 1},
+                  {"topk_group", 1},
+                  {"index_n_heads", 4},
+                  {"index_head_dim", 32},
+                  {"index_topk", 100}});
+  return changes;
+}
+
 // With one sequence nothing is joined; with many attention keeps less.
 TEST(TrainingBytes, CountWhatAPassKeeps) {
   for (const nlohmann::json& changes :
        {nlohmann::json::object(), nlohmann::json({{"num_key_value_heads", 8}, {"intermediate_size", 1408}}),
-        latent_model(32, 24, 16, 40), latent_model(24, 24, 8, 32), model_of_vectors()}) {
+        latent_model(32, 24, 16, 40), latent_model(24, 24, 8, 32), model_of_vectors(), latent_changes("youtu"),
+        sparse_changes()}) {
     const ParameterLayout layout(description_of(changes));
     const ModelConfig& config = layout.description().config;
     at::Tensor flat = at::randn({layout.flat_size()}) * 0.05;
@@ -132,6 +152,18 @@ TEST(TrainingBytes, CountWhatAPassKeeps) {
       }
     }
   }
+}
+
+// An indexer has no gradient, and decay would be all that changes its weights; torch's AdamW leaves such weights out.
+TEST(ParameterLayout, IndexersDoNotDecay) {
+  const ParameterLayout layout(description_of(sparse_changes()));
+  std::size_t indexers = 0;
+  for (const TrainParameter& parameter : layout.all()) {
+    const bool of_indexer = parameter.name.find(".indexer.") != std::string::npos;
+    indexers += of_indexer ? 1 : 0;
+    EXPECT_EQ(parameter.decays, !of_indexer && parameter.shape.size() > 1) << parameter.name;
+  }
+  EXPECT_EQ(indexers, 4u * 5);
 }
 
 MicroBatch micro_batch(std::int64_t vocab_size) {
