@@ -108,7 +108,6 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
       source.load_index_weights(i);
     }
     source.load_sinks(i);
-    source.load_attention_gate(i);
     load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
     source.load_attention_gate(i);
