@@ -85,6 +85,12 @@ class Guides(unittest.TestCase):
         for text in texts[reasons == 0]:
             self.assertEqual(list(json.loads(text)), ["problem", "answer"])
 
+    def test_batch_files(self):
+        self.assertEqual(self.run_page("batch-files.md"), 1)
+        asked, answers = ([json.loads(line) for line in path.read_text().splitlines()] for path in (ROOT / "configs/data/batch.jsonl", self.folder / "answers.jsonl"))
+        self.assertEqual([one["custom_id"] for one in answers], [one["custom_id"] for one in asked])
+        self.assertTrue(all(one["response"]["body"]["choices"][0]["message"]["content"] for one in answers), answers)
+
     def run_lines(self, block, more=""):
         for command in self.commands(block):
             done = subprocess.run(re.sub(r"(magister (?:run|plan) \S+)", r"\1" + more, command), shell=True, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
@@ -155,7 +161,7 @@ class Guides(unittest.TestCase):
 
     def test_every_page_is_here(self):
         self.assertEqual({path.name for path in (ROOT / "configs/guides").glob("*.md")},
-                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md", "constraints.md", "monitoring.md"})
+                         {"distillation.md", "evaluation.md", "laptop.md", "clusters.md", "pita.md", "training.md", "results.md", "models.md", "limits.md", "commands.md", "exams.md", "service.md", "constraints.md", "monitoring.md", "batch-files.md"})
 
 
 if __name__ == "__main__":
