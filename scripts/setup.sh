@@ -49,6 +49,8 @@ templates_package=axolotl==0.19.0
 templates_wheel=axolotl-0.19.0-py3-none-any.whl
 templates_sha256=f28eb3ad3709975eec4adfe13307dd980c7e7917cc43cb03f2c6f26c007135cc
 # Real GGUF vocabularies with llama.cpp's ids for the tests: read from the source, which is not compiled.
+readers=("pygiftparser 1.1 b48dc5d16aa27ad00cd857b61e39488ddbf17154a366e4a880a1084431359039"
+  "yattag 1.16.1 baa8f254e7ea5d3e0618281ad2ff5610e0e5360b3608e695c29bfb3b29d051f4")
 vocabularies_version=0.3.36
 vocabularies_archive=llama_cpp_python-0.3.36.tar.gz
 vocabularies_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
@@ -205,6 +207,23 @@ place_vocabularies() {
   printf '   %s\n' "$target"
 }
 
+# A reader of GIFT and what it needs, published as sources alone: Python, used where they lie. The stamp is written last.
+place_readers() {
+  local target=.deps/readers work=.deps/readers.new one name version sha256 wanted="${readers[*]}"
+  if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$target"
+    mkdir "$target"
+    for one in "${readers[@]}"; do
+      read -r name version sha256 <<<"$one"
+      fetch_source "$name" "$version" "$sha256" "$name-$version.tar.gz" "$work"
+      tar -xzf "$work/$name-$version.tar.gz" -C "$target" --strip-components=1 "$name-$version/$name"
+    done
+    rm -rf "$work"
+    printf '%s\n' "$wanted" >"$target/stamp"
+  fi
+  printf '   %s\n' "$target"
+}
+
 # Refuses unsupported machines before anything is fetched.
 refuse_other_machines() {
   [ "$(uname -s)" = Linux ] || die 78 "this is $(uname -s) (the program is built and tested on Linux only); use a Linux machine, on Windows WSL 2"
@@ -240,6 +259,8 @@ if [ "$set_wanted" = test ]; then
   place_templates
   step "GGUF vocabularies of the tests"
   place_vocabularies
+  step "readers of exams of the tests"
+  place_readers
 fi
 step "constrained output (xgrammar), compiled meanwhile"
 wait "$xgrammar" || exit $?
