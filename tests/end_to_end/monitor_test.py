@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -44,6 +45,9 @@ class Monitor(unittest.TestCase):
         self.assertAlmostEqual(of_task["joules_per_million_tokens"], 1e6 * of_task["energy_joules"] / tokens)
         self.assertRegex(done.stderr, r"teacher: cores a rank \S+ \(\S+ to \S+\), GPU use 93 % \(93 to 93\), 412 W a GPU \(412 to 412\), energy \S+ J, \S+ J per million tokens")
         self.assertRegex(prom.read_text(), r'magister_gpu_power_watts\{run="gpus",rank="[01]",.*\} 412.5\n')
+        if shutil.which("promtool"):  # Debian: prometheus
+            checked = subprocess.run(["promtool", "check", "metrics"], input=prom.read_text(), capture_output=True, text=True, check=False)
+            self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
         top = subprocess.run([PROGRAM, "top", str(folder), "--once"], env=self.world.environment, capture_output=True, text=True, check=True).stdout
         rows = [line.split() for line in top.splitlines() if re.match(r"[01] ", line)]
         self.assertEqual([row[0] for row in rows], ["0", "1"], top)
