@@ -65,7 +65,7 @@ Json responses_of(const Route& route) {
                       ? content(route.reply)
                       : Json{{sends_files ? "application/octet-stream" : "text/plain", {{"schema", text()}}}}}};
   std::vector<int> faults(route.statuses.begin(), route.statuses.end());
-  faults.push_back(400);  // what is no HTTP is refused before any function is called
+  faults.insert(faults.end(), {400, 414});  // the library refuses these before any function is called
   if (route.needs != Route::Needs::kNothing) faults.insert(faults.end(), {401, 403, 429});
   for (const int status : faults)
     responses[std::to_string(status)] = {{"description", "The message says why."}, {"content", content("Fault")}};

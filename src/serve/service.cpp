@@ -22,6 +22,14 @@ extern const EmbeddedPage kServicePages[];  // page.html, from the build
 
 namespace {
 
+// What a request lacks that the HTTP library refuses by itself.
+const char* library_fault(int status) {
+  if (status == 400) return "the request is no HTTP that can be read";
+  if (status == 413) return "a body may have 8 MiB at most";
+  if (status == 414) return "the path is longer than the service reads";
+  return "no such path or method (see /openapi.json)";
+}
+
 constexpr std::size_t kMostBody = 8 << 20;
 constexpr int kThreads = 256;  // one for each connection that is open
 constexpr int kFailuresAMinute = 30;
@@ -71,8 +79,7 @@ class Server {
                            "text/html; charset=utf-8");
     });
     http_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
-      if (response.body.empty())
-        send(request, response, fault_reply(response.status, "no such path or method (see /openapi.json)"));
+      if (response.body.empty()) send(request, response, fault_reply(response.status, library_fault(response.status)));
     });
     http_.set_exception_handler(
         [](const httplib::Request& request, httplib::Response& response, std::exception_ptr error) {

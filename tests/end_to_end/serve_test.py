@@ -68,6 +68,9 @@ class Serve(unittest.TestCase):
         for path, expected in (("/v1/jobs/7", 404), ("/v1/jobs/999999999999999999", 404), ("/v1/jobs/x", 404), ("/v1/jobs/../../etc/passwd", 404),
                                ("/nothing", 404), ("/v1/jobs?limit=0", 400), ("/v1/jobs?before=x", 400)):
             self.assertEqual(service.ask("GET", path)[0], expected, path)
+        status, fault = service.ask("GET", "/v1/jobs/7/results/" + 10_000 * "x")
+        self.assertEqual((status, fault["error"]["message"]), (414, "the path is longer than the service reads"))
+        self.assertIn("414", service.ask("GET", "/openapi.json")[1]["paths"]["/v1/jobs/{id}/results/{file}"]["get"]["responses"])
         self.assertEqual(service.ask("POST", "/v1/jobs/7/cancel")[0], 404)
         self.assertEqual(service.ask("GET", "/v1/jobs")[1]["jobs"], [])
         self.assertEqual([name for name in os.listdir(self.world.folder / "refused") if name.startswith("check.")], [])
