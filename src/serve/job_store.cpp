@@ -76,7 +76,12 @@ Job JobStore::add(const std::string& name, const std::string& owner, const std::
                    "'queued', ?) RETURNING id");
   insert.bind(1, name).bind(2, owner).bind(3, experiment).bind(4, key).bind(5, now());
   MAGISTER_CHECK(insert.step(), ExitCode::kInternal, "a new job has no id (SQLite returned no row); report it");
-  Job job{.id = insert.integer(0), .name = name, .owner = owner, .experiment = experiment, .created = now()};
+  Job job;
+  job.id = insert.integer(0);
+  job.name = name;
+  job.owner = owner;
+  job.experiment = experiment;
+  job.created = now();
   insert.step();
   return job;
 }

@@ -42,6 +42,7 @@ class Runs:
         if done.returncode != 0:
             raise SystemExit(done.stderr[-3000:])
         events = [json.loads(line) for line in (self.folder / name / "run.jsonl").read_text().splitlines()]
+        events = events[max(i for i, event in enumerate(events) if event["event"] == "run"):]  # earlier runs of the name stand before
         computing = sum(phase["max"] for event in events if event["event"] == "phases" for phase in event["phases"] if phase["phase"] == "compute")
         usage = [event for event in events if event["event"] == "usage"][-1]
         cpu = [rank["values"]["cpu_cores"]["increase"] for rank in usage["ranks"]]
