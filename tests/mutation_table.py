@@ -21,6 +21,7 @@ LORA = "tests/end_to_end/lora_test.py Lora."
 ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
 OSS = "tests/model/families_test.py gpt_oss gpt_oss_uneven"
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
+HEADS = "src/model/gpu/head_steps_kernel.h"
 PEERS = "src/parallel/gpu/peer_sum_kernel.h"
 MIXED = "tests/end_to_end/mixed_groups_test.py MixedGroups."
 
@@ -313,7 +314,15 @@ MUTATIONS = [
     Mutation("peers-memory-freed-under-others", "src/parallel/peer_sums.cpp", "if (!exported || may_free) return;", "return;", "test_parallel_peer_devices"),
     Mutation("graph-without-its-sums", "src/model/gpu/gpu_decoder.cpp", "peer_sums_->queue_sum(data<float>(partial), partial.numel(), queue);", "", "test_model_gpu_shards"),
     Mutation("gpu-sums-of-shards-in-bf16", "src/model/gpu/gpu_weights.cpp", "weights.float_sums = group.tp_size() > 1 && group.backend() != \"nccl, fast\";", "", "test_model_gpu_shards"),
-    Mutation("gpu-f32-delta-rounded", "src/model/gpu/elementwise_kernels.h", "for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];", "for (int i = 0; i < kAtOnce; ++i) values[i] += to_float(to_bf16(delta[i]));", "test_model_gpu_elementwise FloatDelta.*"),
+    Mutation("gpu-f32-delta-rounded", "src/model/gpu/elementwise_kernels.h", "values[i] = (values[i] + delta[i]) * factor;", "values[i] = (values[i] + to_float(to_bf16(delta[i]))) * factor;", "test_model_gpu_elementwise FloatDelta.*"),
+    Mutation("heads-normed-before-their-rotation", HEADS, "steps.norms_after ? nullptr : weight_E", "weight_E", "test_model_gpu_head_steps"),
+    Mutation("heads-normed-as-if-not-rotated", HEADS, "squares += low[i] * low[i] + high[i] * high[i];", "squares += low[i] * low[i];", "test_model_gpu_head_steps"),
+    Mutation("heads-without-their-mean", HEADS, "mean = warp_sum(t, mean) / static_cast<float>(E);", "mean = 0;", "test_model_gpu_head_steps"),
+    Mutation("keys-scaled-like-queries", HEADS, "is_key ? 1.0f : query_factor(token)", "query_factor(token)", "test_model_gpu_head_steps"),
+    Mutation("positions-on-every-shard", "src/model/weights.cpp", "if (name.empty() || tp_rank_ > 0) return {};", "if (name.empty()) return {};", "test_model_gpu_parts"),
+    Mutation("embeddings-without-their-norm", "src/model/gpu/gpu_model.cpp", "  norm_embeddings(weights_, pass.hidden_TD, queue_);\n", "", "test_model_gpu_parts"),
+    Mutation("layers-without-their-factor", "src/model/gpu/gpu_decoder.cpp", "joins = {&weights_.layers[i - 1].mlp_norms, weights_.layers[i - 1].factor};", "joins = {&weights_.layers[i - 1].mlp_norms};", "test_model_gpu_parts"),
+    Mutation("logits-without-their-bias", "src/model/gpu/gpu_weights.cpp", "  head.bias_N = vector_of(source.load_lm_head_bias());\n", "  source.load_lm_head_bias();\n", "test_model_gpu_parts"),
     Mutation("fixed-product-whatever-its-bits", "src/model/gpu/fixed_product.cpp", "return bits.defined() && at::equal(bits, wanted.narrow(0, 0, bits.size(0)));", "return bits.defined();", "test_model_fixed_product"),
     Mutation("fixed-product-whatever-the-place", "src/model/gpu/fixed_product.cpp", "return rows_repeat(out_MN, B) ? ", "return rows > 0 ? ", "test_model_fixed_product"),
     Mutation("fixed-product-at-few-places", "src/model/gpu/fixed_product.h", "kTriedBlock = 61", "kTriedBlock = 64", "test_model_fixed_product"),

@@ -191,6 +191,7 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
     at::Tensor logits_Rv =
         at::empty({hidden_RD.size(0), head.weight_NK.size(0)}, hidden_RD.options().dtype(at::kFloat));
     lm_head.fixed->multiply({hidden_RD.contiguous(), head.weight_NK}, logits_Rv, *lm_head.queue);
+    if (head.bias_N.defined()) logits_Rv.add_(head.bias_N);
     return lm_head.capped(logits_Rv);
   }
   if (lm_head.queue) {

@@ -14,10 +14,12 @@
 #include "engine/gpu/wanted_kernel.h"
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/embed_kernel.h"
 #include "model/gpu/expert_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/head_norm_kernels.h"
+#include "model/gpu/head_steps_kernel.h"
 #include "model/paged_cache.h"
 #include "model/stored_weight.h"
 #include "parallel/gpu/peer_sum_kernel.h"
@@ -219,6 +221,46 @@ TYPED_TEST(Elementwise, RotateHeads) {
       expect_close<A>(both.device[6], both.host[6]);
       EXPECT_TRUE(at::equal(both.device[7], both.host[7])) << "values are copied";
       EXPECT_TRUE(at::equal(both.device[6] != 0, both.host[6] != 0)) << "the same slots are written";
+    }
+  }
+}
+
+TYPED_TEST(Elementwise, RotateHeadsInSteps) {
+  using A = TypeParam;
+  constexpr std::int64_t T = 9, P = 4, H = 5, K = 2;
+  for (const auto& [E, R] : std::vector<std::array<std::int64_t, 2>>{{18, 10}, {80, 0}, {128, 128}}) {
+    const at::Tensor angle = at::rand({T, E / 2}) * 6, pages = at::zeros({P, K, 48, E}, kType<A>);
+    Tensors inputs = {at::randn({T, H + 2 * K, E}).to(kType<A>),
+                      at::cos(angle),
+                      at::sin(angle),
+                      at::randint(0, T, {T}, at::kInt),
+                      pages,
+                      pages,
+                      at::randperm(P * 48, at::kLong).narrow(0, 0, T).clone()};
+    for (int i = 0; i < 4; ++i) inputs.push_back(at::rand({E}) + 0.5);
+    for (const bool after : {false, true}) {
+      const Both both = on_both(inputs, [&, E = E, R = R](const Tensors& t, const Queue& queue) {
+        const RotateHeads<A> heads{data<A>(t[0]),
+                                   data<float>(t[1]),
+                                   data<float>(t[2]),
+                                   data<std::int32_t>(t[3]),
+                                   data<float>(t[7]),
+                                   data<float>(t[8]),
+                                   data<A>(t[4]),
+                                   data<A>(t[5]),
+                                   data<std::int64_t>(t[6]),
+                                   H,
+                                   K,
+                                   E,
+                                   R,
+                                   1e-6f};
+        const float* none = nullptr;
+        const RotateHeadsInSteps<A> kernel{heads,
+                                           {after ? none : data<float>(t[9]), after ? none : data<float>(t[10]), after,
+                                            after, 0.7f, 0.4f, 2, 1, data<std::int32_t>(t[3])}};
+        launch(kernel, kernel.shape(T), queue);
+      });
+      for (const std::size_t of : {0, 4, 5}) expect_close<A>(both.device[of], both.host[of]);
     }
   }
 }

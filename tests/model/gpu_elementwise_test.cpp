@@ -8,6 +8,7 @@
 
 #include "magister/device/launch.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/embed_kernel.h"
 #include "model/gpu/fp8_kernel.h"
 
 namespace magister::gpu {

@@ -131,7 +131,8 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   q_THE = plain_rope(q_THE, cos_TE2, sin_TE2, shape_.rotary_dim);
   if (K > 0) k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2, shape_.rotary_dim);
   if (shape_.qk_norm_after_rope) norm();
-  if (shape_.query_scale_beta > 0) q_THE = q_THE * query_scales(shape_, batch.positions_T).view({-1, 1, 1});
+  if (shape_.query_scale_beta > 0)
+    q_THE = q_THE * query_scales(shape_, batch.positions_T).to(q_THE.device()).view({-1, 1, 1});
   if (K > 0 && weights_.v_norm.defined()) v_TKE = plain_rms_norm(v_TKE, weights_.v_norm, shape_.rms_norm_eps);
   if (shape_.value_scale != 1.0f) v_TKE = v_TKE * shape_.value_scale;
   if (kv != nullptr && K > 0) *kv = {k_TKE, v_TKE};

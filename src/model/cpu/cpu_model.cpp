@@ -12,6 +12,7 @@
 #include "magister/model/rope.h"
 #include "model/cpu/block_norms.h"
 #include "model/cpu/cpu_pass.h"
+#include "model/learned_positions.h"
 
 namespace magister {
 namespace {
@@ -43,16 +44,6 @@ void add_positions(const Linear& positions, std::int64_t skipped_rows, const Pac
     positions.copy_row(skipped_rows + batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D.data());
     for (std::int64_t d = 0; d < D; ++d) hidden_TD[t * D + d] += row_D[static_cast<std::size_t>(d)];
   }
-}
-
-// Every shard calls this, so that all of them stop.
-void check_positions(const ModelConfig& config, const PackedBatch& batch) {
-  if (!config.learned_positions || batch.num_tokens() == 0) return;
-  const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
-  MAGISTER_CHECK(last < config.max_position_embeddings, ExitCode::kConfig,
-                 "a sequence of {} tokens is longer than the {} positions that this model has learned (there is no "
-                 "vector for a later one); use shorter sequences",
-                 last + 1, config.max_position_embeddings);
 }
 
 }  // namespace

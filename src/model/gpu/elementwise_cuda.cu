@@ -1,6 +1,7 @@
-// Instantiates the kernels of elementwise_kernels.h for GPUs.
+// Instantiates the kernels of elementwise_kernels.h and embed_kernel.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/embed_kernel.h"
 
 MAGISTER_INSTANTIATE(magister::gpu::EmbedRows<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::EmbedRows<float>);

@@ -9,49 +9,11 @@
 
 namespace magister::gpu {
 
-// Rows of the embedding table times `scale`; zeros for ids that another shard holds.
-template <typename A>
-struct EmbedRows {
-  static constexpr const char* kName = "embed_rows";
-  static constexpr int kMaxThreads = 256;
-  const A* table_vD;
-  const std::int32_t* ids_T;
-  float* hidden_TD;
-  std::int64_t D, vocab_begin, vocab_end;
-  float scale = 1.0f;
-
-  // One block per token.
-  LaunchShape shape(std::int64_t T) const { return {.blocks_x = static_cast<unsigned>(T), .threads = 256}; }
-
-  template <typename Thread>
-  MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
-  }
-
- private:
-  template <int kAtOnce, typename Thread>
-  MAGISTER_DEVICE void run(Thread& t) const {
-    const std::int64_t row = t.block_x(), id = ids_T[row];
-    const bool mine = id >= vocab_begin && id < vocab_end;
-    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
-      float values[kAtOnce] = {};
-      if (mine) load<kAtOnce>(table_vD + (id - vocab_begin) * D + d, values);
-      MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) values[i] = mine ? values[i] * scale : 0.0f;
-      store<kAtOnce>(hidden_TD + row * D + d, values);
-    }
-  }
-};
-
-// Adds delta (if there is one) to the residual row of this block, keeps the row in shared memory as row_D, and returns
-// 1 / rms of it. scratch: 32 numbers of shared memory.
+// Adds delta (if there is one) to the residual row of this block and multiplies the sum by `factor`, keeps the row in
+// shared memory as row_D, and returns 1 / rms of it. scratch: 32 numbers of shared memory.
 template <int kAtOnce, typename Delta, typename Thread>
-MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* delta_TD, std::int64_t D, float eps,
-                                   float* scratch, float* row_D) {
+MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* delta_TD, float factor, std::int64_t D,
+                                   float eps, float* scratch, float* row_D) {
   const std::int64_t first = t.block_x() * D;
   float squares = 0;
   for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
@@ -61,7 +23,7 @@ MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* del
       float delta[kAtOnce];
       load<kAtOnce>(delta_TD + first + d, delta);
       MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];
+      for (int i = 0; i < kAtOnce; ++i) values[i] = (values[i] + delta[i]) * factor;
       store<kAtOnce>(hidden_TD + first + d, values);
     }
     if constexpr (kAtOnce == 8) {
@@ -88,9 +50,9 @@ MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int6
   for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
 }
 
-// hidden += delta (if there is one), then out = weight * hidden / rms(hidden): residual sum and norm in one pass.
-// Without a weight, out = hidden. kCentred: the mean of the row is subtracted first (a layer norm without bias). Delta:
-// A, or float for a sum over shards.
+// hidden = (hidden + delta) * factor (if there is a delta), then out = weight * hidden / rms(hidden): residual sum and
+// norm in one pass. Without a weight, out = hidden. kCentred: a layer norm, which subtracts the mean of the row first
+// and adds a bias if there is one. Delta: A, or float for a sum over shards. out may be hidden itself.
 template <typename A, bool kCentred, typename Delta = A>
 struct AddNorm {
   static constexpr const char* kName = kCentred ? "add_layer_norm" : "add_rms_norm";
@@ -101,6 +63,8 @@ struct AddNorm {
   A* out_TD;
   std::int64_t D;
   float eps;
+  const float* bias_D = nullptr;  // only if kCentred
+  float factor = 1.0f;
 
   // One block per token. The row of the residual stream stays in shared memory between the passes over it.
   LaunchShape shape(std::int64_t T) const {
@@ -122,13 +86,23 @@ struct AddNorm {
  private:
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
-    float scale = add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
+    float scale = add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, factor, D, eps, scratch, row_D);
     if constexpr (kCentred) scale = centre<kAtOnce>(t, scratch, row_D);
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float values[kAtOnce];
       normed<kAtOnce>(row_D, weight_D, d, scale, values);
+      if constexpr (kCentred) add_bias<kAtOnce>(d, values);
       store<kAtOnce>(out_TD + t.block_x() * D + d, values);
     }
+  }
+
+  template <int kAtOnce>
+  MAGISTER_DEVICE void add_bias(std::int64_t d, float (&values)[kAtOnce]) const {
+    if (bias_D == nullptr) return;
+    float bias[kAtOnce];
+    load<kAtOnce>(bias_D + d, bias);
+    MAGISTER_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) values[i] += bias[i];
   }
 
   // Subtracts the mean of the row, and returns 1 / its standard deviation. Each thread processes only its own numbers
@@ -239,12 +213,25 @@ struct RotateHeads {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const std::int64_t token = t.block_x(), head = t.block_y() * 4 + t.warp();
     if (head >= H + 2 * K) return;
-    A* x = qkv_TQ + (token * (H + 2 * K) + head) * E;
-    const bool is_value = head >= H + K, is_key = head >= H && !is_value;
-    const float* norm_E = is_key ? k_norm_E : q_norm_E;
-    if (!is_value) E % 4 == 0 && R % 4 == 0 ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
+    A* x = numbers_of(token, head);
+    const float* norm_E = of_key(head) ? k_norm_E : q_norm_E;
+    if (!of_value(head)) in_twos() ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
+    place(t, x, token, head);
+  }
+
+  // The next five are for RotateHeadsInSteps, too.
+  MAGISTER_DEVICE bool of_value(std::int64_t head) const { return head >= H + K; }
+  MAGISTER_DEVICE bool of_key(std::int64_t head) const { return head >= H && !of_value(head); }
+  MAGISTER_DEVICE bool in_twos() const { return E % 4 == 0 && R % 4 == 0; }
+  MAGISTER_DEVICE A* numbers_of(std::int64_t token, std::int64_t head) const {
+    return qkv_TQ + (token * (H + 2 * K) + head) * E;
+  }
+  // Writes a finished head of k or v into its page.
+  template <typename Thread>
+  MAGISTER_DEVICE void place(Thread& t, const A* x, std::int64_t token, std::int64_t head) const {
     if (slots_T == nullptr || head < H) return;
     t.sync_warp();  // other lanes have stored the numbers that this lane reads now
+    const bool is_value = of_value(head);
     const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H);
     A* to = (is_value ? value_pages : key_pages) + ((slot / kSlots * K + kv_head) * kSlots + slot % kSlots) * E;
     if (E % 8 == 0) {

@@ -98,6 +98,7 @@ struct NormQuantize {
   float* scale_T;
   std::int64_t D;  // a multiple of 8
   float eps;
+  float factor = 1.0f;  // as in AddNorm
 
   // One block per token. The row stays in shared memory between the passes over it.
   LaunchShape shape(std::int64_t T) const {
@@ -110,7 +111,7 @@ struct NormQuantize {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
     float* row_D = scratch + 32;
-    const float scale = add_and_norm<8>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
+    const float scale = add_and_norm<8>(t, hidden_TD, delta_TD, factor, D, eps, scratch, row_D);
     float largest = 0;
     for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
       float values[8];

@@ -19,6 +19,7 @@
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/head_norm_kernels.h"
+#include "model/gpu/head_steps_kernel.h"
 
 namespace magister::gpu {
 namespace {
@@ -81,6 +82,20 @@ void gather(const at::Tensor& keys, const at::Tensor& values, const at::Tensor& 
   launch(kernel, kernel.shape(), queue);
 }
 
+HeadSteps steps_of(const GpuLayer& layer, const at::Tensor& positions_T) {
+  const LayerShape& shape = layer.shape;
+  MAGISTER_ASSERT(!shape.qk_norm_after_rope || !layer.q_norm_bias.defined());
+  return {data<float>(layer.q_norm_bias),
+          data<float>(layer.k_norm_bias),
+          shape.qk_norm_after_rope && layer.q_norm.defined(),
+          layer.norms_values,
+          shape.value_scale,
+          shape.query_scale_beta,
+          shape.query_scale_positions,
+          shape.query_scale_shift,
+          data<std::int32_t>(positions_T)};
+}
+
 }  // namespace
 
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
@@ -128,7 +143,8 @@ void norm_divided_heads(const GpuLayer& layer, const HeadSquares& squares, const
 template <typename A>
 void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::Tensor& qkv_TQ,
                   const at::Tensor& cos_PR2, const at::Tensor& sin_PR2, const at::Tensor& rows_T,
-                  const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T, const Queue& queue) {
+                  const at::Tensor& positions_T, const at::Tensor& keys, const at::Tensor& values,
+                  const at::Tensor& slots_T, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   // A norm over all heads together cannot run in the kernel that processes single heads, so it runs before.
@@ -161,14 +177,18 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
                               E,
                               shape.rotary_dim,
                               shape.rms_norm_eps};
-  launch(kernel, kernel.shape(T), queue);
+  const HeadSteps steps = steps_of(layer, positions_T);
+  if (!steps.any()) return launch(kernel, kernel.shape(T), queue);
+  MAGISTER_ASSERT(!of_all || !steps.norms_after);
+  const RotateHeadsInSteps<A> in_steps{kernel, steps};
+  launch(in_steps, in_steps.shape(T), queue);
 }
 template void rotate_heads<Bf16>(const GpuLayer&, const HeadSquares&, const at::Tensor&, const at::Tensor&,
                                  const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                 const at::Tensor&, const Queue&);
+                                 const at::Tensor&, const at::Tensor&, const Queue&);
 template void rotate_heads<float>(const GpuLayer&, const HeadSquares&, const at::Tensor&, const at::Tensor&,
                                   const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                  const at::Tensor&, const Queue&);
+                                  const at::Tensor&, const at::Tensor&, const Queue&);
 
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue) {

@@ -64,12 +64,14 @@ struct HeadSquares {
   std::function<void(at::Tensor&)> add;
 };
 
-// Applies norms and rotation to q and k in place. qkv_TQ [T, (H + 2K) E]; tables [P, R/2] and each token's row in them.
-// Keys and values are written to their slots of the layer's pages, which are undefined without a cache.
+// Applies norms, rotation and factors to q, k and v in place. qkv_TQ [T, (H + 2K) E]; tables [P, R/2] and each token's
+// row in them; positions_T: i32, read only where positions scale queries. Keys and values are written to their slots of
+// the layer's pages, which are undefined without a cache.
 template <typename A>
 void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::Tensor& qkv_TQ,
                   const at::Tensor& cos_PR2, const at::Tensor& sin_PR2, const at::Tensor& rows_T,
-                  const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T, const Queue& queue);
+                  const at::Tensor& positions_T, const at::Tensor& keys, const at::Tensor& values,
+                  const at::Tensor& slots_T, const Queue& queue);
 
 // Attention of the pass -> [T, H E]. qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer,
 // undefined without a cache.

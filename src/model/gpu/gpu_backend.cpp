@@ -68,7 +68,7 @@ GpuBackend::GpuBackend(std::shared_ptr<const GpuWeights> weights, ProcessGroup& 
     : at_the_end_{queue},
       weights_(std::move(weights)),
       model_(weights_, queue, group),
-      lm_head_{{weights_->head.weight_NK, {}},
+      lm_head_{{weights_->head.weight_NK, weights_->head.bias_N},
                weights_->partition.head_rows(weights_->config),
                weights_->config.head_outputs(),
                queue,
@@ -108,32 +108,22 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.expert_bias || config.swiglu_limit > 0) return "experts with biases or limits";
   if (!config.router.is_plain()) return "a router of this kind";
   if (config.num_shared_experts > 0) return "a shared expert";
-  if (config.learned_positions) return "a vector for each position";
-  if (config.norm_bias) return "a norm with a bias";
-  if (config.parallel_norms) return "separate norms of parallel blocks";
-  if (config.head_bias && !config.is_classifier()) return "a head with a bias";
   if (config.xielu) return "xIELU";
   if (config.latent) return "latent attention";
   if (!config.gated_mlp) return "an MLP without a gate";
   if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
   if (config.activation == Activation::kRelu || config.activation == Activation::kRelu2) return "ReLU";
-  if (config.qk_norm_after_rope) return "norms of queries and keys after their rotation";
-  if (config.qk_l2_norm || config.qk_layer_norm) return "norms of queries and keys of this kind";
   if (config.chunked_windows) return "attention in chunks";
   if (config.alibi_max > 0) return "ALiBi";
-  if (config.embedding_norm) return "a norm of the embeddings";
   if (config.num_experts > 0 && config.parallel_residual) return "experts in parallel with attention";
-  if (config.query_scale_beta > 0) return "a factor of queries by their position";
   if (config.altup) return "a stream of several vectors (AltUp)";
   if (config.laurel_rank > 0 || !config.gate_sparsity.empty()) return "Laurel blocks or sparse gates";
   if (config.has_kinds_of_attention() || config.full_keys_are_values) return "layers whose keys differ by kind";
-  if (config.v_norm || config.layer_scalar) return "a norm of values or a factor of a layer";
   if (config.per_layer_width > 0) return "vectors by layer";
   if (config.dense_beside_experts) return "an MLP beside experts";
   if (config.attention_gate != AttentionGate::kNone) return "a gate of attention's outputs";
-  if (config.value_dim > 0 || config.value_scale != 1.0) return "values of another size or scale than keys";
+  if (config.value_dim > 0) return "values of another size than keys";
   if (config.sparse_norm) return "a norm of the experts' outputs";
-  if (config.sliding_rotary_dim > 0) return "layers that rotate parts of several sizes";
   return "";
 }
 
@@ -156,10 +146,14 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   const auto k = config.num_experts > 0 ? static_cast<std::uint64_t>(config.num_experts_per_tok) : 0;
   const std::uint64_t experts =
       k * (D * c10::elementSize(dtype) + 32) + sizeof(float) * static_cast<std::uint64_t>(config.num_experts);
+  // Normed rows of parallel blocks that have a norm each; positions of tokens.
+  const std::uint64_t more = (config.parallel_norms ? c10::elementSize(dtype) * D : 0) +
+                             (config.learned_positions || config.query_scale_beta > 0 ? 4 : 0);
   // Residual stream, normed rows, a product's output and its f32 copy for the sum over shards; ids, rotary rows and
   // slots. The padded last tile of a product comes in addition.
   return static_cast<std::uint64_t>(num_tokens) *
-             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16) +
+             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16 +
+              more) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
          capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype);
 }

@@ -130,29 +130,30 @@ ProductRows GpuDecoder::normed_rows(const GpuLinear& next, const Places& places)
   return Fp8Places::first(fp8_.normed_TD, places.rows);
 }
 
-ProductRows GpuDecoder::queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of,
-                                       const at::Tensor& weight_D, const Queue& queue) {
+ProductRows GpuDecoder::queue_norm_for(const GpuLinear& next, Places& places, const Joins& joins,
+                                       const BlockNorms& norms, const Queue& queue) {
   const ProductRows rows = normed_rows(next, places);
   if (!rows.bytes_MK.defined()) {
-    queue_norm(places, of, weight_D, queue);
+    queue_norm(places, joins, norms, queue);
     return rows;
   }
-  queue_norm_on_delta(places, of, queue);
+  queue_norm_on_delta(places, joins.of, queue);
   const NormQuantize<float> kernel{data<float>(places.hidden_RD),
-                                   of != nullptr ? data<float>(places.delta_RD) : nullptr,
-                                   data<float>(weight_D),
+                                   joins.of != nullptr ? data<float>(places.delta_RD) : nullptr,
+                                   data<float>(norms.input_D),
                                    data<std::uint8_t>(rows.bytes_MK),
                                    data<float>(rows.scale_M1),
                                    weights_.config.hidden_size,
-                                   static_cast<float>(weights_.config.rms_norm_eps)};
+                                   static_cast<float>(weights_.config.rms_norm_eps),
+                                   joins.factor};
   launch(kernel, kernel.shape(places.rows), queue);
   return rows;
 }
 
-void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
-  queue_norm_on_delta(places, of, queue);
-  add_norm<Bf16>(weights_, places.hidden_RD, of != nullptr ? places.delta_RD : at::Tensor(), weight_D, places.normed_RD,
-                 queue);
+void GpuDecoder::queue_norm(Places& places, const Joins& joins, const BlockNorms& norms, const Queue& queue) {
+  queue_norm_on_delta(places, joins.of, queue);
+  add_norm<Bf16>(weights_, places.hidden_RD, joins.of != nullptr ? places.delta_RD : at::Tensor(), norms,
+                 places.normed_RD, queue, joins.factor);
 }
 
 void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
@@ -161,7 +162,7 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
   queue_product(layer.qkv_proj, normed_RD, places.qkv_RQ, queue);
   const HeadSquares squares{places.squares_R2, [&](at::Tensor& sum) { queue_sum(sum, queue); }};
   rotate_heads<Bf16>(layer, squares, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
-                     places.rope_rows_R, keys, values, places.slots_R, queue);
+                     places.rope_rows_R, places.rope_rows_R, keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, places.attention_RA),
                   queue);
@@ -185,45 +186,42 @@ void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& q
   queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
 }
 
-void GpuDecoder::queue_embeddings(Places& places, const Queue& queue) {
-  const EmbedRows<Bf16> embed{data<Bf16>(weights_.embedding_vD),
-                              data<std::int32_t>(places.ids_R),
-                              data<float>(places.hidden_RD),
-                              weights_.config.hidden_size,
-                              static_cast<std::int64_t>(weights_.partition.vocab.begin),
-                              static_cast<std::int64_t>(weights_.partition.vocab.end),
-                              weights_.embedding_scale()};
-  launch(embed, embed.shape(places.rows), queue);
-}
-
 // The embeddings, attention and MLP of each layer, and the last norm.
 std::int64_t GpuDecoder::num_parts() const { return 2 * static_cast<std::int64_t>(weights_.layers.size()) + 2; }
 
 at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue) {
   if (part == 0) {
-    queue_embeddings(places, queue);
+    embed_rows(weights_, places.ids_R, places.rope_rows_R, places.hidden_RD, queue);
     return &places.hidden_RD;
   }
   if (part == num_parts() - 1) {
-    queue_norm(places, &weights_.layers.back().mlp_norms, weights_.norm_D, queue);
+    queue_norm(places, {&weights_.layers.back().mlp_norms, weights_.layers.back().factor}, weights_.norm, queue);
     return nullptr;
   }
   const auto i = static_cast<std::size_t>((part - 1) / 2);
   const GpuLayer& layer = weights_.layers[i];
   if (part % 2 == 1) {
-    const ProductRows normed_RD =
-        queue_norm_for(layer.qkv_proj, places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr,
-                       layer.attention_norms.input_D, queue);
+    Joins joins;
+    if (i > 0) {
+      joins = {&weights_.layers[i - 1].mlp_norms, weights_.layers[i - 1].factor};
+    } else {
+      norm_embeddings(weights_, places.hidden_RD, queue);
+    }
+    const ProductRows normed_RD = queue_norm_for(layer.qkv_proj, places, joins, layer.attention_norms, queue);
     queue_attention(places, layer, normed_RD, cache.keys[i], cache.values[i], queue);
     return &places.delta_RD;
   }
-  // With parallel blocks, the MLP reads attention's input, before attention's output joins the residual stream.
+  // With parallel blocks, the MLP reads attention's input, or another norm of the same stream, before attention's
+  // output joins it.
   if (weights_.config.parallel_residual) {
-    queue_product(layer.gate_up_proj, normed_rows(layer.gate_up_proj, places), places.gate_up_RF2, queue);
-    queue_norm(places, &layer.attention_norms, {}, queue);
+    queue_product(layer.gate_up_proj,
+                  weights_.shares_norms() ? normed_rows(layer.gate_up_proj, places)
+                                          : queue_norm_for(layer.gate_up_proj, places, {}, layer.mlp_norms, queue),
+                  places.gate_up_RF2, queue);
+    queue_norm(places, {&layer.attention_norms}, {}, queue);
   } else {
     queue_product(layer.gate_up_proj,
-                  queue_norm_for(layer.gate_up_proj, places, &layer.attention_norms, layer.mlp_norms.input_D, queue),
+                  queue_norm_for(layer.gate_up_proj, places, {&layer.attention_norms}, layer.mlp_norms, queue),
                   places.gate_up_RF2, queue);
   }
   queue_mlp(places, layer, queue);

@@ -68,15 +68,20 @@ class GpuDecoder {
   // Local. Returns the tensor that the shards sum after this part; nullptr after the last part.
   at::Tensor* queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue);
   std::int64_t num_parts() const;
-  void queue_embeddings(Places& places, const Queue& queue);
   void queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& keys,
                        const at::Tensor& values, const Queue& queue);
   void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
   void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
-  // of: the norms of the block whose output joins the residual stream; nullptr before the first block.
-  void queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue);
+  // The block whose output joins the residual stream: its norms, and the factor of the stream afterwards. of: nullptr
+  // where nothing joins.
+  struct Joins {
+    const BlockNorms* of = nullptr;
+    float factor = 1.0f;
+  };
+  // Adds the output of a block to the residual stream, and queues the input norm `norms` of the stream.
+  void queue_norm(Places& places, const Joins& joins, const BlockNorms& norms, const Queue& queue);
   // Like queue_norm(), in the form that the next product reads: directly in 8-bit floats if that product is in fp8.
-  ProductRows queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of, const at::Tensor& weight_D,
+  ProductRows queue_norm_for(const GpuLinear& next, Places& places, const Joins& joins, const BlockNorms& norms,
                              const Queue& queue);
   // The buffer into which queue_norm_for() writes.
   ProductRows normed_rows(const GpuLinear& next, const Places& places) const;

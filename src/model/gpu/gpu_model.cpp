@@ -17,6 +17,7 @@
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gpu_experts.h"
+#include "model/learned_positions.h"
 
 namespace magister::gpu {
 
@@ -125,6 +126,8 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTab
                .attention = plan_attention(batch, slots, weights_.device, cudnn_attention_),
                .cached = !slots.empty()};
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
+  if (weights_.config.learned_positions || weights_.config.query_scale_beta > 0)
+    pass.positions_T = upload(batch.positions_T, weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {
     at::Tensor slots_T = at::empty({batch.num_tokens()}, at::kLong);
@@ -144,18 +147,9 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTab
 }
 
 void GpuModel::embed(GpuPass& pass) const {
-  with_type(weights_.dtype, [&](auto a) {
-    using A = decltype(a);
-    const EmbedRows<A> kernel{data<A>(weights_.embedding_vD),
-                              pass.ids_T.const_data_ptr<std::int32_t>(),
-                              pass.hidden_TD.data_ptr<float>(),
-                              weights_.config.hidden_size,
-                              static_cast<std::int64_t>(weights_.partition.vocab.begin),
-                              static_cast<std::int64_t>(weights_.partition.vocab.end),
-                              weights_.embedding_scale()};
-    launch(kernel, kernel.shape(pass.hidden_TD.size(0)), queue_);
-  });
+  embed_rows(weights_, pass.ids_T, pass.positions_T, pass.hidden_TD, queue_);
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
+  norm_embeddings(weights_, pass.hidden_TD, queue_);
 }
 
 void GpuModel::take_delta(GpuPass& pass) const {
@@ -170,8 +164,8 @@ void GpuModel::take_delta(GpuPass& pass) const {
   });
 }
 
-ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const {
-  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) return {norm(pass, weight_D)};
+ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const BlockNorms& norms) const {
+  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) return {norm(pass, norms)};
   take_delta(pass);
   const std::int64_t T = pass.hidden_TD.size(0), D = weights_.config.hidden_size;
   ProductRows rows = ProductRows::empty_fp8(T, D, weights_.device);
@@ -179,23 +173,26 @@ ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const at::T
     using Delta = decltype(delta);
     const NormQuantize<Delta> kernel{data<float>(pass.hidden_TD),
                                      data<Delta>(pass.delta_TD),
-                                     data<float>(weight_D),
+                                     data<float>(norms.input_D),
                                      data<std::uint8_t>(rows.bytes_MK),
                                      data<float>(rows.scale_M1),
                                      D,
-                                     static_cast<float>(weights_.config.rms_norm_eps)};
+                                     static_cast<float>(weights_.config.rms_norm_eps),
+                                     pass.delta_factor};
     launch(kernel, kernel.shape(T), queue_);
   });
+  pass.delta_TD.reset();
   return rows;
 }
 
-at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
+at::Tensor GpuModel::norm(GpuPass& pass, const BlockNorms& norms) const {
   take_delta(pass);
   at::Tensor out_TD = at::empty(pass.hidden_TD.sizes(), pass.hidden_TD.options().dtype(weights_.dtype));
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    add_norm<A>(weights_, pass.hidden_TD, pass.delta_TD, weight_D, out_TD, queue_);
+    add_norm<A>(weights_, pass.hidden_TD, pass.delta_TD, norms, out_TD, queue_, pass.delta_factor);
   });
+  pass.delta_TD.reset();
   return out_TD;
 }
 
@@ -210,7 +207,7 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
     rotate_heads<A>(layer, squares, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
-                    pass.rope_rows_T, keys, values, pass.slots_T, queue_);
+                    pass.rope_rows_T, pass.positions_T, keys, values, pass.slots_T, queue_);
   });
   const bool flash = flash_takes(shape, weights_.dtype, queue_);
   return multiply(layer.o_proj, pass, {attend(pass.attention, shape, qkv_TQ, keys, values, flash, queue_)});
@@ -252,9 +249,10 @@ at::Tensor GpuModel::gated_mlp(const GpuLinear& gate_up_proj, const GpuLinear& d
   return multiply(down_proj, {middle_TF});
 }
 
-void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const {
+void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms, float factor) const {
   pass.delta_TD = std::move(partial_TD);
   pass.delta_norm_D = norms.output_D;
+  pass.delta_factor = factor;
   if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);
 }
 
@@ -308,25 +306,25 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     const GpuLayer& layer = weights_.layers[i];
     const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
-    std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads attention's input
+    std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads the same stream as attention
     for (GpuPass& pass : passes) {
-      const ProductRows input_TD = norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D);
-      if (weights_.config.parallel_residual) inputs.push_back(input_TD);
+      const ProductRows input_TD = norm_for(layer.qkv_proj, pass, layer.attention_norms);
+      if (weights_.config.parallel_residual)
+        inputs.push_back(weights_.shares_norms() ? input_TD : norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
       begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
     }
     for (std::size_t p = 0; p < passes.size(); ++p) {
       GpuPass& pass = passes[p];
       if (!inputs.empty()) norm(pass, {});  // adds attention's output to the residual stream
-      const ProductRows input_TD = !inputs.empty() ? inputs[p]
-                                   : !layer.experts.empty()
-                                       ? ProductRows{norm(pass, layer.mlp_norms.input_D)}
-                                       : norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D);
-      begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms);
+      const ProductRows input_TD = !inputs.empty()          ? inputs[p]
+                                   : !layer.experts.empty() ? ProductRows{norm(pass, layer.mlp_norms)}
+                                                            : norm_for(layer.gate_up_proj, pass, layer.mlp_norms);
+      begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms, layer.factor);
     }
   }
   std::vector<at::Tensor> out;
   out.reserve(passes.size());
-  for (GpuPass& pass : passes) out.push_back(norm(pass, weights_.norm_D));
+  for (GpuPass& pass : passes) out.push_back(norm(pass, weights_.norm));
   return out.size() == 1 ? out[0] : at::cat(out, 0);
 }
 
@@ -344,6 +342,7 @@ bool GpuModel::takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const {
 at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   if (T == 0) return at::empty({0, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
+  check_positions(weights_.config, batch);
   std::vector<GpuDecoder::Row> decoding;
   std::vector<std::vector<TokenId>> others;
   std::vector<std::int64_t> decoding_rows, other_rows, other_past;

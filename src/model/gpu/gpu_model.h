@@ -32,6 +32,7 @@ struct GpuPass {
   const PackedBatch& batch;
   AttentionPlan attention;
   at::Tensor ids_T{}, rope_rows_T{};  // i32
+  at::Tensor positions_T{};           // i32, where positions are learned or scale queries; otherwise undefined
   // i64, page * 48 + slot in the page for every token; undefined without a cache.
   at::Tensor slots_T{};
   std::vector<at::Tensor> cos_PE2{}, sin_PE2{};  // f32, tables that rope_rows_T indexes, by LayerShape::rope_table
@@ -39,6 +40,7 @@ struct GpuPass {
   bool cached = false;
   at::Tensor delta_TD{};      // joins the residual stream next; with several shards f32, and its sum is in flight
   at::Tensor delta_norm_D{};  // the norm on delta_TD, if the block has one
+  float delta_factor = 1.0f;  // factor of the stream after delta_TD has joined it
 };
 
 class GpuModel {
@@ -81,12 +83,13 @@ class GpuModel {
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;
   // Adds the pass's delta (if defined) to the residual stream, after waiting for its sum and applying its norm, and
-  // returns the norm of the stream. If weight_D is undefined, returns the stream itself in dtype.
-  at::Tensor norm(GpuPass& pass, const at::Tensor& weight_D) const;
+  // returns the input norm of the stream. Without one, returns the stream itself in dtype. The pass then has no delta.
+  at::Tensor norm(GpuPass& pass, const BlockNorms& norms) const;
   // Like norm(), in the form that the next product reads: directly in 8-bit floats if that product is in fp8.
-  ProductRows norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const;
+  ProductRows norm_for(const GpuLinear& next, GpuPass& pass, const BlockNorms& norms) const;
   void take_delta(GpuPass& pass) const;
-  void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const;
+  // partial_TD becomes the pass's delta; norms: those of its block; factor: of the stream after it.
+  void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms, float factor = 1.0f) const;
   // Partial over the shards: [T, D] in dtype, with several shards in f32.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;

@@ -52,32 +52,39 @@ void GpuModel::self_test() {
   const at::Tensor block_TD = self_test_block(batch.num_tokens(), weights_.config.hidden_size).to(weights_.device);
   pass.hidden_TD.copy_(block_TD);
 
-  const Attention plain_attention(layer.shape, {layer.attention_norms, widened(layer.qkv_proj, queue_),
-                                                widened(layer.o_proj, queue_), layer.q_norm, layer.k_norm});
+  AttentionWeights plain_weights{layer.attention_norms, widened(layer.qkv_proj, queue_), widened(layer.o_proj, queue_),
+                                 layer.q_norm, layer.k_norm};
+  plain_weights.q_norm_bias = layer.q_norm_bias;
+  plain_weights.k_norm_bias = layer.k_norm_bias;
+  if (layer.norms_values)
+    plain_weights.v_norm =
+        at::ones({layer.shape.value_dim()}, at::TensorOptions().dtype(at::kFloat).device(weights_.device));
+  const Attention plain_attention(layer.shape, std::move(plain_weights));
   const std::size_t table = layer.shape.rope_table;
   const at::Tensor cos_TE2 = pass.cos_PE2[table].index_select(0, pass.rope_rows_T),
                    sin_TE2 = pass.sin_PE2[table].index_select(0, pass.rope_rows_T);
   const at::Tensor attended_TD =
-      attention(layer, pass, norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D), {}, {}).to(at::kFloat);
+      attention(layer, pass, norm_for(layer.qkv_proj, pass, layer.attention_norms), {}, {}).to(at::kFloat);
   compare_paths("attention", attended_TD,
                 plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2,
                                           [&](at::Tensor& sum) { group_.all_reduce_sum(sum); }),
                 tolerance, kernels);
   if (layer.experts.empty()) {
-    const at::Tensor mlp_TD =
-        mlp(layer, pass, norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D)).to(at::kFloat);
+    const at::Tensor mlp_TD = mlp(layer, pass, norm_for(layer.gate_up_proj, pass, layer.mlp_norms)).to(at::kFloat);
     const FeedForward plain(layer.shape,
                             {layer.mlp_norms, widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_)});
     compare_paths("MLP", mlp_TD, plain.reference(block_TD), tolerance, kernels);
   } else {
-    self_test_experts(layer, norm(pass, layer.mlp_norms.input_D), tolerance);
+    self_test_experts(layer, norm(pass, layer.mlp_norms), tolerance);
   }
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;
   part.outputs = std::min<std::int64_t>(weights_.head.outputs, 1000);
   part.weight_NK = weights_.head.weight_NK.narrow(0, 0, part.outputs);
-  compare_paths("head product", product(part, few_RD, at::kFloat, queue_),
-                at::mm(few_RD.to(at::kDouble), part.weight_NK.to(at::kDouble).t()).to(at::kFloat), tolerance, kernels);
+  at::Tensor wanted_RN = at::mm(few_RD.to(at::kDouble), part.weight_NK.to(at::kDouble).t());
+  if (part.bias_N.defined()) wanted_RN.add_(part.bias_N = part.bias_N.narrow(0, 0, part.outputs));
+  compare_paths("head product", product(part, few_RD, at::kFloat, queue_), wanted_RN.to(at::kFloat), tolerance,
+                kernels);
 }
 
 }  // namespace magister::gpu

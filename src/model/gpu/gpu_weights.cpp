@@ -15,6 +15,7 @@
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/embed_kernel.h"
 #include "model/self_test.h"
 
 namespace magister::gpu {
@@ -65,10 +66,13 @@ std::vector<GpuLinear*> GpuLayer::products() {
 void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const auto vector_of = [&](const at::Tensor& vector) { return on_device(vector, device); };
   const auto norms_of = [&](const BlockNorms& norms) {
-    return BlockNorms{vector_of(norms.input_D), vector_of(norms.output_D), norms.centred};
+    return BlockNorms{vector_of(norms.input_D), vector_of(norms.output_D), norms.centred,
+                      vector_of(norms.input_bias_D)};
   };
   const SendTensor send = [&source](const at::Tensor& host) { return source.sent(host); };
   embedding_vD = source.load_embeddings();
+  positions_PD = vector_of(source.load_positions());
+  embedding_norm = norms_of(source.load_embedding_norm());
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     GpuLayer layer;
     const auto product_of = [&](const Linear& linear) {
@@ -79,9 +83,14 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     };
     layer.shape = shape_of(config, partition, i);
     layer.attention_norms = norms_of(source.load_attention_norms(i));
-    layer.mlp_norms = config.parallel_residual ? layer.attention_norms : norms_of(source.load_mlp_norms(i));
+    layer.mlp_norms = shares_norms() ? layer.attention_norms : norms_of(source.load_mlp_norms(i));
     layer.q_norm = vector_of(source.load_q_norm(i));
     layer.k_norm = vector_of(source.load_k_norm(i));
+    layer.q_norm_bias = vector_of(source.load_q_norm_bias(i));
+    layer.k_norm_bias = vector_of(source.load_k_norm_bias(i));
+    layer.norms_values = config.v_norm;
+    const at::Tensor factor = source.load_layer_whole(i, &TensorNames::Layer::layer_scalar);
+    if (factor.defined()) layer.factor = factor.item<float>();
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
     layer.o_proj = product_of(source.load_o_proj(i));
     if (config.is_sparse(i)) {
@@ -98,8 +107,9 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     }
     layers.push_back(std::move(layer));
   }
-  norm_D = vector_of(source.load_norm().input_D);
+  norm = norms_of(source.load_norm());
   head.weight_NK = tied ? embedding_vD : source.load_lm_head(embedding_vD);
+  head.bias_N = vector_of(source.load_lm_head_bias());
   head.inputs = config.hidden_size;
   head.outputs = head.weight_NK.size(0);
 }
@@ -133,18 +143,29 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   const auto ones = [&](std::int64_t size) {
     return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device));
   };
+  const auto add_bias = [&](BlockNorms& norms) {
+    if (config.norm_bias && norms.input_D.defined()) norms.input_bias_D = at::zeros_like(norms.input_D);
+  };
   embedding_vD = random_linear(v, D, *this, {}).weight_NK;
+  if (config.learned_positions && partition.vocab.begin == 0)
+    positions_PD = random_linear(config.position_rows(), D, *this, {}).weight_NK;
+  if (config.embedding_norm) embedding_norm.input_D = ones(D);
+  add_bias(embedding_norm);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     GpuLayer layer;
     layer.shape = shape_of(config, partition, i);
     for (BlockNorms* norms : {&layer.attention_norms, &layer.mlp_norms}) {
       if (config.norm_placement != NormPlacement::kOutput) norms->input_D = ones(D);
       if (config.norm_placement != NormPlacement::kInput) norms->output_D = ones(D);
+      add_bias(*norms);
     }
+    layer.norms_values = config.v_norm;
     if (config.qk_norm) {
       layer.q_norm = ones(config.qk_norm_of_all_heads ? layer.shape.heads * E : E);
       layer.k_norm = ones(config.qk_norm_of_all_heads ? layer.shape.kv_heads * E : E);
+      if (config.qk_layer_norm) layer.q_norm_bias = layer.k_norm_bias = at::zeros_like(layer.q_norm);
     }
+    if (layer.shape.qk_l2_norm) layer.q_norm = layer.k_norm = ones(E);
     layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
     layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
     if (config.is_sparse(i)) {
@@ -162,7 +183,8 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
     }
     layers.push_back(std::move(layer));
   }
-  norm_D = ones(D);
+  norm.input_D = ones(D);
+  add_bias(norm);
   head = random_linear(config.tie_word_embeddings ? 0 : v, D, *this, {});
   if (config.tie_word_embeddings) head.weight_NK = embedding_vD;
   head.outputs = v;
@@ -193,17 +215,18 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
 }
 
 std::uint64_t GpuWeights::num_bytes() const {
-  std::uint64_t bytes =
-      embedding_vD.nbytes() + norm_D.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.num_bytes());
+  std::uint64_t bytes = embedding_vD.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.weight_NK.nbytes());
+  const auto add = [&bytes](std::initializer_list<at::Tensor> tensors) {
+    for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? tensor.nbytes() : 0;
+  };
+  add({positions_PD, embedding_norm.input_D, embedding_norm.input_bias_D, norm.input_D, norm.input_bias_D,
+       head.bias_N});
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
-    // Shared with attention.
-    const at::Tensor mlp_input_D = config.parallel_residual ? at::Tensor() : layer.mlp_norms.input_D;
-    for (const at::Tensor& vector : {layer.attention_norms.input_D, layer.attention_norms.output_D, mlp_input_D,
-                                     layer.mlp_norms.output_D, layer.q_norm, layer.k_norm}) {
-      bytes += vector.defined() ? vector.nbytes() : 0;
-    }
+    add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
+         layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias});
+    if (!shares_norms()) add({layer.mlp_norms.input_D, layer.mlp_norms.input_bias_D});
   }
   return bytes;
 }
@@ -217,26 +240,56 @@ bool GpuWeights::has_codes() const {
 
 template <typename A>
 void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::Tensor& delta_TD,
-              const at::Tensor& weight_D, const at::Tensor& out_TD, const Queue& queue) {
+              const BlockNorms& norms, const at::Tensor& out_TD, const Queue& queue, float factor) {
   const std::int64_t T = out_TD.size(0), D = weights.config.hidden_size;
+  const at::Tensor& weight_D = norms.input_D;
   const auto eps = static_cast<float>(weights.config.rms_norm_eps);
   const auto run = [&]<typename Delta>(Delta) {
     if (weights.config.norm_kind == NormKind::kLayer && weight_D.defined()) {
-      const AddLayerNorm<A, Delta> kernel{
-          data<float>(hidden_TD), data<Delta>(delta_TD), data<float>(weight_D), data<A>(out_TD), D, eps};
+      const AddLayerNorm<A, Delta> kernel{data<float>(hidden_TD),
+                                          data<Delta>(delta_TD),
+                                          data<float>(weight_D),
+                                          data<A>(out_TD),
+                                          D,
+                                          eps,
+                                          data<float>(norms.input_bias_D),
+                                          factor};
       return launch(kernel, kernel.shape(T), queue);
     }
     const AddRmsNorm<A, Delta> kernel{
-        data<float>(hidden_TD), data<Delta>(delta_TD), data<float>(weight_D), data<A>(out_TD), D, eps};
+        data<float>(hidden_TD), data<Delta>(delta_TD), data<float>(weight_D), data<A>(out_TD), D, eps, nullptr, factor};
     launch(kernel, kernel.shape(T), queue);
   };
   if (delta_TD.defined() && delta_TD.scalar_type() == at::kFloat) return run(float());
   run(A());
 }
-template void add_norm<Bf16>(const GpuWeights&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                             const at::Tensor&, const Queue&);
-template void add_norm<float>(const GpuWeights&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                              const at::Tensor&, const Queue&);
+template void add_norm<Bf16>(const GpuWeights&, const at::Tensor&, const at::Tensor&, const BlockNorms&,
+                             const at::Tensor&, const Queue&, float);
+template void add_norm<float>(const GpuWeights&, const at::Tensor&, const at::Tensor&, const BlockNorms&,
+                              const at::Tensor&, const Queue&, float);
+
+void embed_rows(const GpuWeights& weights, const at::Tensor& ids_T, const at::Tensor& positions_T,
+                const at::Tensor& hidden_TD, const Queue& queue) {
+  with_type(weights.dtype, [&](auto a) {
+    using A = decltype(a);
+    const EmbedRows<A> kernel{data<A>(weights.embedding_vD),
+                              data<std::int32_t>(ids_T),
+                              data<float>(hidden_TD),
+                              weights.config.hidden_size,
+                              static_cast<std::int64_t>(weights.partition.vocab.begin),
+                              static_cast<std::int64_t>(weights.partition.vocab.end),
+                              weights.embedding_scale(),
+                              data<A>(weights.positions_PD),
+                              data<std::int32_t>(positions_T),
+                              weights.config.skipped_position_rows};
+    launch(kernel, kernel.shape(hidden_TD.size(0)), queue);
+  });
+}
+
+void norm_embeddings(const GpuWeights& weights, const at::Tensor& hidden_TD, const Queue& queue) {
+  if (weights.embedding_norm.input_D.defined())
+    add_norm<float>(weights, hidden_TD, {}, weights.embedding_norm, hidden_TD, queue);
+}
 
 void RopeOnDevice::reach(std::int64_t positions) {
   if (this->positions() >= positions) return;

@@ -26,7 +26,10 @@ struct GpuExpert {
 
 struct GpuLayer {
   BlockNorms attention_norms, mlp_norms;
-  at::Tensor q_norm, k_norm;                            // as in AttentionWeights
+  at::Tensor q_norm, k_norm;  // as in AttentionWeights
+  at::Tensor q_norm_bias{}, k_norm_bias{};
+  bool norms_values = false;                            // each head of v is divided by its root mean square
+  float factor = 1.0f;                                  // of the residual stream, after the layer
   GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as on the CPU
   // Only in a layer with experts, instead of gate_up_proj and down_proj. The router is replicated.
   GpuLinear router;
@@ -45,7 +48,10 @@ struct GpuWeights {
   bool fp8 = false;                      // the layers' products are in 8-bit floats
   bool float_sums = false;               // several shards sum in f32
   at::Device device = at::kCPU;
-  at::Tensor embedding_vD, norm_D;
+  at::Tensor embedding_vD;
+  at::Tensor positions_PD{};    // learned positions, in dtype; only on the first shard
+  BlockNorms embedding_norm{};  // as an input norm; without weights where the model has none
+  BlockNorms norm{};            // the last one, as an input norm
   GpuLinear head;
   std::vector<GpuLayer> layers;
 
@@ -55,6 +61,8 @@ struct GpuWeights {
                           const Queue& queue);
 
   float embedding_scale() const { return embedding_multiplier(config, dtype); }
+  // True if a layer's MLP reads attention's normed input.
+  bool shares_norms() const { return config.parallel_residual && !config.parallel_norms; }
   // Reads this shard's weights from the source, which sends to `device`.
   void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with standard deviation 1 / sqrt(inputs), or codes and scales with that deviation; made on the
@@ -86,11 +94,17 @@ class RopeOnDevice {
   std::uint64_t generation_ = 0;
 };
 
-// hidden += delta (f32 or A) if it is defined, and out = norm(hidden) with the model's kind of norm; without a weight
-// out = hidden. Queued.
+// hidden = (hidden + delta) * factor if there is a delta (f32 or A), and out = norm(hidden) with the input norm of
+// `norms`; without one out = hidden. Queued.
 template <typename A>
 void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::Tensor& delta_TD,
-              const at::Tensor& weight_D, const at::Tensor& out_TD, const Queue& queue);
+              const BlockNorms& norms, const at::Tensor& out_TD, const Queue& queue, float factor = 1.0f);
+
+// The first kernels of a pass: embeddings, this shard's part of their sum, and the norm on that sum, if there is one.
+// hidden_TD: f32. positions_T: i32, needed only for learned positions. Queued.
+void embed_rows(const GpuWeights& weights, const at::Tensor& ids_T, const at::Tensor& positions_T,
+                const at::Tensor& hidden_TD, const Queue& queue);
+void norm_embeddings(const GpuWeights& weights, const at::Tensor& hidden_TD, const Queue& queue);
 
 // Calls body(A()) with the C++ type of dtype.
 template <typename Body>
