@@ -21,7 +21,8 @@ namespace {
 std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part) {
   const std::uint64_t qkv =
       (part.heads.size() + 2 * part.kv_heads.size()) * static_cast<std::uint64_t>(config.head_dim);
-  const std::uint64_t gate_up = 2 * std::max<std::uint64_t>(part.mlp.size(), part.expert.size());
+  const std::uint64_t gate_up = std::max<std::uint64_t>((config.gated_mlp ? 2 : 1) * part.mlp.size(),
+                                                        2 * std::max(part.expert.size(), part.shared_expert.size()));
   return std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size);
 }
 

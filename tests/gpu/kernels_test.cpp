@@ -12,10 +12,10 @@
 #include "engine/gpu/head_kernel.h"
 #include "engine/gpu/sample_kernel.h"
 #include "engine/gpu/wanted_kernel.h"
+#include "gpu/both_queues.h"
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/embed_kernel.h"
-#include "model/gpu/expert_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/head_norm_kernels.h"
@@ -24,51 +24,8 @@
 #include "model/stored_weight.h"
 #include "parallel/gpu/peer_sum_kernel.h"
 
-namespace magister::gpu {
+namespace magister::gpu::kernels_test {
 namespace {
-
-using Tensors = std::vector<at::Tensor>;
-// Runs a kernel on a queue over copies of the tensors on its device; -> all of them, on the CPU again.
-Tensors run_on(const Queue& queue, const Tensors& inputs,
-               const std::function<void(const Tensors&, const Queue&)>& body) {
-  Tensors there;
-  for (const at::Tensor& tensor : inputs)
-    there.push_back(tensor.to(device_of(queue), /*non_blocking=*/false, /*copy=*/true));
-  body(there, queue);
-  for (at::Tensor& tensor : there) tensor = tensor.cpu();
-  return there;
-}
-
-struct Both {
-  Tensors host, device;
-};
-Both on_both(const Tensors& inputs, const std::function<void(const Tensors&, const Queue&)>& body) {
-  Both both{run_on(Queue{}, inputs, body), run_on(gpu_queue(), inputs, body)};
-  const Tensors again = run_on(gpu_queue(), inputs, body);
-  for (std::size_t i = 0; i < again.size(); ++i) {
-    EXPECT_TRUE(at::equal(again[i].view(at::kByte), both.device[i].view(at::kByte)))
-        << "tensor " << i << " differs in a second run";
-  }
-  return both;
-}
-
-template <typename A>
-constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
-template <typename A>
-A* data(const at::Tensor& tensor) {
-  return static_cast<A*>(tensor.data_ptr());
-}
-
-double largest_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-// Relative to the largest value. f32: a few roundings; bf16: the neighbouring number.
-template <typename A>
-void expect_close(const at::Tensor& device, const at::Tensor& host) {
-  const double limit = std::is_same_v<A, float> ? 4e-6 : 8e-3;
-  EXPECT_LE(largest_difference(device, host), limit * host.to(at::kDouble).abs().max().item<double>());
-}
 
 template <typename A>
 class Elementwise : public testing::Test {
@@ -159,30 +116,6 @@ TYPED_TEST(Elementwise, NormsOverDividedHeads) {
   });
   expect_close<float>(both.device[1], both.host[1]);
   expect_close<A>(both.device[0], both.host[0]);
-}
-
-TYPED_TEST(Elementwise, Experts) {
-  using A = TypeParam;
-  constexpr std::int64_t T = 13, X = 70, k = 6, D = 300;
-  for (const bool normed : {false, true}) {
-    at::Tensor logits_TX = at::randn({T, X}) * 3;
-    logits_TX.narrow(0, 0, 4).round_();  // many are equal
-    const Tensors inputs = {logits_TX,
-                            at::zeros({T, k}, at::kInt),
-                            at::zeros({T, k}),
-                            at::randn({T * k, D}).to(kType<A>),
-                            at::randperm(T * k, at::kInt),
-                            at::zeros({T, D}, kType<A>)};
-    const Both both = on_both(inputs, [normed](const Tensors& t, const Queue& queue) {
-      const ChooseExperts choose{data<float>(t[0]), data<std::int32_t>(t[1]), data<float>(t[2]), T, X, k, normed};
-      launch(choose, choose.shape(), queue);
-      const SumExperts<A> sum{data<A>(t[3]), data<std::int32_t>(t[4]), data<float>(t[2]), data<A>(t[5]), D, k};
-      launch(sum, sum.shape(T), queue);
-    });
-    EXPECT_TRUE(at::equal(both.device[1], both.host[1])) << "the same experts";
-    expect_close<float>(both.device[2], both.host[2]);
-    expect_close<A>(both.device[5], both.host[5]);
-  }
 }
 
 TYPED_TEST(Elementwise, RotateHeads) {
@@ -563,4 +496,4 @@ TEST(Peers, PeerSumHasEqualBits) {
 }
 
 }  // namespace
-}  // namespace magister::gpu
+}  // namespace magister::gpu::kernels_test

@@ -22,8 +22,8 @@ from probe_cases import run_case  # noqa: E402
 PROBE = os.environ.get("FAMILIES_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/model/families_probe")
 LENGTHS = (1, 2, 7, 33, 20, 130)  # 130: over a tile of queries; over max_position_embeddings where that is 24
 TOLERANCE = 1e-4
-# Of log-probabilities in bf16, on average: passes against transformers in f32, tokens written one by one against whole passes. About three
-# times the most that was measured.
+# Of log-probabilities in bf16, on average: passes against transformers in f32, at the token in the middle, for some have other experts than
+# in f32; tokens written one by one against whole passes. About three times the most that was measured.
 ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01}
 
 
@@ -44,11 +44,8 @@ def difference(found, expected):
 
 
 # What the passes of GPUs do not compute: refused there.
-ON_CPUS_ALONE = ("gpt_oss", "gpt_neox", "gpt2", "nemotron", "arcee", "jais2", "starcoder2", "falcon",
-                 "gpt_bigcode", "gpt_neo", "opt", "qwen2_moe", "glm4_moe", "dots1", "ernie4_5_moe", "hunyuan_v1_moe", "minimax_m2", "apertus", "phi", "gptj", "codegen",
-                 "llama4_text", "phimoe", "cohere2_moe", "bloom", "mpt", "persimmon", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "youtu", "gemma4_text", "gemma4_unified_text", "gemma3n_text",
-                 "mimo_v2_flash", "granitemoeshared", "granite_swa", "granitemoe_swa", "exaone_moe", "solar_open", "hy_v3", "kolibri1", "flint", "afmoe", "laguna",
-                 "axk1", "minicpm3", "nanochat", "aria_text", "biogpt")
+ON_CPUS_ALONE = ("gpt_oss", "falcon", "llama4_text", "bloom", "mpt", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite", "youtu", "gemma4_text",
+                 "gemma4_unified_text", "gemma3n_text", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "flint", "afmoe", "laguna", "axk1", "minicpm3")
 # Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
 BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
           "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_oss", "gpt_neox", "gpt2_uneven",
@@ -87,7 +84,7 @@ def check_variant(name, work, passes=None):
         print(f"{name:26s} {max(worst.values()):.2g}", flush=True)
         return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE]
     found = {kind: logprobs(np.fromfile(work / f"{kind}.1.f32", dtype=np.float32).reshape(expected.shape))[0] for kind in ROUNDING}
-    average = {"bf16": np.abs(found["bf16"] - logprobs(expected)[0]).mean(),
+    average = {"bf16": np.median(np.abs(found["bf16"] - logprobs(expected)[0]).mean(axis=1)),
                "bf16_decoded": np.abs(found["bf16_decoded"] - found["bf16"]).mean()}
     print(f"{name:26s} {max(worst.values()):.2g}; on average " + ", ".join(f"{key} {value:.2g}" for key, value in average.items()), flush=True)
     return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE] + [

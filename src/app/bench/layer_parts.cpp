@@ -85,7 +85,7 @@ class Place {
 
   std::string in_mlp(const TimedCall& call) {
     if (call.M > 0 || is_own_product(call.name)) return product(call, "gate_up_proj", "down_proj");
-    if (is_kernel(call.name) && (has(call.name, "gate") || has(call.name, "silu"))) {
+    if (is_kernel(call.name) && (has(call.name, "gate") || has(call.name, "activate") || has(call.name, "silu"))) {
       half_ = kLast;
       return "activation";
     }

@@ -58,7 +58,7 @@ std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t 
            {at::kBFloat16, shape.heads * shape.head_dim},
            // Outputs of a block stay f32 for the residual stream or the sum over shards; this buffer is small.
            {at::kFloat, D},
-           {at::kBFloat16, 2 * shape.mlp},
+           {at::kBFloat16, (shape.gated_mlp ? 2 : 1) * shape.mlp},
            {at::kBFloat16, shape.mlp},
            {at::kFloat, shape.all_heads > 0 ? 2 : 0}}};  // squares that the group sums
 }

@@ -1,92 +1,59 @@
-// Kernels of a mixture of experts between its products: the choice of each token, and the sum of its experts' outputs.
-// Legend: T packed tokens, D hidden, X experts, k experts per token, A the activations' type (Bf16 or float).
+// Kernels of a mixture of experts around its products: the inputs of an expert, the sum of a token's outputs, and the
+// sum with the output of an MLP beside them. The choice of experts: route_kernels.h.
+// Legend: T packed tokens, D hidden, k experts per token, N rows of an expert, A the activations' type (Bf16 or float).
 #pragma once
 
 #include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
 
-// The k experts of each token in ascending order, and their weights, by the rule of choose_experts (model/routes.h):
-// among equal logits the lower expert wins, probabilities are computed in f64, and a NaN logit makes the token's
-// weights NaN. One warp per token.
-struct ChooseExperts {
-  static constexpr const char* kName = "choose_experts";
-  static constexpr int kMaxThreads = 128;
-  const float* logits_TX;
-  std::int32_t* experts_Tk;
-  float* weights_Tk;
-  std::int64_t T;
-  int X, k;
-  bool normed;  // the probabilities of the chosen experts are divided by their sum
+// out[n] = the row of the token of route n, times the route's weight if there are weights: an expert's input.
+template <typename A>
+struct GatherTokens {
+  static constexpr const char* kName = "gather_tokens";
+  static constexpr int kMaxThreads = 256;
+  const A* x_TD;
+  const std::int32_t* route_N;  // indices into [T, k]
+  const float* weights_Tk;      // or nullptr
+  A* out_ND;
+  std::int64_t D;
+  int k;
 
-  LaunchShape shape() const {
-    constexpr int kTokens = kMaxThreads / kWarp;
-    return {.blocks_x = static_cast<unsigned>((T + kTokens - 1) / kTokens), .threads = kMaxThreads};
-  }
+  LaunchShape shape(std::int64_t N) const { return {.blocks_x = static_cast<unsigned>(N), .threads = 256}; }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    const std::int64_t token = t.block_x() * t.num_warps() + t.warp();
-    if (token >= T) return;  // the whole warp returns
-    const float* logits = logits_TX + token * X;
-    std::int32_t* experts = experts_Tk + token * k;
-    float* weights = weights_Tk + token * k;
-    // Each round finds the next expert in the order "larger logit first, then lower number".
-    float last = kInfinity, largest = 0;
-    int last_x = -1;
-    double sum = 0;
-    for (int i = 0; i < k; ++i) {
-      float best = -kInfinity;
-      int best_x = X;
-      for (int x = t.lane(); x < X; x += kWarp) {
-        const float logit = comparable(logits[x]);
-        const bool is_after = logit < last || (logit == last && x > last_x);
-        if (is_after && (best_x == X || logit > best)) best = logit, best_x = x;
-      }
-      for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-        const float other = t.shuffle_xor(best, mask);
-        const int other_x = t.shuffle_xor(best_x, mask);
-        if (other_x < X && (best_x == X || other > best || (other == best && other_x < best_x)))
-          best = other, best_x = other_x;
-      }
-      if (i == 0) largest = best;
-      last = best;
-      last_x = best_x;
-      if (t.lane() == 0) insert(experts, i, best_x);
-      if (normed) sum += probability(logits[best_x], largest);
+    if (D % 8 == 0) {
+      run<8>(t);
+    } else {
+      run<1>(t);
     }
-    t.sync_warp();
-    double others = 0;  // all probabilities if not normed, else only NaN
-    for (int x = t.lane(); x < X; x += kWarp) {
-      if (!normed || logits[x] != logits[x]) others += probability(logits[x], largest);
-    }
-    sum += warp_sum(t, others);
-    for (int i = t.lane(); i < k; i += kWarp)
-      weights[i] = static_cast<float>(probability(logits[experts[i]], largest) / sum);
   }
 
  private:
-  static constexpr float kInfinity = __builtin_inff();
-  MAGISTER_DEVICE static float comparable(float logit) { return logit == logit ? logit : -kInfinity; }
-  MAGISTER_DEVICE static double probability(float logit, float largest) {
-    return exp(static_cast<double>(logit) - static_cast<double>(largest));
-  }
-  // Inserts an expert into the first `count` numbers, which stay ascending.
-  MAGISTER_DEVICE static void insert(std::int32_t* experts, int count, int expert) {
-    int at = count;
-    for (; at > 0 && experts[at - 1] > expert; --at) experts[at] = experts[at - 1];
-    experts[at] = expert;
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t) const {
+    const std::int32_t route = route_N[t.block_x()];
+    const A* row = x_TD + route / k * D;
+    const float weight = weights_Tk != nullptr ? weights_Tk[route] : 1.0f;
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce];
+      load<kAtOnce>(row + d, values);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) values[i] *= weight;
+      store<kAtOnce>(out_ND + t.block_x() * D + d, values);
+    }
   }
 };
 
-// out[t] = the sum over i of weights[t, i] * rows[row_of[t, i]], in f32 and in this order.
+// out[t] = the sum over i of weights[t, i] * rows[row_of[t, i]], in f32 and in this order. Without weights they are 1.
 template <typename A>
 struct SumExperts {
   static constexpr const char* kName = "sum_experts";
   static constexpr int kMaxThreads = 256;
   const A* rows_ND;
   const std::int32_t* row_of_Tk;
-  const float* weights_Tk;
+  const float* weights_Tk;  // or nullptr
   A* out_TD;
   std::int64_t D;
   int k;
@@ -111,10 +78,69 @@ struct SumExperts {
       for (int i = 0; i < k; ++i) {
         float row[kAtOnce];
         load<kAtOnce>(rows_ND + row_of_Tk[first + i] * D + d, row);
+        const float weight = weights_Tk != nullptr ? weights_Tk[first + i] : 1.0f;
         MAGISTER_UNROLL
-        for (int j = 0; j < kAtOnce; ++j) sums[j] += weights_Tk[first + i] * row[j];
+        for (int j = 0; j < kAtOnce; ++j) sums[j] += weight * row[j];
       }
       store<kAtOnce>(out_TD + t.block_x() * D + d, sums);
+    }
+  }
+};
+
+// out = weight_a * a / rms(a) + weight_b * b / rms(b).
+template <typename A>
+struct AddNormedRows {
+  static constexpr const char* kName = "join_blocks";
+  static constexpr int kMaxThreads = 256;
+  const A* a_TD;
+  const A* b_TD;
+  const float* weight_a_D;
+  const float* weight_b_D;
+  float* out_TD;
+  std::int64_t D;
+  float eps;
+
+  // One block per token.
+  LaunchShape shape(std::int64_t T) const {
+    return {.blocks_x = static_cast<unsigned>(T), .threads = 256, .shared_bytes = 32 * sizeof(float)};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    if (D % 8 == 0) {
+      run<8>(t);
+    } else {
+      run<1>(t);
+    }
+  }
+
+ private:
+  // 1 / rms of the row of this block.
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE float scale_of(Thread& t, const A* row_D) const {
+    float squares = 0;
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce];
+      load<kAtOnce>(row_D + d, values);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
+    }
+    return 1.0f / sqrtf(block_sum(t, squares, reinterpret_cast<float*>(t.shared())) / static_cast<float>(D) + eps);
+  }
+
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t) const {
+    const std::int64_t first = t.block_x() * D;
+    const float scale_a = scale_of<kAtOnce>(t, a_TD + first), scale_b = scale_of<kAtOnce>(t, b_TD + first);
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float a[kAtOnce], b[kAtOnce], of_a[kAtOnce], of_b[kAtOnce];
+      load<kAtOnce>(a_TD + first + d, a);
+      load<kAtOnce>(b_TD + first + d, b);
+      load<kAtOnce>(weight_a_D + d, of_a);
+      load<kAtOnce>(weight_b_D + d, of_b);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) a[i] = of_a[i] * (a[i] * scale_a) + of_b[i] * (b[i] * scale_b);
+      store<kAtOnce>(out_TD + first + d, a);
     }
   }
 };

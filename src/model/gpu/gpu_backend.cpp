@@ -105,25 +105,15 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
   if (config.latent && config.latent->indexer) return "a sparse choice of keys";
   if (config.attention_sinks) return "attention with sinks";
-  if (config.expert_bias || config.swiglu_limit > 0) return "experts with biases or limits";
-  if (!config.router.is_plain()) return "a router of this kind";
-  if (config.num_shared_experts > 0) return "a shared expert";
-  if (config.xielu) return "xIELU";
   if (config.latent) return "latent attention";
-  if (!config.gated_mlp) return "an MLP without a gate";
-  if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
-  if (config.activation == Activation::kRelu || config.activation == Activation::kRelu2) return "ReLU";
   if (config.chunked_windows) return "attention in chunks";
   if (config.alibi_max > 0) return "ALiBi";
-  if (config.num_experts > 0 && config.parallel_residual) return "experts in parallel with attention";
   if (config.altup) return "a stream of several vectors (AltUp)";
   if (config.laurel_rank > 0 || !config.gate_sparsity.empty()) return "Laurel blocks or sparse gates";
   if (config.has_kinds_of_attention() || config.full_keys_are_values) return "layers whose keys differ by kind";
   if (config.per_layer_width > 0) return "vectors by layer";
-  if (config.dense_beside_experts) return "an MLP beside experts";
   if (config.attention_gate != AttentionGate::kNone) return "a gate of attention's outputs";
   if (config.value_dim > 0) return "values of another size than keys";
-  if (config.sparse_norm) return "a norm of the experts' outputs";
   return "";
 }
 
@@ -141,11 +131,14 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   // Keys and values exist twice where a pass shares prefixes.
   const std::uint64_t attention = (H + 2 * K) * E + H * E + 2 * K * E,
-                      mlp = 3 * std::max(partition.mlp.size(), partition.expert.size());
-  // With experts: the output of each chosen expert, and the choices with their logits.
-  const auto k = config.num_experts > 0 ? static_cast<std::uint64_t>(config.num_experts_per_tok) : 0;
-  const std::uint64_t experts =
-      k * (D * c10::elementSize(dtype) + 32) + sizeof(float) * static_cast<std::uint64_t>(config.num_experts);
+                      mlp =
+                          3 * std::max({partition.mlp.size(), partition.expert.size(), partition.shared_expert.size()});
+  // With experts: the output of each expert of a token, and the choices with their logits. Beside an MLP: the router's
+  // input, the outputs of both, and their sum in f32.
+  const auto routes = config.num_experts > 0 ? static_cast<std::uint64_t>(config.experts_a_token()) : 0;
+  const std::uint64_t experts = routes * (D * c10::elementSize(dtype) + 32) +
+                                sizeof(float) * static_cast<std::uint64_t>(config.all_experts()) +
+                                (config.dense_beside_experts ? D * (3 * c10::elementSize(dtype) + sizeof(float)) : 0);
   // Normed rows of parallel blocks that have a norm each; positions of tokens.
   const std::uint64_t more = (config.parallel_norms ? c10::elementSize(dtype) * D : 0) +
                              (config.learned_positions || config.query_scale_beta > 0 ? 4 : 0);

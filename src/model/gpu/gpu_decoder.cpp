@@ -18,6 +18,7 @@
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gpu_attention.h"
+#include "model/gpu/gpu_mlp.h"
 
 namespace magister::gpu {
 
@@ -172,17 +173,11 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
 // Everything after gate and up.
 void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
   const std::int64_t F = layer.shape.mlp;
-  ProductRows middle_RF{places.middle_RF};
-  if (layer.down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
-    middle_RF = Fp8Places::first(fp8_.rows_TK(F), places.rows);
-    const GateQuantize gate{data<Bf16>(places.gate_up_RF2), data<std::uint8_t>(middle_RF.bytes_MK),
-                            data<float>(middle_RF.scale_M1), F, layer.shape.activation};
-    launch(gate, gate.shape(places.rows), queue);
-  } else {
-    const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), F,
-                                  layer.shape.activation};
-    launch(gate, gate.shape(places.rows), queue);
-  }
+  const MlpFunction function = function_of(layer);
+  const ProductRows middle_RF = layer.down_proj.fp8_NK.defined() && gives_fp8(function, F)
+                                    ? Fp8Places::first(fp8_.rows_TK(F), places.rows)
+                                    : ProductRows{places.middle_RF};
+  activate(function, places.gate_up_RF2, middle_RF, queue);
   queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
 }
 

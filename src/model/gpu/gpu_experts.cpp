@@ -8,54 +8,104 @@
 #include <vector>
 
 #include "magister/device/upload.h"
-#include "model/cpu/experts.h"
+#include "magister/model/routes.h"
 #include "model/gpu/expert_kernels.h"
+#include "model/gpu/route_kernels.h"
 
 namespace magister::gpu {
+namespace {
 
-GpuRoutes choose_experts(const at::Tensor& logits_TX, const LayerShape& shape, const Queue& queue) {
-  const std::int64_t T = logits_TX.size(0), k = shape.experts_per_token;
-  GpuRoutes routes{at::empty({T, k}, logits_TX.options().dtype(at::kInt)), at::empty({T, k}, logits_TX.options())};
-  const ChooseExperts kernel{data<float>(logits_TX),
-                             data<std::int32_t>(routes.experts_Tk),
-                             data<float>(routes.weights_Tk),
+RouteRule route_rule(const RouterRule& rule, bool has_choice_bias) {
+  const RouterConfig& config = rule.config;
+  RouteRule out;
+  out.X = static_cast<int>(rule.experts);
+  out.k = static_cast<int>(rule.per_token);
+  out.S = static_cast<int>(rule.shared);
+  out.L = static_cast<int>(rule.logits());
+  out.normed = rule.normed;
+  out.shared_gate = rule.shared_gate;
+  out.shared_weight = config.shared_weight;
+  if (config.scores == RouterConfig::Scores::kSparseMixer) {
+    out.scores = RouteRule::Scores::kSparseMixer;
+    out.margin = config.margin;
+  } else if (!config.is_plain()) {
+    const bool sigmoid = config.scores == RouterConfig::Scores::kSigmoid;
+    out.scores = sigmoid ? RouteRule::Scores::kSigmoid : RouteRule::Scores::kSoftmax;
+    out.by_logits = config.chooses_by_logits || (!has_choice_bias && config.groups == 1);
+    out.G = static_cast<int>(config.groups);
+    out.chosen_groups = static_cast<int>(config.chosen_groups);
+    out.groups_by_best = config.groups_by_best;
+    out.scaling = config.scaling;
+    out.least_sum = config.least_sum;
+  }
+  return out;
+}
+
+// An expert's input: the rows of its routes' tokens, times the weights of the routes if there are weights. route_N:
+// indices into [T, R].
+at::Tensor gathered(const at::Tensor& normed_TD, const at::Tensor& route_N, const at::Tensor& weights_TR,
+                    std::int64_t routes, const Queue& queue) {
+  const std::int64_t N = route_N.size(0), D = normed_TD.size(1);
+  at::Tensor rows_ND = at::empty({N, D}, normed_TD.options());
+  with_type(normed_TD.scalar_type(), [&](auto a) {
+    using A = decltype(a);
+    const GatherTokens<A> kernel{
+        data<A>(normed_TD),      data<std::int32_t>(route_N), data<float>(weights_TR), data<A>(rows_ND), D,
+        static_cast<int>(routes)};
+    launch(kernel, kernel.shape(N), queue);
+  });
+  return rows_ND;
+}
+
+}  // namespace
+
+GpuRoutes choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const Queue& queue) {
+  const RouterRule rule = layer.shape.router_rule();
+  const std::int64_t T = logits_TL.size(0);
+  MAGISTER_ASSERT(logits_TL.is_contiguous() && logits_TL.size(1) == rule.logits());
+  GpuRoutes routes{at::empty({T, rule.routes()}, logits_TL.options().dtype(at::kInt)),
+                   at::empty({T, rule.routes()}, logits_TL.options())};
+  const ChooseExperts kernel{data<float>(logits_TL),
+                             data<float>(layer.choice_bias_X),
+                             data<float>(layer.expert_scales_X),
+                             data<std::int32_t>(routes.experts_TR),
+                             data<float>(routes.weights_TR),
                              T,
-                             static_cast<int>(shape.num_experts),
-                             static_cast<int>(k),
-                             shape.norm_topk_prob};
+                             route_rule(rule, layer.choice_bias_X.defined())};
   launch(kernel, kernel.shape(), queue);
   return routes;
 }
 
-at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& normed_TD,
+at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD,
                        const std::function<at::Tensor(const GpuExpert&, const at::Tensor&)>& multiply,
                        const Queue& queue) {
   const LayerShape& shape = layer.shape;
-  const std::int64_t T = normed_TD.size(0), D = normed_TD.size(1), k = shape.experts_per_token;
-  const GpuRoutes routes = choose_experts(product(layer.router, normed_TD, at::kFloat, queue), shape, queue);
-  const ExpertGroups groups = group_by_expert(routes.experts_Tk.cpu(), shape.num_experts);
-  at::Tensor tokens_N = at::empty({T * k}, at::kLong), row_of_Tk = at::empty({T * k}, at::kInt);
-  for (std::int64_t i = 0; i < T * k; ++i) {
-    tokens_N.data_ptr<std::int64_t>()[i] = groups.entry[static_cast<std::size_t>(i)] / k;
-    row_of_Tk.data_ptr<std::int32_t>()[i] = groups.row_of[static_cast<std::size_t>(i)];
-  }
-  tokens_N = upload(tokens_N, normed_TD.device());
-  row_of_Tk = upload(row_of_Tk, normed_TD.device());
+  const std::int64_t T = normed_TD.size(0), D = normed_TD.size(1), R = shape.experts_per_token;
+  const GpuRoutes routes = choose_experts(product(layer.router, router_TD, at::kFloat, queue), layer, queue);
+  const ExpertGroups groups = group_by_expert(routes.experts_TR.cpu(), shape.num_experts);
+  const at::Tensor route_N = upload(at::tensor(groups.entry, at::kInt), normed_TD.device()),
+                   row_of_TR = upload(at::tensor(groups.row_of, at::kInt), normed_TD.device());
+  const bool weighs_inputs = shape.router.weighs_inputs;
+  const at::Tensor input_weights_TR = weighs_inputs ? routes.weights_TR : at::Tensor(),
+                   output_weights_TR = weighs_inputs ? at::Tensor() : routes.weights_TR;
   const auto options =
       normed_TD.options().dtype(layer.experts[0].down_proj.float_out ? at::kFloat : normed_TD.scalar_type());
-  at::Tensor rows_ND = at::empty({T * k, D}, options), out_TD = at::empty({T, D}, options);
+  at::Tensor rows_ND = at::empty({T * R, D}, options), out_TD = at::empty({T, D}, options);
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
     const std::int64_t first = groups.first[static_cast<std::size_t>(x)],
                        count = groups.first[static_cast<std::size_t>(x) + 1] - first;
     if (count == 0) continue;
-    const at::Tensor own_ND = normed_TD.index_select(0, tokens_N.narrow(0, first, count));
+    // A shared expert has the tokens in their order.
+    const bool as_they_are = x >= shape.num_experts - shape.num_shared_experts && !weighs_inputs;
+    const at::Tensor own_ND =
+        as_they_are ? normed_TD : gathered(normed_TD, route_N.narrow(0, first, count), input_weights_TR, R, queue);
     rows_ND.narrow(0, first, count).copy_(multiply(layer.experts[static_cast<std::size_t>(x)], own_ND));
   }
   with_type(rows_ND.scalar_type(), [&](auto a) {
     using A = decltype(a);
     const SumExperts<A> kernel{
-        data<A>(rows_ND),   data<std::int32_t>(row_of_Tk), data<float>(routes.weights_Tk), data<A>(out_TD), D,
-        static_cast<int>(k)};
+        data<A>(rows_ND),   data<std::int32_t>(row_of_TR), data<float>(output_weights_TR), data<A>(out_TD), D,
+        static_cast<int>(R)};
     launch(kernel, kernel.shape(T), queue);
   });
   return out_TD;

@@ -16,7 +16,6 @@
 #include "model/gpu/cudnn_attention.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
-#include "model/gpu/gpu_experts.h"
 #include "model/learned_positions.h"
 
 namespace magister::gpu {
@@ -154,7 +153,7 @@ void GpuModel::embed(GpuPass& pass) const {
 
 void GpuModel::take_delta(GpuPass& pass) const {
   if (!pass.delta_TD.defined()) return;
-  if (group_.tp_size() > 1) group_.finish_all_reduce_sum(pass.delta_TD);
+  if (group_.tp_size() > 1 && !pass.delta_is_sum) group_.finish_all_reduce_sum(pass.delta_TD);
   if (!pass.delta_norm_D.defined()) return;
   with_type(pass.delta_TD.scalar_type(), [&](auto a) {
     using A = decltype(a);
@@ -214,45 +213,15 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
 }
 
 at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const {
-  const Activation activation = layer.shape.activation;
-  if (layer.experts.empty())
-    return gated_mlp(layer.gate_up_proj, layer.down_proj, layer.shape.mlp, activation, pass.cached, normed_TD);
-  // An expert gets a few rows of a pass.
-  return run_experts(
-      layer, normed_TD.x_MK,
-      [&](const GpuExpert& expert, const at::Tensor& rows_RD) {
-        return gated_mlp(expert.gate_up_proj, expert.down_proj, layer.shape.expert_mlp, activation, true, {rows_RD});
-      },
-      queue_);
-}
-
-at::Tensor GpuModel::gated_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, std::int64_t F,
-                               Activation activation, bool small_tiles, const ProductRows& normed_TD) const {
-  const auto multiply = [&](const GpuLinear& linear, const ProductRows& rows) {
-    return product_in_tiles(linear, rows, small_tiles ? linear.prompt_tiles : linear.pass_tiles, queue_);
-  };
-  const at::Tensor gate_up_TF2 = multiply(gate_up_proj, normed_TD);
-  const std::int64_t T = gate_up_TF2.size(0);
-  if (down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
-    ProductRows middle_TF = ProductRows::empty_fp8(T, F, weights_.device);
-    const GateQuantize kernel{data<Bf16>(gate_up_TF2), data<std::uint8_t>(middle_TF.bytes_MK),
-                              data<float>(middle_TF.scale_M1), F, activation};
-    launch(kernel, kernel.shape(T), queue_);
-    return multiply(down_proj, middle_TF);
-  }
-  at::Tensor middle_TF = at::empty({T, F}, gate_up_TF2.options());
-  with_type(weights_.dtype, [&](auto a) {
-    using A = decltype(a);
-    const GateMultiply<A> kernel{data<A>(gate_up_TF2), data<A>(middle_TF), F, activation};
-    launch(kernel, kernel.shape(T), queue_);
-  });
-  return multiply(down_proj, {middle_TF});
+  if (!layer.experts.empty()) return experts(layer, normed_TD.x_MK, normed_TD.x_MK);
+  return one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached, normed_TD);
 }
 
 void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms, float factor) const {
   pass.delta_TD = std::move(partial_TD);
   pass.delta_norm_D = norms.output_D;
   pass.delta_factor = factor;
+  pass.delta_is_sum = false;
   if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);
 }
 
@@ -282,10 +251,10 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   // sequences may read each other's pages.
   const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
   std::vector<PackedBatch> parts;
-  // Norms over all heads sum over shards in the middle of attention, while the sum of another part would be in flight.
-  if (group_.tp_size() == 1 || weights_.config.qk_norm_of_all_heads || cached || batch.num_sequences() < 2 ||
-      T < 2 * least)
-    return parts;
+  // Norms over all heads sum over shards in the middle of attention, and norms of an MLP beside experts in the middle
+  // of their block, while the sum of another part would be in flight.
+  const bool sums_inside = weights_.config.qk_norm_of_all_heads || weights_.config.dense_beside_experts;
+  if (group_.tp_size() == 1 || sums_inside || cached || batch.num_sequences() < 2 || T < 2 * least) return parts;
   for (std::int64_t s = 1; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s];
     if (begin < least || begin < T / 2 || batch.past(s) > 0) continue;
@@ -308,13 +277,20 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
     std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads the same stream as attention
     for (GpuPass& pass : passes) {
-      const ProductRows input_TD = norm_for(layer.qkv_proj, pass, layer.attention_norms);
-      if (weights_.config.parallel_residual)
+      const bool parallel = weights_.config.parallel_residual;
+      const ProductRows input_TD = parallel && !layer.experts.empty()  // the router reads plain rows
+                                       ? ProductRows{norm(pass, layer.attention_norms)}
+                                       : norm_for(layer.qkv_proj, pass, layer.attention_norms);
+      if (parallel)
         inputs.push_back(weights_.shares_norms() ? input_TD : norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
       begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
     }
     for (std::size_t p = 0; p < passes.size(); ++p) {
       GpuPass& pass = passes[p];
+      if (layer.beside.is_on()) {
+        run_beside(layer, pass);
+        continue;
+      }
       if (!inputs.empty()) norm(pass, {});  // adds attention's output to the residual stream
       const ProductRows input_TD = !inputs.empty()          ? inputs[p]
                                    : !layer.experts.empty() ? ProductRows{norm(pass, layer.mlp_norms)}

@@ -23,6 +23,7 @@
 #include "model/gpu/decode_products.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
+#include "model/gpu/gpu_mlp.h"
 #include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
@@ -41,6 +42,7 @@ struct GpuPass {
   at::Tensor delta_TD{};      // joins the residual stream next; with several shards f32, and its sum is in flight
   at::Tensor delta_norm_D{};  // the norm on delta_TD, if the block has one
   float delta_factor = 1.0f;  // factor of the stream after delta_TD has joined it
+  bool delta_is_sum = false;  // delta_TD is the sum over the shards already
 };
 
 class GpuModel {
@@ -74,6 +76,7 @@ class GpuModel {
 
  private:
   void self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance);
+  void self_test_mlp(const GpuLayer& layer, const at::Tensor& block_TD, GpuPass& pass, double tolerance);
   // Splits whole sequences into parts that are computed in turn, so that one part's sum is in flight while the next
   // part is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
@@ -90,13 +93,18 @@ class GpuModel {
   void take_delta(GpuPass& pass) const;
   // partial_TD becomes the pass's delta; norms: those of its block; factor: of the stream after it.
   void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms, float factor = 1.0f) const;
+  // The block of an MLP beside experts: both read the stream, each through a norm of its own, and the sum of their
+  // normed outputs joins it next. Collective over the group.
+  void run_beside(const GpuLayer& layer, GpuPass& pass) const;
   // Partial over the shards: [T, D] in dtype, with several shards in f32.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
   at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
-  // An MLP, or one expert of F columns, over rows [R, D]. small_tiles: use prompt_tiles.
-  at::Tensor gated_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, std::int64_t F, Activation activation,
-                       bool small_tiles, const ProductRows& normed_RD) const;
+  // The layer's experts over rows [T, D]. router_TD: the router's input.
+  at::Tensor experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD) const;
+  // An MLP, or one expert, over rows [R, D]. small_tiles: use prompt_tiles.
+  at::Tensor one_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, const MlpFunction& function,
+                     bool small_tiles, const ProductRows& normed_RD) const;
   at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const ProductRows& x_TK) const {
     return product_in_tiles(linear, x_TK, pass.cached ? linear.prompt_tiles : linear.pass_tiles, queue_);
   }

@@ -1,5 +1,5 @@
-// The start-up self-test of a model on a GPU: compares layer 0 and the head with plain f32 ATen code on the same
-// device.
+// The start-up self-test of a model on a GPU: compares attention of layer 0, the first MLP, the first experts and the
+// head with plain f32 ATen code on the same device.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -19,25 +19,39 @@ Linear widened(const GpuLinear& linear, const Queue& queue) {
 
 }  // namespace
 
-// Compares the router, the choice of experts and its weights, and the products of one expert of layer 0.
+// Compares the router, the choice of experts and its weights, and the products of one expert and a shared one.
 void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance) {
   const char* kernels = queue_.on_host() ? "of the GPU on the host" : "of the GPU";
-  const at::Tensor logits_TX = product(layer.router, normed_TD, at::kFloat, queue_);
-  compare_paths("router", logits_TX, at::mm(normed_TD.to(at::kFloat), layer.router.weight_NK.to(at::kFloat).t()),
-                tolerance, kernels);
-  const GpuRoutes routes = choose_experts(logits_TX, layer.shape, queue_);
-  const Routes plain =
-      magister::choose_experts(logits_TX.cpu(), layer.shape.experts_per_token, layer.shape.norm_topk_prob);
-  compare_paths("choice of experts", routes.experts_Tk.to(at::kFloat).cpu(), plain.experts_Tk.to(at::kFloat), 0.0,
+  const at::Tensor logits_TL = product(layer.router, normed_TD, at::kFloat, queue_);
+  at::Tensor plain_TL = at::mm(normed_TD.to(at::kFloat), layer.router.weight_NK.to(at::kFloat).t());
+  if (layer.router.bias_N.defined()) plain_TL = plain_TL + layer.router.bias_N;
+  compare_paths("router", logits_TL, plain_TL, tolerance, kernels);
+  const GpuRoutes routes = choose_experts(logits_TL, layer, queue_);
+  const at::Tensor bias_X = layer.choice_bias_X.defined() ? layer.choice_bias_X.cpu() : at::Tensor();
+  const Routes plain = magister::choose_experts(layer.shape.router_rule(), logits_TL.cpu(), bias_X);
+  at::Tensor weights_TR = plain.weights_Tk;
+  if (layer.expert_scales_X.defined())
+    weights_TR = weights_TR * layer.expert_scales_X.cpu().index({plain.experts_Tk.to(at::kLong)});
+  compare_paths("choice of experts", routes.experts_TR.to(at::kFloat).cpu(), plain.experts_Tk.to(at::kFloat), 0.0,
                 kernels);
-  compare_paths("weights of experts", routes.weights_Tk.cpu(), plain.weights_Tk, 1e-6, kernels);
-  const GpuExpert& expert = layer.experts.front();
-  const FeedForward plain_expert(layer.shape,
-                                 {{}, widened(expert.gate_up_proj, queue_), widened(expert.down_proj, queue_)});
-  const at::Tensor given_TD = gated_mlp(expert.gate_up_proj, expert.down_proj, layer.shape.expert_mlp,
-                                        layer.shape.activation, true, {normed_TD});
-  compare_paths("expert", given_TD.to(at::kFloat), plain_expert.reference(normed_TD.to(at::kFloat)), tolerance,
-                kernels);
+  compare_paths("weights of experts", routes.weights_TR.cpu(), weights_TR, 1e-6, kernels);
+  for (const GpuExpert* expert : {&layer.experts.front(), &layer.experts.back()}) {
+    const FeedForward plain_expert(layer.shape,
+                                   {{}, widened(expert->gate_up_proj, queue_), widened(expert->down_proj, queue_)});
+    const at::Tensor given_TD = one_mlp(expert->gate_up_proj, expert->down_proj, function_of(layer), true, {normed_TD});
+    compare_paths("expert", given_TD.to(at::kFloat), plain_expert.reference(normed_TD.to(at::kFloat)), tolerance,
+                  kernels);
+  }
+}
+
+// block_TD: the stream, as in the pass.
+void GpuModel::self_test_mlp(const GpuLayer& layer, const at::Tensor& block_TD, GpuPass& pass, double tolerance) {
+  const at::Tensor given_TD = one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached,
+                                      norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
+  const FeedForward plain(layer.shape, {layer.mlp_norms, widened(layer.gate_up_proj, queue_),
+                                        widened(layer.down_proj, queue_), layer.xielu});
+  compare_paths("MLP", given_TD.to(at::kFloat), plain.reference(block_TD), tolerance,
+                queue_.on_host() ? "of the GPU on the host" : "of the GPU");
 }
 
 void GpuModel::self_test() {
@@ -69,14 +83,15 @@ void GpuModel::self_test() {
                 plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2,
                                           [&](at::Tensor& sum) { group_.all_reduce_sum(sum); }),
                 tolerance, kernels);
-  if (layer.experts.empty()) {
-    const at::Tensor mlp_TD = mlp(layer, pass, norm_for(layer.gate_up_proj, pass, layer.mlp_norms)).to(at::kFloat);
-    const FeedForward plain(layer.shape,
-                            {layer.mlp_norms, widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_)});
-    compare_paths("MLP", mlp_TD, plain.reference(block_TD), tolerance, kernels);
-  } else {
-    self_test_experts(layer, norm(pass, layer.mlp_norms), tolerance);
-  }
+  const auto dense = std::find_if(weights_.layers.begin(), weights_.layers.end(),
+                                  [](const GpuLayer& one) { return one.gate_up_proj.outputs > 0; });
+  if (dense != weights_.layers.end()) self_test_mlp(*dense, block_TD, pass, tolerance);
+  const auto sparse = std::find_if(weights_.layers.begin(), weights_.layers.end(),
+                                   [](const GpuLayer& one) { return !one.experts.empty(); });
+  if (sparse != weights_.layers.end())
+    self_test_experts(*sparse,
+                      norm(pass, sparse->beside.is_on() ? BlockNorms{sparse->beside.router_input_D} : sparse->mlp_norms),
+                      tolerance);
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;
   part.outputs = std::min<std::int64_t>(weights_.head.outputs, 1000);

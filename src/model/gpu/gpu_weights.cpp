@@ -16,6 +16,7 @@
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/embed_kernel.h"
+#include "model/gpu/gpu_mlp.h"
 #include "model/self_test.h"
 
 namespace magister::gpu {
@@ -52,7 +53,7 @@ GpuWeights GpuWeights::empty(const ModelConfig& config, const ProcessGroup& grou
 
 std::vector<const GpuLinear*> GpuLayer::products() const {
   std::vector<const GpuLinear*> all = {&qkv_proj, &o_proj};
-  if (experts.empty()) all.insert(all.end(), {&gate_up_proj, &down_proj});
+  if (experts.empty() || beside.is_on()) all.insert(all.end(), {&gate_up_proj, &down_proj});
   for (const GpuExpert& expert : experts) all.insert(all.end(), {&expert.gate_up_proj, &expert.down_proj});
   return all;
 }
@@ -93,18 +94,7 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     if (factor.defined()) layer.factor = factor.item<float>();
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
     layer.o_proj = product_of(source.load_o_proj(i));
-    if (config.is_sparse(i)) {
-      layer.router = to_device(source.load_router(i), device);
-      layer.router.weight_NK = layer.router.weight_NK.to(dtype);
-      for (std::int64_t x = 0; x < config.num_experts; ++x) {
-        GpuExpert& expert = layer.experts.emplace_back();
-        expert.gate_up_proj = product_of(source.load_expert_gate_up_proj(i, x));
-        expert.down_proj = product_of(source.load_expert_down_proj(i, x));
-      }
-    } else {
-      layer.gate_up_proj = product_of(source.load_gate_up_proj(i));
-      layer.down_proj = product_of(source.load_down_proj(i));
-    }
+    load_mlp(source, i, *this, product_of, layer);
     layers.push_back(std::move(layer));
   }
   norm = norms_of(source.load_norm());
@@ -168,16 +158,12 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
     if (layer.shape.qk_l2_norm) layer.q_norm = layer.k_norm = ones(E);
     layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
     layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
-    if (config.is_sparse(i)) {
-      layer.router = random_linear(config.num_experts, D, *this, {});
-      for (std::int64_t x = 0; x < config.num_experts; ++x) {
-        layer.experts.push_back({random_linear(2 * layer.shape.expert_mlp, D, *this, scheme),
-                                 random_linear(D, layer.shape.expert_mlp, *this, scheme)});
-      }
-    } else {
-      layer.gate_up_proj = random_linear(2 * layer.shape.mlp, D, *this, scheme);
-      layer.down_proj = random_linear(D, layer.shape.mlp, *this, scheme);
-    }
+    randomize_mlp(
+        i, *this,
+        [&](std::int64_t N, std::int64_t K, bool plain) {
+          return random_linear(N, K, *this, plain ? QuantScheme{} : scheme);
+        },
+        layer);
     for (GpuLinear* linear : layer.products()) {
       if (fp8) to_fp8(*linear, queue);
     }
@@ -225,7 +211,9 @@ std::uint64_t GpuWeights::num_bytes() const {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
     add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
-         layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias});
+         layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias, layer.choice_bias_X,
+         layer.expert_scales_X, layer.beside.output_D, layer.beside.experts_output_D, layer.beside.experts_input_D,
+         layer.beside.router_input_D});
     if (!shares_norms()) add({layer.mlp_norms.input_D, layer.mlp_norms.input_bias_D});
   }
   return bytes;

@@ -24,6 +24,13 @@ struct GpuExpert {
   GpuLinear gate_up_proj, down_proj;
 };
 
+// The norms of an MLP beside experts (see ModelConfig::dense_beside_experts); [D] f32. The MLP's input norm is that of
+// the block.
+struct GpuBeside {
+  at::Tensor output_D, experts_output_D, experts_input_D, router_input_D;
+  bool is_on() const { return output_D.defined(); }
+};
+
 struct GpuLayer {
   BlockNorms attention_norms, mlp_norms;
   at::Tensor q_norm, k_norm;  // as in AttentionWeights
@@ -31,9 +38,13 @@ struct GpuLayer {
   bool norms_values = false;                            // each head of v is divided by its root mean square
   float factor = 1.0f;                                  // of the residual stream, after the layer
   GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as on the CPU
-  // Only in a layer with experts, instead of gate_up_proj and down_proj. The router is replicated.
+  Xielu xielu;
+  // Only in a layer with experts, which has gate_up_proj and down_proj only where `beside` is on. The router is
+  // replicated. Shared experts are the last ones.
   GpuLinear router;
+  at::Tensor choice_bias_X, expert_scales_X;  // as in ExpertsWeights
   std::vector<GpuExpert> experts;
+  GpuBeside beside;
   LayerShape shape;
 
   // Every product of this layer, without the router's.
