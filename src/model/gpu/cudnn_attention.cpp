@@ -72,7 +72,7 @@ double milliseconds(const at::Tensor& qkv_TQ, const LayerShape& shape, bool by_c
 }  // namespace
 
 bool cudnn_takes(const LayerShape& shape, at::ScalarType dtype) {
-  return dtype == at::kBFloat16 && shape.sliding_window == 0 && shape.attention_softcap == 0;
+  return dtype == at::kBFloat16 && shape.sliding_window == 0 && shape.attention_softcap == 0 && !shape.latent;
 }
 
 at::Tensor attend_by_cudnn(const at::Tensor& q_LHE, const at::Tensor& k_LKE, const at::Tensor& v_LKE, double scale) {

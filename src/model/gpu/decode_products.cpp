@@ -51,6 +51,7 @@ DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, co
                    "model.decoding: throughput, but this model has experts (each gets few rows of a pass, and our own "
                    "kernels are made for few rows); remove the key");
     find(layer.qkv_proj, at::kBFloat16);
+    if (layer.latent && layer.latent->q_up_proj.outputs > 0) find(layer.latent->q_up_proj, at::kBFloat16);
     find(layer.o_proj, at::kFloat);
     find(layer.gate_up_proj, at::kBFloat16);
     find(layer.down_proj, at::kFloat);

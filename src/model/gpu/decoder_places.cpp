@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "model/gpu/gpu_attention.h"
+#include "model/gpu/gpu_latent.h"
+#include "model/gpu/latent_attention_kernels.h"
 
 namespace magister::gpu {
 namespace {
@@ -15,7 +17,8 @@ constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 
 // Numbers per row of fp8 products: inputs after a norm, other inputs, and outputs before they become f32; in the order
 // of Fp8Places.
 std::array<std::int64_t, 3> fp8_places(std::int64_t D, const LayerShape& shape) {
-  return {D, std::max({D, shape.heads * shape.head_dim, shape.mlp}), D};
+  const std::int64_t queries = shape.latent ? shape.latent->query_rank : 0;
+  return {D, std::max({D, shape.heads * shape.head_dim, shape.heads * shape.value_dim(), shape.mlp, queries}), D};
 }
 std::int64_t bytes_of_fp8_row(std::int64_t D, const LayerShape& shape) {
   const auto [normed, rows, rounded] = fp8_places(D, shape);
@@ -38,6 +41,7 @@ std::int64_t next_power_of_two(std::int64_t number) {
 }
 
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations) {
+  if (config.latent) return config.num_experts == 0 && absorbs_latents(config, activations);
   for (int shard = 0; shard < tp_size; ++shard) {
     const LayerShape shape = shape_of(config, partition_for(config, shard, tp_size), 0);
     if (!groups_are_even(shape) || shape.head_dim % 2 != 0 || shape.head_dim > kMostHeadDim || shape.num_experts != 0 ||
@@ -47,6 +51,13 @@ bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activat
   return activations == at::kBFloat16;
 }
 
+std::int64_t latent_chunks_of(std::int64_t chunks) { return latent_chunks(chunks * kAttentionChunk); }
+
+std::int64_t partial_numbers(std::int64_t rows, const LayerShape& shape, std::int64_t chunks) {
+  return shape.latent ? latent_scratch(rows, shape, latent_chunks_of(chunks))
+                      : attention_scratch(rows, shape.heads, chunks, shape.head_dim);
+}
+
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
   return rows * (8 + 4 * (4 + kPagesAChunk * chunks));
 }
@@ -54,8 +65,8 @@ std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
 std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t D, const LayerShape& shape) {
   return {{{at::kFloat, D},
            {at::kBFloat16, D},
-           {at::kBFloat16, shape.qkv_features()},
-           {at::kBFloat16, shape.heads * shape.head_dim},
+           {at::kBFloat16, shape.latent ? short_numbers(shape) : shape.qkv_features()},
+           {at::kBFloat16, shape.heads * (shape.latent ? shape.value_dim() : shape.head_dim)},
            // Outputs of a block stay f32 for the residual stream or the sum over shards; this buffer is small.
            {at::kFloat, D},
            {at::kBFloat16, (shape.gated_mlp ? 2 : 1) * shape.mlp},
@@ -103,11 +114,12 @@ std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& par
   for (const auto& [type, numbers] : gpu::work_places(config.hidden_size, shape))
     row += numbers * static_cast<std::int64_t>(c10::elementSize(type));
   if (dtype == at::kFloat8_e4m3fn) row += gpu::bytes_of_fp8_row(config.hidden_size, shape);
+  if (shape.latent) row += gpu::LatentPlaces::bytes_of_row(shape);
   for (std::int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
     for (const std::int64_t rows : gpu::kSmallBuckets) inputs += gpu::bytes_of_inputs(rows, chunks);
     for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
   }
-  const std::int64_t sums = gpu::attention_scratch(most_rows, shape.heads, most_chunks, shape.head_dim);
+  const std::int64_t sums = gpu::partial_numbers(most_rows, shape, most_chunks);
   return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float);
 }
 

@@ -30,6 +30,11 @@ std::int64_t next_power_of_two(std::int64_t number);
 // have even groups of heads and the next one not; all shards must do the same, because they sum together.
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations);
 
+// f32 numbers of attention's partial sums, for chunks of kAttentionChunk keys.
+std::int64_t partial_numbers(std::int64_t rows, const LayerShape& shape, std::int64_t chunks);
+// Chunks of latent attention for as many keys.
+std::int64_t latent_chunks_of(std::int64_t chunks);
+
 // Bytes of the inputs of a pass.
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks);
 

@@ -17,6 +17,7 @@
 #include "model/gpu/cudnn_attention.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gather_kernel.h"
+#include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/head_norm_kernels.h"
 #include "model/gpu/head_steps_kernel.h"
@@ -99,6 +100,7 @@ HeadSteps steps_of(const GpuLayer& layer, const at::Tensor& positions_T) {
 }  // namespace
 
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
+  if (shape.latent) return flash_takes(expanded_shape(shape), dtype, queue);
   return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256 &&
          shape.attention_softcap == 0;
 }
@@ -260,6 +262,32 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
   return plan;
 }
 
+void attend_run(const AttentionRun& run, const LayerShape& shape, const at::Tensor& q, const at::Tensor& k,
+                const at::Tensor& v, bool flash, std::vector<at::Tensor>& outputs) {
+  if (run.by_cudnn && cudnn_takes(shape, q.scalar_type())) {
+    outputs.push_back(attend_by_cudnn(q, k, v, shape.attention_scale));
+    return;
+  }
+  if (flash) {
+    // Always pass a window, even one wider than all keys. Without a window, ATen swaps grouped heads with queries if
+    // the longest query is 1, and splits keys by the number of sequences: the bits of a row would depend on its
+    // neighbours. A layer's own window must not be wider than longest_keys: ATen would drop it if all texts are
+    // short, and the other kernel uses other blocks of keys on compute capability 8.6 and 8.9.
+    const std::int64_t longest_keys = std::max(run.longest_keys, shape.sliding_window),
+                       left = shape.sliding_window > 0 ? shape.sliding_window - 1 : longest_keys;
+    outputs.push_back(std::get<0>(at::_flash_attention_forward(
+        q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, longest_keys, 0.0,
+        /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale, left, /*window_size_right=*/0)));
+    return;
+  }
+  for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {
+    const auto part = [s](const at::Tensor& x, const std::vector<std::int64_t>& cu) {
+      return x.narrow(0, cu[s], cu[s + 1] - cu[s]);
+    };
+    outputs.push_back(attend_plainly(part(q, run.cu_queries), part(k, run.cu_keys), part(v, run.cu_keys), shape));
+  }
+}
+
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
                   const at::Tensor& values, bool flash, const Queue& queue) {
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
@@ -282,28 +310,7 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
       k = k.index_select(1, kv_of_head);
       v = v.index_select(1, kv_of_head);
     }
-    if (run.by_cudnn && cudnn_takes(shape, qkv_TQ.scalar_type())) {
-      outputs.push_back(attend_by_cudnn(q, k, v, shape.attention_scale));
-      continue;
-    }
-    if (flash) {
-      // Always pass a window, even one wider than all keys. Without a window, ATen swaps grouped heads with queries if
-      // the longest query is 1, and splits keys by the number of sequences: the bits of a row would depend on its
-      // neighbours. A layer's own window must not be wider than longest_keys: ATen would drop it if all texts are
-      // short, and the other kernel uses other blocks of keys on compute capability 8.6 and 8.9.
-      const std::int64_t longest_keys = std::max(run.longest_keys, shape.sliding_window),
-                         left = shape.sliding_window > 0 ? shape.sliding_window - 1 : longest_keys;
-      outputs.push_back(std::get<0>(at::_flash_attention_forward(
-          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, longest_keys, 0.0,
-          /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale, left, /*window_size_right=*/0)));
-      continue;
-    }
-    for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {
-      const auto part = [s](const at::Tensor& x, const std::vector<std::int64_t>& cu) {
-        return x.narrow(0, cu[s], cu[s + 1] - cu[s]);
-      };
-      outputs.push_back(attend_plainly(part(q, run.cu_queries), part(k, run.cu_keys), part(v, run.cu_keys), shape));
-    }
+    attend_run(run, shape, q, k, v, flash, outputs);
   }
   const at::Tensor all = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
   return all.reshape({T, H * E});

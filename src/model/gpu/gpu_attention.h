@@ -78,6 +78,11 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
                   const at::Tensor& values, bool flash, const Queue& queue);
 
+// Attention of one run's rows: q [rows, H, E], k and v [keys, K, E], with one KV head for each query head if `flash` is
+// false or groups are uneven -> outputs [., H, E], appended in the order of the rows.
+void attend_run(const AttentionRun& run, const LayerShape& shape, const at::Tensor& q, const at::Tensor& k,
+                const at::Tensor& v, bool flash, std::vector<at::Tensor>& outputs);
+
 // For capped scores: queries per block, and the number of f64 copies of their scores that are in memory at a time, for
 // plans.
 constexpr std::int64_t kCappedQueries = 128;

@@ -105,7 +105,6 @@ std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
   if (config.latent && config.latent->indexer) return "a sparse choice of keys";
   if (config.attention_sinks) return "attention with sinks";
-  if (config.latent) return "latent attention";
   if (config.chunked_windows) return "attention in chunks";
   if (config.alibi_max > 0) return "ALiBi";
   if (config.altup) return "a stream of several vectors (AltUp)";
@@ -130,7 +129,10 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   // Keys and values exist twice where a pass shares prefixes.
-  const std::uint64_t attention = (H + 2 * K) * E + H * E + 2 * K * E,
+  const std::uint64_t attention =
+                          config.latent
+                              ? static_cast<std::uint64_t>(gpu::latent_pass_numbers(shape_of(config, partition, 0)))
+                              : (H + 2 * K) * E + H * E + 2 * K * E,
                       mlp =
                           3 * std::max({partition.mlp.size(), partition.expert.size(), partition.shared_expert.size()});
   // With experts: the output of each expert of a token, and the choices with their logits. Beside an MLP: the router's
@@ -166,6 +168,14 @@ std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& par
   // sequence has more.
   const std::int64_t keys = std::max(sequence_tokens, std::min(gpu::kMostGatheredKeys, num_tokens * sequence_tokens));
   const LayerShape shape = shape_of(config, partition, 0);
+  if (config.latent) {
+    const auto numbers = static_cast<std::uint64_t>(gpu::latent_gathered_numbers(shape));
+    const std::uint64_t prompts =
+        static_cast<std::uint64_t>(keys) * (numbers * c10::elementSize(dtype) + sizeof(std::int64_t));
+    if (!gpu::absorbs_latents(config, dtype)) return prompts;
+    return std::max(prompts,
+                    gpu::latent_decoding_bytes(shape, std::min(num_tokens, kGpuDecodingRows), sequence_tokens));
+  }
   // If groups are uneven, keys are copied for each head; if scores are capped, for all heads.
   const bool copies = !gpu::groups_are_even(shape) || config.attn_logit_softcapping > 0;
   const std::int64_t heads = shape.kv_heads + (copies ? shape.heads : 0);

@@ -80,6 +80,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
     *into[i] = work_[i].narrow(0, 0, rows);
   }
   if (weights_.fp8 && !fp8_.defined()) fp8_ = Fp8Places(D, shape, weights_.device);
+  if (shape.latent && !latent_.tokens_RW.defined()) latent_ = LatentPlaces(shape, kGpuDecodingRows, weights_.device);
   return *(places_[{rows, chunks}] = std::move(places));
 }
 
@@ -161,6 +162,17 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
                                  const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   queue_product(layer.qkv_proj, normed_RD, places.qkv_RQ, queue);
+  if (layer.latent) {
+    const LatentRows rows{
+        places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table), places.rope_rows_R, values,
+        places.slots_R};
+    LatentPlaces latent = latent_.first(places.rows);
+    queue_short_vectors(layer, rows, latent, queue);
+    if (latent.q_RQ.defined()) queue_product(layer.latent->q_up_proj, {latent.queries_RL}, latent.q_RQ, queue);
+    const LatentKeys seen{places.table_RP, places.sequence_R, places.visible_R, latent_chunks_of(places.chunks)};
+    queue_latent_attention(layer, rows, seen, latent, partial_, places.attention_RA, queue);
+    return queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
+  }
   const HeadSquares squares{places.squares_R2, [&](at::Tensor& sum) { queue_sum(sum, queue); }};
   rotate_heads<Bf16>(layer, squares, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
                      places.rope_rows_R, places.rope_rows_R, keys, values, places.slots_R, queue);
@@ -309,7 +321,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache, con
   Places& places =
       places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
   const LayerShape& shape = weights_.layers.front().shape;
-  const std::int64_t numbers = attention_scratch(places.rows, shape.heads, places.chunks, shape.head_dim);
+  const std::int64_t numbers = partial_numbers(places.rows, shape, places.chunks);
   if (!partial_.defined() || partial_.numel() < numbers) {
     partial_.reset();
     partial_ = at::empty({numbers}, places.hidden_RD.options());
@@ -324,7 +336,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache, con
 std::uint64_t GpuDecoder::num_bytes() const {
   std::uint64_t bytes = partial_.defined() ? partial_.nbytes() : 0;
   for (const at::Tensor& place : work_) bytes += place.nbytes();
-  bytes += fp8_.num_bytes();
+  bytes += fp8_.num_bytes() + latent_.num_bytes();
   for (const auto& [size, places] : places_) bytes += places->inputs.nbytes();
   return bytes;
 }

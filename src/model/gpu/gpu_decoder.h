@@ -18,6 +18,7 @@
 #include "magister/parallel/process_group.h"
 #include "model/gpu/decode_products.h"
 #include "model/gpu/decoder_places.h"
+#include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
@@ -98,6 +99,7 @@ class GpuDecoder {
   at::Tensor partial_;                    // sums of attention's chunks, as large as any pass has needed
   std::uint64_t partial_generation_ = 0;  // number of times that partial_ was allocated
   Fp8Places fp8_;                         // only for a model in fp8
+  LatentPlaces latent_;                   // only for a model with latent attention
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };
 

@@ -34,10 +34,12 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   cache.generation = ++caches;
   const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
   for (const GpuLayer& layer : weights_.layers) {
-    const std::vector<std::int64_t> sizes = {num_pages + 1, layer.shape.kv_heads, KvPages::kSlots,
-                                             layer.shape.head_dim};
-    cache.keys.push_back(at::zeros(sizes, options));
-    cache.values.push_back(at::zeros(sizes, options));
+    const auto add = [&](std::vector<at::Tensor>& all, std::int64_t numbers) {
+      all.push_back(at::zeros({num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, numbers}, options));
+    };
+    const auto& latent = layer.shape.latent;  // a token then has one vector, among values
+    add(cache.keys, latent ? 0 : layer.shape.head_dim);
+    add(cache.values, latent ? latent->token_width() : layer.shape.head_dim);
   }
   return cache;
 }
@@ -86,8 +88,8 @@ void GpuModel::use_cudnn_attention() {
   const auto layer = std::find_if(weights_.layers.begin(), weights_.layers.end(),
                                   [&](const GpuLayer& one) { return cudnn_takes(one.shape, weights_.dtype); });
   MAGISTER_CHECK(layer != weights_.layers.end(), ExitCode::kConfig,
-                 "model.attention: cudnn, but it supports no layer of this model (it needs bf16, no window and no "
-                 "softcap); remove the key");
+                 "model.attention: cudnn, but it supports no layer of this model (it needs bf16, no window, no softcap "
+                 "and no latent attention); remove the key");
   const CudnnTrial trial = try_cudnn_attention(layer->shape, weights_.dtype, weights_.device, queue_);
   MAGISTER_CHECK(trial.problem.empty(), ExitCode::kConfig,
                  "model.attention: cudnn cannot be used on {}: {} (rows would be wrong, or depend on their "
@@ -121,9 +123,14 @@ at::Tensor GpuModel::logits(const at::Tensor& hidden_RD) const {
 }
 
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
-  GpuPass pass{.batch = batch,
-               .attention = plan_attention(batch, slots, weights_.device, cudnn_attention_),
-               .cached = !slots.empty()};
+  GpuPass pass{.batch = batch, .attention = {}, .cached = !slots.empty()};
+  const auto& flags = batch.is_decode_S;
+  if (pass.cached && !flags.empty() && std::find(flags.begin(), flags.end(), 0) == flags.end() &&
+      absorbs_latents(weights_.config, weights_.dtype)) {
+    pass.latent_keys = latent_keys(batch, slots, weights_.device);
+  } else {
+    pass.attention = plan_attention(batch, slots, weights_.device, cudnn_attention_);
+  }
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   if (weights_.config.learned_positions || weights_.config.query_scale_beta > 0)
     pass.positions_T = upload(batch.positions_T, weights_.device);
@@ -199,6 +206,13 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
                                const at::Tensor& keys, const at::Tensor& values) const {
   const LayerShape& shape = layer.shape;
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
+  if (layer.latent) {
+    const LatentRows rows{
+        qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table], pass.rope_rows_T, values, pass.slots_T};
+    const auto product = [&](const GpuLinear& linear, const at::Tensor& x) { return multiply(linear, pass, {x}); };
+    return multiply(layer.o_proj, pass,
+                    {latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_)});
+  }
   HeadSquares squares;
   if (shape.all_heads > 0)
     squares = {at::empty({qkv_TQ.size(0), 2}, qkv_TQ.options().dtype(at::kFloat)),
@@ -308,7 +322,24 @@ bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
   const bool writes = !batch.is_decode_S.empty() && batch.is_decode_S[static_cast<std::size_t>(sequence)] != 0;
   MAGISTER_ASSERT(!writes ||
                   (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
-  return writes && decoder_.works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
+  return writes && (decoder_.works() || absorbs_latents(weights_.config, weights_.dtype)) &&
+         !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
+}
+
+// Rows that decode, apart from prompts: in the decoder's pass, or among latents where it does not work.
+at::Tensor GpuModel::decode(const std::vector<GpuDecoder::Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R) {
+  if (decoder_.works()) return decoder_.forward(rows, cache, drawn_ids_R);
+  std::vector<std::vector<TokenId>> ids;
+  std::vector<std::int64_t> past;
+  std::vector<BlockTable> slots;
+  for (const GpuDecoder::Row& row : rows) {
+    ids.push_back({row.id});
+    past.push_back(row.past);
+    slots.push_back(row.slots);
+  }
+  PackedBatch batch = pack_sequences(ids, past);
+  batch.is_decode_S.assign(rows.size(), 1);
+  return forward_rows(batch, slots, &cache);
 }
 
 bool GpuModel::takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const {
@@ -337,7 +368,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= kGpuDecodingRows) return decoder_.forward(decoding, *cache, batch.drawn_ids_T);
+  if (others.empty() && T <= kGpuDecodingRows) return decode(decoding, *cache, batch.drawn_ids_T);
   MAGISTER_ASSERT(!batch.drawn_ids_T.defined());
   // Prompts first: a decoding row may read pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
@@ -351,7 +382,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     const auto part = [&](const auto& all) {
       return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + last);
     };
-    place(part(decoding_rows), decoder_.forward(part(decoding), *cache));
+    place(part(decoding_rows), decode(part(decoding), *cache, {}));
   }
   return out_TD;
 }

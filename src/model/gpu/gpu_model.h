@@ -23,6 +23,7 @@
 #include "model/gpu/decode_products.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
+#include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/gpu/gpu_weights.h"
 
@@ -36,6 +37,7 @@ struct GpuPass {
   at::Tensor positions_T{};           // i32, where positions are learned or scale queries; otherwise undefined
   // i64, page * 48 + slot in the page for every token; undefined without a cache.
   at::Tensor slots_T{};
+  LatentKeys latent_keys{};                      // only where all rows decode among latents; `attention` is then empty
   std::vector<at::Tensor> cos_PE2{}, sin_PE2{};  // f32, tables that rope_rows_T indexes, by LayerShape::rope_table
   at::Tensor hidden_TD{};                        // f32: the residual stream
   bool cached = false;
@@ -82,6 +84,7 @@ class GpuModel {
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
   at::Tensor forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
   bool decodes(const PackedBatch& batch, std::int64_t sequence) const;
+  at::Tensor decode(const std::vector<GpuDecoder::Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R);
   GpuPass make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots);
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;

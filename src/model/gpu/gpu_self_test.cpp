@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "magister/model/rope.h"
 #include "model/cpu/decoder_layer.h"
@@ -15,6 +16,19 @@ namespace {
 
 Linear widened(const GpuLinear& linear, const Queue& queue) {
   return {plain_weight(linear, at::kFloat, queue), linear.bias_N};
+}
+
+// The second products of latent attention, head by head.
+LatentWeights widened(const GpuLatent& latent, const LayerShape& shape, const Queue& queue) {
+  LatentWeights out;
+  if (latent.q_up_proj.outputs > 0) out.q_up_proj = widened(latent.q_up_proj, queue);
+  const std::int64_t N = shape.latent->nope_dim, V = shape.latent->value_dim;
+  const at::Tensor up_HNC = latent.up_proj.weight_NK.to(at::kFloat).view({shape.heads, N + V, shape.latent->rank});
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    out.key_up.push_back({up_HNC[head].narrow(0, 0, N).t(), {}});
+    out.value_up.push_back({up_HNC[head].narrow(0, N, V), {}});
+  }
+  return out;
 }
 
 }  // namespace
@@ -73,6 +87,7 @@ void GpuModel::self_test() {
   if (layer.norms_values)
     plain_weights.v_norm =
         at::ones({layer.shape.value_dim()}, at::TensorOptions().dtype(at::kFloat).device(weights_.device));
+  if (layer.latent) plain_weights.latent = widened(*layer.latent, layer.shape, queue_);
   const Attention plain_attention(layer.shape, std::move(plain_weights));
   const std::size_t table = layer.shape.rope_table;
   const at::Tensor cos_TE2 = pass.cos_PE2[table].index_select(0, pass.rope_rows_T),

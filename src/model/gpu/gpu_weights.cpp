@@ -16,6 +16,7 @@
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/embed_kernel.h"
+#include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/self_test.h"
 
@@ -53,6 +54,8 @@ GpuWeights GpuWeights::empty(const ModelConfig& config, const ProcessGroup& grou
 
 std::vector<const GpuLinear*> GpuLayer::products() const {
   std::vector<const GpuLinear*> all = {&qkv_proj, &o_proj};
+  if (latent) all.push_back(&latent->up_proj);
+  if (latent && latent->q_up_proj.outputs > 0) all.push_back(&latent->q_up_proj);
   if (experts.empty() || beside.is_on()) all.insert(all.end(), {&gate_up_proj, &down_proj});
   for (const GpuExpert& expert : experts) all.insert(all.end(), {&expert.gate_up_proj, &expert.down_proj});
   return all;
@@ -93,6 +96,7 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     const at::Tensor factor = source.load_layer_whole(i, &TensorNames::Layer::layer_scalar);
     if (factor.defined()) layer.factor = factor.item<float>();
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
+    if (layer.shape.latent) layer.latent = load_latent(source, i, layer.shape, *this, product_of);
     layer.o_proj = product_of(source.load_o_proj(i));
     load_mlp(source, i, *this, product_of, layer);
     layers.push_back(std::move(layer));
@@ -156,8 +160,9 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
       if (config.qk_layer_norm) layer.q_norm_bias = layer.k_norm_bias = at::zeros_like(layer.q_norm);
     }
     if (layer.shape.qk_l2_norm) layer.q_norm = layer.k_norm = ones(E);
-    layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
-    layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
+    const std::int64_t qkv = layer.shape.latent ? short_numbers(layer.shape) : layer.shape.qkv_features();
+    layer.qkv_proj = random_linear(qkv, D, *this, scheme);
+    layer.o_proj = random_linear(D, layer.shape.heads * layer.shape.value_dim(), *this, scheme);
     randomize_mlp(
         i, *this,
         [&](std::int64_t N, std::int64_t K, bool plain) {
@@ -166,6 +171,15 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
         layer);
     for (GpuLinear* linear : layer.products()) {
       if (fp8) to_fp8(*linear, queue);
+    }
+    if (const auto& latent = layer.shape.latent) {
+      if (latent->query_rank > 0) layer.q_norm = ones(latent->query_rank);
+      layer.k_norm = ones(latent->rank);
+      layer.latent = random_latent(layer.shape, *this, [&](std::int64_t N, std::int64_t K, bool quantised) {
+        GpuLinear linear = random_linear(N, K, *this, quantised ? scheme : QuantScheme{});
+        if (fp8 && quantised) to_fp8(linear, queue);
+        return linear;
+      });
     }
     layers.push_back(std::move(layer));
   }
@@ -209,6 +223,7 @@ std::uint64_t GpuWeights::num_bytes() const {
        head.bias_N});
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
+    if (layer.latent && layer.latent->key_up_HCN.defined()) bytes += layer.latent->key_up_HCN.nbytes();
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
     add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
          layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias, layer.choice_bias_X,

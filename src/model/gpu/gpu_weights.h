@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct GpuBeside {
   bool is_on() const { return output_D.defined(); }
 };
 
+// The second products of latent attention, for the heads of this shard; see LatentWeights.
+struct GpuLatent {
+  GpuLinear q_up_proj;    // [H E, query_rank]; without outputs where queries are one product
+  GpuLinear up_proj;      // [H (nope_dim + value_dim), rank], never codes: a head's keys, then its values
+  at::Tensor key_up_HCN;  // its keys, transposed: [H, rank, nope_dim]; only where rows decode among latents
+};
+
 struct GpuLayer {
   BlockNorms attention_norms, mlp_norms;
   at::Tensor q_norm, k_norm;  // as in AttentionWeights
@@ -45,6 +53,7 @@ struct GpuLayer {
   at::Tensor choice_bias_X, expert_scales_X;  // as in ExpertsWeights
   std::vector<GpuExpert> experts;
   GpuBeside beside;
+  std::optional<GpuLatent> latent;  // qkv_proj, q_norm and k_norm are then those of the short vectors
   LayerShape shape;
 
   // Every product of this layer, without the router's.

@@ -8,6 +8,7 @@
 
 #include "magister/core/error.h"
 #include "model/gpu/dequantize_kernel.h"
+#include "model/gpu/head_product_kernel.h"
 #include "model/gpu/product_kernels.h"
 #include "model/gpu/wide_product_kernel.h"
 
@@ -49,40 +50,42 @@ bool is_wide(const ProductArguments& a) {
 
 // bf16 uses 128 rows per block if there is a block for at least every second multiprocessor. Codes leave too few
 // registers for that many rows.
-template <int kBits, int kParts, CodeFormat::Offset kOffset>
-void wide(const ProductArguments& a, const Queue& queue) {
+template <int kBits, int kParts, CodeFormat::Offset kOffset, typename Run>
+void wide(const ProductArguments& a, const Run& run) {
   if constexpr (kBits == 16) {
     if (a.M > kFewRows && blocks_of(a.M, 128) * blocks_of(a.weight.N, 128) >= kMultiprocessors / 2 - 2)
-      return start(WideProduct<kBits, kParts, kOffset, 8>{a}, queue);
+      return run(WideProduct<kBits, kParts, kOffset, 8>{a});
   }
-  start(WideProduct<kBits, kParts, kOffset, 4>{a}, queue);
+  run(WideProduct<kBits, kParts, kOffset, 4>{a});
 }
 
 // Blocks of 32 outputs read x half as often as blocks of 16. That matters from 3 rows on with int4: 3 rows of x have
 // 0.75 of the bytes of a block's 16 outputs. If there would be fewer of them than the 132 multiprocessors of an H200,
 // the small blocks are faster.
-template <int kBits, int kParts, CodeFormat::Offset kOffset>
-void by_rows(const ProductArguments& a, const Queue& queue) {
-  if (!aligned(a, kBits)) {
-    in_parts(a, [&](const ProductArguments& part) {
-      start(DecodeProduct<kBits, kParts, kOffset, 4, 1, false>{part}, queue);
-    });
+template <int kBits, int kParts, CodeFormat::Offset kOffset, typename Run>
+void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
+  if (!is_aligned) {
+    in_parts(a, [&](const ProductArguments& part) { run(DecodeProduct<kBits, kParts, kOffset, 4, 1, false>{part}); });
   } else if (is_wide(a)) {
-    wide<kBits, kParts, kOffset>(a, queue);
+    wide<kBits, kParts, kOffset>(a, run);
   } else if constexpr (kOffset != CodeFormat::Offset::kMiddle) {
-    a.M <= 8 ? start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue)
-             : start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
+    a.M <= 8 ? run(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a})
+             : run(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a});
   } else if (a.M <= 8) {
     const bool wide = a.M > 2 && a.weight.N >= 132 * 32;
-    wide ? start(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a}, queue)
-         : start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue);
+    wide ? run(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a}) : run(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a});
   } else if (a.M <= 16) {
-    start(DecodeProduct<kBits, kParts, kOffset, 2, 2>{a}, queue);
+    run(DecodeProduct<kBits, kParts, kOffset, 2, 2>{a});
   } else if (a.M <= 32) {
-    start(DecodeProduct<kBits, kParts, kOffset, 4, 2>{a}, queue);
+    run(DecodeProduct<kBits, kParts, kOffset, 4, 2>{a});
   } else {
-    start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
+    run(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a});
   }
+}
+
+template <int kBits, int kParts, CodeFormat::Offset kOffset>
+void by_rows(const ProductArguments& a, const Queue& queue) {
+  by_rows<kBits, kParts, kOffset>(a, aligned(a, kBits), [&](const auto& kernel) { start(kernel, queue); });
 }
 
 template <int kBits, int kParts>
@@ -124,6 +127,14 @@ void decode_product(ProductArguments a, int bits, int group, const Queue& queue)
     MAGISTER_ASSERT(bits == 4);
     group == 32 ? by_offset<4, 4>(a, queue) : group == 64 ? by_offset<4, 2>(a, queue) : by_offset<4, 1>(a, queue);
   }
+}
+
+void head_products(const ProductArguments& a, const HeadSteps& steps, const Queue& queue) {
+  MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && a.weight.scales == nullptr && a.weight.K > 0);
+  if (a.M == 0 || steps.heads == 0) return;
+  const bool is_aligned = aligned(a, 16) && steps.weight_bytes % 16 == 0 && steps.x % 8 == 0;
+  by_rows<16, 1, CodeFormat::Offset::kMiddle>(
+      a, is_aligned, [&]<typename Product>(const Product& kernel) { start(EachHead<Product>{kernel, steps}, queue); });
 }
 
 void dequantize(StoredWeight weight, int bits, int group, void* out_NK, bool float_out, const Queue& queue) {
