@@ -68,6 +68,7 @@ GpuLinearOptions LayerWeights::gpu_options(at::ScalarType to) const { return {tr
 
 at::Tensor LayerWeights::linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias,
                                      const RowsFrom& from) const {
+  if (!onto_TN.defined() && from.kind == RowsFrom::kThemselves) return linear(x_TK, weight, bias);
   return gpu_linear(x_TK, {gpu_weight(weight, bias)}, gpu_options(at::kFloat), onto_TN, from);
 }
 

@@ -34,7 +34,8 @@ class LayerWeights {
   at::Tensor linear(const at::Tensor& x_TK, Name weight, Name bias) const;
   // Reports whether this is a GPU pass in bf16: products then take bf16, and return it if the next operation takes it.
   bool mixed() const;
-  // In such a pass: returns the product on top of `onto`, both f32.
+  // Returns the product on top of `onto`, both f32. Only such a pass has an `onto`, or rows from elsewhere; undefined:
+  // the product alone.
   at::Tensor linear_onto(const at::Tensor& onto_TN, const at::Tensor& x_TK, Name weight, Name bias,
                          const RowsFrom& from = {}) const;
   // In such a pass: returns the outputs of several weights side by side in bf16, in the given order; undefined if the

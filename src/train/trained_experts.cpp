@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "magister/device/upload.h"
 #include "magister/model/plain_activation.h"
 #include "magister/model/routes.h"
@@ -52,6 +54,17 @@ at::Tensor mixture_of_experts(const at::Tensor& input_TD, const at::Tensor& rout
   const at::Tensor outputs_ND = at::cat(outputs, 0);
   return at::zeros_like(input_TD).index_add(0, tokens_N,
                                             rule.config.weighs_inputs ? outputs_ND : outputs_ND * shares_N1);
+}
+
+at::Tensor experts_beside(const at::Tensor& stream_TD, const LayerWeights& weights, const LayerShape& shape) {
+  using Names = TensorNames::Layer;
+  const auto normed = [&](const at::Tensor& x_TD, const at::Tensor& weight_D) {
+    return fused_rms_norm(x_TD, weight_D, shape.rms_norm_eps);
+  };
+  const double root = std::sqrt(static_cast<double>(shape.hidden_size));
+  const at::Tensor router_TD = normed(stream_TD, weights(&Names::router_scale) / root),
+                   input_TD = normed(stream_TD, weights.norm(&Names::experts_input_norm));
+  return normed(mixture_of_experts(input_TD, router_TD, weights, shape), weights.norm(&Names::experts_output_norm));
 }
 
 }  // namespace magister

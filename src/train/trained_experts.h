@@ -20,4 +20,8 @@ at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const Layer
 at::Tensor mixture_of_experts(const at::Tensor& input_TD, const at::Tensor& router_TD, const LayerWeights& weights,
                               const LayerShape& shape);
 
+// Experts of a layer that has an MLP, too (Gemma 4): they read the stream as it is, through norms of their own. Returns
+// their normed sum, [T, D].
+at::Tensor experts_beside(const at::Tensor& stream_TD, const LayerWeights& weights, const LayerShape& shape);
+
 }  // namespace magister

@@ -1,0 +1,47 @@
+// See trained_mlp.h. The formulas are those of model/cpu/blocks_reference.cpp.
+#include "train/trained_mlp.h"
+
+#include <ATen/ATen.h>
+
+#include "magister/model/plain_activation.h"
+#include "magister/model/weights.h"
+#include "train/fused_ops.h"
+#include "train/trained_experts.h"
+
+namespace magister {
+
+at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
+                        const LayerShape& shape, const at::Tensor& stream_TD) {
+  using Names = TensorNames::Layer;
+  const auto down = [&](const at::Tensor& active_TF) {
+    return weights.linear_onto(stream_TD, active_TF, &Names::down_proj, &Names::down_bias);
+  };
+  if (const at::Tensor alpha_p = weights(&Names::xielu_alpha_p); alpha_p.defined()) {
+    const at::Tensor x = weights.linear(input_TD, &Names::up_proj, &Names::up_bias), linear = x * Xielu::kBeta,
+                     alpha_n = at::softplus(weights(&Names::xielu_alpha_n)) + Xielu::kBeta;
+    return down(at::where(x > 0, x.square() * at::softplus(alpha_p) + linear,
+                          (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * alpha_n + linear));
+  }
+  if (!shape.gated_mlp && weights.mixed())
+    return down(
+        activated(weights.side_by_side(input_TD, {{&Names::up_proj, &Names::up_bias}}, from), shape.activation));
+  if (!shape.gated_mlp)
+    return down(activated(weights.linear(input_TD, &Names::up_proj, &Names::up_bias), shape.activation));
+  const auto names = {std::pair(&Names::gate_proj, &Names::gate_bias), {&Names::up_proj, &Names::up_bias}};
+  if (weights.mixed() && shape.swiglu_limit == 0)
+    return weights.linear_onto(stream_TD, weights.side_by_side(input_TD, names, from), &Names::down_proj,
+                               &Names::down_bias, {RowsFrom::kGate, shape.activation});
+  const std::vector<at::Tensor> gate_up = weights.linear(input_TD, names);
+  return down(gated(gate_up[0], gate_up[1], shape));
+}
+
+at::Tensor added_by_vectors(const at::Tensor& stream_TD, const at::Tensor& vectors_TP, const LayerWeights& weights,
+                            const LayerShape& shape) {
+  using Names = TensorNames::Layer;
+  const at::Tensor active_TP =
+      activated(weights.linear(stream_TD, &Names::per_layer_gate, nullptr), shape.activation) * vectors_TP;
+  return fused_rms_norm(weights.linear(active_TP, &Names::per_layer_output, nullptr),
+                        weights.norm(&Names::per_layer_output_norm), shape.rms_norm_eps);
+}
+
+}  // namespace magister
