@@ -448,6 +448,6 @@ MUTATIONS = [
     Mutation("cudnn-for-windows", "src/model/gpu/cudnn_attention.cpp", " && shape.sliding_window == 0", "", "test_model_cudnn_attention"),
     Mutation("cudnn-beside-shared-beginnings", "src/model/gpu/gpu_backend.h", "!model_.has_cudnn_attention() &&", "", "test_model_cudnn_attention"),
     Mutation("cudnn-with-more-tokens-behind", "src/model/gpu/cudnn_attention.cpp", "if (filled == L) return x.transpose(0, 1).unsqueeze(0);", "if (L > 0) return x.transpose(0, 1).unsqueeze(0);", "test_model_cudnn_attention"),
-    Mutation("a-request-s-seed-is-ignored", "src/tasks/generate/worker.cpp", "(kind.settings.sampling, requests.seed(index), stop())", "(kind.settings.sampling, setup_.config.seed, stop())", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_keys_are_obeyed_by_record"),
+    Mutation("a-request-s-seed-is-ignored", "src/tasks/generate/worker.cpp", "seed.value_or(setup_.config.seed),", "setup_.config.seed,", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_keys_are_obeyed_by_record"),
     Mutation("a-range-beyond-the-end-is-sent", "src/serve/sent_file.cpp", "return range.first >= size ||", "return range.first > size ||", "tests/end_to_end/serve_paths_test.py ServePaths.test_results_by_range"),
 ]

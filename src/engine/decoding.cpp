@@ -7,13 +7,15 @@
 
 namespace magister {
 
-Decoding::Decoding(SamplingParams sampling, std::uint64_t seed, Stop stop, OnToken on_token)
+Decoding::Decoding(SamplingParams sampling, std::uint64_t seed, Stop stop, OnToken on_token,
+                   std::optional<std::uint64_t> one_record)
     : sampling_(std::move(sampling)),
       greedy_(sampling_),
       chain_(sampling_),
       seed_(seed),
       stop_(std::move(stop)),
-      on_token_(std::move(on_token)) {
+      on_token_(std::move(on_token)),
+      one_record_(one_record) {
   greedy_.temperature = 0;
 }
 

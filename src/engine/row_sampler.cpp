@@ -27,7 +27,8 @@ bool RowSampler::Row::is_finite() const {
 }
 
 DrawKey RowSampler::key_of(const Sequence& sequence, int later) {
-  return {sequence.request.decoding->seed(), sequence.request.record, sequence.request.sample,
+  const Decoding& decoding = *sequence.request.decoding;
+  return {decoding.seed(), decoding.record_of_draws(sequence.request.record), sequence.request.sample,
           static_cast<std::uint64_t>(sequence.num_tokens() - sequence.num_prompt_tokens() + later)};
 }
 

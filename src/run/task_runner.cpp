@@ -112,6 +112,7 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
 
 Notes TaskRunner::fit_lengths() {
   if (checkpoint_.section().none) return {};
+  task_.fit_to_records(context_);
   Notes notes = task_.fit_lengths(positions_of(checkpoint_.config()), [&](const ModelSection& section) {
     bool is_placeholder = false;
     return positions_of(Checkpoint(available_model(section, context_, is_placeholder)).config());

@@ -36,6 +36,12 @@ LengthKey::LengthKey(ConfigNode& node, const std::string& key, std::uint64_t usu
   node_ = node;
 }
 
+void LengthKey::ask(std::uint64_t tokens) {
+  if (is_written_) return;
+  usual_ = tokens_ = tokens;
+  is_asked_ = true;
+}
+
 void LengthKey::become(std::uint64_t tokens) {
   if (is_written_) return;
   tokens_ = tokens;
@@ -56,7 +62,9 @@ void fit_lengths(LengthKey& prompt, LengthKey& text, std::uint64_t positions, No
   // The positions that one length leaves for the other; 0: a written value does not fit, and a later check refuses it.
   const auto left = [&](const LengthKey& other) { return positions > other.tokens() ? positions - other.tokens() : 0; };
   if (!text.is_written()) {
-    const std::uint64_t most = prompt.is_written() ? left(prompt) : positions / 2;
+    const std::uint64_t most = prompt.is_written()                ? left(prompt)
+                               : text.is_asked() && positions > 1 ? positions - 1
+                                                                  : positions / 2;
     text.become(unlimited || most == 0 ? text.usual() : std::min(text.usual(), most));
   }
   if (!prompt.is_written())

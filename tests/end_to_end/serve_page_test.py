@@ -2,30 +2,26 @@
 The picture of the page is left in the build folder (serve_page.png)."""
 import os
 import pathlib
-import signal
 import sys
 import tempfile
 import unittest
 
 from browser import CHROMIUM, Page
-from service_process import SLOW, TEXTS, Service
-from tiny_world import World
+from service_process import SLOW, ServiceTests
 
 PICTURE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "serve_page.png"
 
 
-class ServePage(unittest.TestCase):
+class ServePage(ServiceTests):
     def test_a_job_from_the_page(self):
         with tempfile.TemporaryDirectory() as folder:
-            world = World(folder, records=20)
-            service = Service(world, world.folder / "page", **SLOW)
-            self.addCleanup(lambda: service.process.poll() is None and service.end(signal.SIGKILL))
+            service = self.service("page", **SLOW)
             with Page(folder) as page:
                 page.open(f"http://127.0.0.1:{service.port}/")
                 self.submit(page, "name: [")
                 page.wait("document.getElementById('fault').textContent !== ''")
                 self.assertIn("experiment", page.run("document.getElementById('fault').textContent"))
-                self.submit(page, TEXTS.format(name="answers", model=world.model, data=world.data, tokens=250, limit=3))
+                self.submit(page, self.texts("answers", tokens=250))
                 page.wait("document.querySelector('#jobs .running') !== null")
                 page.wait("document.getElementById('line').points.numberOfItems >= 2")
                 self.assertRegex(page.run("document.getElementById('speed').textContent"), r"^[0-9.]+ now, at most [0-9.]+$")

@@ -13,8 +13,8 @@ import tempfile
 import time
 import unittest
 
-from service_process import SLOW, TEXTS, Service
-from tiny_world import PROGRAM, ROOT, World, wait_until
+from service_process import SLOW, ServiceTests
+from tiny_world import PROGRAM, ROOT, wait_until
 
 FAKE_NVML = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/monitor/fake_nvml"
 HEALTHY = "gpus 2\nutilization 93\nmemory_total 4294967296\nmemory_used 1073741824\ntemperature 61\npower 412500\nenergy 5000\n"
@@ -77,21 +77,7 @@ def make_gpt2(world, folder):
     shutil.copy(world.model / "tokenizer.json", folder)
 
 
-class ServePaths(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(scratch.cleanup)
-        cls.world = World(scratch.name, records=20)
-
-    def service(self, name, *options, **environment):
-        service = Service(self.world, self.world.folder / name, *options, **environment)
-        self.addCleanup(lambda: service.process.poll() is None and service.end(signal.SIGKILL))
-        return service
-
-    def texts(self, name, tokens=5, limit=3):
-        return TEXTS.format(name=name, model=self.world.model, data=self.world.data, tokens=tokens, limit=limit)
-
+class ServePaths(ServiceTests):
     def test_the_lines_of_the_manual(self):
         root = self.world.folder / "manual"
         make_gpt2(self.world, root / "gpt2")

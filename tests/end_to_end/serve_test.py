@@ -7,31 +7,16 @@ import signal
 import socket
 import ssl
 import subprocess
-import tempfile
 import threading
 import unittest
 
 import h5py
 
-from service_process import SLOW, TEXTS, Service
-from tiny_world import PROGRAM, World, wait_until
+from service_process import SLOW, ServiceTests
+from tiny_world import PROGRAM, wait_until
 
 
-class Serve(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(scratch.cleanup)
-        cls.world = World(scratch.name, records=20)
-
-    def service(self, name, *options, **environment):
-        service = Service(self.world, self.world.folder / name, *options, **environment)
-        self.addCleanup(lambda: service.process.poll() is None and service.end(signal.SIGKILL))
-        return service
-
-    def texts(self, name, tokens=5, limit=3, data=None):
-        return TEXTS.format(name=name, model=self.world.model, data=data or self.world.data, tokens=tokens, limit=limit)
-
+class Serve(ServiceTests):
     def test_a_job_from_submit_to_results(self):
         service = self.service("plain")
         status, job = service.submit(self.texts("answers"))

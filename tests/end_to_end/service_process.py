@@ -1,11 +1,13 @@
-"""A service of its own process, for the tests that ask it."""
+"""A service of its own process, and what the tests that ask it share."""
 import http.client
 import json
 import re
 import signal
 import subprocess
+import tempfile
+import unittest
 
-from tiny_world import PROGRAM, wait_until
+from tiny_world import PROGRAM, World, wait_until
 
 SLOW = {"MAGISTER_FAIL_POINT": "generate.pass:slow"}  # a thousand passes of 0.1 s
 TEXTS = """name: {name}
@@ -61,3 +63,21 @@ class Service:
         self.process.send_signal(number)
         self.process.communicate(timeout=60)
         return self.process.returncode
+
+
+class ServiceTests(unittest.TestCase):
+    """Tests of services in the folders of one tiny world; a service that a test leaves behind is killed."""
+
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.world = World(scratch.name, records=20)
+
+    def service(self, name, *options, **environment):
+        service = Service(self.world, self.world.folder / name, *options, **environment)
+        self.addCleanup(lambda: service.process.poll() is None and service.end(signal.SIGKILL))
+        return service
+
+    def texts(self, name, tokens=5, limit=3, data=None):
+        return TEXTS.format(name=name, model=self.world.model, data=data or self.world.data, tokens=tokens, limit=limit)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "magister/core/types.h"
@@ -19,7 +20,9 @@ class Decoding {
   // Called after every token, before stop, on every shard alike. It must not call the generator.
   using OnToken = std::function<void(std::uint64_t record, std::uint64_t sample, const SampledToken& token)>;
 
-  Decoding(SamplingParams sampling, std::uint64_t seed, Stop stop = {}, OnToken on_token = {});
+  // one_record: draws are keyed as if every request were this record; nullopt: by the request's own.
+  Decoding(SamplingParams sampling, std::uint64_t seed, Stop stop = {}, OnToken on_token = {},
+           std::optional<std::uint64_t> one_record = {});
   Decoding(const Decoding&) = delete;
   Decoding& operator=(const Decoding&) = delete;
 
@@ -27,6 +30,8 @@ class Decoding {
   const SamplingParams& sampling(bool greedy = false) const { return greedy ? greedy_ : sampling_; }
   const LogitsChain& chain() const { return chain_; }
   std::uint64_t seed() const { return seed_; }
+  // The record in the keys of a request's draws.
+  std::uint64_t record_of_draws(std::uint64_t record) const { return one_record_.value_or(record); }
   bool stops(std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) const {
     return stop_ && stop_(record, sample, tokens);
   }
@@ -43,6 +48,7 @@ class Decoding {
   std::uint64_t seed_;
   Stop stop_;
   OnToken on_token_;
+  std::optional<std::uint64_t> one_record_;
 };
 
 }  // namespace magister

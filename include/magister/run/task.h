@@ -186,6 +186,9 @@ class Task {
   virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
   // Returns the second models on the same devices. device: as for pass_shape().
   virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
+  // Sets the keys that the config leaves to the records, which it reads; called before fit_lengths(). Collective over
+  // context.world.
+  virtual void fit_to_records(const RunContext& context) {}
   // Sets the lengths that the config leaves to the models: to their usual values, or to what these models allow if that
   // is less. Returns a note about each that is not the usual one. Called whenever the task is opened, before anything
   // that depends on a length. own: the positions of its model. Local, the same on every rank.

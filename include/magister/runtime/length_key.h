@@ -39,6 +39,10 @@ class LengthKey {
   bool is_written() const { return is_written_; }
   std::uint64_t usual() const { return usual_; }
   std::uint64_t tokens() const { return tokens_; }
+  // Makes this number usual because the records ask for it; fit_lengths() then leaves it all positions but one. Does
+  // nothing if the key is written.
+  void ask(std::uint64_t tokens);
+  bool is_asked() const { return is_asked_; }
   // Sets the value of `auto`, in the resolved experiment, too, which then equals that of an experiment with the number
   // written. Does nothing if the key is written.
   void become(std::uint64_t tokens);
@@ -46,7 +50,7 @@ class LengthKey {
  private:
   std::optional<ConfigNode> node_;
   std::string key_;
-  bool is_written_ = false;
+  bool is_written_ = false, is_asked_ = false;
   std::uint64_t usual_ = 0, tokens_ = 0;
 };
 

@@ -26,7 +26,8 @@ namespace magister {
 namespace generate_column {
 inline constexpr Column<TokenId> kSlotId{"/generate/slot_id", "tokens of the record's texts, each in its slots"};
 inline constexpr Column<float> kSlotLogprob{"/generate/slot_logprob", "their log-probabilities", "nat"};
-inline constexpr Column<std::uint32_t> kLength{"/generate/length", "used slots of each text"};
+inline constexpr Column<std::uint32_t> kLength{"/generate/length",
+                                               "used slots of each text; 0: the record has fewer texts"};
 inline constexpr Column<std::uint8_t> kFinishReason{"/generate/finish_reason",
                                                     "0: an end token or a stop text; 1: max_new_tokens"};
 inline constexpr Column<TokenId> kSlotTopId{"/generate/slot_top_id", "the most probable tokens of every slot"};
@@ -71,6 +72,7 @@ inline constexpr Column<float> kGuideKl{
 // n records, T prompt tokens, `texts` texts per record of at most `slots` tokens each, `top` kept entries per token;
 // key_bytes: width of /samples/key.
 struct GenerateShape {
+  // texts: at most; only requests ask for fewer.
   std::uint64_t num_records = 0, num_tokens = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
   bool guided = false;  // texts have a KL to the reference
   // FLOPs of the matrix products of the model and its guide, for attributes of the packed file: per token of a text
@@ -81,7 +83,7 @@ struct GenerateShape {
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
 
-// The slots of one record's texts; texts[i] is sample i.
+// The slots of one record's texts, at most shape.texts; texts[i] is sample i.
 std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape);
 
 // Most bytes of text that a token of this vocabulary can give: a byte that is not UTF-8 becomes three. kTextBytesAToken

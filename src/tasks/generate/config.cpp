@@ -8,10 +8,19 @@
 namespace magister {
 namespace {
 
+// A count with this default; requests may set one that is not written.
+std::uint64_t read_asked(ConfigNode& node, const std::string& name, LengthKey& key, std::uint64_t usual,
+                         std::int64_t least, std::int64_t most) {
+  if (!node.has("requests")) return node.count(name, static_cast<std::int64_t>(usual), least, most);
+  key = LengthKey(node, name, usual, least, most);
+  return key.tokens();
+}
+
 // The numbers of texts that are written and kept per record.
 void read_counts(ConfigNode& node, GenerateConfig& config) {
-  config.n = node.count("n", 1, 1, 4096);
+  config.n = read_asked(node, "n", config.n_key, 1, 1, 4096);
   const auto best_of = node.optional_integer("best_of", 1, 4096);
+  config.best_of_is_written = best_of.has_value();
   config.best_of = best_of ? static_cast<std::uint64_t>(*best_of) : config.n;
   if (config.best_of < config.n) {
     node.reject("best_of", "{} texts, of which n = {} are to stay (there are not as many); raise best_of or lower n",
@@ -64,7 +73,10 @@ void read_records(ConfigNode& node, const ExperimentConfig& experiment, Generate
 // Records that are requests name their chat, their key and what decides their texts.
 void read_requests(ConfigNode& node, GenerateConfig& config) {
   config.requests = node.later_choice("requests", {"none", "openai_batch"}) == "openai_batch";
-  if (!config.requests) return;
+  if (!config.requests) {
+    config.take({config.max_new_tokens.usual(), config.n, config.top_logprobs});
+    return;
+  }
   for (const char* const key : {"prompt", "guide"}) {
     if (node.has(key))
       node.reject(key,
@@ -112,6 +124,16 @@ void declare_other_names(ConfigNode& node) {
 
 }  // namespace
 
+void GenerateConfig::take(const MostAsked& asked) {
+  if (requests) max_new_tokens.ask(asked.new_tokens);
+  // A request without n asks for one text, unless n is written: `auto` stays in the identity, which tells these apart.
+  if (!requests) n_key.become(asked.texts);
+  top_logprobs_key.become(asked.top_logprobs);
+  if (!n_key.is_written()) n = asked.texts;
+  if (!best_of_is_written) best_of = n;
+  if (!top_logprobs_key.is_written()) top_logprobs = asked.top_logprobs;
+}
+
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment) {
   GenerateConfig config;
   config.name = read_task_name(node, "answers");
@@ -119,10 +141,11 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.model = read_task_model(node, experiment);
   read_records(node, experiment, config);
   static_cast<TextLengths&>(config) = read_text_lengths(node);
+  config.usual_new_tokens = config.max_new_tokens.usual();
   read_counts(node, config);
   config.sampling = read_sampling(node);
   config.logit_bias = read_logit_bias(node);
-  config.top_logprobs = node.count("top_logprobs", 0, 0, 20);
+  config.top_logprobs = read_asked(node, "top_logprobs", config.top_logprobs_key, 0, 0, 20);
   config.top_logprobs_place = node.place("top_logprobs");
   config.stop_tokens_place = node.place("stop_tokens");
   config.constraint = read_constraint(node);

@@ -55,6 +55,16 @@ GeneratedTexts::GeneratedTexts(GeneratedTexts&&) noexcept = default;
 std::uint64_t GeneratedTexts::num_texts() const { return columns_->file.num_samples(); }
 std::uint64_t GeneratedTexts::texts_a_record() const { return columns_->texts_a_record; }
 
+bool GeneratedTexts::has_same_number_of_texts() const {
+  const std::uint64_t n = texts_a_record();
+  if (columns_->file.find(generate_column::kRequestModel) == nullptr) return true;
+  for (std::uint64_t i = 0; i < num_texts(); ++i) {
+    columns_->units->require(i);
+    if (columns_->file.rows(generate_column::kTextIndex, i, 1)[0] != i % n) return false;
+  }
+  return num_texts() % n == 0;
+}
+
 std::string GeneratedTexts::text(std::uint64_t i) const {
   columns_->units->require(i);
   const std::lock_guard lock(columns_->reading);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
 
 namespace magister {
 namespace {
@@ -47,7 +48,8 @@ class BodyReader {
     return usual;
   }
 
-  std::int64_t integer(std::string_view key, std::int64_t usual, std::int64_t least, std::int64_t most) {
+  std::int64_t integer(std::string_view key, std::int64_t usual, const RequestRange& range) {
+    const auto& [least, most] = range;
     const Json* const value = find(key);
     if (value == nullptr) return usual;
     if (value->is_number_integer() && value->get<std::int64_t>() >= least && value->get<std::int64_t>() <= most)
@@ -85,14 +87,22 @@ class BodyReader {
 
 void read_lengths(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
   const auto most = static_cast<std::int64_t>(usual.max_new_tokens.tokens());
-  settings.max_new_tokens = most;
+  constexpr std::int64_t kNone = kAskedTokens.most + 1;
+  std::int64_t asked = kNone;
+  const char* least = "";
   for (const char* const key : {"max_tokens", "max_completion_tokens"}) {
-    const std::int64_t asked = reader.integer(key, most, 1, 1 << 20);
-    if (asked > most)
-      reader.refuse(key, "is {} (a text of this task has at most {} tokens); set max_new_tokens: {} for the task",
-                    asked, most, asked);
-    settings.max_new_tokens = std::min(settings.max_new_tokens, asked);
+    const std::int64_t number = reader.integer(key, kNone, kAskedTokens);
+    if (number < asked) least = key;
+    asked = std::min(asked, number);
   }
+  settings.max_new_tokens = std::min(asked, most);
+  if (asked == kNone || asked <= most) return;
+  if (usual.max_new_tokens.is_written())
+    reader.refuse(least, "is {} (max_new_tokens of the task is {}); raise that, or leave it out", asked, most);
+  else
+    reader.refuse(least, "is {} (after a prompt of {} the model has positions for {}); lower it", asked,
+                  format_count(usual.max_prompt_length.tokens(), "token"),
+                  format_count(static_cast<std::uint64_t>(most), "token"));
 }
 
 void read_numbers(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
@@ -101,7 +111,7 @@ void read_numbers(BodyReader& reader, const GenerateConfig& usual, RequestSettin
   if (sampling.temperature < kGreedyBelow) sampling.temperature = 0;
   sampling.top_p = reader.number("top_p", sampling.top_p, 1e-9, 1.0);
   sampling.min_p = reader.number("min_p", sampling.min_p, 0.0, 1.0);
-  sampling.top_k = std::max<std::int64_t>(0, reader.integer("top_k", sampling.top_k, -1, 1 << 24));
+  sampling.top_k = std::max<std::int64_t>(0, reader.integer("top_k", sampling.top_k, {-1, 1 << 24}));
   sampling.repetition_penalty = reader.number("repetition_penalty", sampling.repetition_penalty, 0.01, 100.0);
   for (const char* const key : {"frequency_penalty", "presence_penalty"}) {
     const Json* const value = reader.find(key);
@@ -109,11 +119,19 @@ void read_numbers(BodyReader& reader, const GenerateConfig& usual, RequestSettin
       reader.refuse(key, "is {} (only repetition_penalty is computed); remove it", BodyReader::shown(*value));
   }
   if (reader.boolean("stream")) reader.refuse("stream", "is true (a batch has no stream); remove it");
-  const std::int64_t n = reader.integer("n", static_cast<std::int64_t>(usual.n), 1, 4096);
-  if (n != static_cast<std::int64_t>(usual.n))
-    reader.refuse("n", "is {} (this task writes {} texts for every request); set n: {} for the task", n, usual.n, n);
-  if (usual.best_of > 1 && sampling.temperature == 0)
-    reader.refuse("temperature", "is 0 where {} texts are drawn (all would be the same); raise it", usual.best_of);
+}
+
+void read_number_of_texts(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
+  const bool n_is_written = usual.n_key.is_written();
+  const auto n = static_cast<std::uint64_t>(
+      reader.integer("n", n_is_written ? static_cast<std::int64_t>(usual.n) : 1, kAskedTexts));
+  settings.texts = std::min(n, usual.n);
+  if (n > usual.n) reader.refuse("n", "is {} (n of the task is {}); raise that, or leave it out", n, usual.n);
+  if (n > usual.best_of)
+    reader.refuse("n", "is {} (best_of of the task is {}); raise that, or lower n", n, usual.best_of);
+  const std::uint64_t drawn = usual.best_of_is_written ? usual.best_of : n;
+  if (drawn > 1 && settings.sampling.temperature == 0)
+    reader.refuse("temperature", "is 0 where {} texts are drawn (all would be the same); raise it", drawn);
 }
 
 void read_logit_bias(BodyReader& reader, std::int64_t vocab_size, RequestSettings& settings) {
@@ -153,13 +171,13 @@ void read_stop(BodyReader& reader, RequestSettings& settings) {
 
 void read_logprobs(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
   settings.logprobs = reader.boolean("logprobs");
-  const std::int64_t top = reader.integer("top_logprobs", 0, 0, 20);
+  const std::int64_t top = reader.integer("top_logprobs", 0, kAskedTops);
   settings.top_logprobs = static_cast<std::uint64_t>(top);
   if (top > 0 && !settings.logprobs)
     reader.refuse("top_logprobs", "is {} without logprobs: true (nothing would be written); add it", top);
   if (settings.top_logprobs > usual.top_logprobs)
-    reader.refuse("top_logprobs", "is {} (this task keeps {} a token); set top_logprobs: {} for the task", top,
-                  usual.top_logprobs, top);
+    reader.refuse("top_logprobs", "is {} (top_logprobs of the task is {}); raise that, or leave it out", top,
+                  usual.top_logprobs);
 }
 
 void read_response_format(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
@@ -197,6 +215,7 @@ RequestSettings read_request_settings(const Json& body, const GenerateConfig& us
   BodyReader reader(body, faults);
   read_lengths(reader, usual, settings);
   read_numbers(reader, usual, settings);
+  read_number_of_texts(reader, usual, settings);
   read_logit_bias(reader, vocab_size, settings);
   read_stop(reader, settings);
   read_logprobs(reader, usual, settings);

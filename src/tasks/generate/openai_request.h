@@ -14,10 +14,17 @@
 
 namespace magister {
 
+// The whole numbers that a request may ask for.
+struct RequestRange {
+  std::int64_t least = 0, most = 0;
+};
+inline constexpr RequestRange kAskedTokens{1, 1 << 20}, kAskedTexts{1, 4096}, kAskedTops{0, 20};
+
 // Everything that requests may have in common: all keys but the seed, the model's name and the messages.
 struct RequestSettings {
   SamplingParams sampling;          // of the task, with the request's keys in place of its own
   std::int64_t max_new_tokens = 0;  // at most the task's
+  std::uint64_t texts = 1;          // at most the task's n
   std::vector<std::string> stop;    // of the request; the task's count, too
   std::string schema;               // a JSON schema of the text; empty: none
   bool logprobs = false;            // the answer has log-probabilities

@@ -86,13 +86,13 @@ std::vector<std::vector<TokenId>> contexts_of(const ResultsFile& running, const 
 }
 
 struct Totals {
-  std::uint64_t tokens = 0;
+  std::uint64_t texts = 0, tokens = 0;
   TextHeapBytes heap;
 };
 
 std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals& totals) {
   using namespace generate_column;
-  const std::uint64_t m = shape.num_records * shape.texts, T = totals.tokens;
+  const std::uint64_t m = totals.texts, T = totals.tokens;
   std::vector<ColumnSpec> columns =
       sample_columns(m, T, shape.key_bytes,
                      fmt::format("rows of sample i are offset[i] .. offset[i+1] of /tokens and {}", kLogprob.path),
@@ -115,6 +115,8 @@ std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape&
   const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) {
     const auto contexts = contexts_of(running, tokenizer, first, block.records);
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+      if (block.lengths[i] == 0) continue;
+      ++totals.texts;
       totals.tokens += block.lengths[i];
       const std::uint64_t record = i / shape.texts;
       totals.heap.add(text_of(tokenizer, contexts[record], block.text(i, shape), rules(first + record)).size());
@@ -124,7 +126,7 @@ std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape&
 }
 
 ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const Attributes& attributes) {
-  const std::uint64_t num_texts = shape.num_records * shape.texts;
+  const std::uint64_t num_texts = totals.texts;
   ResultsSpec spec;
   spec.columns = packed_columns(shape, totals);
   spec.num_units = (num_texts + kUnitTexts - 1) / kUnitTexts;
@@ -163,11 +165,12 @@ class Packer {
     std::vector<std::string> texts;
     texts.reserve(block.lengths.size());
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+      if (block.lengths[i] == 0) continue;
       const std::uint64_t record = i / shape_.texts;
       texts.push_back(text_of(tokenizer_, contexts[record], block.text(i, shape_), rules_(first + record)));
     }
     file_.write_texts(generate_column::kText.path, sample_, texts);
-    sample_ += block.lengths.size();
+    sample_ += texts.size();
   }
 
   double sum_of_kl() const { return sum_of_kl_; }
@@ -204,13 +207,17 @@ class Packer {
     std::vector<std::uint8_t> keys;
     std::vector<std::uint64_t> source, offset;
     std::vector<std::uint32_t> text_index, prompt_tokens;
+    const auto slot_reasons = read_column(running_, generate_column::kFinishReason, first, block.records, shape_.texts);
+    std::vector<std::uint8_t> reasons;
     std::uint64_t row = row_;
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+      if (block.lengths[i] == 0) continue;
       const std::uint64_t record = i / shape_.texts;
       const auto key = record_keys.begin() + static_cast<std::ptrdiff_t>(record * shape_.key_bytes);
       keys.insert(keys.end(), key, key + static_cast<std::ptrdiff_t>(shape_.key_bytes));
       source.push_back(record_source[record]);
       offset.push_back(row);
+      reasons.push_back(slot_reasons[i]);
       row += block.lengths[i];
       text_index.push_back(static_cast<std::uint32_t>(i % shape_.texts));
       prompt_tokens.push_back(static_cast<std::uint32_t>(prompt[record + 1] - prompt[record]));
@@ -219,8 +226,7 @@ class Packer {
     write("/samples/source_index", sample_, source);
     write("/samples/offset", sample_, offset);
     write(generate_column::kTextIndex, sample_, text_index);
-    write(generate_column::kFinishReason, sample_,
-          read_column(running_, generate_column::kFinishReason, first, block.records, shape_.texts));
+    write(generate_column::kFinishReason, sample_, reasons);
     write(generate_column::kPromptTokens, sample_, prompt_tokens);
   }
 
@@ -293,8 +299,7 @@ bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
   packer.finish();
   if (!write_text_columns(fields, file)) return false;
   if (shape.guided && totals->tokens > 0) {
-    const auto a_token = 1.0 / static_cast<double>(totals->tokens),
-               a_text = 1.0 / static_cast<double>(shape.num_records * shape.texts);
+    const auto a_token = 1.0 / static_cast<double>(totals->tokens), a_text = 1.0 / static_cast<double>(totals->texts);
     log_info("{}: KL of the guided texts to the reference: {:.6f} nats a token, {:.4f} a text", results_path,
              packer.sum_of_kl() * a_token, packer.sum_of_kl() * a_text);
   }

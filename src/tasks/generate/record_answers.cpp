@@ -77,6 +77,10 @@ void check_answered_records(const RunContext& context, const std::string& place,
 
 RecordAnswers::RecordAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset)
     : path_(path), texts_(path) {
+  MAGISTER_CHECK(texts_.has_same_number_of_texts(), ExitCode::kData,
+                 "{}: its requests asked for different numbers of texts (a record's texts are found by their number); "
+                 "give all requests the same n",
+                 printable(path));
   num_records_ = texts_.num_texts() / texts_.texts_a_record();
   if (num_records_ > 0) first_ = texts_.source_index(0);
   const bool same_data = texts_.attribute("dataset_sha256") == dataset.sha256();

@@ -80,11 +80,13 @@ std::vector<TextColumn> request_columns(const ResultsFile& running, const Genera
                                         const RequestTable& requests, const Tokenizer& tokenizer,
                                         const StopPoll& poll) {
   using namespace generate_column;
-  const std::uint64_t num_texts = shape.num_records * shape.texts;
-  const auto models = [&dataset, &poll, texts = shape.texts](const TextColumn::Visit& visit) {
+  const std::uint64_t num_texts = requests.num_texts();
+  const auto models = [&dataset, &requests, &poll](const TextColumn::Visit& visit) {
+    std::uint64_t index = 0;
     const auto give = [&](Record&& record) {
       const Json& body = record.fields->at("body");
-      for (std::uint64_t text = 0; text < texts; ++text) visit(body.value("model", std::string()));
+      for (std::uint64_t text = requests.kind(index++).settings.texts; text > 0; --text)
+        visit(body.value("model", std::string()));
     };
     dataset.for_each(dataset.records(), give, poll);
     return !poll();
@@ -94,7 +96,7 @@ std::vector<TextColumn> request_columns(const ResultsFile& running, const Genera
       if (poll()) return false;
       const RequestKind& kind = requests.kind(record);
       const Slots slots = kind.settings.logprobs ? slots_of(running, shape, record) : Slots();
-      for (std::uint64_t text = 0; text < shape.texts; ++text)
+      for (std::uint64_t text = 0; text < kind.settings.texts; ++text)
         visit(kind.settings.logprobs ? text_of_json(logprobs_of(slots, shape, text, kind, tokenizer)) : std::string());
     }
     return true;

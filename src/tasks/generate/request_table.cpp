@@ -52,7 +52,8 @@ class Reader {
       : usual_(usual), ends_(ends), tokenizer_(tokenizer), vocab_size_(vocab_size) {}
 
   // The number of the record's kind; adds what is wrong with the record.
-  std::uint32_t read(const Record& record, std::vector<std::unique_ptr<RequestKind>>& kinds, std::uint64_t& seed) {
+  std::uint32_t read(const Record& record, std::vector<std::unique_ptr<RequestKind>>& kinds,
+                     std::optional<std::uint64_t>& seed) {
     std::vector<std::string> faults;
     const Json* const body = body_of_request(*record.fields, faults);
     std::uint32_t index = 0;
@@ -121,9 +122,10 @@ RequestTable::RequestTable(const Dataset& dataset, const GenerateConfig& usual, 
     : first_(dataset.records().begin) {
   Reader reader(usual, ends, tokenizer, vocab_size);
   const auto add = [&](Record&& record) {
-    std::uint64_t seed = usual.seed;
+    std::optional<std::uint64_t> seed;
     kinds_of_records_.push_back(reader.read(record, kinds_, seed));
     seeds_.push_back(seed);
+    if (!kinds_.empty()) num_texts_ += kinds_[kinds_of_records_.back()]->settings.texts;
   };
   dataset.for_each(dataset.records(), add, poll);
   reader.refuse_faults();

@@ -1,9 +1,10 @@
-// The requests of a batch file by record: what each asks for beyond its chat. 12 bytes a record, and once every
+// The requests of a batch file by record: what each asks for beyond its chat. 20 bytes a record, and once every
 // different combination of keys.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,14 +37,17 @@ class RequestTable {
   // index: of the record within the slice.
   std::uint32_t kind_index(std::uint64_t index) const { return kinds_of_records_.at(index); }
   const RequestKind& kind(std::uint64_t index) const { return *kinds_[kind_index(index)]; }
-  std::uint64_t seed(std::uint64_t index) const { return seeds_.at(index); }
+  std::uint64_t num_texts() const { return num_texts_; }
+  // The request's own seed, on which its draws alone depend; nullopt: the experiment's, with the record's place.
+  std::optional<std::uint64_t> seed(std::uint64_t index) const { return seeds_.at(index); }
   std::uint64_t first_source_index() const { return first_; }
 
  private:
   std::uint64_t first_ = 0;  // source index of record 0
   std::vector<std::unique_ptr<RequestKind>> kinds_;
   std::vector<std::uint32_t> kinds_of_records_;
-  std::vector<std::uint64_t> seeds_;  // of the request, else the task's
+  std::vector<std::optional<std::uint64_t>> seeds_;
+  std::uint64_t num_texts_ = 0;
 };
 
 }  // namespace magister

@@ -4,12 +4,14 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/run/packed_results.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/runtime/chat_prompts.h"
 #include "magister/runtime/end_tokens.h"
 #include "magister/text/verifier.h"
 #include "tasks/generate/config.h"
+#include "tasks/generate/most_asked.h"
 #include "tasks/generate/record_columns.h"
 #include "tasks/generate/request_answers.h"
 #include "tasks/generate/worker.h"
@@ -226,7 +228,7 @@ TaskResults GenerateJob::results(const PlanNumbers& plan) const {
   results.format_version = 2;
   results.made_smaller_by = "max_new_tokens or n";
   results.notes = {
-      {"completions", std::to_string(plan.num_samples * config_.n)},
+      {"completions", std::to_string(setup_.requests ? setup_.requests->num_texts() : plan.num_samples * config_.n)},
       {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
                                   packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
       {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens.tokens())}};
@@ -268,8 +270,20 @@ class Generate final : public Task {
                                         .pass = pass});
   }
   std::uint64_t cached_tokens() const override { return config_.longest_text(); }
+  void fit_to_records(const RunContext& context) override {
+    const bool all_written =
+        config_.max_new_tokens.is_written() && config_.n_key.is_written() && config_.top_logprobs_key.is_written();
+    if (!config_.requests || all_written) return;
+    asked_ = most_asked(context, config_);
+    config_.take(*asked_);
+  }
   Notes fit_lengths(const Positions& own, const PositionsOf& of) override {
     Notes notes;
+    if (asked_)
+      notes.emplace_back("requests", fmt::format("ask for at most {}, {} and {} of the likeliest a token (the task's "
+                                                 "max_new_tokens, n and top_logprobs where they are not written)",
+                                                 format_count(asked_->new_tokens, "token"),
+                                                 format_count(asked_->texts, "text"), asked_->top_logprobs));
     if (both_written(config_.max_prompt_length, config_.max_new_tokens)) return notes;
     const std::uint64_t guide = config_.guide ? of(config_.guide->model).cached : 0;
     magister::fit_lengths(config_.max_prompt_length, config_.max_new_tokens, fewer(own.cached, guide), notes);
@@ -281,13 +295,16 @@ class Generate final : public Task {
     return {tokens, texts * static_cast<double>(config_.max_new_tokens.tokens()), 0,
             std::min(texts, static_cast<double>(config_.limits({}).sequences))};
   }
-  RecordTexts record_texts(const RunContext&) const override { return {config_.n}; }
+  RecordTexts record_texts(const RunContext&) const override {
+    return {config_.requests && !config_.n_key.is_written() ? 0 : config_.n};
+  }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<GenerateJob>(config_, inputs);
   }
 
  private:
   GenerateConfig config_;
+  std::optional<MostAsked> asked_;  // by the requests, if keys are left to them
 };
 
 constexpr ExportFormat kAnswerFormats[] = {{"openai_batch", true, export_openai_batch}};

@@ -40,15 +40,17 @@ class GenerateWorker final : public GeneratorShard {
     std::vector<TokenId> before;  // decode_context() of its prompt
     const StopRules* stops = nullptr;
     std::vector<Generation> texts;
-    std::uint64_t missing = 0;
+    std::uint64_t missing = 0, kept = 0;
   };
 
   std::uint64_t begin_unit(const Unit& unit) override {
     auto [source, prompt] = prompt_of(unit);
-    const std::uint64_t count = setup_.config.best_of;
     const std::uint64_t index = setup_.requests ? source - setup_.requests->first_source_index() : 0;
-    records_[source] = {unit, decode_context(setup_.tokenizer, prompt), &setup_.stops_of(index),
-                        std::vector<Generation>(count), count};
+    const std::uint64_t kept = setup_.requests ? setup_.requests->kind(index).settings.texts : shape_.texts;
+    const std::uint64_t count = setup_.config.best_of_is_written ? setup_.config.best_of : kept;
+    records_[source] = {
+        unit, decode_context(setup_.tokenizer, prompt), &setup_.stops_of(index), std::vector<Generation>(count), count,
+        kept};
     GenerationRequest request{source, 0, std::move(prompt),
                               static_cast<std::int64_t>(setup_.config.max_new_tokens.tokens()),
                               setup_.constraint.get()};
@@ -64,22 +66,20 @@ class GenerateWorker final : public GeneratorShard {
     };
   }
 
-  // The keys of a request instead of the task's. Requests with the same keys and the task's seed share a decoding: a
-  // GPU draws their rows together.
+  // The keys of a request instead of the task's. Requests with the same keys and seed share a decoding: a GPU draws
+  // their rows together. With a seed of its own a request's draws are the same wherever it is in a file.
   void obey(const RequestTable& requests, std::uint64_t index, GenerationRequest& request) {
     const RequestKind& kind = requests.kind(index);
     request.max_new_tokens = kind.settings.max_new_tokens;
     if (kind.constraint) request.constraint = kind.constraint.get();
-    const auto make = [&] {
-      return std::make_shared<const Decoding>(kind.settings.sampling, requests.seed(index), stop());
-    };
-    if (requests.seed(index) != setup_.config.seed) {
-      request.decoding = make();
-      return;
-    }
-    std::shared_ptr<const Decoding>& shared = decodings_[requests.kind_index(index)];
-    if (!shared) shared = make();
-    request.decoding = shared;
+    const std::optional<std::uint64_t> seed = requests.seed(index);
+    std::weak_ptr<const Decoding>& shared = decodings_[{requests.kind_index(index), seed}];
+    request.decoding = shared.lock();
+    if (request.decoding) return;
+    const auto one_record = seed ? std::optional<std::uint64_t>(0) : std::nullopt;
+    request.decoding = std::make_shared<const Decoding>(kind.settings.sampling, seed.value_or(setup_.config.seed),
+                                                        stop(), nullptr, one_record);
+    shared = request.decoding;
   }
 
   std::uint64_t take(Generation&& text) override {
@@ -89,7 +89,7 @@ class GenerateWorker final : public GeneratorShard {
     record.texts[sample] = std::move(text);
     if (--record.missing > 0) return 1;
     fail_point("generate.record.done");
-    if (writer_) submit(record.unit, running_rows(best_texts(std::move(record.texts), shape_.texts), shape_));
+    if (writer_) submit(record.unit, running_rows(best_texts(std::move(record.texts), record.kept), shape_));
     records_.erase(found);
     return 1;
   }
@@ -105,8 +105,9 @@ class GenerateWorker final : public GeneratorShard {
 
   const GenerateSetup& setup_;
   const GenerateShape shape_;
-  std::map<std::uint64_t, Record> records_;                             // in flight, by source index
-  std::map<std::uint32_t, std::shared_ptr<const Decoding>> decodings_;  // by kind of request
+  std::map<std::uint64_t, Record> records_;  // in flight, by source index
+  // By kind of request and its own seed, while a text is written with it.
+  std::map<std::pair<std::uint32_t, std::optional<std::uint64_t>>, std::weak_ptr<const Decoding>> decodings_;
 };
 
 }  // namespace

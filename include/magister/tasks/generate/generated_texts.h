@@ -23,6 +23,9 @@ class GeneratedTexts {
 
   std::uint64_t num_texts() const;
   std::uint64_t texts_a_record() const;
+  // False: the records are requests, and some asked for fewer texts than others. texts_a_record() is then that of the
+  // first, and text() is the only way to all.
+  bool has_same_number_of_texts() const;
   // Text i in the file's order: text i % texts_a_record() of record i / texts_a_record() of the slice.
   std::string text(std::uint64_t i) const;
   std::uint64_t source_index(std::uint64_t i) const;
