@@ -81,14 +81,15 @@ ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
   variables_ = ordered_json::object();
   for (const auto& [name, text] : source->tokens) variables_[name] = text;
   add_variables(checkpoint.section());
+  MAGISTER_CHECK(dataset.tools_field.empty() || writes_tools(), ExitCode::kConfig,
+                 "dataset.tools is {}, but {} writes no tools (the model would not see them); remove it, or use a "
+                 "model or a template with tools",
+                 printable(dataset.tools_field), printable(source->name));
+}
+
+bool ChatPrompts::writes_tools() const {
   const auto& names = (tool_template_ ? tool_template_ : template_)->names();
-  MAGISTER_CHECK(
-      dataset.tools_field.empty() ||
-          std::any_of(names.begin(), names.end(), [](const TemplateName& name) { return name.name == "tools"; }),
-      ExitCode::kConfig,
-      "dataset.tools is {}, but {} writes no tools (the model would not see them); remove it, or use a model "
-      "or a template with tools",
-      printable(dataset.tools_field), printable(source->name));
+  return std::any_of(names.begin(), names.end(), [](const TemplateName& name) { return name.name == "tools"; });
 }
 
 void ChatPrompts::add_variables(const ModelSection& section) {

@@ -2,7 +2,6 @@
 exported answers are what the openai package's types read."""
 import json
 import subprocess
-import tempfile
 import unittest
 
 import jsonschema
@@ -10,22 +9,9 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
-import tiny_world
-from tiny_world import PROGRAM, World
+from batch_requests import BOUNDS, REQUESTS, BatchTests, request
+from tiny_world import PROGRAM
 
-TEXT = """name: {name}
-seed: 11
-output: {{directory: {runs}}}
-model: {{path: {model}, dtype: f32}}
-layout: {{devices: cpu}}
-tasks:
-  - task: generate
-    dataset: {{path: {data}}}
-    max_prompt_length: 512
-"""
-REQUESTS = "tasks.0.requests=openai_batch"
-BOUNDS = ["tasks.0.max_new_tokens=24", "tasks.0.top_logprobs=3"]
-TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"], "additionalProperties": False}
 # The keys of each request, and the same as keys of the task.
 KEYS = [
@@ -41,30 +27,7 @@ KEYS = [
 ]
 
 
-def request(number, **keys):
-    messages = [{"role": "system", "content": "You answer."}, {"role": "user", "content": f"Question {number}?"}]
-    return {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "tiny", "messages": messages, **keys}}
-
-
-class OpenaiBatch(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(scratch.cleanup)
-        cls.world = World(scratch.name, text=TEXT, results=("answers.h5",), model=tiny_world.make_model(
-            tiny_world.pathlib.Path(scratch.name) / "model", eos_token_id=0, bos_token_id=None))
-        (cls.world.model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "TokenizersBackend", "chat_template": TEMPLATE}))
-
-    def data(self, requests):
-        path = self.world.folder / "batch.jsonl"
-        path.write_text("".join(json.dumps(one) + "\n" for one in requests))
-        return f"tasks.0.dataset.path={path}"
-
-    def exported(self, name, to="openai_batch"):
-        done = subprocess.run([PROGRAM, "export", self.world.results(name), "--to", to], capture_output=True, text=True, env=self.world.environment, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
+class OpenaiBatch(BatchTests):
     def test_keys_are_obeyed_by_record(self):
         requests = [request(number, **keys) for number, (keys, _) in enumerate(KEYS)]
         for one in requests:
@@ -107,12 +70,6 @@ class OpenaiBatch(unittest.TestCase):
         self.assertEqual(b"".join(bytes(token.bytes) for token in logprobs.content).decode(errors="replace").replace("\0", "\ufffd"), row["text"])
         for token, best in zip(logprobs.content, row["top_logprob"]):
             self.assertEqual([top.logprob for top in token.top_logprobs], best[:keys.get("top_logprobs", 0)])
-
-    def choices(self, name):
-        bodies = [ChatCompletion.model_validate(answer["response"]["body"], strict=True) for answer in self.exported(name)]
-        for body in bodies:
-            self.assertEqual([choice.index for choice in body.choices], list(range(len(body.choices))))
-        return [[(choice.message.content, choice.finish_reason, choice.logprobs) for choice in body.choices] for body in bodies]
 
     def test_several_texts_are_choices(self):
         self.world.complete("choices", 1, self.data([request(0, n=3), request(1, n=3)]), REQUESTS, *BOUNDS, "tasks.0.n=3")
@@ -161,15 +118,15 @@ class OpenaiBatch(unittest.TestCase):
         self.assertEqual((moved[3], moved[2], moved[0]), (texts[1], texts[2], texts[4]))
 
     def test_what_is_refused_by_line(self):
-        bad = [request(0), request(1, temperature="hot", top_p=2), request(2, tools=[{"type": "function"}]), request(3, max_tokens=25), request(4, n=2, temperature=0),
+        bad = [request(0), request(1, temperature="hot", top_p=2), request(2, functions=[{"name": "f"}]), request(3, max_tokens=25), request(4, n=2, temperature=0),
                request(5, top_logprobs=2), request(6, logprobs=True, top_logprobs=5), request(7, frequency_penalty=0.5), request(8, stop=[""]),
                request(9, response_format={"type": "xml"}), request(10, response_format={"type": "json_object"}, stop="x"),
                request(11, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "dependentSchemas": {}}}}),
                request(12, logit_bias={"99999": 1}), request(13, stream=True), {**request(14), "url": "/v1/embeddings"}, {**request(0), "method": "GET"}]
-        words = {2: "body.temperature is \"hot\"", 3: "body.tools is not computed", 4: "body.max_tokens is 25 (max_new_tokens of the task is 24)", 5: "2 texts are drawn", 6: "without logprobs",
+        words = {2: "body.temperature is \"hot\"", 3: "body.functions is not computed", 4: "body.max_tokens is 25 (max_new_tokens of the task is 24)", 5: "2 texts are drawn", 6: "without logprobs",
                  7: "top_logprobs of the task is 3", 8: "body.frequency_penalty is 0.5", 9: "body.stop has \"\"", 10: "body.response_format is {\"type\":\"xml\"}",
                  11: "together with a stop text", 12: "dependentSchemas", 13: "body.logit_bias has 99999", 14: "body.stream is true",
-                 15: "url is not \"/v1/chat/completions\"", 16: "method is not \"POST\""}
+                 15: "url is neither \"/v1/chat/completions\" nor", 16: "method is not \"POST\""}
         done = self.world.run("refused", 1, self.data(bad), REQUESTS, *BOUNDS)
         self.assertEqual(done.returncode, 65, done.stderr)
         for line, word in words.items():

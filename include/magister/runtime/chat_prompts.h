@@ -34,6 +34,9 @@ class ChatPrompts {
   // `where`.
   static Chat chat_of(const Record& record, const DatasetConfig& dataset);
 
+  // False: the template writes no tools, so the model would not see those of a chat.
+  bool writes_tools() const;
+
   // With answer_follows the text ends where the assistant's answer begins. Throws Error(kData) with `where`.
   // Thread-safe.
   std::vector<TokenId> encode(const Chat& chat, bool answer_follows, const std::string& where) const;

@@ -48,9 +48,10 @@ inline constexpr Column<std::string> kText{
 inline constexpr Column<std::string> kRequestModel{"/generate/request_model", "name of the model in the request"};
 inline constexpr Column<std::string> kRequestLogprobs{
     "/generate/request_logprobs",
-    "log-probabilities of the text's tokens as the request asked for them, in the form of OpenAI's chat completions; "
-    "empty if it did not",
+    "log-probabilities of the text's tokens as the request asked for them, in the form of OpenAI's answer; empty if it "
+    "did not",
     "JSON"};
+inline constexpr Column<std::string> kRequestUrl{"/generate/request_url", "path of the request"};
 // By token, [T] or [T, k]:
 inline constexpr ColumnSpec::Extent kRows = ColumnSpec::Extent::kRows;
 inline constexpr Column<float> kLogprob{

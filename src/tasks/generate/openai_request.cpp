@@ -19,13 +19,23 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Keys that are read elsewhere or that concern the account of who asks, not the text.
-constexpr std::array<std::string_view, 9> kWithoutEffect = {
-    "model", "messages", "seed", "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "store"};
+constexpr std::array<std::string_view, 10> kWithoutEffect = {"model",
+                                                             "seed",
+                                                             "user",
+                                                             "metadata",
+                                                             "service_tier",
+                                                             "safety_identifier",
+                                                             "prompt_cache_key",
+                                                             "prompt_cache_options",
+                                                             "prompt_cache_retention",
+                                                             "store"};
+constexpr std::array<std::string_view, 3> kOfChats = {"messages", "tools", "tool_choice"};
 constexpr double kGreedyBelow = 1e-5;  // as for the task's own temperature
 
 class BodyReader {
  public:
-  BodyReader(const Json& body, std::vector<std::string>& faults) : body_(body), faults_(faults) {}
+  BodyReader(const Json& body, bool is_chat, std::vector<std::string>& faults)
+      : body_(body), is_chat_(is_chat), faults_(faults) {}
 
   // Null if the key is absent or null. The key is known from now on.
   const Json* find(std::string_view key) {
@@ -69,8 +79,11 @@ class BodyReader {
   // Refuses every key that was not asked for.
   void refuse_others() {
     for (const auto& [key, value] : body_.items()) {
-      const bool known = std::find(known_.begin(), known_.end(), key) != known_.end() ||
-                         std::find(kWithoutEffect.begin(), kWithoutEffect.end(), key) != kWithoutEffect.end();
+      const auto is_among = [&key = key](const auto& keys) {
+        return std::find(keys.begin(), keys.end(), key) != keys.end();
+      };
+      const bool known =
+          is_among(known_) || is_among(kWithoutEffect) || (is_chat_ ? is_among(kOfChats) : key == "prompt");
       if (!known && !value.is_null()) refuse(key, "is not computed here (it would be ignored); remove it");
     }
   }
@@ -81,6 +94,7 @@ class BodyReader {
 
  private:
   const Json& body_;
+  const bool is_chat_;
   std::vector<std::string>& faults_;
   std::vector<std::string_view> known_;
 };
@@ -91,6 +105,7 @@ void read_lengths(BodyReader& reader, const GenerateConfig& usual, RequestSettin
   std::int64_t asked = kNone;
   const char* least = "";
   for (const char* const key : {"max_tokens", "max_completion_tokens"}) {
+    if (!settings.is_chat && std::string_view(key) != "max_tokens") continue;
     const std::int64_t number = reader.integer(key, kNone, kAskedTokens);
     if (number < asked) least = key;
     asked = std::min(asked, number);
@@ -169,15 +184,16 @@ void read_stop(BodyReader& reader, RequestSettings& settings) {
   }
 }
 
+// A chat asks with a yes and a number; logprobs of /v1/completions is the number.
 void read_logprobs(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
-  settings.logprobs = reader.boolean("logprobs");
-  const std::int64_t top = reader.integer("top_logprobs", 0, kAskedTops);
+  const char* const key = settings.is_chat ? "top_logprobs" : "logprobs";
+  settings.logprobs = settings.is_chat ? reader.boolean("logprobs") : reader.find("logprobs") != nullptr;
+  const std::int64_t top = reader.integer(key, 0, kAskedTops);
   settings.top_logprobs = static_cast<std::uint64_t>(top);
   if (top > 0 && !settings.logprobs)
     reader.refuse("top_logprobs", "is {} without logprobs: true (nothing would be written); add it", top);
   if (settings.top_logprobs > usual.top_logprobs)
-    reader.refuse("top_logprobs", "is {} (top_logprobs of the task is {}); raise that, or leave it out", top,
-                  usual.top_logprobs);
+    reader.refuse(key, "is {} (top_logprobs of the task is {}); raise that, or leave it out", top, usual.top_logprobs);
 }
 
 void read_response_format(BodyReader& reader, const GenerateConfig& usual, RequestSettings& settings) {
@@ -207,12 +223,26 @@ void read_response_format(BodyReader& reader, const GenerateConfig& usual, Reque
                   "one of them");
 }
 
+// Keys of /v1/completions that change nothing as long as they have their usual values.
+void read_completion(BodyReader& reader, const RequestSettings& settings) {
+  if (reader.boolean("echo")) reader.refuse("echo", "is true (an answer is the text alone); remove it");
+  const Json *const suffix = reader.find("suffix"), *const best_of = reader.find("best_of");
+  if (suffix != nullptr && *suffix != "")
+    reader.refuse("suffix", "is {} (a text is written from its beginning alone); remove it",
+                  BodyReader::shown(*suffix));
+  if (best_of != nullptr && *best_of != settings.texts)
+    reader.refuse("best_of",
+                  "is {} where {} are written (texts are chosen for a task alone, by its best_of); remove it",
+                  BodyReader::shown(*best_of), format_count(settings.texts, "text"));
+}
+
 }  // namespace
 
-RequestSettings read_request_settings(const Json& body, const GenerateConfig& usual, std::int64_t vocab_size,
-                                      std::vector<std::string>& faults) {
+RequestSettings read_request_settings(const Json& body, bool is_chat, const GenerateConfig& usual,
+                                      std::int64_t vocab_size, std::vector<std::string>& faults) {
   RequestSettings settings;
-  BodyReader reader(body, faults);
+  settings.is_chat = is_chat;
+  BodyReader reader(body, is_chat, faults);
   read_lengths(reader, usual, settings);
   read_numbers(reader, usual, settings);
   read_number_of_texts(reader, usual, settings);
@@ -220,6 +250,7 @@ RequestSettings read_request_settings(const Json& body, const GenerateConfig& us
   read_stop(reader, settings);
   read_logprobs(reader, usual, settings);
   read_response_format(reader, usual, settings);
+  if (!is_chat) read_completion(reader, settings);
   if (usual.constraint && !settings.stop.empty())
     reader.refuse("stop",
                   "is given where the task has a constraint (texts would end before they are complete); "
@@ -236,19 +267,19 @@ const Json* body_of_request(const Json& record, std::vector<std::string>& faults
   if (!is_text("custom_id", nullptr) || record["custom_id"].get_ref<const std::string&>().empty())
     faults.emplace_back("custom_id is no text (the answer is found by it); give each request its own");
   if (!is_text("method", "POST")) faults.emplace_back("method is not \"POST\" (no other is answered); write it");
-  if (!is_text("url", "/v1/chat/completions"))
+  if (!is_text("url", "/v1/chat/completions") && !is_text("url", "/v1/completions"))
     faults.emplace_back(
-        "url is not \"/v1/chat/completions\" (only chats are answered); write such a request, or remove the line");
+        "url is neither \"/v1/chat/completions\" nor \"/v1/completions\" (no other is answered); write such a "
+        "request, or remove the line");
   for (const auto& [key, value] : record.items()) {
     if (key != "custom_id" && key != "method" && key != "url" && key != "body")
       faults.push_back(fmt::format("{} is no key of a request (it would be ignored); remove it", printable(key, 60)));
   }
   const auto body = record.find("body");
   if (body == record.end() || !body->is_object()) {
-    faults.emplace_back("body is no object (it holds the messages); give the request one");
+    faults.emplace_back("body is no object (it holds the chat or the prompt); give the request one");
     return nullptr;
   }
-  if (!body->contains("messages")) faults.emplace_back("body.messages is missing (there is no chat); add it");
   if (body->contains("model") && !(*body)["model"].is_string())
     faults.emplace_back("body.model is no text (the answer repeats it); write a name");
   if (body->contains("seed") && !(*body)["seed"].is_null() && !(*body)["seed"].is_number_integer())

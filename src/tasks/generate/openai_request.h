@@ -1,6 +1,6 @@
 // A request of an OpenAI batch file: the keys of its body that decide a text, read against the keys of the task.
-// Source: the Batch API's input file (custom_id, method, url, body) and the body of POST /v1/chat/completions, with the
-// further sampling keys of vLLM (top_k, min_p, repetition_penalty).
+// Source: the Batch API's input file (custom_id, method, url, body) and the bodies of POST /v1/chat/completions and
+// POST /v1/completions, with the further sampling keys of vLLM (top_k, min_p, repetition_penalty).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ struct RequestRange {
 };
 inline constexpr RequestRange kAskedTokens{1, 1 << 20}, kAskedTexts{1, 4096}, kAskedTops{0, 20};
 
-// Everything that requests may have in common: all keys but the seed, the model's name and the messages.
+// Everything that requests may have in common: all keys but the seed, the model's name and the prompt.
 struct RequestSettings {
+  bool is_chat = true;              // false: of /v1/completions
   SamplingParams sampling;          // of the task, with the request's keys in place of its own
   std::int64_t max_new_tokens = 0;  // at most the task's
   std::uint64_t texts = 1;          // at most the task's n
@@ -33,10 +34,11 @@ struct RequestSettings {
 
 // usual: the task's keys, whose sampling has the rules of the model. vocab_size: of the model. Each fault is appended
 // as "body.top_p is 2 (why); what to do". Local, pure.
-RequestSettings read_request_settings(const nlohmann::ordered_json& body, const GenerateConfig& usual,
+RequestSettings read_request_settings(const nlohmann::ordered_json& body, bool is_chat, const GenerateConfig& usual,
                                       std::int64_t vocab_size, std::vector<std::string>& faults);
 
-// Faults of the frame around the body: custom_id, method, url and other keys. Returns the body; null if it is none.
+// Faults of the frame around the body: custom_id, method, url and other keys. Returns the body, whose prompt and
+// messages check_prompt() checks; null if it is none.
 const nlohmann::ordered_json* body_of_request(const nlohmann::ordered_json& record, std::vector<std::string>& faults);
 
 }  // namespace magister

@@ -1,4 +1,5 @@
-// See request_answers.h. Source of the form: OpenAI's Batch API, output file; ChatCompletion of its Python package.
+// See request_answers.h. Source of the form: OpenAI's Batch API, output file; ChatCompletion and Completion of its
+// Python package.
 #include "tasks/generate/request_answers.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <optional>
 
 #include "magister/core/error.h"
+#include "magister/core/utf8.h"
 #include "magister/io/dataset/record_json.h"
 #include "magister/io/results/reader.h"
 
@@ -17,17 +19,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kChatUrl = "/v1/chat/completions";
+constexpr const char* kCompletionUrl = "/v1/completions";
 constexpr double kLeastLogprob = -9999.0;  // stands for minus infinity in that form
 
 std::string text_of_json(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// The shortest decimal that reads back as the same f32.
+double shown(float logprob) { return std::isfinite(logprob) ? std::stod(fmt::format("{}", logprob)) : kLeastLogprob; }
 
 Json logprob_of(TokenId id, float logprob, const Tokenizer& tokenizer) {
   const std::string bytes(tokenizer.token_bytes(id));
   Json numbers = Json::array();
   for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
-  // The shortest decimal that reads back as the same f32.
-  const double shown = std::isfinite(logprob) ? std::stod(fmt::format("{}", logprob)) : kLeastLogprob;
-  return {{"token", bytes}, {"logprob", shown}, {"bytes", std::move(numbers)}};
+  return {{"token", bytes}, {"logprob", shown(logprob)}, {"bytes", std::move(numbers)}};
 }
 
 // The slots of one record's texts.
@@ -57,14 +62,57 @@ Slots slots_of(const ResultsFile& running, const GenerateShape& shape, std::uint
   return slots;
 }
 
-// The tokens without the one that ended the text.
+// The slots of a text without that of the token that ended it.
+IndexRange written_slots(const Slots& slots, const GenerateShape& shape, std::uint64_t text, const RequestKind& kind) {
+  const auto& ends = kind.stops.tokens;
+  const std::uint64_t begin = text * shape.slots, end = begin + slots.lengths[text];
+  const bool has_end = end > begin && std::find(ends.begin(), ends.end(), slots.ids[end - 1]) != ends.end();
+  return {begin, end - (has_end ? 1 : 0)};
+}
+
+// Bytes as text: U+FFFD stands for each byte that is not UTF-8. characters: how many code points that is.
+std::string readable(std::string_view bytes, std::uint64_t& characters) {
+  std::string text;
+  for (characters = 0; !bytes.empty(); ++characters) {
+    const std::size_t length = utf8_sequence_length(bytes);
+    text += length == 0 ? std::string_view("\xEF\xBF\xBD") : bytes.substr(0, length);
+    bytes.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return text;
+}
+
+// As /v1/completions writes them: of tokens with the same text the likeliest stays in top_logprobs, which also have the
+// written token. text_offset counts characters of the answer.
+Json completion_logprobs(const Slots& slots, const GenerateShape& shape, std::uint64_t text, const RequestKind& kind,
+                         const Tokenizer& tokenizer) {
+  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
+  std::uint64_t offset = 0, characters = 0;
+  const auto [begin, end] = written_slots(slots, shape, text, kind);
+  for (std::uint64_t i = begin; i < end; ++i) {
+    Json best = Json::object();
+    for (std::uint64_t j = i * shape.top; j < i * shape.top + kind.settings.top_logprobs; ++j)
+      best.emplace(readable(tokenizer.token_bytes(slots.top_ids[j]), characters), shown(slots.top_logprobs[j]));
+    const std::string token = readable(tokenizer.token_bytes(slots.ids[i]), characters);
+    best.emplace(token, shown(slots.logprobs[i]));
+    tokens.push_back(token);
+    logprobs.push_back(shown(slots.logprobs[i]));
+    tops.push_back(std::move(best));
+    offsets.push_back(offset);
+    offset += characters;
+  }
+  if (kind.settings.top_logprobs == 0) tops = nullptr;
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
 Json logprobs_of(const Slots& slots, const GenerateShape& shape, std::uint64_t text, const RequestKind& kind,
                  const Tokenizer& tokenizer) {
+  if (!kind.settings.is_chat) return completion_logprobs(slots, shape, text, kind, tokenizer);
   Json content = Json::array();
-  const std::uint64_t begin = text * shape.slots, length = slots.lengths[text];
-  for (std::uint64_t i = begin; i < begin + length; ++i) {
-    const auto& ends = kind.stops.tokens;
-    if (i + 1 == begin + length && std::find(ends.begin(), ends.end(), slots.ids[i]) != ends.end()) break;
+  const auto [begin, end] = written_slots(slots, shape, text, kind);
+  for (std::uint64_t i = begin; i < end; ++i) {
     Json token = logprob_of(slots.ids[i], slots.logprobs[i], tokenizer);
     token["top_logprobs"] = Json::array();
     for (std::uint64_t j = i * shape.top; j < i * shape.top + kind.settings.top_logprobs; ++j)
@@ -101,9 +149,18 @@ std::vector<TextColumn> request_columns(const ResultsFile& running, const Genera
     }
     return true;
   };
+  const auto urls = [&requests, &poll, shape](const TextColumn::Visit& visit) {
+    for (std::uint64_t record = 0; record < shape.num_records; ++record) {
+      if (poll()) return false;
+      const RequestSettings& settings = requests.kind(record).settings;
+      for (std::uint64_t text = 0; text < settings.texts; ++text) visit(settings.is_chat ? kChatUrl : kCompletionUrl);
+    }
+    return true;
+  };
   std::vector<TextColumn> columns;
   columns.push_back({kRequestModel.spec(num_texts), models});
   columns.push_back({kRequestLogprobs.spec(num_texts), logprobs});
+  columns.push_back({kRequestUrl.spec(num_texts), urls});
   return columns;
 }
 
@@ -123,6 +180,7 @@ class BatchExport {
       models_.emplace(file, generate_column::kRequestModel.path);
     if (file.find(generate_column::kRequestLogprobs) != nullptr)
       logprobs_.emplace(file, generate_column::kRequestLogprobs.path);
+    if (file.find(generate_column::kRequestUrl) != nullptr) urls_.emplace(file, generate_column::kRequestUrl.path);
   }
 
   void write(const TextSink& sink) {
@@ -145,10 +203,11 @@ class BatchExport {
     const std::uint64_t written = offset.back() - offset.front(),
                         prompt = file_.rows(generate_column::kPromptTokens, first, 1)[0];
     Json choices = Json::array();
-    for (std::uint64_t i = first; i < end; ++i) choices.push_back(choice(i, i - first));
+    const bool is_chat = !urls_ || urls_->text(first) != kCompletionUrl;
+    for (std::uint64_t i = first; i < end; ++i) choices.push_back(choice(i, i - first, is_chat));
     Json body = {
-        {"id", "chatcmpl-" + name},
-        {"object", "chat.completion"},
+        {"id", (is_chat ? "chatcmpl-" : "cmpl-") + name},
+        {"object", is_chat ? "chat.completion" : "text_completion"},
         {"created", created_},
         {"model", models_ ? models_->text(first) : std::string()},
         {"choices", std::move(choices)},
@@ -159,12 +218,16 @@ class BatchExport {
             {"error", nullptr}};
   }
 
-  Json choice(std::uint64_t i, std::uint64_t index) {
+  Json choice(std::uint64_t i, std::uint64_t index, bool is_chat) {
     const std::string logprobs = logprobs_ ? logprobs_->text(i) : "";
-    return {{"index", index},
-            {"message", {{"role", "assistant"}, {"content", texts_.text(i)}, {"refusal", nullptr}}},
-            {"logprobs", logprobs.empty() ? Json() : Json::parse(logprobs)},
-            {"finish_reason", file_.rows(generate_column::kFinishReason, i, 1)[0] == 0 ? "stop" : "length"}};
+    Json choice = {{"index", index}};
+    if (is_chat)
+      choice["message"] = {{"role", "assistant"}, {"content", texts_.text(i)}, {"refusal", nullptr}};
+    else
+      choice["text"] = texts_.text(i);
+    choice["logprobs"] = logprobs.empty() ? Json() : Json::parse(logprobs);
+    choice["finish_reason"] = file_.rows(generate_column::kFinishReason, i, 1)[0] == 0 ? "stop" : "length";
+    return choice;
   }
 
   std::string key(std::uint64_t i) const {
@@ -176,7 +239,7 @@ class BatchExport {
 
   const ResultsReader& file_;
   ResultsTextColumn texts_;
-  std::optional<ResultsTextColumn> models_, logprobs_;
+  std::optional<ResultsTextColumn> models_, logprobs_, urls_;  // absent: of other data sets than requests
   const std::int64_t created_;
 };
 

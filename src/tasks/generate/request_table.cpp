@@ -1,4 +1,5 @@
-// Requests with the same text of all keys but messages, model and seed share a RequestKind, whose keys are read once.
+// Requests to the same path with the same text of all keys but the prompt, model and seed share a RequestKind, whose
+// keys are read once.
 #include "tasks/generate/request_table.h"
 
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/dataset/record_json.h"
+#include "tasks/generate/request_prompts.h"
 #include "tasks/generate/schema_keywords.h"
 
 namespace magister {
@@ -23,11 +25,13 @@ struct KnownKind {
 };
 
 // The keys that requests share, as one text.
-std::string shared_keys(const Json& body) {
+std::string shared_keys(const Json& body, bool is_chat) {
   Json rest = Json::object();
-  for (const auto& [key, value] : body.items())
-    if (key != "messages" && key != "model" && key != "seed") rest[key] = value;
-  return record_text(rest);
+  for (const auto& [key, value] : body.items()) {
+    const bool of_prompt = is_chat ? key == "messages" || key == "tools" || key == "tool_choice" : key == "prompt";
+    if (!of_prompt && key != "model" && key != "seed") rest[key] = value;
+  }
+  return (is_chat ? "chat " : "text ") + record_text(rest);
 }
 
 std::shared_ptr<const Constraint> compiled(const std::string& schema, const StopRules& ends, const Tokenizer& tokenizer,
@@ -48,8 +52,9 @@ std::shared_ptr<const Constraint> compiled(const std::string& schema, const Stop
 
 class Reader {
  public:
-  Reader(const GenerateConfig& usual, const StopRules& ends, const Tokenizer& tokenizer, std::int64_t vocab_size)
-      : usual_(usual), ends_(ends), tokenizer_(tokenizer), vocab_size_(vocab_size) {}
+  Reader(const GenerateConfig& usual, const StopRules& ends, const Tokenizer& tokenizer, std::int64_t vocab_size,
+         bool chat_tools)
+      : usual_(usual), ends_(ends), tokenizer_(tokenizer), vocab_size_(vocab_size), chat_tools_(chat_tools) {}
 
   // The number of the record's kind; adds what is wrong with the record.
   std::uint32_t read(const Record& record, std::vector<std::unique_ptr<RequestKind>>& kinds,
@@ -58,8 +63,10 @@ class Reader {
     const Json* const body = body_of_request(*record.fields, faults);
     std::uint32_t index = 0;
     if (body != nullptr) {
-      const auto [found, is_new] = known_.try_emplace(shared_keys(*body));
-      if (is_new) found->second = make(*body, kinds);
+      const bool is_chat = is_chat_request(*record.fields);
+      check_prompt(*body, is_chat, chat_tools_, faults);
+      const auto [found, is_new] = known_.try_emplace(shared_keys(*body, is_chat));
+      if (is_new) found->second = make(*body, is_chat, kinds);
       index = found->second.index;
       faults.insert(faults.end(), found->second.faults.begin(), found->second.faults.end());
       if (const auto own = body->find("seed"); own != body->end() && own->is_number_integer())
@@ -82,10 +89,10 @@ class Reader {
   }
 
  private:
-  KnownKind make(const Json& body, std::vector<std::unique_ptr<RequestKind>>& kinds) {
+  KnownKind make(const Json& body, bool is_chat, std::vector<std::unique_ptr<RequestKind>>& kinds) {
     KnownKind known{static_cast<std::uint32_t>(kinds.size()), {}};
     auto kind = std::make_unique<RequestKind>();
-    kind->settings = read_request_settings(body, usual_, vocab_size_, known.faults);
+    kind->settings = read_request_settings(body, is_chat, usual_, vocab_size_, known.faults);
     kind->stops = ends_;
     kind->stops.texts.insert(kind->stops.texts.end(), kind->settings.stop.begin(), kind->settings.stop.end());
     if (const std::string& schema = kind->settings.schema; !schema.empty()) {
@@ -108,6 +115,7 @@ class Reader {
   const StopRules& ends_;
   const Tokenizer& tokenizer_;
   const std::int64_t vocab_size_;
+  const bool chat_tools_;
   std::unordered_map<std::string, KnownKind> known_;
   std::unordered_map<std::string, std::shared_ptr<const Constraint>> constraints_;
   std::unordered_set<std::string> keys_;
@@ -118,14 +126,16 @@ class Reader {
 }  // namespace
 
 RequestTable::RequestTable(const Dataset& dataset, const GenerateConfig& usual, const StopRules& ends,
-                           const Tokenizer& tokenizer, std::int64_t vocab_size, const StopPoll& poll)
+                           const Tokenizer& tokenizer, std::int64_t vocab_size, bool chat_tools, const StopPoll& poll)
     : first_(dataset.records().begin) {
-  Reader reader(usual, ends, tokenizer, vocab_size);
+  Reader reader(usual, ends, tokenizer, vocab_size, chat_tools);
   const auto add = [&](Record&& record) {
     std::optional<std::uint64_t> seed;
     kinds_of_records_.push_back(reader.read(record, kinds_, seed));
     seeds_.push_back(seed);
-    if (!kinds_.empty()) num_texts_ += kinds_[kinds_of_records_.back()]->settings.texts;
+    if (kinds_.empty()) return;
+    num_texts_ += kinds_[kinds_of_records_.back()]->settings.texts;
+    has_chats_ = has_chats_ || is_chat_request(*record.fields);
   };
   dataset.for_each(dataset.records(), add, poll);
   reader.refuse_faults();

@@ -14,6 +14,7 @@
 #include "tasks/generate/most_asked.h"
 #include "tasks/generate/record_columns.h"
 #include "tasks/generate/request_answers.h"
+#include "tasks/generate/request_prompts.h"
 #include "tasks/generate/worker.h"
 
 namespace magister {
@@ -48,6 +49,7 @@ class GenerateJob final : public TaskJob {
             const Attributes& root) const;
   void open_prompt();
   void open_requests();
+  void warn_of_unended_chats() const;
   void add_stop_tokens(Checkpoint& checkpoint);
   void add_logit_bias();
   void warn_of_long_texts(const GenerateShape& size) const;
@@ -111,23 +113,30 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const TaskInputs& inputs)
     reference_.reserved_bytes = value_->gpu_bytes();
   }
   if (config_.prompt) open_prompt();
-  if (config_.dataset.messages_field.empty()) return;
-  chat_.emplace(inputs.checkpoint, config_.dataset);
-  if (!config_.ignore_eos)
-    warn_of_unended_turn(inputs.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
+  if (!config_.requests && !config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (chat_) warn_of_unended_chats();
 }
 
+// A base model answers requests with a prompt, which need no chat template.
 void GenerateJob::open_requests() {
-  setup_.requests = std::make_shared<const RequestTable>(inputs_.dataset, config_, setup_.stops, tokenizer_,
-                                                         model_.vocab_size, inputs_.context.stop_poll());
+  if (inputs_.checkpoint.chat_source() != nullptr) chat_.emplace(inputs_.checkpoint, config_.dataset);
+  setup_.requests =
+      std::make_shared<const RequestTable>(inputs_.dataset, config_, setup_.stops, tokenizer_, model_.vocab_size,
+                                           chat_ && chat_->writes_tools(), inputs_.context.stop_poll());
   leave_if_stopped(inputs_.context.world, inputs_.context.stop);
+  if (!setup_.requests->has_chats()) return chat_.reset();
+  if (!chat_) chat_.emplace(inputs_.checkpoint, config_.dataset);
+}
+
+void GenerateJob::warn_of_unended_chats() const {
+  if (!config_.ignore_eos)
+    warn_of_unended_turn(inputs_.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
 }
 
 void GenerateJob::open_prompt() {
   prompt_.emplace(*config_.prompt, config_.name);
   encoder_.emplace(inputs_.checkpoint, config_.use_chat_template);
-  if (encoder_->is_chat() && !config_.ignore_eos)
-    warn_of_unended_turn(inputs_.checkpoint, config_.name, setup_.stops.tokens, setup_.stops.texts);
+  if (encoder_->is_chat()) warn_of_unended_chats();
   if (!inputs_.data_is_placeholder) prompt_->check_names(first_field_names(inputs_.dataset));
 }
 
@@ -206,6 +215,13 @@ SampleRules GenerateJob::rules() {
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
       return {encoder_->encode(prompt_->render(*record.fields, {}, record.where), record.where)};
     };
+  }
+  if (setup_.requests) {
+    rules.expected_text = expect_field(config_.dataset, "body", "dataset.path", is_blank_request);
+    rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
+      return {tokens_of_request(record, tokenizer_, chat_ ? &*chat_ : nullptr)};
+    };
+    return rules;
   }
   if (config_.dataset.tokens_field.empty() && !chat_ && !prompt_)
     rules.expected_text = expect_field(config_.dataset, config_.dataset.text_field, "dataset.text",
