@@ -241,9 +241,8 @@ Reply train(Service& service, const Call& call) {
 
 constexpr std::array kUnfitConfig = {413, 422};
 constexpr std::array kNoGpu = {404};
-constexpr std::array kBusy = {503};
-constexpr std::array kUnfitTraining = {403, 413, 422, 503};
-constexpr std::array kNoPlan = {400, 404, 422, 503};
+constexpr std::array kUnfitTraining = {403, 413, 422};
+constexpr std::array kNoPlan = {400, 404, 422};
 constexpr std::array kOfPlan = {Query{"job"}, Query{"devices", true}};
 
 using Function = Reply (*)(Service& service, const Call& call);
@@ -292,7 +291,7 @@ constexpr std::array kMultigpuRoutes = {
     does("/multigpu/resources/manage", "Chooses GPUs of later trainings", "Document", manage, kUnfitConfig),
     shows("/multigpu/resources/status", "GPUs, host, disk and jobs", resources),
     shows("/multigpu/performance/metrics", "Progress of the jobs that run", performance),
-    does("/multigpu/gpu/test", "Ranks, devices, links, locks and writing", nullptr, test_gpus, kBusy),
+    does("/multigpu/gpu/test", "Ranks, devices, links, locks and writing", nullptr, test_gpus, {}),
     shows("/multigpu/gpu/recommendations", "The memory plan of a job with its sums, here or on other devices",
           recommendations, kNoPlan, kOfPlan),
 };

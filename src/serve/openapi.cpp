@@ -61,12 +61,14 @@ Json responses_of(const Route& route) {
   if (sends_files) responses["206"] = {{"description", "The ranges that were asked for."}};
   responses[std::to_string(route.success)] = {
       {"description", route.summary},
-      {"content", route.reply != nullptr
-                      ? content(route.reply)
-                      : Json{{sends_files ? "application/octet-stream" : "text/plain", {{"schema", text()}}}}}};
+      {"content", route.reply != nullptr ? content(route.reply)
+                                         : Json{{sends_files                 ? "application/octet-stream"
+                                                 : route.function == nullptr ? "text/event-stream"
+                                                                             : "text/plain",
+                                                 {{"schema", text()}}}}}};
   std::vector<int> faults(route.statuses.begin(), route.statuses.end());
   faults.insert(faults.end(), {400, 414});  // the library refuses these before any function is called
-  if (route.needs != Route::Needs::kNothing) faults.insert(faults.end(), {401, 403, 429});
+  if (route.needs != Route::Needs::kNothing) faults.insert(faults.end(), {401, 403, 429, 503});
   for (const int status : faults)
     responses[std::to_string(status)] = {{"description", "The message says why."}, {"content", content("Fault")}};
   return responses;

@@ -170,7 +170,7 @@ Reply result(Service& service, const Call& call) {
 }
 
 constexpr std::array kPage = {Query{"before"}, Query{"limit"}};
-constexpr std::array kUnfit = {400, 403, 413, 422, 503};
+constexpr std::array kUnfit = {400, 403, 413, 422};
 constexpr std::array kBadQuery = {400};
 constexpr std::array kMissing = {404};
 constexpr std::array kMissingRange = {404, 416};
@@ -222,6 +222,12 @@ constexpr std::array kRoutes = {
           .needs = kRead,
           .statuses = kMissing,
           .function = log_of_job},
+    Route{.method = "GET",
+          .path = "/v1/jobs/{id}/events",
+          .summary = "Server-sent events: log, with each new piece of it, and state, until the job has ended",
+          .needs = kRead,
+          .statuses = kMissing,
+          .function = nullptr},
     Route{.method = "GET",
           .path = "/v1/jobs/{id}/progress",
           .summary = "Speed and place of the job's run, and what its ranks measure",

@@ -40,9 +40,9 @@ struct Route {
   const char* body = nullptr;   // name of a schema in openapi.cpp; null: the request has no body
   const char* reply = nullptr;  // likewise; null: text or bytes
   int success = 200;
-  std::span<const int> statuses{};  // besides 401, 403, 429 of every route with a token
+  std::span<const int> statuses{};  // besides 401, 403, 429 and 503 of every route with a token
   std::span<const Query> queries{};
-  Reply (*function)(class Service& service, const Call& call);
+  Reply (*function)(class Service& service, const Call& call);  // null: the server sends the events of a job
 };
 
 std::span<const Route> all_routes();

@@ -20,7 +20,8 @@ httplib::Ranges& ranges_of(const httplib::Request& request) { return const_cast<
 
 void forget_ranges(const httplib::Request& request) { ranges_of(request).clear(); }
 
-bool send_file(const httplib::Request& request, httplib::Response& response, const std::string& path) {
+bool send_file(const httplib::Request& request, httplib::Response& response, const std::string& path,
+               const std::shared_ptr<void>& held) {
   const auto file = std::make_shared<std::ifstream>(path, std::ios::binary | std::ios::ate);
   const std::int64_t size = *file ? static_cast<std::int64_t>(file->tellg()) : 0;
   httplib::Ranges& ranges = ranges_of(request);
@@ -43,7 +44,7 @@ bool send_file(const httplib::Request& request, httplib::Response& response, con
   }
   response.set_content_provider(
       static_cast<std::size_t>(size), "application/octet-stream",
-      [file](std::size_t offset, std::size_t length, httplib::DataSink& sink) {
+      [file, held](std::size_t offset, std::size_t length, httplib::DataSink& sink) {
         std::array<char, 1 << 16> piece;
         file->clear();
         file->seekg(static_cast<std::streamoff>(offset));

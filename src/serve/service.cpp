@@ -11,6 +11,7 @@
 #include "magister/core/log.h"
 #include "magister/core/utf8.h"
 #include "serve/checked_experiment.h"
+#include "serve/connections.h"
 #include "serve/routes.h"
 #include "serve/sent_file.h"
 #include "serve/server.h"
@@ -33,7 +34,9 @@ const char* library_fault(int status) {
 constexpr std::size_t kMostBody = 8 << 20;
 constexpr int kThreads = 256;  // one for each connection that is open
 constexpr int kFailuresAMinute = 30;
+constexpr int kMostStreams = 128;  // files and events that are sent at a time: the other threads answer quickly
 constexpr auto kPoll = std::chrono::milliseconds(200);
+constexpr int kRoundsToEnd = 25;  // of kPoll: how long answers at work may take once the service ends
 
 std::string bearer_of(const httplib::Request& request) {
   const std::string header = request.get_header_value("Authorization");
@@ -66,17 +69,22 @@ void send(const httplib::Request& request, httplib::Response& response, const Re
 
 class Server {
  public:
-  Server(Service& service, httplib::Server& http)
-      : service_(service), http_(http), rate_(service.options().requests_a_minute), failures_(kFailuresAMinute) {
+  Server(Service& service, httplib::Server& http, Connections& connections)
+      : service_(service),
+        http_(http),
+        connections_(connections),
+        rate_(service.options().requests_a_minute),
+        failures_(kFailuresAMinute) {
     if (!service.options().tokens_file.empty()) tokens_.emplace(service.options().tokens_file);
     audit_.open(service.options().root + "/audit.log", std::ios::app);
     for (const Route& route : all_routes()) add(route);
-    http_.Get(R"(/v1/jobs/([0-9]{1,18})/events)",
-              [this](const auto& request, auto& response) { events(request, response); });
     http_.Get("/", [](const httplib::Request&, httplib::Response& response) {
       response.set_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline'");
       response.set_content(reinterpret_cast<const char*>(kServicePages[0].bytes), kServicePages[0].num_bytes,
                            "text/html; charset=utf-8");
+    });
+    http_.set_logger([this](const httplib::Request& request, const httplib::Response&) {
+      connections_.answered(request.remote_addr, request.remote_port);
     });
     http_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
       if (response.body.empty()) send(request, response, fault_reply(response.status, library_fault(response.status)));
@@ -87,6 +95,12 @@ class Server {
             std::rethrow_exception(error);
           } catch (const std::exception& fault) {
             log_error("a request: {}", fault.what());
+            const auto* const known = dynamic_cast<const Error*>(&fault);
+            if (known != nullptr && known->code() == ExitCode::kInputOutput)  // a full disk, most of the time
+              return send(request, response,
+                          fault_reply(503,
+                                      "the service cannot write or read its files (nothing was changed); its log "
+                                      "says why, try again later"));
             send(request, response, fault_reply(500, "the service could not do that; its log says why"));
           }
         });
@@ -95,6 +109,8 @@ class Server {
  private:
   void add(const Route& route) {
     const auto handle = [this, &route](const httplib::Request& request, httplib::Response& response) {
+      connections_.answers(request.remote_addr, request.remote_port);
+      if (route.function == nullptr) return events(request, response);
       Call call{.places = {},
                 .body = request.body,
                 .content_type = request.get_header_value("Content-Type"),
@@ -109,7 +125,8 @@ class Server {
       const Reply reply = route.function(service_, call);
       if (reply.file.empty())
         send(request, response, reply);
-      else if (!send_file(request, response, reply.file))
+      else if (const Stream stream = open_stream(request, response);
+               stream && !send_file(request, response, reply.file, stream))
         send(request, response, fault_reply(416, "no such range of the file"));
       if (route.needs == Route::Needs::kSubmit) audit(call.who, request, response.status);
     };
@@ -150,10 +167,23 @@ class Server {
 
   void audit(const Principal& who, const httplib::Request& request, int status) {
     const std::lock_guard lock(audit_mutex_);
+    audit_.clear();  // a line that found no space is lost, the next one may find it
     audit_ << nlohmann::ordered_json{{"time", std::time(nullptr)}, {"from", request.remote_addr}, {"token", who.name},
                                      {"method", request.method},   {"path", request.path},        {"status", status}}
                   .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
            << std::endl;
+    if (!audit_)
+      log_error("audit.log: {} {} by {} cannot be written", request.method, printable(request.path, 200), who.name);
+  }
+
+  using Stream = std::shared_ptr<std::atomic<int>>;  // an answer that is sent for long counts as long as this exists
+  // Null: there are too many, and the response says so.
+  Stream open_stream(const httplib::Request& request, httplib::Response& response) {
+    Stream stream(&streams_, [](std::atomic<int>* count) { --*count; });
+    if (++streams_ <= kMostStreams) return stream;
+    response.set_header("Retry-After", "1");
+    send(request, response, fault_reply(503, "the service sends as many files and events as it can; try again"));
+    return nullptr;
   }
 
   // Server-sent events: `state` whenever it changes, `log` with each new piece of the log, until the job has ended.
@@ -162,12 +192,15 @@ class Server {
     if (!admit(request, response, Route::Needs::kRead, who)) return;
     const std::int64_t id = std::stoll(request.matches[1]);
     if (!service_.store().find(id)) return send(request, response, fault_reply(404, "no such job"));
+    const Stream stream = open_stream(request, response);
+    if (!stream) return;
     struct Sent {
+      Stream stream;
       std::string state;
       std::uint64_t bytes = 0;
     };
     response.set_chunked_content_provider(
-        "text/event-stream", [this, id, sent = std::make_shared<Sent>()](std::size_t, httplib::DataSink& sink) {
+        "text/event-stream", [this, id, sent = std::make_shared<Sent>(stream)](std::size_t, httplib::DataSink& sink) {
           const std::optional<Job> job = service_.store().find(id);
           const auto send_event = [&sink](const char* name, const nlohmann::ordered_json& data) {
             const std::string text =
@@ -180,6 +213,9 @@ class Server {
           log.seekg(static_cast<std::streamoff>(sent->bytes));
           log.read(piece.data(), static_cast<std::streamsize>(piece.size()));
           piece.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, log.gcount())));
+          // A character whose other bytes are still to come belongs to the next piece.
+          if (const std::size_t whole = find_invalid_utf8(piece); whole > 0 && piece.size() - whole < 4)
+            piece.resize(whole);
           sent->bytes += piece.size();
           if (!piece.empty() && !send_event("log", {{"text", piece}})) return false;
           if (sent->state != name_of(job->state)) {
@@ -198,6 +234,8 @@ class Server {
 
   Service& service_;
   httplib::Server& http_;
+  Connections& connections_;
+  std::atomic<int> streams_ = 0;
   std::optional<Tokens> tokens_;
   RateLimit rate_, failures_;
   std::mutex audit_mutex_;
@@ -232,7 +270,8 @@ void serve(const ServeOptions& given, const std::function<bool()>& should_stop,
   MAGISTER_CHECK(http->is_valid(), ExitCode::kConfig, "{} and {} are no certificate and key (TLS needs PEM files)",
                  printable(options.certificate), printable(options.key));
   Service service(options);
-  const Server server(service, *http);
+  Connections connections(kThreads);
+  const Server server(service, *http, connections);
   http->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   http->set_payload_max_length(kMostBody);
   http->set_read_timeout(10);
@@ -255,10 +294,21 @@ void serve(const ServeOptions& given, const std::function<bool()>& should_stop,
   listen(listening,
          SOMAXCONN);  // the library lets five clients wait; the sixth of many would be refused or wait for seconds
   const Supervisor supervisor(options, service.store());
-  std::thread accepting([&] { http->listen_after_bind(); });
+  std::atomic<bool> has_ended = false;
+  std::thread accepting([&] {
+    http->listen_after_bind();
+    has_ended = true;
+  });
   ready(port);
-  while (!should_stop()) std::this_thread::sleep_for(kPoll);
+  while (!should_stop()) {
+    std::this_thread::sleep_for(kPoll);
+    connections.close_idle(port);
+  }
   http->stop();
+  for (int round = 0; !has_ended; ++round) {
+    connections.close_all(port, round >= kRoundsToEnd);
+    std::this_thread::sleep_for(kPoll);
+  }
   accepting.join();
 }
 

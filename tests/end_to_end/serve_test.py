@@ -1,8 +1,10 @@
 """The service: jobs over HTTP against what the files hold; tokens and roles; a service that is killed while jobs are submitted and run."""
+import contextlib
 import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -164,11 +166,64 @@ class Serve(ServiceTests):
             for method, operation in operations.items():
                 status, body = service.ask(method.upper(), re.sub(r"{\w+}", "7", path))
                 self.assertIn(str(status), operation["responses"], (method, path, body))
+        self.assertIn("text/event-stream", document["paths"]["/v1/jobs/{id}/events"]["get"]["responses"]["200"]["content"])
         references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
         self.assertEqual(references - set(document["components"]["schemas"]), set())
-        with socket.create_connection(("127.0.0.1", service.port)) as slow:  # half a request holds up nobody
-            slow.sendall(b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 100\r\n\r\nname:")
-            self.assertEqual(service.ask("GET", "/v1/health")[0], 200)
+
+    def test_a_disk_without_space(self):
+        """A stand-in: the service may write no byte of a file. What it acknowledged is there, nothing else is taken, and it goes on when it may write again."""
+        tokens = self.world.folder / "full-tokens"
+        token = subprocess.run([PROGRAM, "serve", "--tokens", str(tokens), "--add-token", "ann:submit"], capture_output=True, text=True, env=self.world.environment,
+                               check=True).stdout.strip()
+        service = self.service("full", "--tokens", str(tokens), launcher="env", restore_signals=False)  # SIGXFSZ stays ignored, as Python has it
+        bearer = {"Authorization": f"Bearer {token}"}
+        texts = self.texts("nothing").replace(str(self.world.model), "nothing")
+        first = service.submit(texts, **bearer)[1]["id"]
+        state = lambda job: service.ask("GET", f"/v1/jobs/{job}", **bearer)[1]["state"]
+        wait_until(lambda: state(first) == "failed")
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        for status, fault in (service.submit(texts, **bearer), service.ask("POST", f"/v1/jobs/{first}/resume", **bearer),
+                              service.ask("POST", "/multigpu/config", json.dumps({"gpu_ids": [0]}), Content_Type="application/json", **bearer)):
+            self.assertEqual((status, "nothing was changed" in json.dumps(fault)), (503, True), fault)
+        self.assertEqual([one["id"] for one in service.ask("GET", "/v1/jobs", **bearer)[1]["jobs"]], [first])
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        status, job = service.submit(texts, **bearer)
+        self.assertEqual(status, 201)
+        wait_until(lambda: state(job["id"]) == "failed")
+        audit = [json.loads(line)["status"] for line in (self.world.folder / "full/audit.log").read_text().splitlines()]
+        self.assertEqual((audit[0], audit[-1]), (201, 201))
+        self.assertEqual(service.end(), 0)
+
+    def test_clients_that_never_finish_hold_up_nobody(self):
+        """More of them than the service has threads, each of which sends a byte now and then: the library alone would wait for all of them."""
+        service = self.service("slow", **SLOW)
+        job = service.submit(self.texts("long", tokens=400))[1]["id"]
+        watching = socket.create_connection(("127.0.0.1", service.port))
+        watching.sendall(f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        slow, stop = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(300)], threading.Event()
+
+        def drip():
+            for number, client in enumerate(slow):
+                client.sendall(b"GET /v1/jobs HTTP/1.1\r\nX-Slow: " if number % 2 else b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 100000\r\n\r\nname:")
+            while not stop.wait(0.5):
+                for client in slow:
+                    with contextlib.suppress(OSError):
+                        client.send(b"a")
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            for _ in range(3):
+                self.assertEqual(service.ask("GET", "/v1/health")[0], 200)
+            self.assertIn(b"event: state", watching.recv(1 << 16) + watching.recv(1 << 16))  # an answer at work is not cut
+            self.assertEqual(service.end(), 0)
+        finally:
+            stop.set()
+            dripping.join()
+            for client in [watching, *slow]:
+                client.close()
+        service = self.service("slow")
+        service.ask("POST", f"/v1/jobs/{job}/cancel")
+        self.assertEqual(service.ended(job)["state"], "cancelled")
 
 
 if __name__ == "__main__":

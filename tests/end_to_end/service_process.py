@@ -25,11 +25,11 @@ tasks:
 class Service:
     """A service of its own process; `ask` sends one request."""
 
-    def __init__(self, world, root, *options, launcher="mpirun --oversubscribe --bind-to none -np 2", **environment):
+    def __init__(self, world, root, *options, launcher="mpirun --oversubscribe --bind-to none -np 2", restore_signals=True, **environment):
         self.process = subprocess.Popen([PROGRAM, "serve", "--listen", "127.0.0.1:0", "--root", str(root), "--folder", str(world.folder),
                                          "--launcher", launcher, *options],
                                         env={**world.environment, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        start_new_session=True)
+                                        start_new_session=True, restore_signals=restore_signals)
         first = self.process.stdout.readline()
         self.port = int(re.search(r":(\d+)/", first)[1]) if first else None
 
