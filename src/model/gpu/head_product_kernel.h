@@ -1,7 +1,6 @@
 // A product of few rows for each head, with a weight of its own: the kernels of product.h in one launch.
 #pragma once
 
-#include "model/gpu/product.h"
 #include "model/gpu/product_kernels.h"
 #include "model/gpu/wide_product_kernel.h"
 

@@ -15,11 +15,6 @@ constexpr int kMostDecodeRows = 256;
 // bytes; otherwise it loads number by number, which gives correct results slowly.
 void decode_product(ProductArguments arguments, int bits, int group, const Queue& queue);
 
-// From the first head to the next one: bytes of the weight, numbers of x, bytes of the result.
-struct HeadSteps {
-  std::int64_t weight_bytes, x, out_bytes;
-  int heads;
-};
 // The same for a plain weight [N, K] of every head, each with columns of x and of the result of its own. `first`: those
 // of the first head. One launch.
 void head_products(const ProductArguments& first, const HeadSteps& steps, const Queue& queue);

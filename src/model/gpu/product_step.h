@@ -33,6 +33,12 @@ struct ProductArguments {
   bool float_out;
 };
 
+// From the first head to the next one: bytes of the weight, numbers of x, bytes of the result.
+struct HeadSteps {
+  std::int64_t weight_bytes, x, out_bytes;
+  int heads;
+};
+
 // A step is 64 bytes of every output, of which a warp takes 16 * kStacks outputs. Lane (g = lane / 4, q = lane % 4)
 // holds 16 bytes of outputs g and g + 8. These are its part of the tensor cores' left operand if inputs are numbered in
 // the order of the bytes; x's rows, the right operand, are read with the same numbering. Steps form chains of sums:
