@@ -72,7 +72,8 @@ struct LatentAttention {
     const int row = static_cast<int>(t.block_x()), visible = a.visible_R[row], size = latent_chunk_keys(visible),
               low = static_cast<int>(t.block_z()) * size, high = low + size < visible ? low + size : visible;
     if (low >= high) return;
-    const int first_head = static_cast<int>(t.block_y()) * kHeads, pitch = pitch_of(a.W);
+    const int first_head = static_cast<int>(t.block_y()) * kHeads,
+              pitch = (2 * a.W + 127) / 128 * 128;  // pitch_of(a.W), which is host code
     unsigned char *const q = t.shared(), *const latents = q + kHeads * pitch;
     auto* const scores = reinterpret_cast<float*>(latents + kLatentStep * pitch);
     float* const corrections = scores + kHeads * kScorePitch;
