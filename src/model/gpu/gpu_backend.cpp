@@ -103,7 +103,6 @@ std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads,
 
 std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
-  if (config.latent && config.latent->indexer) return "a sparse choice of keys";
   if (config.attention_sinks) return "attention with sinks";
   if (config.chunked_windows) return "attention in chunks";
   if (config.alibi_max > 0) return "ALiBi";
@@ -130,7 +129,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   // Keys and values exist twice where a pass shares prefixes.
   const std::uint64_t attention =
-                          config.latent
+                          config.latent && config.latent->indexer ? 0
+                          : config.latent
                               ? static_cast<std::uint64_t>(gpu::latent_pass_numbers(shape_of(config, partition, 0)))
                               : (H + 2 * K) * E + H * E + 2 * K * E,
                       mlp =
@@ -144,13 +144,19 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   // Normed rows of parallel blocks that have a norm each; positions of tokens.
   const std::uint64_t more = (config.parallel_norms ? c10::elementSize(dtype) * D : 0) +
                              (config.learned_positions || config.query_scale_beta > 0 ? 4 : 0);
+  std::uint64_t sparse = 0;
+  if (config.latent && config.latent->indexer) {
+    const LayerShape shape = shape_of(config, partition, 0);
+    sparse = static_cast<std::uint64_t>(num_tokens) * gpu::sparse_token_bytes(shape, dtype) +
+             gpu::sparse_block_bytes(shape, std::max(num_tokens, sequence_tokens), dtype);
+  }
   // Residual stream, normed rows, a product's output and its f32 copy for the sum over shards; ids, rotary rows and
   // slots. The padded last tile of a product comes in addition.
   return static_cast<std::uint64_t>(num_tokens) *
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16 +
               more) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
-         capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype);
+         capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype) + sparse;
 }
 
 std::uint64_t gpu_rotary_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t sequence_tokens) {
@@ -168,6 +174,7 @@ std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& par
   // sequence has more.
   const std::int64_t keys = std::max(sequence_tokens, std::min(gpu::kMostGatheredKeys, num_tokens * sequence_tokens));
   const LayerShape shape = shape_of(config, partition, 0);
+  if (config.latent && config.latent->indexer) return 0;  // latents are gathered block by block
   if (config.latent) {
     const auto numbers = static_cast<std::uint64_t>(gpu::latent_gathered_numbers(shape));
     const std::uint64_t prompts =

@@ -167,7 +167,7 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
         places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table), places.rope_rows_R, values,
         places.slots_R};
     LatentPlaces latent = latent_.first(places.rows);
-    queue_short_vectors(layer, rows, latent, queue);
+    queue_short_vectors(layer, rows, latent.queries_RL, latent.tokens_RW, queue);
     if (latent.q_RQ.defined()) queue_product(layer.latent->q_up_proj, {latent.queries_RL}, latent.q_RQ, queue);
     const LatentKeys seen{places.table_RP, places.sequence_R, places.visible_R, latent_chunks_of(places.chunks)};
     queue_latent_attention(layer, rows, seen, latent, partial_, places.attention_RA, queue);

@@ -24,47 +24,54 @@ at::Tensor queries_of(const GpuLayer& layer, const at::Tensor& short_TA, const a
   return short_TA.narrow(1, 0, layer.shape.heads * layer.shape.head_dim);
 }
 
-template <typename A>
-void norm_short_vectors(const GpuLayer& layer, const LatentRows& rows, const at::Tensor& queries_TL,
-                        const at::Tensor& tokens_TW, const Queue& queue) {
+}  // namespace
+
+void queue_short_vectors(const GpuLayer& layer, const LatentRows& rows, const at::Tensor& queries_TL,
+                         const at::Tensor& tokens_TW, const Queue& queue) {
   const LatentConfig& latent = *layer.shape.latent;
-  const ShortVectors<A> kernel{data<A>(rows.short_TA),
-                               data<A>(queries_TL),
-                               data<A>(tokens_TW),
-                               data<float>(layer.q_norm),
-                               data<float>(layer.k_norm),
-                               data<float>(rows.cos_PR2),
-                               data<float>(rows.sin_PR2),
-                               data<std::int32_t>(rows.rows_T),
-                               data<A>(rows.pages),
-                               data<std::int64_t>(rows.slots_T),
-                               rows.short_TA.size(1),
-                               latent.query_rank,
-                               latent.rank,
-                               latent.rope_dim,
-                               kEps};
-  launch(kernel, kernel.shape(rows.short_TA.size(0)), queue);
+  with_type(rows.short_TA.scalar_type(), [&](auto a) {
+    using A = decltype(a);
+    const ShortVectors<A> kernel{data<A>(rows.short_TA),
+                                 data<A>(queries_TL),
+                                 data<A>(tokens_TW),
+                                 data<float>(layer.q_norm),
+                                 data<float>(layer.k_norm),
+                                 data<float>(rows.cos_PR2),
+                                 data<float>(rows.sin_PR2),
+                                 data<std::int32_t>(rows.rows_T),
+                                 data<A>(rows.pages),
+                                 data<std::int64_t>(rows.slots_T),
+                                 rows.short_TA.size(1),
+                                 latent.query_rank,
+                                 latent.rank,
+                                 latent.rope_dim,
+                                 kEps};
+    launch(kernel, kernel.shape(rows.short_TA.size(0)), queue);
+  });
 }
 
-// out_THX: see TurnQueries.
-template <typename A>
 void turn_queries(const LayerShape& shape, const LatentRows& rows, const at::Tensor& q_TQ, const at::Tensor& out_THX,
                   bool whole, const Queue& queue) {
   const LatentConfig& latent = *shape.latent;
-  const TurnQueries<A> kernel{data<A>(q_TQ),
-                              data<A>(out_THX),
-                              data<float>(rows.cos_PR2),
-                              data<float>(rows.sin_PR2),
-                              data<std::int32_t>(rows.rows_T),
-                              q_TQ.stride(0),
-                              shape.heads,
-                              latent.nope_dim,
-                              latent.rope_dim,
-                              out_THX.size(2),
-                              whole ? latent.nope_dim : latent.rank,
-                              whole};
-  launch(kernel, kernel.shape(q_TQ.size(0)), queue);
+  with_type(q_TQ.scalar_type(), [&](auto a) {
+    using A = decltype(a);
+    const TurnQueries<A> kernel{data<A>(q_TQ),
+                                data<A>(out_THX),
+                                data<float>(rows.cos_PR2),
+                                data<float>(rows.sin_PR2),
+                                data<std::int32_t>(rows.rows_T),
+                                q_TQ.stride(0),
+                                shape.heads,
+                                latent.nope_dim,
+                                latent.rope_dim,
+                                out_THX.size(2),
+                                whole ? latent.nope_dim : latent.rank,
+                                whole};
+    launch(kernel, kernel.shape(q_TQ.size(0)), queue);
+  });
 }
+
+namespace {
 
 // Keys and values of all heads, [N, H, X] each, of tokens [N, W].
 std::pair<at::Tensor, at::Tensor> expand(const GpuLayer& layer, const at::Tensor& tokens_NW, std::int64_t X,
@@ -102,13 +109,12 @@ at::Tensor attend_latents(const GpuLayer& layer, const AttentionPlan& plan, cons
   const std::int64_t T = rows.short_TA.size(0), H = shape.heads, X = shape.head_dim, W = latent.token_width();
   const at::Tensor tokens_TW = at::empty({T, W}, rows.short_TA.options()),
                    q_THX = at::empty({T, H, X}, rows.short_TA.options());
-  with_type(rows.short_TA.scalar_type(), [&](auto a) {
-    using A = decltype(a);
+  {
     at::Tensor queries_TL;
     if (latent.query_rank > 0) queries_TL = at::empty({T, latent.query_rank}, rows.short_TA.options());
-    norm_short_vectors<A>(layer, rows, queries_TL, tokens_TW, queue);
-    turn_queries<A>(layer.shape, rows, queries_of(layer, rows.short_TA, queries_TL, multiply), q_THX, true, queue);
-  });
+    queue_short_vectors(layer, rows, queries_TL, tokens_TW, queue);
+    turn_queries(layer.shape, rows, queries_of(layer, rows.short_TA, queries_TL, multiply), q_THX, true, queue);
+  }
   const bool flash = flash_takes(shape, q_THX.scalar_type(), queue);
   std::pair<at::Tensor, at::Tensor> own;  // keys and values of all rows of the pass
   std::vector<at::Tensor> outputs;
@@ -149,11 +155,6 @@ LatentKeys latent_keys(const PackedBatch& batch, const std::vector<BlockTable>& 
           latent_chunks(longest)};
 }
 
-void queue_short_vectors(const GpuLayer& layer, const LatentRows& rows, const LatentPlaces& places,
-                         const Queue& queue) {
-  norm_short_vectors<Bf16>(layer, rows, places.queries_RL, places.tokens_RW, queue);
-}
-
 void queue_latent_attention(const GpuLayer& layer, const LatentRows& rows, const LatentKeys& keys,
                             const LatentPlaces& places, const at::Tensor& partial, const at::Tensor& out_RV,
                             const Queue& queue) {
@@ -162,7 +163,7 @@ void queue_latent_attention(const GpuLayer& layer, const LatentRows& rows, const
   const at::Tensor q_RQ = places.q_RQ.defined() ? places.q_RQ : rows.short_TA;
   const std::int64_t R = q_RQ.size(0), H = layer.shape.heads, E = layer.shape.head_dim, C = latent.rank,
                      N = latent.nope_dim, V = latent.value_dim, W = latent.token_width();
-  turn_queries<Bf16>(layer.shape, rows, q_RQ, places.q_RHW, false, queue);
+  turn_queries(layer.shape, rows, q_RQ, places.q_RHW, false, queue);
   // out[r, h, n] = sum over k of x[r, h, k] * weight[h, n, k], with `next` numbers of the weight from head to head.
   const auto multiply = [&](const Bf16* weight, std::int64_t outputs, std::int64_t inputs, std::int64_t next,
                             const at::Tensor& x, std::int64_t x_next, const at::Tensor& out, std::int64_t out_next) {
@@ -183,7 +184,7 @@ void queue_latent_attention(const GpuLayer& layer, const LatentRows& rows, const
                                   data<std::int32_t>(keys.sequence_R),
                                   data<std::int32_t>(keys.visible_R),
                                   data<Bf16>(places.sums_RHC),
-                                  keys.table_RP.size(1),
+                                  keys.table_RP.defined() ? keys.table_RP.size(1) : 0,
                                   sums,
                                   sums + R * H * keys.chunks * C,
                                   static_cast<int>(R),
@@ -191,7 +192,9 @@ void queue_latent_attention(const GpuLayer& layer, const LatentRows& rows, const
                                   static_cast<int>(C),
                                   static_cast<int>(W),
                                   static_cast<int>(keys.chunks),
-                                  layer.shape.attention_scale};
+                                  layer.shape.attention_scale,
+                                  data<std::int32_t>(keys.places_Rk),
+                                  keys.places_Rk.defined() ? keys.places_Rk.size(1) : 0};
   start(LatentAttention{arguments}, queue);
   start(CombineLatents{arguments}, queue);
   multiply(data<Bf16>(weights.up_proj.weight_NK) + N * C, V, C, (N + V) * C, places.sums_RHC, C, out_RV, V);
@@ -201,7 +204,7 @@ at::Tensor decode_latents(const GpuLayer& layer, const LatentKeys& keys, const L
                           const LatentProduct& multiply, const Queue& queue) {
   const std::int64_t R = rows.short_TA.size(0);
   LatentPlaces places(layer.shape, R, rows.short_TA.device());
-  queue_short_vectors(layer, rows, places, queue);
+  queue_short_vectors(layer, rows, places.queries_RL, places.tokens_RW, queue);
   if (places.q_RQ.defined()) places.q_RQ = queries_of(layer, rows.short_TA, places.queries_RL, multiply);
   const at::Tensor out_RV = at::empty({R, layer.shape.heads * layer.shape.value_dim()}, rows.short_TA.options()),
                    partial = at::empty({latent_scratch(R, layer.shape, keys.chunks)},

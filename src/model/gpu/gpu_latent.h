@@ -25,7 +25,9 @@ namespace magister::gpu {
 // and V rounded up to a multiple of eight. Other numbers are zeros.
 LayerShape expanded_shape(const LayerShape& shape);
 
-// True if the decoding kernels support the model's latents. All shards return the same.
+// True if the kernels that attend among latents support the model. All shards return the same.
+bool latent_kernels_take(const ModelConfig& config, at::ScalarType activations);
+// True if rows that decode are apart from prompts, by these kernels. With an indexer all rows are alike.
 bool absorbs_latents(const ModelConfig& config, at::ScalarType activations);
 
 // make: turns a product into one on the device, as for the layer's other products.
@@ -36,12 +38,16 @@ GpuLatent random_latent(const LayerShape& shape, const GpuWeights& weights,
                         const std::function<GpuLinear(std::int64_t N, std::int64_t K, bool quantised)>& make);
 // Outputs of qkv_proj: the queries' short vector, or the queries; the latent; the key.
 std::int64_t short_numbers(const LayerShape& shape);
+// Bytes of weights that are no products of GpuLayer::products().
+std::uint64_t other_latent_bytes(const GpuLatent& latent);
 
 // The part of a pass that latent attention reads.
 struct LatentRows {
   at::Tensor short_TA;                  // output of qkv_proj
   at::Tensor cos_PR2, sin_PR2, rows_T;  // rotary tables, and each token's row in them
   at::Tensor pages = {}, slots_T = {};  // [P, 1, 48, W], i64 [T]; undefined without a cache
+  // Only with an indexer: the block's normed input, and the pages of the indexer's keys [P, 1, 48, .].
+  at::Tensor input_TD = {}, index_pages = {};
 };
 using LatentProduct = std::function<at::Tensor(const GpuLinear&, const at::Tensor& rows)>;
 
@@ -52,7 +58,8 @@ at::Tensor attend_latents(const GpuLayer& layer, const AttentionPlan& plan, cons
 // The keys of rows that decode, i32: pages of each row [R, .], the row's line there, and the number of its keys.
 struct LatentKeys {
   at::Tensor table_RP{}, sequence_R{}, visible_R{};
-  std::int64_t chunks = 0;  // of LatentArguments
+  std::int64_t chunks = 0;    // of LatentArguments
+  at::Tensor places_Rk = {};  // instead of pages: places of chosen keys
   bool defined() const { return table_RP.defined(); }
 };
 // For a batch of single rows that all decode.
@@ -71,15 +78,22 @@ struct LatentPlaces {
 // f32 numbers of partial sums.
 std::int64_t latent_scratch(std::int64_t rows, const LayerShape& shape, std::int64_t chunks);
 
-// The same for rows that decode, bf16: norms and rotation; then, with the queries in q_RQ or in the first columns of
-// short_TA, attention -> out_RV [R, H V]. They allocate nothing, so CUDA graphs can hold them.
-void queue_short_vectors(const GpuLayer& layer, const LatentRows& rows, const LatentPlaces& places, const Queue& queue);
+// Norms of the short vectors and rotation of the key, of any rows; then, for rows in bf16 with their queries in q_RQ or
+// in the first columns of short_TA, attention among latents -> out_RV [R, H V]. queries_RL: undefined where queries are
+// one product. These allocate nothing, so CUDA graphs can hold them.
+void queue_short_vectors(const GpuLayer& layer, const LatentRows& rows, const at::Tensor& queries_RL,
+                         const at::Tensor& tokens_RW, const Queue& queue);
 void queue_latent_attention(const GpuLayer& layer, const LatentRows& rows, const LatentKeys& keys,
                             const LatentPlaces& places, const at::Tensor& partial, const at::Tensor& out_RV,
                             const Queue& queue);
 // All of it, with memory of its own -> [R, H V].
 at::Tensor decode_latents(const GpuLayer& layer, const LatentKeys& keys, const LatentRows& rows,
                           const LatentProduct& multiply, const Queue& queue);
+
+// The queries [T, H E] with their last numbers rotated -> out_THX [T, H, X]: whole, filled with zeros; or these numbers
+// alone, from number C on.
+void turn_queries(const LayerShape& shape, const LatentRows& rows, const at::Tensor& q_TQ, const at::Tensor& out_THX,
+                  bool whole, const Queue& queue);
 
 // Attention of a pass: decode_latents() where keys are defined, else attend_latents().
 at::Tensor latent_attention(const GpuLayer& layer, const AttentionPlan& plan, const LatentKeys& keys,

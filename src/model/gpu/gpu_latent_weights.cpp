@@ -5,8 +5,7 @@
 #include <array>
 
 #include "magister/core/error.h"
-#include "model/gpu/gpu_latent.h"
-#include "model/gpu/latent_attention_kernels.h"
+#include "model/gpu/gpu_indexer.h"
 
 namespace magister::gpu {
 namespace {
@@ -20,7 +19,7 @@ void set_up_proj(GpuLatent& latent, const at::Tensor& up_NC, const LayerShape& s
   latent.up_proj.weight_NK = up_NC;
   latent.up_proj.outputs = up_NC.size(0);
   latent.up_proj.inputs = up_NC.size(1);
-  if (absorbs_latents(weights.config, weights.dtype))
+  if (latent_kernels_take(weights.config, weights.dtype))
     latent.key_up_HCN =
         up_NC.view({shape.heads, -1, config.rank}).narrow(1, 0, config.nope_dim).transpose(1, 2).contiguous();
 }
@@ -36,7 +35,11 @@ std::array<std::int64_t, 5> place_numbers(const LayerShape& shape) {
 }  // namespace
 
 bool absorbs_latents(const ModelConfig& config, at::ScalarType activations) {
-  if (!config.latent || config.latent->indexer || activations != at::kBFloat16) return false;
+  return latent_kernels_take(config, activations) && !config.latent->indexer;
+}
+
+bool latent_kernels_take(const ModelConfig& config, at::ScalarType activations) {
+  if (!config.latent || activations != at::kBFloat16) return false;
   const LatentConfig& latent = *config.latent;
   return latent.nope_dim > 0 && latent.rank % 8 == 0 && latent.rope_dim % 8 == 0 &&
          latent.rank <= LatentAttention::kMostRank &&
@@ -48,6 +51,7 @@ GpuLatent load_latent(WeightSource& source, std::int64_t layer, const LayerShape
   GpuLatent latent;
   if (shape.latent->query_rank > 0) latent.q_up_proj = make(source.load_q_up_proj(layer));
   set_up_proj(latent, source.load_latent_up_proj(layer).to(weights.device, weights.dtype), shape, weights);
+  if (shape.has_indexer) latent.indexer = load_indexer(source, layer, weights, make);
   return latent;
 }
 
@@ -58,12 +62,21 @@ GpuLatent random_latent(const LayerShape& shape, const GpuWeights& weights,
   if (config.query_rank > 0) latent.q_up_proj = make(shape.heads * shape.head_dim, config.query_rank, true);
   const std::int64_t U = shape.heads * (config.nope_dim + config.value_dim);
   set_up_proj(latent, make(U, config.rank, false).weight_NK, shape, weights);
+  if (shape.has_indexer) latent.indexer = random_indexer(weights, make);
   return latent;
 }
 
 std::int64_t short_numbers(const LayerShape& shape) {
   const LatentConfig& latent = *shape.latent;
   return (latent.query_rank > 0 ? latent.query_rank : shape.heads * shape.head_dim) + latent.token_width();
+}
+
+std::uint64_t other_latent_bytes(const GpuLatent& latent) {
+  std::uint64_t bytes = latent.key_up_HCN.defined() ? latent.key_up_HCN.nbytes() : 0;
+  if (latent.indexer)
+    bytes +=
+        latent.indexer->head_proj.num_bytes() + latent.indexer->norm_E.nbytes() + latent.indexer->norm_bias_E.nbytes();
+  return bytes;
 }
 
 LatentPlaces::LatentPlaces(const LayerShape& shape, std::int64_t rows, at::Device device) {

@@ -37,8 +37,9 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
     const auto add = [&](std::vector<at::Tensor>& all, std::int64_t numbers) {
       all.push_back(at::zeros({num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, numbers}, options));
     };
-    const auto& latent = layer.shape.latent;  // a token then has one vector, among values
-    add(cache.keys, latent ? 0 : layer.shape.head_dim);
+    // With latents, a token has one vector, among values, and the keys are those of an indexer.
+    const auto& latent = layer.shape.latent;
+    add(cache.keys, !latent ? layer.shape.head_dim : layer.shape.has_indexer ? latent->indexer->head_dim : 0);
     add(cache.values, latent ? latent->token_width() : layer.shape.head_dim);
   }
   return cache;
@@ -125,8 +126,10 @@ at::Tensor GpuModel::logits(const at::Tensor& hidden_RD) const {
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
   GpuPass pass{.batch = batch, .attention = {}, .cached = !slots.empty()};
   const auto& flags = batch.is_decode_S;
-  if (pass.cached && !flags.empty() && std::find(flags.begin(), flags.end(), 0) == flags.end() &&
-      absorbs_latents(weights_.config, weights_.dtype)) {
+  if (const auto& latent = weights_.config.latent; latent && latent->indexer) {
+    pass.sparse = std::make_shared<SparseRows>(sparse_rows(batch, slots, latent->indexer->top_k, weights_.device));
+  } else if (pass.cached && !flags.empty() && std::find(flags.begin(), flags.end(), 0) == flags.end() &&
+             absorbs_latents(weights_.config, weights_.dtype)) {
     pass.latent_keys = latent_keys(batch, slots, weights_.device);
   } else {
     pass.attention = plan_attention(batch, slots, weights_.device, cudnn_attention_);
@@ -202,16 +205,29 @@ at::Tensor GpuModel::norm(GpuPass& pass, const BlockNorms& norms) const {
   return out_TD;
 }
 
+ProductRows GpuModel::attention_input(const GpuLayer& layer, GpuPass& pass) const {
+  const bool plain = pass.sparse != nullptr || (weights_.config.parallel_residual && !layer.experts.empty());
+  return plain ? ProductRows{norm(pass, layer.attention_norms)} : norm_for(layer.qkv_proj, pass, layer.attention_norms);
+}
+
 at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD,
                                const at::Tensor& keys, const at::Tensor& values) const {
   const LayerShape& shape = layer.shape;
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
   if (layer.latent) {
-    const LatentRows rows{
-        qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table], pass.rope_rows_T, values, pass.slots_T};
+    const LatentRows rows{qkv_TQ,
+                          pass.cos_PE2[shape.rope_table],
+                          pass.sin_PE2[shape.rope_table],
+                          pass.rope_rows_T,
+                          values,
+                          pass.slots_T,
+                          normed_TD.x_MK,
+                          keys};
     const auto product = [&](const GpuLinear& linear, const at::Tensor& x) { return multiply(linear, pass, {x}); };
-    return multiply(layer.o_proj, pass,
-                    {latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_)});
+    return multiply(
+        layer.o_proj, pass,
+        {pass.sparse != nullptr ? sparse_attention(layer, *pass.sparse, rows, product, queue_)
+                                : latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_)});
   }
   HeadSquares squares;
   if (shape.all_heads > 0)
@@ -291,11 +307,8 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
     std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads the same stream as attention
     for (GpuPass& pass : passes) {
-      const bool parallel = weights_.config.parallel_residual;
-      const ProductRows input_TD = parallel && !layer.experts.empty()  // the router reads plain rows
-                                       ? ProductRows{norm(pass, layer.attention_norms)}
-                                       : norm_for(layer.qkv_proj, pass, layer.attention_norms);
-      if (parallel)
+      const ProductRows input_TD = attention_input(layer, pass);
+      if (weights_.config.parallel_residual)
         inputs.push_back(weights_.shares_norms() ? input_TD : norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
       begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
     }

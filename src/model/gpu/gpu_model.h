@@ -23,7 +23,7 @@
 #include "model/gpu/decode_products.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
-#include "model/gpu/gpu_latent.h"
+#include "model/gpu/gpu_indexer.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/gpu/gpu_weights.h"
 
@@ -37,7 +37,9 @@ struct GpuPass {
   at::Tensor positions_T{};           // i32, where positions are learned or scale queries; otherwise undefined
   // i64, page * 48 + slot in the page for every token; undefined without a cache.
   at::Tensor slots_T{};
-  LatentKeys latent_keys{};                      // only where all rows decode among latents; `attention` is then empty
+  // Instead of `attention`: where all rows decode among latents, and where an indexer chooses keys.
+  LatentKeys latent_keys{};
+  std::shared_ptr<SparseRows> sparse{};
   std::vector<at::Tensor> cos_PE2{}, sin_PE2{};  // f32, tables that rope_rows_T indexes, by LayerShape::rope_table
   at::Tensor hidden_TD{};                        // f32: the residual stream
   bool cached = false;
@@ -93,6 +95,8 @@ class GpuModel {
   at::Tensor norm(GpuPass& pass, const BlockNorms& norms) const;
   // Like norm(), in the form that the next product reads: directly in 8-bit floats if that product is in fp8.
   ProductRows norm_for(const GpuLinear& next, GpuPass& pass, const BlockNorms& norms) const;
+  // norm_for() the layer's attention. Where an indexer or a router reads the rows, too, they are not in 8-bit floats.
+  ProductRows attention_input(const GpuLayer& layer, GpuPass& pass) const;
   void take_delta(GpuPass& pass) const;
   // partial_TD becomes the pass's delta; norms: those of its block; factor: of the stream after it.
   void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms, float factor = 1.0f) const;

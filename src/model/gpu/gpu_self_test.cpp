@@ -8,6 +8,7 @@
 #include "magister/model/rope.h"
 #include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_experts.h"
+#include "model/gpu/gpu_latent_self_test.h"
 #include "model/gpu/gpu_model.h"
 #include "model/self_test.h"
 
@@ -16,19 +17,6 @@ namespace {
 
 Linear widened(const GpuLinear& linear, const Queue& queue) {
   return {plain_weight(linear, at::kFloat, queue), linear.bias_N};
-}
-
-// The second products of latent attention, head by head.
-LatentWeights widened(const GpuLatent& latent, const LayerShape& shape, const Queue& queue) {
-  LatentWeights out;
-  if (latent.q_up_proj.outputs > 0) out.q_up_proj = widened(latent.q_up_proj, queue);
-  const std::int64_t N = shape.latent->nope_dim, V = shape.latent->value_dim;
-  const at::Tensor up_HNC = latent.up_proj.weight_NK.to(at::kFloat).view({shape.heads, N + V, shape.latent->rank});
-  for (std::int64_t head = 0; head < shape.heads; ++head) {
-    out.key_up.push_back({up_HNC[head].narrow(0, 0, N).t(), {}});
-    out.value_up.push_back({up_HNC[head].narrow(0, N, V), {}});
-  }
-  return out;
 }
 
 }  // namespace
@@ -87,16 +75,17 @@ void GpuModel::self_test() {
   if (layer.norms_values)
     plain_weights.v_norm =
         at::ones({layer.shape.value_dim()}, at::TensorOptions().dtype(at::kFloat).device(weights_.device));
-  if (layer.latent) plain_weights.latent = widened(*layer.latent, layer.shape, queue_);
+  if (layer.latent) add_plain_latents(layer, plain_weights, queue_);
   const Attention plain_attention(layer.shape, std::move(plain_weights));
   const std::size_t table = layer.shape.rope_table;
   const at::Tensor cos_TE2 = pass.cos_PE2[table].index_select(0, pass.rope_rows_T),
                    sin_TE2 = pass.sin_PE2[table].index_select(0, pass.rope_rows_T);
-  const at::Tensor attended_TD =
-      attention(layer, pass, norm_for(layer.qkv_proj, pass, layer.attention_norms), {}, {}).to(at::kFloat);
+  const at::Tensor attended_TD = attention(layer, pass, attention_input(layer, pass), {}, {}).to(at::kFloat);
+  KeysAndValues seen;
+  if (pass.sparse != nullptr) seen = seen_keys(batch, *pass.sparse);
   compare_paths("attention", attended_TD,
-                plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2,
-                                          [&](at::Tensor& sum) { group_.all_reduce_sum(sum); }),
+                plain_attention.reference(
+                    block_TD, batch, cos_TE2, sin_TE2, [&](at::Tensor& sum) { group_.all_reduce_sum(sum); }, &seen),
                 tolerance, kernels);
   const auto dense = std::find_if(weights_.layers.begin(), weights_.layers.end(),
                                   [](const GpuLayer& one) { return one.gate_up_proj.outputs > 0; });
@@ -104,9 +93,9 @@ void GpuModel::self_test() {
   const auto sparse = std::find_if(weights_.layers.begin(), weights_.layers.end(),
                                    [](const GpuLayer& one) { return !one.experts.empty(); });
   if (sparse != weights_.layers.end())
-    self_test_experts(*sparse,
-                      norm(pass, sparse->beside.is_on() ? BlockNorms{sparse->beside.router_input_D} : sparse->mlp_norms),
-                      tolerance);
+    self_test_experts(
+        *sparse, norm(pass, sparse->beside.is_on() ? BlockNorms{sparse->beside.router_input_D} : sparse->mlp_norms),
+        tolerance);
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;
   part.outputs = std::min<std::int64_t>(weights_.head.outputs, 1000);

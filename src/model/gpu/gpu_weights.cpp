@@ -56,6 +56,7 @@ std::vector<const GpuLinear*> GpuLayer::products() const {
   std::vector<const GpuLinear*> all = {&qkv_proj, &o_proj};
   if (latent) all.push_back(&latent->up_proj);
   if (latent && latent->q_up_proj.outputs > 0) all.push_back(&latent->q_up_proj);
+  if (latent && latent->indexer) all.insert(all.end(), {&latent->indexer->q_proj, &latent->indexer->k_proj});
   if (experts.empty() || beside.is_on()) all.insert(all.end(), {&gate_up_proj, &down_proj});
   for (const GpuExpert& expert : experts) all.insert(all.end(), {&expert.gate_up_proj, &expert.down_proj});
   return all;
@@ -223,12 +224,12 @@ std::uint64_t GpuWeights::num_bytes() const {
        head.bias_N});
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
-    if (layer.latent && layer.latent->key_up_HCN.defined()) bytes += layer.latent->key_up_HCN.nbytes();
+    if (layer.latent) bytes += other_latent_bytes(*layer.latent);
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
     add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
-         layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias, layer.choice_bias_X,
-         layer.expert_scales_X, layer.beside.output_D, layer.beside.experts_output_D, layer.beside.experts_input_D,
-         layer.beside.router_input_D});
+         layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias,
+         layer.choice_bias_X, layer.expert_scales_X, layer.beside.output_D, layer.beside.experts_output_D,
+         layer.beside.experts_input_D, layer.beside.router_input_D});
     if (!shares_norms()) add({layer.mlp_norms.input_D, layer.mlp_norms.input_bias_D});
   }
   return bytes;

@@ -32,11 +32,18 @@ struct GpuBeside {
   bool is_on() const { return output_D.defined(); }
 };
 
+// The indexer of a layer that chooses keys, whole on every shard; see IndexerWeights.
+struct GpuIndexer {
+  GpuLinear q_proj, k_proj, head_proj;
+  at::Tensor norm_E, norm_bias_E;  // f32, of the keys' layer norm
+};
+
 // The second products of latent attention, for the heads of this shard; see LatentWeights.
 struct GpuLatent {
   GpuLinear q_up_proj;    // [H E, query_rank]; without outputs where queries are one product
   GpuLinear up_proj;      // [H (nope_dim + value_dim), rank], never codes: a head's keys, then its values
-  at::Tensor key_up_HCN;  // its keys, transposed: [H, rank, nope_dim]; only where rows decode among latents
+  at::Tensor key_up_HCN;  // its keys, transposed: [H, rank, nope_dim]; only where kernels attend among latents
+  std::optional<GpuIndexer> indexer;
 };
 
 struct GpuLayer {

@@ -36,6 +36,9 @@ struct LatentArguments {
   float* partial_RHK2;  // scratch: maximum and sum of exponentials per chunk
   int R, H, C, W, K;    // K: at least the chunks of every row; a larger K only adds idle blocks
   float scale;
+  // Where an indexer chooses keys: key j of a row is at places_Rk[row][j], page * 48 + slot, and there is no table.
+  const std::int32_t* places_Rk = nullptr;
+  std::int64_t k = 0;
 };
 
 // Keys of each chunk of a row.
@@ -72,15 +75,14 @@ struct LatentAttention {
     const int row = static_cast<int>(t.block_x()), visible = a.visible_R[row], size = latent_chunk_keys(visible),
               low = static_cast<int>(t.block_z()) * size, high = low + size < visible ? low + size : visible;
     if (low >= high) return;
-    const int first_head = static_cast<int>(t.block_y()) * kHeads,
-              pitch = (2 * a.W + 127) / 128 * 128;  // pitch_of(a.W), which is host code
+    const int first_head = static_cast<int>(t.block_y()) * kHeads, pitch = own_pitch();
     unsigned char *const q = t.shared(), *const latents = q + kHeads * pitch;
     auto* const scores = reinterpret_cast<float*>(latents + kLatentStep * pitch);
     float* const corrections = scores + kHeads * kScorePitch;
     copy_queries(t, row, first_head, pitch, q);
     float best = -INFINITY, sum = 0, sums[8][4] = {};
     for (int step = low; step < high; step += kLatentStep) {
-      copy_latents(t, a.page_table + a.sequence_R[row] * a.table_stride, step, high, pitch, latents);
+      copy_latents(t, row, step, high, pitch, latents);
       t.end_copies();
       t.template wait_for_copies<0>();
       t.sync();
@@ -95,6 +97,7 @@ struct LatentAttention {
   }
 
  private:
+  MAGISTER_DEVICE int own_pitch() const { return (2 * a.W + 127) / 128 * 128; }
   // Address of 16 bytes of a row in shared memory. Pieces are permuted so that eight lanes which read at the same time
   // use different banks: four pieces of two rows in score(), two pieces of four rows in add_latents().
   MAGISTER_DEVICE static int place(int row, int piece, int pitch) {
@@ -114,14 +117,18 @@ struct LatentAttention {
 
   // Keys beyond the chunk become zeros.
   template <typename Thread>
-  MAGISTER_DEVICE void copy_latents(Thread& t, const std::int32_t* table, int step, int high, int pitch,
-                                    unsigned char* latents) const {
+  MAGISTER_DEVICE void copy_latents(Thread& t, int row, int step, int high, int pitch, unsigned char* latents) const {
     constexpr int kSlots = 48;
+    const bool chosen = a.places_Rk != nullptr;
+    const std::int32_t* const keys =
+        chosen ? a.places_Rk + row * a.k : a.page_table + a.sequence_R[row] * a.table_stride;
     const int pieces = pitch / 16;
     for (int i = t.thread(); i < kLatentStep * pieces; i += kMaxThreads) {
       const int key = step + i / pieces, piece = i % pieces;
       const bool there = key < high && piece * 8 < a.W;
-      const std::int64_t slot = there ? static_cast<std::int64_t>(table[key / kSlots]) * kSlots + key % kSlots : 0;
+      const std::int64_t slot = !there   ? 0
+                                : chosen ? keys[key]
+                                         : static_cast<std::int64_t>(keys[key / kSlots]) * kSlots + key % kSlots;
       t.copy_16(latents + place(i / pieces, piece, pitch), a.pages + slot * a.W + (there ? piece * 8 : 0), there);
     }
   }

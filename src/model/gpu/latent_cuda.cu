@@ -5,6 +5,7 @@
 // operations of the tensor cores for 74 KB, about half of the time that the memory needs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/head_product_kernel.h"
+#include "model/gpu/index_kernels.h"
 #include "model/gpu/latent_attention_kernels.h"
 #include "model/gpu/latent_kernels.h"
 
@@ -16,6 +17,11 @@ MAGISTER_INSTANTIATE(magister::gpu::TurnQueries<Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::TurnQueries<float>);
 MAGISTER_INSTANTIATE(magister::gpu::PlaceHeads<Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::PlaceHeads<float>);
+MAGISTER_INSTANTIATE(magister::gpu::IndexRows<Bf16>);
+MAGISTER_INSTANTIATE(magister::gpu::IndexRows<float>);
+MAGISTER_INSTANTIATE(magister::gpu::IndexScores<Bf16>);
+MAGISTER_INSTANTIATE(magister::gpu::IndexScores<float>);
+MAGISTER_INSTANTIATE(magister::gpu::ChooseKeys);
 MAGISTER_INSTANTIATE(magister::gpu::LatentAttention);
 MAGISTER_INSTANTIATE(magister::gpu::CombineLatents);
 
