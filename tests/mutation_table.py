@@ -449,5 +449,11 @@ MUTATIONS = [
     Mutation("cudnn-beside-shared-beginnings", "src/model/gpu/gpu_backend.h", "!model_.has_cudnn_attention() &&", "", "test_model_cudnn_attention"),
     Mutation("cudnn-with-more-tokens-behind", "src/model/gpu/cudnn_attention.cpp", "if (filled == L) return x.transpose(0, 1).unsqueeze(0);", "if (L > 0) return x.transpose(0, 1).unsqueeze(0);", "test_model_cudnn_attention"),
     Mutation("a-request-s-seed-is-ignored", "src/tasks/generate/worker.cpp", "seed.value_or(setup_.config.seed),", "setup_.config.seed,", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_keys_are_obeyed_by_record"),
+    Mutation("a-request-s-seed-knows-its-place", "src/tasks/generate/worker.cpp", "seed ? std::optional<std::uint64_t>(0) : std::nullopt", "std::optional<std::uint64_t>()", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_a_seed_decides_the_draws_wherever_the_request_is"),
+    Mutation("requests-ask-in-vain", "src/tasks/generate/config.cpp", "if (requests) max_new_tokens.ask(asked.new_tokens);", "", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_keys_that_are_not_written_follow_the_file"),
+    Mutation("every-request-has-as-many-texts", "src/tasks/generate/worker.cpp", "setup_.requests->kind(index).settings.texts : shape_.texts", "shape_.texts : shape_.texts", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_several_texts_are_choices"),
+    Mutation("parts-of-a-message-run-together", "src/tasks/generate/request_prompts.cpp", "text += '\\n';", "text += ' ';", "tests/end_to_end/openai_batch_prompts_test.py OpenaiBatchPrompts.test_messages_in_the_form_of_the_protocol"),
+    Mutation("slow-clients-keep-their-threads", "src/serve/connections.cpp", "(too_many == 0 || waited < kLongestOfMany)", "waited < kLongest", "tests/end_to_end/serve_test.py Serve.test_clients_that_never_finish_hold_up_nobody"),
+    Mutation("a-full-disk-is-a-fault-of-ours", "src/serve/service.cpp", "known != nullptr && known->code() == ExitCode::kInputOutput", "false", "tests/end_to_end/serve_test.py Serve.test_a_disk_without_space"),
     Mutation("a-range-beyond-the-end-is-sent", "src/serve/sent_file.cpp", "return range.first >= size ||", "return range.first > size ||", "tests/end_to_end/serve_paths_test.py ServePaths.test_results_by_range"),
 ]

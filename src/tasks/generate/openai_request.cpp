@@ -12,6 +12,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
+#include "magister/io/dataset/record_json.h"
 
 namespace magister {
 namespace {
@@ -88,9 +89,7 @@ class BodyReader {
     }
   }
 
-  static std::string shown(const Json& value) {
-    return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
-  }
+  static std::string shown(const Json& value) { return printable(record_text(value), 60); }
 
  private:
   const Json& body_;

@@ -58,6 +58,20 @@ void read_arguments(Json& message) {
   }
 }
 
+// A template would write anything else as its source text.
+bool is_text_message(const Json& message) {
+  const Json* const content = message.is_object() ? given(message, "content") : nullptr;
+  return content == nullptr || content->is_string() ||
+         (content->is_array() && std::all_of(content->begin(), content->end(), is_text_part));
+}
+
+void check_messages(const Json& messages, std::vector<std::string>& faults) {
+  if (messages.is_array() && !std::all_of(messages.begin(), messages.end(), is_text_message))
+    faults.emplace_back(
+        "body.messages has a content that is neither a text nor a list of text parts (only texts are read, and the "
+        "answer would be about something that the model never saw); write it as text, or remove the request");
+}
+
 void check_tools(const Json& body, bool writes_tools, std::vector<std::string>& faults) {
   const Json* const choice = given(body, "tool_choice");
   if (choice != nullptr && *choice != "auto" && *choice != "none")
@@ -80,7 +94,10 @@ bool is_chat_request(const Json& request) { return request.value("url", Json()) 
 
 void check_prompt(const Json& body, bool is_chat, bool writes_tools, std::vector<std::string>& faults) {
   if (is_chat) {
-    if (given(body, "messages") == nullptr) faults.emplace_back("body.messages is missing (there is no chat); add it");
+    if (const Json* const messages = given(body, "messages"))
+      check_messages(*messages, faults);
+    else
+      faults.emplace_back("body.messages is missing (there is no chat); add it");
     return check_tools(body, writes_tools, faults);
   }
   if (given(body, "prompt") == nullptr)
