@@ -1,6 +1,7 @@
 """Batch files of OpenAI's form: each request's keys are obeyed as the task's own keys would be, what is not computed is refused by line, and the
 exported answers are what the openai package's types read."""
 import json
+import signal
 import subprocess
 import unittest
 
@@ -82,6 +83,7 @@ class OpenaiBatch(BatchTests):
         self.assertEqual((found[0], [one[:2] for one in found[1]]), (three[0][:2], [one[:2] for one in three[1]]))
         self.assertEqual([one[2] is None for one in found[0] + found[1]], [True] * 2 + [False] * 3)
         self.world.forget("fewer")
+        self.world.interrupted("generate.record.done", signal.SIGKILL, "fewer", 1, mixed, REQUESTS, *BOUNDS)
         self.assertEqual(self.world.complete("fewer", 2, mixed, REQUESTS, *BOUNDS), bytes_of_one_rank)
         done = subprocess.run([PROGRAM, "check", self.world.results("fewer")], capture_output=True, text=True, env=self.world.environment, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
