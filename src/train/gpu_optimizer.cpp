@@ -21,7 +21,7 @@ static_assert(sizeof(gpu::Adamw::Tile) == sizeof(AdamwTile));
 }  // namespace
 
 GpuOptimizer::GpuOptimizer(const FlatLayout& layout, const FlatShards& shards, int rank, const gpu::Queue& queue)
-    : shards_(shards), rank_(rank), queue_(queue), buckets_{0} {
+    : shards_(shards), rank_(rank), queue_(queue), buckets_{0}, clipped_(clipped_weights(layout, shards, rank)) {
   std::vector<AdamwTile> tiles;
   for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
     const std::vector<AdamwTile> more = adamw_tiles(layout, shards, rank, bucket, kMostNumbers);
@@ -57,6 +57,7 @@ void GpuOptimizer::run(const OptimizerOptions& options, double lr, double scale,
 void GpuOptimizer::update(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
                           at::Tensor& flat_weights, OptimizerState& state) const {
   ++state.updates;
+  clip(clipped_, flat_weights);
   run(options, lr, scale, 0, buckets_.back(), part_of_gradient, 0, flat_weights, state);
 }
 
@@ -64,6 +65,7 @@ void GpuOptimizer::update_from_host(const OptimizerOptions& options, double lr, 
                                     const at::Tensor& part_of_gradient, at::Tensor& flat_weights, OptimizerState& state,
                                     StagedCopies& copies) const {
   ++state.updates;
+  clip(clipped_, flat_weights);
   // One stream: the next bucket arrives when the one before it has been read.
   const at::Tensor there = at::empty({std::min(part_of_gradient.numel(), FlatShards::kBucket)}, flat_weights.options());
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {

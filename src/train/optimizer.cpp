@@ -138,10 +138,29 @@ std::vector<AdamwTile> adamw_tiles(const FlatLayout& layout, const FlatShards& s
   return tiles;
 }
 
+std::vector<ClippedWeights> clipped_weights(const FlatLayout& layout, const FlatShards& shards, int rank) {
+  std::vector<ClippedWeights> clipped;
+  for (const TrainParameter& parameter : layout.all()) {
+    for (std::int64_t bucket = 0; parameter.limit > 0 && bucket < shards.num_buckets(); ++bucket) {
+      const FlatRange piece = shards.piece(bucket, rank);
+      const FlatRange range{std::max(piece.begin, parameter.offset),
+                            std::min(piece.end, parameter.offset + parameter.count)};
+      if (range.begin < range.end) clipped.push_back({range, parameter.limit});
+    }
+  }
+  return clipped;
+}
+
+void clip(const std::vector<ClippedWeights>& clipped, at::Tensor& flat_weights) {
+  for (const ClippedWeights& one : clipped)
+    flat_weights.narrow(0, one.range.begin, one.range.size()).clamp_(-one.limit, one.limit);
+}
+
 void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
                   double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
                   OptimizerState& state, ThreadPool& pool) {
   const AdamwRates rates = adamw_rates(options, lr, scale, ++state.updates);
+  clip(clipped_weights(layout, shards, rank), flat_weights);
   std::vector<AdamwTile> tiles;
   for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
     const std::vector<AdamwTile> more = adamw_tiles(layout, shards, rank, bucket, kAtOnce);

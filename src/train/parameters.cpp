@@ -18,14 +18,28 @@ namespace {
 
 constexpr std::int64_t kAlignment = 16;  // numbers
 
+// Returns whether weight decay applies, where the number of dimensions does not decide it. By the Trainer's rule a
+// vector of factors is neither a norm nor a bias, and a table of all experts' biases is one. torch's AdamW leaves out
+// what has no gradient.
+std::optional<bool> decay_of(const LayerParameter& row, const ModelConfig& config) {
+  using Layer = TensorNames::Layer;
+  if (row.is_of_indexer()) return false;
+  if (row.expert >= 0) return row.product == FusedProduct::kNone ? std::optional(false) : std::nullopt;
+  if (row.name == &Layer::altup_scale) return config.altup->scales_corrected;
+  for (std::string Layer::* const factors :
+       {&Layer::sinks, &Layer::xielu_alpha_p, &Layer::xielu_alpha_n, &Layer::router_scale, &Layer::expert_scales})
+    if (row.name == factors) return true;
+  return std::nullopt;
+}
+
 }  // namespace
 
 at::Tensor as_rows(const at::Tensor& tensor) { return tensor.dim() == 1 ? tensor.unsqueeze(0) : tensor.flatten(0, -2); }
 
-std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int64_t>& shape,
-                            std::optional<bool> decays) {
+std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int64_t>& shape, std::optional<bool> decays,
+                            double limit) {
   const auto count = static_cast<std::int64_t>(num_elements(shape));
-  all_.push_back({name, shape, flat_size_, count, decays.value_or(shape.size() > 1)});
+  all_.push_back({name, shape, flat_size_, count, decays.value_or(shape.size() > 1), limit});
   flat_size_ += (count + kAlignment - 1) / kAlignment * kAlignment;
   return all_.size() - 1;
 }
@@ -35,7 +49,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool has_other_blocks = config.encoder || of_gguf || config.altup;
+  const bool has_other_blocks = config.encoder || of_gguf;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",
@@ -69,19 +83,13 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
     for (const LayerParameter& row : layer.table) {
       const std::string& name = row.name_in(names.layers[i]);
       const auto [holder, is_new] = holders.emplace(name, layer.parameters.size());
-      // By the Trainer's rule a sink is not a bias, and a table of all experts' biases is one.
-      const bool is_sink = row.name == &TensorNames::Layer::sinks;
-      const bool is_bias = row.expert >= 0 && row.product == FusedProduct::kNone;
-      // Without a gradient nothing changes an indexer's weights but decay, and torch's AdamW leaves them out.
-      const auto decays = row.is_of_indexer() ? std::optional(false)
-                          : is_sink           ? std::optional(true)
-                          : is_bias           ? std::optional(false)
-                                              : std::nullopt;
-      if (is_new) layer.parameters.push_back(add(name, row.shape_in(names), decays));
+      const double limit = row.name == &TensorNames::Layer::altup_prediction ? config.altup->coef_clip : 0.0;
+      if (is_new) layer.parameters.push_back(add(name, row.shape_in(names), decay_of(row, config), limit));
       layer.holder.push_back(holder->second);
     }
     for (const ModelParameter& row : model_parameters(config)) {
-      if (i == 0 && (row.name == &TensorNames::embed_norm || row.name == &TensorNames::embed_norm_bias))
+      if (i == 0 && (row.name == &TensorNames::embed_norm || row.name == &TensorNames::embed_norm_bias ||
+                     row.kind == &TensorNames::altup_projections))
         layer.parameters.push_back(add(row.name_in(names), row.shape));
     }
   }
@@ -90,6 +98,9 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
       norm_.push_back(add(row.name_in(names), row.shape));
     if (row.name == &TensorNames::lm_head) head_ = add(row.name_in(names), row.shape);
     if (row.name == &TensorNames::lm_head_bias) head_bias_ = add(row.name_in(names), row.shape);
+  }
+  for (const ModelParameter& row : model_parameters(config)) {
+    if (row.kind == &TensorNames::altup_unembeddings) norm_.push_back(add(row.name_in(names), row.shape));
   }
 }
 

@@ -1,4 +1,5 @@
 // See trained_mlp.h. The formulas are those of model/cpu/blocks_reference.cpp.
+#include "train/altup.h"
 #include "train/trained_mlp.h"
 
 #include <ATen/ATen.h>
@@ -28,20 +29,12 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const 
   if (!shape.gated_mlp)
     return down(activated(weights.linear(input_TD, &Names::up_proj, &Names::up_bias), shape.activation));
   const auto names = {std::pair(&Names::gate_proj, &Names::gate_bias), {&Names::up_proj, &Names::up_bias}};
-  if (weights.mixed() && shape.swiglu_limit == 0)
+  if (weights.mixed() && shape.swiglu_limit == 0 && !shape.gate_cutoff)
     return weights.linear_onto(stream_TD, weights.side_by_side(input_TD, names, from), &Names::down_proj,
                                &Names::down_bias, {RowsFrom::kGate, shape.activation});
   const std::vector<at::Tensor> gate_up = weights.linear(input_TD, names);
-  return down(gated(gate_up[0], gate_up[1], shape));
-}
-
-at::Tensor added_by_vectors(const at::Tensor& stream_TD, const at::Tensor& vectors_TP, const LayerWeights& weights,
-                            const LayerShape& shape) {
-  using Names = TensorNames::Layer;
-  const at::Tensor active_TP =
-      activated(weights.linear(stream_TD, &Names::per_layer_gate, nullptr), shape.activation) * vectors_TP;
-  return fused_rms_norm(weights.linear(active_TP, &Names::per_layer_output, nullptr),
-                        weights.norm(&Names::per_layer_output_norm), shape.rms_norm_eps);
+  const at::Tensor gate_TF = shape.gate_cutoff ? sparse_gates(gate_up[0], *shape.gate_cutoff) : gate_up[0];
+  return down(gated(gate_TF, gate_up[1], shape));
 }
 
 }  // namespace magister

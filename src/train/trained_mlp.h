@@ -1,5 +1,5 @@
-// The MLP of a layer, and what vectors by layer add to the stream, as autograd follows them.
-// Legend: T packed tokens, D hidden, P numbers of a vector by layer.
+// The MLP of a layer, as autograd follows it.
+// Legend: T packed tokens, D hidden.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,9 +13,5 @@ namespace magister {
 // top of it, see LayerWeights::linear_onto().
 at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                         const LayerShape& shape, const at::Tensor& stream_TD);
-
-// Returns the product of a token's vector for this layer, [T, D]. Source: transformers' Gemma4TextDecoderLayer.
-at::Tensor added_by_vectors(const at::Tensor& stream_TD, const at::Tensor& vectors_TP, const LayerWeights& weights,
-                            const LayerShape& shape);
 
 }  // namespace magister

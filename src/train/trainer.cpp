@@ -76,9 +76,9 @@ at::Tensor Trainer::zeros(at::IntArrayRef shape) const {
   return at::zeros(shape, at::TensorOptions(at::kFloat).device(device_.device()));
 }
 
-TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
+TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute, bool learns) const {
   return TrunkPass(layout_, model_weights(), batch.tokens,
-                   TrunkOptions{recompute, options_.bf16, device_.has_gpu_code()},
+                   TrunkOptions{recompute, options_.bf16, device_.has_gpu_code(), learns},
                    lora_ ? std::optional<LoraWeights>({*lora_, adapter_weights()}) : std::nullopt);
 }
 
@@ -109,7 +109,7 @@ HeadLossOptions Trainer::head_options() const {
 }
 
 LossSums Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const {
-  TrunkPass pass = pass_of(batch, recompute);
+  TrunkPass pass = pass_of(batch, recompute, true);
   const auto zeros_of = [&](std::size_t parameter) { return zeros(layout_.all()[parameter].shape); };
   const at::Tensor hidden_TD = head_rows(pass.hidden_TD());
   const std::vector<std::int64_t>& shape = layout_.all()[layout_.head()].shape;

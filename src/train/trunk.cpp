@@ -15,6 +15,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/weights.h"
+#include "train/altup.h"
 #include "train/fused_ops.h"
 #include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
@@ -105,7 +106,7 @@ TrunkPass::Vectors TrunkPass::make_vectors(const at::Tensor& hidden_TD) const {
   const auto width = static_cast<double>(config.hidden_size);
   Vectors made;
   made.input_TD = leaf_of(hidden_TD);
-  made.rows_TX = leaf_of(at::embedding(layout_.view(flat_, layout_.per_layer()->table), token_ids_T_));
+  made.rows_TX = leaf_of(at::embedding(layout_.view(flat_, layout_.per_layer()->table), rows_of_vectors()));
   made.projection = leaf_of(layout_.view(flat_, layout_.per_layer()->projection));
   made.norm = leaf_of(layout_.view(flat_, layout_.per_layer()->norm));
   const at::Tensor product_TX = at::linear(made.input_TD, made.projection) / std::sqrt(width);
@@ -123,8 +124,13 @@ at::Tensor TrunkPass::put_vectors(const at::Tensor& gradient_TNP, MicroGradient&
   gradient.put(weights.projection, gradients[0]);
   gradient.put(weights.norm, gradients[1]);
   at::Tensor of_table = at::zeros(layout_.all()[weights.table].shape, gradients[2].options());
-  gradient.put(weights.table, of_table.index_add_(0, token_ids_T_, gradients[2]));
+  gradient.put(weights.table, of_table.index_add_(0, rows_of_vectors(), gradients[2]));
   return gradients[3];
+}
+
+at::Tensor TrunkPass::rows_of_vectors() const {
+  return at::where(token_ids_T_ < layout_.description().config.per_layer_vocab, token_ids_T_,
+                   at::zeros_like(token_ids_T_));
 }
 
 TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) {
@@ -163,7 +169,8 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
   const ModelConfig& config = layout_.description().config;
   const bool centred = config.norm_kind == NormKind::kLayer;
   const double eps = static_cast<float>(config.rms_norm_eps);
-  at::Tensor input_TD = kept.input_TD;
+  at::Tensor input_TD = kept.input_TD;  // or with AltUp the whole stream, [T, A, D]
+  const auto num_joined = static_cast<std::size_t>(config.altup ? config.altup->inputs - 1 : 0);
   if (layer == 0 && config.embedding_norm && config.weightless_norms)
     input_TD = TrainedNorm{at::ones({config.hidden_size}, input_TD.options()), eps, centred}(input_TD);
   if (layer == 0 && config.embedding_norm &&
@@ -171,13 +178,20 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
     const std::size_t weight = leaves.size() - (config.norm_bias ? 2 : 1);
     input_TD = TrainedNorm{leaves[weight], eps, centred, config.norm_bias ? leaves.back() : at::Tensor()}(input_TD);
   }
+  if (layer == 0 && config.altup) input_TD = spread_stream(input_TD, std::span(leaves).last(num_joined), options_.bf16);
   if (layer == layout_.layers().size()) {
+    if (config.altup) input_TD = join_stream(input_TD, std::span(leaves).last(num_joined), options_.bf16);
     const at::Tensor weight = config.weightless_norms ? at::ones({config.hidden_size}, input_TD.options()) : leaves[0];
     return TrainedNorm{config.norm_weights_plus_one ? weight + 1.0 : weight, eps, centred,
-                       leaves.size() > 1 ? leaves[1] : at::Tensor()}(input_TD);
+                       config.norm_bias ? leaves.back() : at::Tensor()}(input_TD);
   }
   const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors, options_.bf16);
   const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
+  at::Tensor predicted_TAD;
+  if (config.altup) {
+    predicted_TAD = predicted_stream(input_TD, weights, config, shape, options_.learns);
+    input_TD = predicted_TAD.select(1, config.altup->active).contiguous();
+  }
   const TrainedNorm attention_output{weights.norm(&Names::attention_output_norm), eps},
       mlp_output{weights.norm(&Names::mlp_output_norm), eps};
   const TrainedNorm attention_input{weights.norm(&Names::attention_input_norm), eps, centred,
@@ -203,6 +217,7 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
     return weights.linear_onto(onto_TD, attention_heads(normed_TD, from, weights, shape, inputs), &Names::o_proj,
                                &Names::o_bias);
   });
+  if (config.laurel_rank > 0) hidden_TD = with_laurel(hidden_TD, normed_TD, weights, shape);
   at::Tensor mlp_input_TD = normed_TD;
   RowsFrom mlp_from = from;
   if (config.parallel_norms) {
@@ -220,6 +235,8 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
     return TrainedNorm{weights.norm(&Names::dense_output_norm), eps}(dense_TD) +
            experts_beside(stream_in_TD, weights, shape);
   });
+  if (config.altup)
+    return corrected_stream(predicted_TAD, output_TD, kept.vectors_TP, weights, config, shape, options_.learns);
   if (kept.vectors_TP.defined()) output_TD = output_TD + added_by_vectors(output_TD, kept.vectors_TP, weights, shape);
   const at::Tensor scalar = weights(&Names::layer_scalar);
   return scalar.defined() ? output_TD * scalar.detach() : output_TD;

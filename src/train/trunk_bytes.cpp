@@ -13,6 +13,30 @@ bool keeps_scores(const ModelConfig& config) {
   return config.attn_logit_softcapping > 0 || config.attention_sinks || config.alibi_max > 0;
 }
 
+// Numbers of the stream of a token.
+double stream_numbers(const ModelConfig& config) {
+  return static_cast<double>(config.hidden_size * (config.altup ? config.altup->inputs : 1));
+}
+
+// Numbers per token that the operations of altup.cpp keep in a layer, f32 on any device.
+double altup_numbers(const ModelConfig& config, std::int64_t layer) {
+  const double D = static_cast<double>(config.hidden_size), A = stream_numbers(config) / D;
+  double numbers = 0;
+  // Its input, and the corrected stream; the two inputs of the router before and after their norms, the change, and the
+  // input of vectors by layer; the router's outputs and coefficients.
+  if (config.altup) numbers += (A - 1) * D + A * D + 6 * D + A * A + 4 * A;
+  if (config.laurel_rank > 0) numbers += D + static_cast<double>(config.laurel_rank);
+  if (config.gate_sparsity_of(layer) > 0)  // the gates before their limit
+    numbers += static_cast<double>(config.intermediate_size * config.mlp_widths_of(layer));
+  return numbers;
+}
+
+// The same at the two ends of the stream: the vectors, and the products with the inputs that are copied for them.
+double altup_end_numbers(const ModelConfig& config) {
+  const double D = static_cast<double>(config.hidden_size), all = stream_numbers(config);
+  return config.altup ? 2 * all + 3 * (all - D) : 0;
+}
+
 // Bytes per token of all layers; of_layer(number): of one. With recompute every layer keeps its input from the stream,
 // and one layer at a time is there whole.
 template <typename OfLayer>
@@ -23,7 +47,8 @@ double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer&
     all += layer;
     largest = std::max(largest, layer);
   }
-  return recompute ? 4.0 * static_cast<double>(config.hidden_size * config.num_hidden_layers) + largest : all;
+  if (!recompute) return all + 4 * altup_end_numbers(config);
+  return 4 * stream_numbers(config) * static_cast<double>(config.num_hidden_layers) + largest;
 }
 
 // Numbers per token that attention keeps in a layer.
@@ -60,7 +85,7 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t
   const bool in_f32 = !keeps.bf16 || keeps.adapted;
   const AttentionNumbers attention = attention_numbers(config, E);
   // The stream twice, and the inputs of output norms.
-  double bytes = 4 * 4 * D + 4 * attention.kept;
+  double bytes = 4 * 4 * D + 4 * attention.kept + 4 * altup_numbers(config, layer);
   // Inputs of products: the norms' rows for q, k and v, and for gate and up, the heads, and the gate's output.
   if (in_f32) bytes += 4 * (2 * D + attention.inputs);
   if (keeps.bf16) bytes += 2 * (2 * D + attention.copies);
@@ -94,7 +119,8 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
   // Vectors by layer: rows of the table, the product before its norm and after it, the vectors, and their gradients.
   const double vectors = 4 * 6 * static_cast<double>(config.num_hidden_layers * config.per_layer_width);
   // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
-  const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D)) +
+  const double streams = config.altup ? 3 * stream_numbers(config) : 0;
+  const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D) + streams) +
                          (config.latent && config.latent->indexer ? 16 * static_cast<double>(longest) : 0);
   const double layers = bytes_of_layers(config, keeps.recompute,
                                         [&](std::int64_t layer) { return layer_bytes(config, longest, layer, keeps); });
@@ -118,7 +144,7 @@ double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, std::int
                Q = (H + 2 * static_cast<double>(config.num_key_value_heads)) * E, x = bf16 ? 2 : 4;
   // The stream twice, and in f32 its norms' outputs; q, k and v, the heads' output and their sums; gate and up, and in
   // f32 their result.
-  double bytes = 2 * (bf16 ? 4 : 8) * D + x * (Q + H * E) + 4 * H;
+  double bytes = 2 * (bf16 ? 4 : 8) * D + x * (Q + H * E) + 4 * H + 4 * altup_numbers(config, layer);
   const bool flash = bf16 && !keeps_scores(config) && E <= 256;
   // Without flash attention: rotated q and k, and KV heads repeated for all heads.
   if (!flash) bytes += 4 * (4 * H * E);
@@ -139,7 +165,8 @@ std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
                F = static_cast<double>(config.intermediate_size);
   // Besides these: gradients of the stream, and of what a layer's widest operations read and write.
-  const double passing = 4 * 4 * D + (bf16 ? 2 : 4) * 4 * std::max(F, D);
+  const double streams = config.altup ? 3 * stream_numbers(config) : 0;
+  const double passing = 4 * (4 * D + streams) + (bf16 ? 2 : 4) * 4 * std::max(F, D);
   const double layers = bytes_of_layers(
       config, recompute, [&](std::int64_t layer) { return gpu_layer_bytes(config, longest, layer, bf16); });
   const double rotary = static_cast<double>(rope_row_bytes(config));  // of all tokens

@@ -221,6 +221,13 @@ class Lora(unittest.TestCase):
                 self.check_folder(variant, self.compare(variant, {"r": 4, "lora_alpha": 8, "target_modules": targets}))
                 self.world.model = self.model
 
+    def test_gemma_3n(self):
+        """Products beside attention and MLPs, too; layers that read the keys of others have no k_proj."""
+        targets = ["q_proj", "k_proj", "gate_proj", "linear_left", "linear_right", "per_layer_projection"]
+        self.use("gemma3n")
+        self.train("gemma3n", 2, A + f"targets={json.dumps(targets)}", "tasks.0.train.gradient_checkpointing=true")
+        self.check_folder("gemma3n", self.compare("gemma3n", {"r": 4, "lora_alpha": 8, "target_modules": targets}))
+
     def test_ranks_threads_and_kills_change_nothing(self):
         each = "tasks.0.train.micro_batch=1"
         self.train("bits", 0, each)

@@ -34,6 +34,9 @@ TEST_F(Gemma3nConfig, HasTheDefaultsOfItsClass) {
   EXPECT_EQ(config.gate_sparsity_of(10), 0);
   EXPECT_EQ(config.altup->inputs, 4);
   EXPECT_TRUE(config.altup->scales_corrected);
+  EXPECT_EQ(config.altup->coef_clip, 120.0);
+  source["altup_coef_clip"] = nullptr;
+  EXPECT_EQ(describe(source).altup->coef_clip, 0.0);
   EXPECT_EQ(config.laurel_rank, 64);
   EXPECT_TRUE(config.tie_word_embeddings && config.slides(3) && !config.slides(4));
   EXPECT_EQ(config.kv_layer(34), 19);

@@ -19,7 +19,7 @@ class SomeLayout : public FlatLayout {
   SomeLayout() {
     add("first", {1000, 4097});
     add("norm", {37});
-    add("second", {2600, 1001});
+    add("second", {2600, 1001}, {}, 0.7);  // clipped before an update
     add("bias", {4099});
   }
 };
@@ -84,6 +84,7 @@ TEST(GpuOptimizer, StepsAreThoseOfTorch) {
     for (std::size_t i = 0; i < layout.all().size(); ++i) {
       const at::Tensor g = layout.view(gradient, i).to(at::kDouble) * kScale;
       at::Tensor w = layout.view(plain, i), m = layout.view(mean, i), s = layout.view(square, i);
+      if (const double limit = layout.all()[i].limit; limit > 0) w.clamp_(-limit, limit);
       if (layout.all()[i].decays) w.mul_(1 - kRate * options.weight_decay);
       m.lerp_(g, 1 - options.beta1);
       s.mul_(options.beta2).addcmul_(g, g, 1 - options.beta2);

@@ -23,6 +23,7 @@ PROBE = os.environ.get("TRAIN_PROBE") or str(pathlib.Path(os.environ["MAGISTER_B
 LENGTHS = (2, 7, 33, 20, 70)
 LIMIT = 1e-5
 LIMIT_OF_VECTORS = 6e-5  # models with vectors by layer, where transformers' own gradients in f32 are 2.4e-5 from those in f64
+LIMIT_OF_STREAMS = 3e-5  # Gemma 3n: transformers' own are 5e-6 to 1.3e-5 from those in f64, ours 6e-6 to 7e-6 from transformers'
 BF16_LIMIT = 1e-2  # measured 1.8e-3 to 3.4e-3; without the casts 8e-3 to 1.4e-2 in the middle
 # Attention of every kind: biases and windows, caps, norms of heads, heads in pairs, projections in one tensor, layer norms, blocks side by side.
 # None with experts: where a route's choice turns by rounding, in one of the two or the other, whole rows of gradients are others.
@@ -32,10 +33,9 @@ AUTOCAST_LIMIT = 2.0  # measured 0.91 to 1.46 of the tensor that is farthest, 0.
 OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_head_24", "llama3_rope_parameters", "mistral_no_window")
 # Read as what their codes stand for; a training refuses them before that, tests/end_to_end/all_families_test.py.
 OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
-# Not trained yet: Gemma 3n.
-OF_FILES = (*OF_FILES, *(name for name in tiny_models.variants() if tiny_models.VARIANTS[name].family == "gemma3n_text"))
-OTHER_PARTS = ("model.embed_vision.", "model.vision_embedder.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.")
-RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
+OTHER_PARTS = ("model.embed_vision.", "model.vision_embedder.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.",
+               "model.audio_tower.", "model.embed_audio.")
+RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "gemma3n", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))
 
@@ -72,9 +72,10 @@ def check_gradients(name, work):
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
     config = tiny_models.text_config(model)
-    limit = LIMIT_OF_VECTORS if getattr(config, "hidden_size_per_layer_input", 0) else LIMIT
-    # To transformers' embeddings a padding token has no gradient.
-    sequences = [[1 if token == config.pad_token_id else token for token in ids] for ids in tiny_models.sequences(config.vocab_size, LENGTHS)]
+    limit = LIMIT_OF_STREAMS if config.model_type == "gemma3n_text" else LIMIT_OF_VECTORS if getattr(config, "hidden_size_per_layer_input", 0) else LIMIT
+    # To transformers' embeddings a padding token has no gradient, and without a row for a token's vectors by layer that is the row it has.
+    most = config.vocab_size if config.pad_token_id is None else getattr(config, "vocab_size_per_layer_input", config.vocab_size)
+    sequences = [[1 if token == config.pad_token_id or token >= most else token for token in ids] for ids in tiny_models.sequences(config.vocab_size, LENGTHS)]
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     loss = batch_loss(model, steps[0])
@@ -86,6 +87,9 @@ def check_gradients(name, work):
     grads = {key: tensor.grad if tensor.grad is not None else torch.zeros_like(tensor) for key, tensor in model.named_parameters()}
     whole = float(torch.sqrt(sum(grad.square().sum() for grad in grads.values())))
     expected = of_files(model, grads, work / f"{name}.gradients")
+    # An optimizer leaves out what has no gradient.
+    decays = {*transformers.Trainer.get_decay_parameter_names(None, model)} & {key for key, tensor in model.named_parameters() if tensor.grad is not None}
+    decays = of_files(model, {key: torch.full_like(tensor, key in decays) for key, tensor in grads.items()}, work / f"{name}.decays")
     for gpu, recompute in itertools.product((False, True), recomputes):
         out = work / f"{name}.gradients.{recompute}"
         out.mkdir(exist_ok=True)
@@ -97,6 +101,8 @@ def check_gradients(name, work):
                 continue
             found = np.fromfile(out / f"{parameter}.f32", dtype=np.float32).reshape(tensor.shape)
             apart[parameter] = difference(found, tensor, whole)
+            if tensor.any() and (parameter in lines[2].split()) != decays[parameter].any():
+                failures.append(f"{name}: weight decay of {parameter} is not the Trainer's")
             if recompute and (found != before[parameter]).any():
                 failures.append(f"{name}: gradient of {parameter} has other bits when layers are computed again")
             before[parameter] = found
@@ -234,6 +240,36 @@ def check_steps(work, schedule, name):
     return failures
 
 
+def check_clipped(work):
+    """Gemma 3n whose coefficients are beyond their limit: in training transformers clips those of predictions where they are, and those of corrections as they are read."""
+    path = tiny_models.make(work, "gemma3n")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "altup_coef_clip": 0.1}))
+    model = tiny_models.load_reference(path).train()
+    options = {"lr": 4e-3, "weight_decay": 0.1, "clip": 1.0, "schedule": "constant", "warmup": 0}
+    steps = [[[ids] for ids in tiny_models.sequences(config["vocab_size"], (12, 30))] for _ in range(4)]
+    (work / "steps.json").write_text(json.dumps(steps))
+    (work / "options.json").write_text(json.dumps(options))
+    decays = set(transformers.Trainer.get_decay_parameter_names(None, model))
+    groups = [{"params": [p for n, p in model.named_parameters() if (n in decays) == whether], "weight_decay": options["weight_decay"] * whether} for whether in (True, False)]
+    optimizer, expected, beyond = torch.optim.AdamW(groups, lr=options["lr"]), [], []
+    for step in steps:
+        optimizer.zero_grad()
+        beyond.append(max(p.abs().max().item() for n, p in model.named_parameters() if "prediction_coefs" in n))
+        loss = batch_loss(model, step)
+        loss.backward()
+        expected.append([loss.item(), torch.nn.utils.clip_grad_norm_(model.parameters(), options["clip"]).item()])
+        optimizer.step()
+    assert beyond[0] > 0.3 and 0.1 < beyond[1] < 0.11, beyond
+    failures = []
+    for gpu in (False, True):
+        found = np.array([[float(number) for number in line.split()[:2]] for line in probe("steps", path, work / "steps.json", work / "options.json", 1, gpu=gpu) if line])
+        apart = np.abs(found / np.array(expected) - 1).max(0)
+        print(f"4 steps of gemma3n, coefficients clipped{', a GPU' if gpu else ''}: loss {apart[0]:.2g}, norm {apart[1]:.2g}")
+        failures += [f"gemma3n, clipped: {what} differs by {value:.3g}" for what, value, limit in zip(("loss", "norm"), apart, (LIMIT_OF_VECTORS, 1e-4)) if not value <= limit]
+    return failures
+
+
 def main():
     names = [name for name in sys.argv[1:] if name != "bf16"] if sys.argv[1:] else [name for name in tiny_models.variants() if not name.startswith("gguf") and name not in OF_FILES]
     failures = []
@@ -246,6 +282,7 @@ def main():
             failures += check_autocast(name, pathlib.Path(folder)) if not sys.argv[1:] or "bf16" in sys.argv else []
         for schedule, name in STEPS:
             failures += check_steps(pathlib.Path(folder), schedule, name) if not sys.argv[1:] or name in sys.argv else []
+        failures += check_clipped(pathlib.Path(folder)) if not sys.argv[1:] or "gemma3n" in sys.argv else []
     print("\n".join(f"FAILS: {failure}" for failure in failures))
     return 1 if failures else 0
 

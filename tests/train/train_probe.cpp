@@ -2,8 +2,8 @@
 // micro-batch are packed.
 // usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2|3: hidden states of the inference forward and of
 // training,
-//       and every gradient of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass;
-//       2: products in bf16; 3: both
+//       every gradient of the first step as OUT_DIR/<name>.f32, and the names of what decays; 1: layers are computed
+//       again in the backward pass; 2: products in bf16; 3: both
 //       train_probe steps MODEL STEPS.json OPTIONS.json THREADS: one line per step: loss, norm, lr
 // With MAGISTER_GPU_CODE_ON_HOST=1 in the environment the GPU's code is used.
 // STEPS.json: steps of micro-batches of sequences of ids. Every token except a sequence's first is a label.
@@ -92,6 +92,10 @@ int gradients(const std::string& model, const json& steps, const std::filesystem
     worst = std::max(worst, ((own - other).abs().max() / other.abs().max()).item<double>());
   }
   std::printf("%.17g\n", worst);
+  for (const TrainParameter& parameter : layout.all()) {
+    if (parameter.decays) std::printf("%s ", parameter.name.c_str());
+  }
+  std::printf("\n");
   return 0;
 }
 

@@ -94,6 +94,20 @@ nlohmann::json model_of_vectors() {
           {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}};
 }
 
+// Gemma 3n whose last two layers read the keys of others.
+nlohmann::json model_of_streams() {
+  nlohmann::json changes = model_of_vectors();
+  changes.update({{"architectures", {"Gemma3nForCausalLM"}},
+                  {"model_type", "gemma3n_text"},
+                  {"intermediate_size", {704, 704, 1408, 704}},
+                  {"activation_sparsity_pattern", {0.9, 0.0, 0.9, 0.0}},
+                  {"altup_num_inputs", 4},
+                  {"laurel_rank", 32}});
+  changes.erase("use_double_wide_mlp");
+  changes.erase("global_head_dim");
+  return changes;
+}
+
 constexpr std::int64_t kTokens = 1024;
 
 TrainBatch batch_of(std::int64_t vocab_size, std::int64_t num_sequences) {
@@ -125,8 +139,8 @@ nlohmann::json sparse_changes() {
 TEST(TrainingBytes, CountWhatAPassKeeps) {
   for (const nlohmann::json& changes :
        {nlohmann::json::object(), nlohmann::json({{"num_key_value_heads", 8}, {"intermediate_size", 1408}}),
-        latent_model(32, 24, 16, 40), latent_model(24, 24, 8, 32), model_of_vectors(), latent_changes("youtu"),
-        sparse_changes()}) {
+        latent_model(32, 24, 16, 40), latent_model(24, 24, 8, 32), model_of_vectors(), model_of_streams(),
+        latent_changes("youtu"), sparse_changes()}) {
     const ParameterLayout layout(description_of(changes));
     const ModelConfig& config = layout.description().config;
     at::Tensor flat = at::randn({layout.flat_size()}) * 0.05;

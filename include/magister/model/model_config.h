@@ -122,6 +122,7 @@ struct LatentConfig {
 struct AltUpConfig {
   std::int64_t inputs = 0, active = 0;
   bool scales_corrected = false;  // the corrected active vector has learned factors where vectors by layer read it
+  double coef_clip = 0.0;  // in training alone the learned coefficients are clipped to +-coef_clip; 0: they are not
 };
 
 // The function of the numbers that multiply attention's outputs before its last product. They are a product of the

@@ -43,6 +43,7 @@ class GpuOptimizer {
   gpu::Queue queue_;
   at::Tensor tiles_;                  // bytes
   std::vector<std::size_t> buckets_;  // first tile of each bucket, then the end
+  std::vector<ClippedWeights> clipped_;
 };
 
 }  // namespace magister

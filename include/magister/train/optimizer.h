@@ -41,8 +41,17 @@ OptimizerState new_optimizer_state(std::int64_t part_size, at::Device device = a
 std::vector<double> block_squares(const at::Tensor& part_of_gradient, ThreadPool& pool);
 double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const std::vector<double>& own);
 
-// One update of the rank's part of the flat weights; the gradient is first multiplied by `scale` (clipping). Local; the
-// bits do not depend on ranks and threads.
+// Weights that are clipped to +-limit before an update, and belong to the rank.
+struct ClippedWeights {
+  FlatRange range;
+  double limit;
+};
+std::vector<ClippedWeights> clipped_weights(const FlatLayout& layout, const FlatShards& shards, int rank);
+// flat_weights: on any device. Local, queued on a GPU.
+void clip(const std::vector<ClippedWeights>& clipped, at::Tensor& flat_weights);
+
+// One update of the rank's part of the flat weights. First the gradient is multiplied by `scale` (clipping), and the
+// weights that have a limit are clipped. Local; the bits do not depend on ranks and threads.
 void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
                   double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
                   OptimizerState& state, ThreadPool& pool);

@@ -24,6 +24,7 @@ struct TrainParameter {
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0, count = 0;  // in the flat tensor
   bool decays = true;                  // weight decay
+  double limit = 0;                    // numbers are clipped to +-limit before an update; 0: they are not
 };
 
 // A view of a contiguous tensor as TensorFile sees it: [rows, columns].
@@ -41,8 +42,9 @@ class FlatLayout {
 
  protected:
   // Norms and biases do not decay, as in Hugging Face's Trainer: these are the tensors of one dimension, unless
-  // `decays` is given.
-  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape, std::optional<bool> decays = {});
+  // `decays` is given. limit: see TrainParameter.
+  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape, std::optional<bool> decays = {},
+                  double limit = 0);
 
  private:
   std::vector<TrainParameter> all_;
@@ -64,7 +66,7 @@ class ParameterLayout : public FlatLayout {
   const ModelDescription& description() const { return description_; }
   std::size_t embeddings() const { return embeddings_; }
   std::optional<std::size_t> positions() const { return positions_; }  // the table of learned positions
-  // The last norm: its weight, and its bias if it has one.
+  // The last norm: its weight, and its bias if it has one; with AltUp then the products that join the stream.
   const std::vector<std::size_t>& norm() const { return norm_; }
   // The weights outside the layers of which vectors by layer are made; nothing: the model has none.
   struct PerLayer {
@@ -74,7 +76,7 @@ class ParameterLayout : public FlatLayout {
   std::size_t head() const { return head_; }  // the embeddings if tied
   std::optional<std::size_t> head_bias() const { return head_bias_; }
   // The parameters of a layer, each once, and which parameter holds each weight of its table. A norm of the embeddings,
-  // weight and bias, follows the first layer's own.
+  // weight and bias, follows the first layer's own; so do the products that make AltUp's stream.
   struct Layer {
     std::vector<LayerParameter> table;
     std::vector<std::size_t> parameters;

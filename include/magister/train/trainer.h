@@ -177,7 +177,7 @@ class Trainer {
   LossSums run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const;
   // The same bits with as much memory as there is.
   LossSums run_within_memory(const MicroBatch& batch, double scale, MicroGradient& gradient);
-  TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
+  TrunkPass pass_of(const MicroBatch& batch, bool recompute, bool learns = false) const;
   // Brings the current weights to where passes read them. Local.
   void send_weights();
   // Makes `there` a copy of `here` on the device, the first time in a new tensor. Local.

@@ -39,6 +39,7 @@ struct TrunkOptions {
   // products too; in GPU code everything that only products and attention read is bf16 (decision 049).
   bool bf16 = false;
   bool gpu_code = false;  // a GPU's operations (src/train/gpu_ops.h); without them the weights are on the CPU
+  bool learns = false;    // the pass is differentiated: AltUp's coefficients are clipped, as in transformers' training
 };
 
 class TrunkPass {
@@ -62,7 +63,9 @@ class TrunkPass {
     at::Tensor k_TKE, v_TKE;
   };
   struct Kept {
-    at::Tensor input_TD, output_TD;      // a leaf, and what the layer made of it; output undefined: to be recomputed
+    // A leaf, and what the layer made of it; output undefined: to be recomputed. With AltUp the stream after the first
+    // layer is [T, A, D].
+    at::Tensor input_TD, output_TD;
     std::vector<at::Tensor> parameters;  // leaves
     std::vector<at::Tensor> factors;     // leaves of the adapter: A and B of each pair in turn
     // Keys and values of this layer, if later layers read them; if it reads another's, leaves of those.
@@ -75,6 +78,7 @@ class TrunkPass {
     at::Tensor output_TNP;
   };
   Vectors make_vectors(const at::Tensor& hidden_TD) const;
+  at::Tensor rows_of_vectors() const;  // each token's row of their table; later ids have the first row
   // Puts the gradients of the weights of vectors by layer; returns that of the embeddings.
   at::Tensor put_vectors(const at::Tensor& gradient_TNP, MicroGradient& gradient) const;
   Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph);

@@ -2,8 +2,7 @@
 // is several vectors (AltUp), Laurel blocks are added to attention, the MLPs of some layers let few gates pass, each
 // token has a vector by layer, and the last layers use the keys and values of earlier ones.
 // Source: transformers Gemma3nTextConfig, Gemma3nTextAltUp, Gemma3nTextLaurelBlock, Gemma3nTextMLP,
-// Gemma3nTextAttention, Gemma3nTextDecoderLayer and Gemma3nTextModel. Transformers clips AltUp's coefficients in
-// training alone (altup_coef_clip).
+// Gemma3nTextAttention, Gemma3nTextDecoderLayer and Gemma3nTextModel.
 #include <algorithm>
 
 #include "magister/core/error.h"
@@ -28,7 +27,7 @@ constexpr std::pair<const char*, std::int64_t> kDefaults[] = {{"vocab_size", 262
                                                               {"altup_num_inputs", 4},
                                                               {"laurel_rank", 64},
                                                               {"num_kv_shared_layers", 15}};
-constexpr double kLocalTheta = 10000.0, kLogitCap = 30.0, kDefaultSparsity = 0.95;
+constexpr double kLocalTheta = 10000.0, kLogitCap = 30.0, kDefaultSparsity = 0.95, kCoefClip = 120.0;
 constexpr std::int64_t kSparseByDefault = 10;  // layers, in models that have more
 
 void read_sparsity(const HfConfig& source, ModelConfig& config) {
@@ -71,6 +70,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   altup.inputs = source.integer("altup_num_inputs", 1, 64);
   altup.active = source.integer_or("altup_active_idx", 0, 0, altup.inputs - 1);
   altup.scales_corrected = source.boolean_or("altup_correct_scale", true);
+  if (!source.is_null("altup_coef_clip")) altup.coef_clip = source.number_or("altup_coef_clip", kCoefClip, 1e-6, 1e30);
   config.first_other_id = source.integer_or("first_other_id", 0, 0, 1 << 24);
   read_sparsity(source, config);
 }
