@@ -18,9 +18,9 @@ at::Tensor spread_stream(const at::Tensor& hidden_TD, std::span<const at::Tensor
 // [T, A, D] -> [T, D]: the mean of the first vector and the products of the others, with the first one's mean square.
 at::Tensor join_stream(const at::Tensor& streams_TAD, std::span<const at::Tensor> unembeddings, bool bf16);
 
-// clip: true for passes that are differentiated, where the coefficients are clipped to +-AltUpConfig::coef_clip. Those of
-// predictions have their gradients in any case, because the optimizer clips the weights themselves; those of corrections
-// have none beyond the limit.
+// clip: true for passes that are differentiated, where coefficients are clipped to +-AltUpConfig::coef_clip. Those of
+// predictions have their gradients in any case, because the optimizer clips the weights themselves; those of
+// corrections have none beyond the limit.
 at::Tensor predicted_stream(const at::Tensor& streams_TAD, const LayerWeights& weights, const ModelConfig& config,
                             const LayerShape& shape, bool clip);
 // block_TD: what the layer's blocks have made of the active vector. vectors_TP: see TrunkPass.

@@ -223,10 +223,13 @@ class Lora(unittest.TestCase):
 
     def test_gemma_3n(self):
         """Products beside attention and MLPs, too; layers that read the keys of others have no k_proj."""
-        targets = ["q_proj", "k_proj", "gate_proj", "linear_left", "linear_right", "per_layer_projection"]
+        targets = ["q_proj", "k_proj", "gate_proj", "linear_left", "per_layer_input_gate"]
         self.use("gemma3n")
         self.train("gemma3n", 2, A + f"targets={json.dumps(targets)}", "tasks.0.train.gradient_checkpointing=true")
-        self.check_folder("gemma3n", self.compare("gemma3n", {"r": 4, "lora_alpha": 8, "target_modules": targets}))
+        self.compare("gemma3n", {"r": 4, "lora_alpha": 8, "target_modules": targets})
+        # Factors that are 3.5e-5 from PEFT's move log-probabilities by 3e-3.
+        base = transformers.AutoModelForCausalLM.from_pretrained(self.world.model, dtype=torch.float32)
+        self.check_folder("gemma3n", peft.PeftModel.from_pretrained(base, self.student("gemma3n")).eval())
 
     def test_ranks_threads_and_kills_change_nothing(self):
         each = "tasks.0.train.micro_batch=1"
