@@ -1,11 +1,11 @@
 // See trained_mlp.h. The formulas are those of model/cpu/blocks_reference.cpp.
-#include "train/altup.h"
 #include "train/trained_mlp.h"
 
 #include <ATen/ATen.h>
 
 #include "magister/model/plain_activation.h"
 #include "magister/model/weights.h"
+#include "train/altup.h"
 #include "train/fused_ops.h"
 #include "train/trained_experts.h"
 

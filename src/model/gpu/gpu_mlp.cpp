@@ -11,10 +11,6 @@
 namespace magister::gpu {
 namespace {
 
-at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
-  return tensor.defined() ? tensor.to(device) : tensor;
-}
-
 // Norms of an MLP beside experts, and of these.
 void load_beside(WeightSource& source, std::int64_t number, at::Device device, GpuLayer& layer) {
   using Names = TensorNames::Layer;

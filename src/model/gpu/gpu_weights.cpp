@@ -23,10 +23,6 @@
 namespace magister::gpu {
 namespace {
 
-at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
-  return tensor.defined() ? tensor.to(device) : tensor;
-}
-
 // Compares the kernel that converts codes with the CPU's own conversion.
 void check_codes(const Linear& linear, const GpuLinear& there) {
   if (!linear.is_quantized()) return;

@@ -141,6 +141,11 @@ void with_type(at::ScalarType dtype, const Body& body) {
   body(float());
 }
 
+// The tensor on the device, or undefined where it is undefined.
+inline at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
+  return tensor.defined() ? tensor.to(device) : tensor;
+}
+
 template <typename A>
 A* data(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<A*>(tensor.data_ptr()) : nullptr;

@@ -14,7 +14,7 @@ struct EachHead {
   static constexpr bool kWaits = true;
   static constexpr int kMinBlocks = Product::kMinBlocks;
   Product first;
-  HeadSteps steps;
+  HeadStrides steps;
 
   LaunchShape shape() const {
     LaunchShape shape = first.shape();

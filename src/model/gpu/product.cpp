@@ -129,7 +129,7 @@ void decode_product(ProductArguments a, int bits, int group, const Queue& queue)
   }
 }
 
-void head_products(const ProductArguments& a, const HeadSteps& steps, const Queue& queue) {
+void head_products(const ProductArguments& a, const HeadStrides& steps, const Queue& queue) {
   MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && a.weight.scales == nullptr && a.weight.K > 0);
   if (a.M == 0 || steps.heads == 0) return;
   const bool is_aligned = aligned(a, 16) && steps.weight_bytes % 16 == 0 && steps.x % 8 == 0;

@@ -17,7 +17,7 @@ void decode_product(ProductArguments arguments, int bits, int group, const Queue
 
 // The same for a plain weight [N, K] of every head, each with columns of x and of the result of its own. `first`: those
 // of the first head. One launch.
-void head_products(const ProductArguments& first, const HeadSteps& steps, const Queue& queue);
+void head_products(const ProductArguments& first, const HeadStrides& steps, const Queue& queue);
 
 // Converts codes to bf16, or to f32 with float_out: [N, K] contiguous.
 void dequantize(StoredWeight weight, int bits, int group, void* out_NK, bool float_out, const Queue& queue);

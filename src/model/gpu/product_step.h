@@ -34,7 +34,7 @@ struct ProductArguments {
 };
 
 // From the first head to the next one: bytes of the weight, numbers of x, bytes of the result.
-struct HeadSteps {
+struct HeadStrides {
   std::int64_t weight_bytes, x, out_bytes;
   int heads;
 };
