@@ -43,6 +43,9 @@ struct Case {
   std::int64_t E, R;
   bool norm = false, bias = false, after = false, norms_values = false;
   double value_scale = 1, beta = 0;
+  std::int64_t V = 0;  // numbers of a head's values; 0: E
+  std::int64_t value_dim() const { return V > 0 ? V : E; }
+  std::int64_t width() const { return (kHeads + kKvHeads) * E + kKvHeads * value_dim(); }
 };
 
 class Heads {
@@ -58,7 +61,7 @@ class Heads {
     }
   }
 
-  // Rotates `qkv` [T, H + 2K, E] in place and fills the pages.
+  // Rotates `qkv` [T, (H + K) E + K V] in place and fills the pages.
   template <typename A>
   void run(const at::Tensor& qkv, const at::Tensor& keys, const at::Tensor& values, bool in_steps) const {
     const RotateHeads<A> heads{data<A>(qkv),
@@ -74,7 +77,8 @@ class Heads {
                                kKvHeads,
                                of_.E,
                                of_.R,
-                               static_cast<float>(kEps)};
+                               static_cast<float>(kEps),
+                               of_.V};
     if (!in_steps) return launch(heads, heads.shape(kTokens), Queue{});
     const RotateHeadsInSteps<A> kernel{
         heads,
@@ -84,13 +88,20 @@ class Heads {
     launch(kernel, kernel.shape(kTokens), Queue{});
   }
 
-  at::Tensor wanted(const at::Tensor& x) const {
-    const at::Tensor q = turned(x.narrow(1, 0, kHeads), 0), k = turned(x.narrow(1, kHeads, kKvHeads), 1);
-    at::Tensor v = x.narrow(1, kHeads + kKvHeads, kKvHeads);
+  // Parts of rows like those of run(): queries, keys and values, [T, heads, numbers] each.
+  std::vector<at::Tensor> parts(const at::Tensor& rows) const {
+    const auto flat = rows.split_with_sizes({kHeads * of_.E, kKvHeads * of_.E, kKvHeads * of_.value_dim()}, 1);
+    return {flat[0].unflatten(1, {kHeads, of_.E}), flat[1].unflatten(1, {kKvHeads, of_.E}),
+            flat[2].unflatten(1, {kKvHeads, of_.value_dim()})};
+  }
+
+  std::vector<at::Tensor> wanted(const at::Tensor& rows) const {
+    const std::vector<at::Tensor> x = parts(rows);
+    at::Tensor v = x[2];
     if (of_.norms_values) v = v * at::rsqrt(v.square().mean(-1, true) + kEps);
     const at::Tensor times = at::floor((positions_ + 1).to(at::kDouble) / 4),
                      factor = (1 + of_.beta * at::log1p(times)).to(at::kFloat).view({-1, 1, 1});
-    return at::cat({q * factor, k, v * of_.value_scale}, 1);
+    return {turned(x[0], 0) * factor, turned(x[1], 1), v * of_.value_scale};
   }
 
   const at::Tensor& slots() const { return slots_; }
@@ -132,6 +143,8 @@ const Case kCases[] = {
     {"norms of values", 40, 8, true, false, false, true},
     {"a factor of values", 16, 16, false, false, false, false, 0.7},
     {"all", 72, 36, true, false, true, true, 1.6, 0.3},
+    {"all, with narrow values", 24, 12, true, true, false, true, 1.6, 0.3, 10},
+    {"all, with wide values", 24, 12, true, false, true, true, 1.6, 0.3, 40},
 };
 
 template <typename A>
@@ -148,20 +161,17 @@ TYPED_TEST(HeadStepsTest, AreThoseOfPlainCode) {
     for (const Case& of : kCases) {
       SCOPED_TRACE(of.name);
       const Heads heads(of);
-      const at::Tensor qkv = wave({kTokens, kHeads + 2 * kKvHeads, of.E}, 0.31).to(kType<TypeParam>),
+      const at::Tensor qkv = wave({kTokens, of.width()}, 0.31).to(kType<TypeParam>),
                        before = qkv.to(at::kFloat).clone();
-      const at::Tensor keys = at::zeros({kPages, kKvHeads, 48, of.E}, kType<TypeParam>), values = at::zeros_like(keys);
+      const at::Tensor keys = at::zeros({kPages, kKvHeads, 48, of.E}, kType<TypeParam>),
+                       values = at::zeros({kPages, kKvHeads, 48, of.value_dim()}, kType<TypeParam>);
       heads.run<TypeParam>(qkv, keys, values, true);
-      const at::Tensor wanted = heads.wanted(before);
-      expect_close<TypeParam>(qkv.narrow(1, 0, kHeads), wanted.narrow(1, 0, kHeads));
-      expect_close<TypeParam>(qkv.narrow(1, kHeads, kKvHeads), wanted.narrow(1, kHeads, kKvHeads));
-      expect_close<TypeParam>(qkv.narrow(1, kHeads + kKvHeads, kKvHeads),
-                              wanted.narrow(1, kHeads + kKvHeads, kKvHeads));
+      const std::vector<at::Tensor> wanted = heads.wanted(before), got = heads.parts(qkv);
+      for (std::size_t i = 0; i < 3; ++i) expect_close<TypeParam>(got[i], wanted[i]);
       for (std::int64_t t = 0; t < kTokens; ++t) {
         const std::int64_t slot = heads.slots()[t].template item<std::int64_t>();
-        EXPECT_TRUE(at::equal(keys[slot / 48].select(1, slot % 48), qkv[t].narrow(0, kHeads, kKvHeads))) << t;
-        EXPECT_TRUE(at::equal(values[slot / 48].select(1, slot % 48), qkv[t].narrow(0, kHeads + kKvHeads, kKvHeads)))
-            << t;
+        EXPECT_TRUE(at::equal(keys[slot / 48].select(1, slot % 48), got[1][t])) << t;
+        EXPECT_TRUE(at::equal(values[slot / 48].select(1, slot % 48), got[2][t])) << t;
       }
     }
   }
@@ -171,7 +181,7 @@ TYPED_TEST(HeadStepsTest, AreThoseOfPlainCode) {
 TYPED_TEST(HeadStepsTest, AreThoseOfRotateHeadsWithoutSteps) {
   for (const Case& of : {Case{"", 16, 16, true}, Case{"", 18, 10, true}, Case{"", 40, 8}}) {
     const Heads heads(of);
-    const at::Tensor one = wave({kTokens, kHeads + 2 * kKvHeads, of.E}, 0.31).to(kType<TypeParam>), two = one.clone();
+    const at::Tensor one = wave({kTokens, of.width()}, 0.31).to(kType<TypeParam>), two = one.clone();
     const at::Tensor keys = at::zeros({kPages, kKvHeads, 48, of.E}, kType<TypeParam>), values = at::zeros_like(keys);
     heads.run<TypeParam>(one, keys, values, true);
     heads.run<TypeParam>(two, keys, values, false);

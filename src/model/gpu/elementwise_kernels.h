@@ -188,18 +188,20 @@ template <typename A>
 struct RotateHeads {
   static constexpr const char* kName = "rotate_heads";
   static constexpr int kMaxThreads = 128;
-  A* qkv_TQ;             // [T, (H + 2K) E]
+  A* qkv_TQ;             // [T, (H + K) E + K V]
   const float* cos_PR2;  // rotary tables, and each token's row in them
   const float* sin_PR2;
   const std::int32_t* rows_T;
   const float* q_norm_E;  // or nullptr
   const float* k_norm_E;
-  // [P, K, 48, E] each, and the slot of every token (page * 48 + slot in the page); nullptr without a cache.
+  // [P, K, 48, E] and [P, K, 48, V], and the slot of every token (page * 48 + slot in the page); nullptr without a
+  // cache.
   A* key_pages;
   A* value_pages;
   const std::int64_t* slots_T;
-  std::int64_t H, K, E, R;  // R even, 0 to E
+  std::int64_t H, K, E, R;  // R even, 0 to E; K is 0 in a layer without keys of its own
   float eps;
+  std::int64_t V = 0;  // numbers of a head's values; 0: E
 
   static constexpr std::int64_t kSlots = 48;
 
@@ -214,34 +216,36 @@ struct RotateHeads {
     const std::int64_t token = t.block_x(), head = t.block_y() * 4 + t.warp();
     if (head >= H + 2 * K) return;
     A* x = numbers_of(token, head);
-    const float* norm_E = of_key(head) ? k_norm_E : q_norm_E;
-    if (!of_value(head)) in_twos() ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
+    const float* norm_E = is_key(head) ? k_norm_E : q_norm_E;
+    if (!is_value(head)) in_twos() ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
     place(t, x, token, head);
   }
 
-  // The next five are for RotateHeadsInSteps, too.
-  MAGISTER_DEVICE bool of_value(std::int64_t head) const { return head >= H + K; }
-  MAGISTER_DEVICE bool of_key(std::int64_t head) const { return head >= H && !of_value(head); }
-  MAGISTER_DEVICE bool in_twos() const { return E % 4 == 0 && R % 4 == 0; }
+  MAGISTER_DEVICE bool is_value(std::int64_t head) const { return head >= H + K; }
+  MAGISTER_DEVICE bool is_key(std::int64_t head) const { return head >= H && !is_value(head); }
+  MAGISTER_DEVICE std::int64_t value_dim() const { return V > 0 ? V : E; }
+  MAGISTER_DEVICE bool in_twos() const { return E % 4 == 0 && R % 4 == 0 && V % 2 == 0; }
   MAGISTER_DEVICE A* numbers_of(std::int64_t token, std::int64_t head) const {
-    return qkv_TQ + (token * (H + 2 * K) + head) * E;
+    const std::int64_t keys = (H + K) * E, row = token * (keys + K * value_dim());
+    return qkv_TQ + row + (is_value(head) ? keys + (head - H - K) * value_dim() : head * E);
   }
   // Writes a finished head of k or v into its page.
   template <typename Thread>
   MAGISTER_DEVICE void place(Thread& t, const A* x, std::int64_t token, std::int64_t head) const {
     if (slots_T == nullptr || head < H) return;
     t.sync_warp();  // other lanes have stored the numbers that this lane reads now
-    const bool is_value = of_value(head);
-    const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H);
-    A* to = (is_value ? value_pages : key_pages) + ((slot / kSlots * K + kv_head) * kSlots + slot % kSlots) * E;
-    if (E % 8 == 0) {
-      for (std::int64_t e = t.lane() * 8; e < E; e += kWarp * 8) {
+    const bool is_value = this->is_value(head);
+    const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H),
+                       size = is_value ? value_dim() : E;
+    A* to = (is_value ? value_pages : key_pages) + ((slot / kSlots * K + kv_head) * kSlots + slot % kSlots) * size;
+    if (E % 8 == 0 && V % 8 == 0) {
+      for (std::int64_t e = t.lane() * 8; e < size; e += kWarp * 8) {
         float values[8];
         load_8(x + e, values);
         store_8(to + e, values);
       }
     } else {
-      for (std::int64_t e = t.lane(); e < E; e += kWarp) to[e] = x[e];
+      for (std::int64_t e = t.lane(); e < size; e += kWarp) to[e] = x[e];
     }
   }
 

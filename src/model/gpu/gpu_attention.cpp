@@ -178,7 +178,8 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
                               K,
                               E,
                               shape.rotary_dim,
-                              shape.rms_norm_eps};
+                              shape.rms_norm_eps,
+                              shape.value_dim()};
   const HeadSteps steps = steps_of(layer, positions_T);
   if (!steps.any()) return launch(kernel, kernel.shape(T), queue);
   MAGISTER_ASSERT(!of_all || !steps.norms_after);

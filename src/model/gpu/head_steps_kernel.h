@@ -41,7 +41,7 @@ struct RotateHeadsInSteps {
     const std::int64_t token = t.block_x(), head = t.block_y() * 4 + t.warp();
     if (head >= heads.H + 2 * heads.K) return;
     A* x = heads.numbers_of(token, head);
-    if (heads.of_value(head)) {
+    if (heads.is_value(head)) {
       if (steps.norms_values || steps.value_scale != 1.0f) scale_value(t, x);
     } else {
       heads.in_twos() ? turn<2>(t, x, token, head) : turn<1>(t, x, token, head);
@@ -63,8 +63,8 @@ struct RotateHeadsInSteps {
     }
   };
 
-  MAGISTER_DEVICE float scale_of(float squares) const {
-    return 1.0f / sqrtf(squares / static_cast<float>(heads.E) + heads.eps);
+  MAGISTER_DEVICE float scale_of(float squares, std::int64_t count) const {
+    return 1.0f / sqrtf(squares / static_cast<float>(count) + heads.eps);
   }
 
   template <typename Thread>
@@ -80,7 +80,7 @@ struct RotateHeadsInSteps {
       const float centred = to_float(x[e]) - mean;
       squares += centred * centred;
     }
-    return {weight_E, bias_E, mean, scale_of(warp_sum(t, squares))};
+    return {weight_E, bias_E, mean, scale_of(warp_sum(t, squares), E)};
   }
 
   // Loads kAtOnce pairs of the head, normed and rotated.
@@ -116,13 +116,13 @@ struct RotateHeadsInSteps {
       for (int i = 0; i < kAtOnce; ++i) squares += low[i] * low[i] + high[i] * high[i];
     }
     for (std::int64_t e = heads.R + t.lane(); e < heads.E; e += kWarp) squares += to_float(x[e]) * to_float(x[e]);
-    return scale_of(warp_sum(t, squares));
+    return scale_of(warp_sum(t, squares), heads.E);
   }
 
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void turn(Thread& t, A* x, std::int64_t token, std::int64_t head) const {
     const std::int64_t half = heads.R / 2, row = heads.rows_T[token] * half;
-    const bool is_key = heads.of_key(head);
+    const bool is_key = heads.is_key(head);
     const float* weight_E = is_key ? heads.k_norm_E : heads.q_norm_E;
     const Norm before =
         norm_before(t, x, steps.norms_after ? nullptr : weight_E, is_key ? steps.k_bias_E : steps.q_bias_E);
@@ -152,14 +152,14 @@ struct RotateHeadsInSteps {
 
   template <typename Thread>
   MAGISTER_DEVICE void scale_value(Thread& t, A* x) const {
+    const std::int64_t V = heads.value_dim();
     float scale = 1.0f;
     if (steps.norms_values) {
       float squares = 0;
-      for (std::int64_t e = t.lane(); e < heads.E; e += kWarp) squares += to_float(x[e]) * to_float(x[e]);
-      scale = scale_of(warp_sum(t, squares));
+      for (std::int64_t v = t.lane(); v < V; v += kWarp) squares += to_float(x[v]) * to_float(x[v]);
+      scale = scale_of(warp_sum(t, squares), V);
     }
-    for (std::int64_t e = t.lane(); e < heads.E; e += kWarp)
-      x[e] = stored<A>(to_float(x[e]) * scale * steps.value_scale);
+    for (std::int64_t v = t.lane(); v < V; v += kWarp) x[v] = stored<A>(to_float(x[v]) * scale * steps.value_scale);
   }
 };
 
