@@ -53,7 +53,9 @@ void KvCache::copy_pages(const std::vector<std::int64_t>& from, const std::vecto
   const at::Tensor source = upload(at::tensor(from, at::kLong), device),
                    target = upload(at::tensor(to, at::kLong), device);
   for (std::vector<at::Tensor>* all : {&keys, &values}) {
-    for (at::Tensor& layer : *all) layer.index_copy_(0, target, layer.index_select(0, source));
+    for (at::Tensor& layer : *all) {
+      if (layer.defined()) layer.index_copy_(0, target, layer.index_select(0, source));
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
 #include "magister/device/upload.h"
+#include "magister/model/layer_shape.h"
 #include "magister/model/partition.h"
 
 namespace magister {
@@ -19,8 +20,9 @@ namespace {
 
 // Numbers of the largest product of a layer; the product of one expert counts as one.
 std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part) {
-  const std::uint64_t qkv =
-      (part.heads.size() + 2 * part.kv_heads.size()) * static_cast<std::uint64_t>(config.head_dim);
+  std::uint64_t qkv = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    qkv = std::max(qkv, static_cast<std::uint64_t>(shape_of(config, part, layer).qkv_features()));
   const std::uint64_t gate_up = std::max<std::uint64_t>((config.gated_mlp ? 2 : 1) * part.mlp.size(),
                                                         2 * std::max(part.expert.size(), part.shared_expert.size()));
   return std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size);

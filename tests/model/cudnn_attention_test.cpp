@@ -87,7 +87,7 @@ at::Tensor attended(const std::vector<std::int64_t>& texts, const LayerShape& sh
                     bool with_cudnn) {
   std::vector<std::vector<TokenId>> ids;
   for (const std::int64_t length : texts) ids.emplace_back(static_cast<std::size_t>(length), 1);
-  return attend(plan_attention(pack_sequences(ids), {}, at::kCPU, with_cudnn), shape, qkv_TQ, {}, {}, false, Queue{});
+  return attend(plan_attention(pack_sequences(ids), {}, at::kCPU, with_cudnn), shape, {qkv_TQ}, false, Queue{});
 }
 
 TEST_F(CudnnAttention, LongTextsHaveACallEachAndShortOnesNone) {
@@ -114,7 +114,7 @@ TEST_F(CudnnAttention, IsNotAskedForWhatItHasNot) {
   PackedBatch sharing = pack_sequences({std::vector<TokenId>(2048, 1), std::vector<TokenId>(9, 1)}, {0, 100});
   sharing.prefix_of_S = {0, 0};
   const at::Tensor both_TQ = at::randn({2057, 128}).to(at::kBFloat16);
-  attend(plan_attention(sharing, {}, at::kCPU, true), make_shape(), both_TQ, {}, {}, false, Queue{});
+  attend(plan_attention(sharing, {}, at::kCPU, true), make_shape(), {both_TQ}, false, Queue{});
   EXPECT_TRUE(lengths.empty());
 }
 

@@ -18,13 +18,17 @@ struct AttentionCase {
   int H, K, E, window = 0;
   HostOrder order = HostOrder::kAscending;
   float softcap = 0;
+  int V = 0;  // 0: E
+  bool chunked = false, sinks = false, alibi = false, alibi_in_bf16 = false;
 };
 
 inline std::string attention_name(const testing::TestParamInfo<AttentionCase>& info) {
   const AttentionCase& c = info.param;
   return "h" + std::to_string(c.H) + "_k" + std::to_string(c.K) + "_e" + std::to_string(c.E) + "_w" +
          std::to_string(c.window) + (c.order == HostOrder::kDescending ? "_down" : "") +
-         (c.softcap > 0 ? "_capped" : "");
+         (c.softcap > 0 ? "_capped" : "") + (c.V > 0 ? "_v" + std::to_string(c.V) : "") +
+         (c.chunked ? "_chunked" : "") + (c.sinks ? "_sinks" : "") + (c.alibi ? "_alibi" : "") +
+         (c.alibi_in_bf16 ? "_bf16" : "");
 }
 
 // Sequences with their pages strewn over a cache, and rows that ask them.
@@ -32,20 +36,23 @@ template <typename A>
 struct PagedCache {
   static constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
   const AttentionCase c;
-  at::Tensor keys, values, table;            // [P, K, 48, E] twice, [S, width]
-  std::vector<at::Tensor> keys_S, values_S;  // [tokens, K, E] as they were put in
+  const int V;
+  at::Tensor keys, values, table;            // [P, K, 48, E], [P, K, 48, V], [S, width]
+  std::vector<at::Tensor> keys_S, values_S;  // [tokens, K, E or V] as they were put in
+  at::Tensor sinks_H, slopes_H;
 
-  PagedCache(const AttentionCase& shape, const std::vector<std::int64_t>& tokens_S, std::int64_t width) : c(shape) {
+  PagedCache(const AttentionCase& shape, const std::vector<std::int64_t>& tokens_S, std::int64_t width)
+      : c(shape), V(shape.V > 0 ? shape.V : shape.E) {
     std::int64_t pages = 1;  // page 0 belongs to no sequence
     for (const std::int64_t tokens : tokens_S) pages += (tokens + 47) / 48;
     keys = at::full({pages, c.K, 48, c.E}, NAN, kType);
-    values = keys.clone();
+    values = at::full({pages, c.K, 48, V}, NAN, kType);
     table = at::full({static_cast<std::int64_t>(tokens_S.size()), width}, 1 << 30, at::kInt);
     const at::Tensor order = at::randperm(pages - 1, at::kLong) + 1;
     std::int64_t next = 0;
     for (std::size_t s = 0; s < tokens_S.size(); ++s) {
       keys_S.push_back(at::randn({tokens_S[s], c.K, c.E}).to(kType));
-      values_S.push_back(at::randn({tokens_S[s], c.K, c.E}).to(kType));
+      values_S.push_back(at::randn({tokens_S[s], c.K, V}).to(kType));
       for (std::int64_t j = 0; j < tokens_S[s]; ++j) {
         if (j % 48 == 0) table[static_cast<std::int64_t>(s)][j / 48] = order[next++].template item<std::int64_t>();
         const std::int64_t page = table[static_cast<std::int64_t>(s)][j / 48].template item<std::int64_t>();
@@ -53,9 +60,11 @@ struct PagedCache {
         values[page].select(1, j % 48).copy_(values_S[s][j]);
       }
     }
+    if (c.sinks) sinks_H = at::randn({c.H}) * 2 + 3;
+    if (c.alibi) slopes_H = at::exp2(-at::arange(1, c.H + 1, at::kFloat));
   }
 
-  // qkv: [R, (H + 2K) E]. -> [R, H, E], on the CPU
+  // qkv: [R, (H + 2K) E]. -> [R, H, V], on the CPU
   at::Tensor attend(const at::Tensor& qkv_RQ, const std::vector<std::int32_t>& sequence_R,
                     const std::vector<std::int32_t>& visible_R, int C, const Queue& queue = {}) const {
     const at::Device device = device_of(queue);
@@ -63,9 +72,11 @@ struct PagedCache {
     const at::Tensor sequence = at::tensor(sequence_R, at::kInt).to(device),
                      visible = at::tensor(visible_R, at::kInt).to(device);
     const std::int64_t R = qkv.size(0);
-    at::Tensor out = at::full({R, c.H, c.E}, NAN, qkv.options());
-    at::Tensor scratch = at::full({attention_scratch(R, c.H, C, c.E)}, NAN, qkv.options().dtype(at::kFloat));
+    at::Tensor out = at::full({R, c.H, V}, NAN, qkv.options());
+    at::Tensor scratch = at::full({attention_scratch(R, c.H, C, V)}, NAN, qkv.options().dtype(at::kFloat));
     auto* partial = scratch.data_ptr<float>();
+    const at::Tensor sinks = sinks_H.defined() ? sinks_H.to(device) : sinks_H,
+                     slopes = slopes_H.defined() ? slopes_H.to(device) : slopes_H;
     const AttentionArguments<A> arguments{static_cast<const A*>(qkv.data_ptr()),
                                           qkv.stride(0),
                                           static_cast<const A*>(k.data_ptr()),
@@ -77,7 +88,7 @@ struct PagedCache {
                                           pages.stride(0),
                                           out.stride(0),
                                           partial,
-                                          partial + R * c.H * C * c.E,
+                                          partial + R * c.H * C * V,
                                           static_cast<int>(R),
                                           c.H,
                                           c.K,
@@ -85,13 +96,20 @@ struct PagedCache {
                                           C,
                                           c.window,
                                           scale(),
-                                          c.softcap};
+                                          c.softcap,
+                                          c.V,
+                                          c.chunked,
+                                          c.sinks ? sinks.data_ptr<float>() : nullptr,
+                                          c.alibi ? slopes.data_ptr<float>() : nullptr,
+                                          c.alibi_in_bf16};
     paged_attention(arguments, queue);
     return out.cpu();
   }
 
   at::Tensor wanted(const at::Tensor& q_HE, std::size_t sequence, std::int64_t visible) const {
-    const std::int64_t low = c.window > 0 ? std::max<std::int64_t>(0, visible - c.window) : 0;
+    const std::int64_t low = c.window == 0 ? 0
+                             : c.chunked   ? (visible - 1) / c.window * c.window
+                                           : std::max<std::int64_t>(0, visible - c.window);
     const auto of_heads = [&](const at::Tensor& x) {
       return x.narrow(0, low, visible - low)
           .to(at::kDouble)
@@ -101,7 +119,20 @@ struct PagedCache {
     at::Tensor scores =
         at::matmul(of_heads(keys_S[sequence]), q_HE.to(at::kDouble).unsqueeze(-1)).squeeze(-1) * scale();
     if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
-    return at::matmul(at::softmax(scores, -1).unsqueeze(1), of_heads(values_S[sequence])).squeeze(1);
+    if (c.alibi) scores = scores + alibi(at::arange(low, visible, at::kFloat), static_cast<double>(visible - 1));
+    if (c.sinks) scores = at::cat({scores, sinks_H.to(at::kDouble).unsqueeze(1)}, 1);
+    return at::matmul(at::softmax(scores, -1).narrow(1, 0, visible - low).unsqueeze(1), of_heads(values_S[sequence]))
+        .squeeze(1);
+  }
+
+  // [H, keys]
+  at::Tensor alibi(const at::Tensor& keys, double query) const {
+    const at::Tensor slopes_H1 = slopes_H.unsqueeze(1);
+    if (!c.alibi_in_bf16) return slopes_H1 * (keys - query);
+    const auto placed = [&](const at::Tensor& positions) {
+      return (slopes_H1.to(at::kBFloat16) * positions.to(at::kBFloat16)).to(at::kFloat);
+    };
+    return (placed(keys) - placed(at::full({1}, query, at::kFloat))) * scale();
   }
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.E)); }
@@ -127,7 +158,19 @@ inline std::vector<AttentionCase> attention_cases() {
           {5, 1, 80, 100, HostOrder::kDescending},
           {4, 4, 64, 0, HostOrder::kDescending},
           {4, 2, 256, 0, HostOrder::kAscending, 1.5f},
-          {5, 1, 80, 100, HostOrder::kDescending, 0.5f}};
+          {5, 1, 80, 100, HostOrder::kDescending, 0.5f},
+          {4, 2, 512},
+          {9, 1, 320},
+          {5, 1, 258, 100, HostOrder::kDescending},
+          {.H = 4, .K = 2, .E = 192, .V = 128},
+          {.H = 3, .K = 1, .E = 24, .order = HostOrder::kDescending, .V = 128},
+          {.H = 4, .K = 4, .E = 34, .window = 100, .V = 6},
+          {.H = 4, .K = 1, .E = 64, .window = 48, .chunked = true},
+          {.H = 2, .K = 2, .E = 64, .window = 250, .chunked = true},
+          {.H = 8, .K = 1, .E = 64, .sinks = true},
+          {.H = 4, .K = 2, .E = 64, .window = 100, .softcap = 1.5f, .sinks = true},
+          {.H = 6, .K = 6, .E = 32, .alibi = true},
+          {.H = 5, .K = 1, .E = 64, .order = HostOrder::kDescending, .alibi = true, .alibi_in_bf16 = true}};
 }
 
 }  // namespace magister::gpu

@@ -9,19 +9,21 @@
 
 using magister::gpu::Bf16;
 
-#define MAGISTER_ATTENTION(A, LANES)                                       \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, true>);  \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, false>); \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, true>);  \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, false>); \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, true>);  \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, false>)
+#define MAGISTER_ATTENTION(A, LANES, WIDE)                                       \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, true, WIDE>);  \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, false, WIDE>); \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, true, WIDE>);  \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, false, WIDE>); \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, true, WIDE>);  \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, false, WIDE>)
 
-MAGISTER_ATTENTION(Bf16, 8);
-MAGISTER_ATTENTION(Bf16, 16);
-MAGISTER_ATTENTION(Bf16, 32);
-MAGISTER_ATTENTION(float, 8);
-MAGISTER_ATTENTION(float, 16);
-MAGISTER_ATTENTION(float, 32);
+MAGISTER_ATTENTION(Bf16, 8, false);
+MAGISTER_ATTENTION(Bf16, 16, false);
+MAGISTER_ATTENTION(Bf16, 32, false);
+MAGISTER_ATTENTION(Bf16, 32, true);
+MAGISTER_ATTENTION(float, 8, false);
+MAGISTER_ATTENTION(float, 16, false);
+MAGISTER_ATTENTION(float, 32, false);
+MAGISTER_ATTENTION(float, 32, true);
 MAGISTER_INSTANTIATE(magister::gpu::CombineChunks<Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::CombineChunks<float>);

@@ -2,46 +2,13 @@
 // share it. Keys are cut into chunks, counted from the sequence's first key, with one block per chunk. The chunks are
 // added in ascending order, so the bits of a row depend only on its own sequence. Source: flash decoding (Dao et al.,
 // 2023), the online softmax over chunks.
-// Legend: R query rows, H query heads, K KV heads, E head_dim, S sequences, P pages of 48 tokens, C chunks of 192 keys.
+// Legend: R query rows, H query heads, K KV heads, E head_dim, V numbers of a head's values, S sequences, P pages of 48
+// tokens, C chunks of 192 keys.
 #pragma once
 
-#include "magister/device/device_code.h"
+#include "model/gpu/attention_arguments.h"
 
 namespace magister::gpu {
-
-template <typename A>
-struct AttentionArguments {
-  const A* q;             // [R, H, E], part of wider rows
-  std::int64_t q_stride;  // numbers between two rows
-  const A* key_pages;     // [P, K, 48, E]
-  const A* value_pages;
-  const std::int32_t* page_table;  // [S, table_stride]: key j is in page j / 48, slot j % 48
-  const std::int32_t* sequence_R;  // row of page_table for each query row
-  const std::int32_t* visible_R;   // number of keys that a row sees, including its own; 0: the result is zero
-  A* out;                          // [R, H, E]
-  std::int64_t table_stride, out_stride;
-  float* partial_RHCE;  // scratch: weighted sums of values, not yet divided
-  float* partial_RHC2;  // scratch: maximum and sum of exponentials per chunk
-  int R, H, K, E, C;    // C: at least the chunks of the longest row; a larger C only adds idle blocks
-  int window;           // only the last `window` keys are visible; 0: all
-  float scale;
-  float softcap = 0;  // scores become softcap * tanh(score / softcap); 0: none
-};
-
-// Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors. Writing and
-// reading the partial sums adds 4 % to the bytes of its keys and values at E = 128 and 4 heads per KV head.
-constexpr int kAttentionChunk = 192;
-constexpr int kPageSlots = 48;
-
-// Keys [low, high) of chunk c that a row sees.
-struct ChunkKeys {
-  int low, high;
-  MAGISTER_DEVICE ChunkKeys(int chunk, int visible, int window) {
-    low = chunk * kAttentionChunk;
-    high = low + kAttentionChunk < visible ? low + kAttentionChunk : visible;
-    if (window > 0 && low < visible - window) low = visible - window;
-  }
-};
 
 // Eight numbers of a row in their stored dtype.
 template <typename A>
@@ -99,8 +66,8 @@ MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
 
 // One chunk of one row, for kHeads of a KV head's query heads. kLanes lanes share a key, with eight numbers each, so a
 // block of 256 threads processes kTeams keys at a time. Each lane has kAtOnce loads in flight: 2 KB of bf16 per warp.
-// kWhole: E is a multiple of 8.
-template <typename A, int kLanes, int kHeads, bool kWhole = true>
+// kWhole: E and V are multiples of 8. kWide: heads of more than kPart numbers are processed in parts of that.
+template <typename A, int kLanes, int kHeads, bool kWhole = true, bool kWide = false>
 struct PagedAttention {
   static constexpr const char* kName = "paged_attention";
   static constexpr int kMaxThreads = 256;
@@ -108,22 +75,26 @@ struct PagedAttention {
   static constexpr int kMinBlocks = kHeads == 8 ? 2 : 3;
   static constexpr int kTeams = kMaxThreads / kLanes;
   static constexpr int kAtOnce = sizeof(A) == 2 ? 4 : 2;
+  static constexpr int kPart = 8 * kLanes;
+  static constexpr int kSame = kLanes > kAtOnce* kHeads ? kLanes / (kAtOnce * kHeads) : 1;
   AttentionArguments<A> a;
 
   int head_blocks() const { return (a.H / a.K + kHeads - 1) / kHeads; }
   LaunchShape shape() const {
-    const int of_scores = kAttentionChunk * kHeads, of_sums = kWarps * kHeads * a.E;
+    const int of_scores = kAttentionChunk * kHeads, of_sums = kWarps * kHeads * (kWide ? kPart : a.V);
+    const int numbers = kWide ? of_scores + of_sums : of_scores > of_sums ? of_scores : of_sums;
     return {.blocks_x = static_cast<unsigned>(a.R),
             .blocks_y = static_cast<unsigned>(a.K * head_blocks()),
             .blocks_z = static_cast<unsigned>(a.C),
             .threads = kMaxThreads,
-            .shared_bytes = sizeof(float) * static_cast<std::size_t>(of_scores > of_sums ? of_scores : of_sums)};
+            .shared_bytes = sizeof(float) * static_cast<std::size_t>(numbers)};
   }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const int row = static_cast<int>(t.block_x()), chunk = static_cast<int>(t.block_z());
-    const ChunkKeys keys(chunk, a.visible_R[row], a.window);
+    const int visible = a.visible_R[row];
+    const ChunkKeys keys(chunk, visible, first_key(a, visible));
     if (keys.low >= keys.high) return;
     const int a_kv_head = a.H / a.K, blocks = (a_kv_head + kHeads - 1) / kHeads;
     const int kv_head = static_cast<int>(t.block_y()) / blocks,
@@ -135,11 +106,17 @@ struct PagedAttention {
                       a_kv_head - skipped < kHeads ? a_kv_head - skipped : kHeads,
                       a.page_table + a.sequence_R[row] * a.table_stride};
     auto* shared = reinterpret_cast<float*>(t.shared());
-    score(t, place, keys, shared);
+    score(t, place, keys, 0, shared);
+    if constexpr (kWide) {
+      for (int part = kPart; part < a.E; part += kPart) score(t, place, keys, part, shared);
+    }
     t.sync();
     exponentials(t, place, keys, shared);
     t.sync();
-    add_values(t, place, keys, shared);
+    add_values(t, place, keys, 0, shared);
+    if constexpr (kWide) {
+      for (int part = kPart; part < a.V; part += kPart) add_values(t, place, keys, part, shared);
+    }
   }
 
  private:
@@ -148,19 +125,20 @@ struct PagedAttention {
     const std::int32_t* table;
   };
 
-  MAGISTER_DEVICE const A* slot(const A* pages, const Place& place, int key) const {
+  MAGISTER_DEVICE const A* slot(const A* pages, int size, const Place& place, int key) const {
     const std::int64_t page = place.table[key / kPageSlots];
-    return pages + ((page * a.K + place.kv_head) * kPageSlots + key % kPageSlots) * a.E;
+    return pages + ((page * a.K + place.kv_head) * kPageSlots + key % kPageSlots) * size;
   }
   // Indices beyond the row or the chunk are clamped to the last valid one. This needs no branch, and the results are
   // not used.
-  MAGISTER_DEVICE Run8<A> run_of(const A* pages, const Place& place, const ChunkKeys& keys, int key, int e) const {
+  MAGISTER_DEVICE Run8<A> run_of(const A* pages, int size, const Place& place, const ChunkKeys& keys, int key,
+                                 int e) const {
     Run8<A> run;
-    const A* row = slot(pages, place, key < keys.high ? key : keys.high - 1);
+    const A* row = slot(pages, size, place, key < keys.high ? key : keys.high - 1);
     if constexpr (kWhole) {
-      run.load(row, e < a.E ? e : a.E - 8);
+      run.load(row, e < size ? e : size - 8);
     } else {
-      run.load(row, e, a.E);
+      run.load(row, e, size);
     }
     return run;
   }
@@ -168,10 +146,11 @@ struct PagedAttention {
     return (static_cast<std::int64_t>(place.row) * a.H + place.first_head + head) * a.C + place.chunk;
   }
 
-  // Writes scores[key in the chunk][head].
+  // Writes scores[key in the chunk][head]: the products of the numbers of a head from `part` on. The same thread adds
+  // those of later parts. Where more lanes than numbers share a key, several have the same sum.
   template <typename Thread>
-  MAGISTER_DEVICE void score(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
-    const int team = t.thread() / kLanes, e = t.lane() % kLanes * 8;
+  MAGISTER_DEVICE void score(Thread& t, const Place& place, const ChunkKeys& keys, int part, float* scores) const {
+    const int team = t.thread() / kLanes, e = part + t.lane() % kLanes * 8;
     float q[kHeads][8];
     MAGISTER_UNROLL
     for (int h = 0; h < kHeads; ++h) {
@@ -184,7 +163,7 @@ struct PagedAttention {
     for (int first = keys.low; first < keys.high; first += kTeams * kAtOnce) {
       Run8<A> rows[kAtOnce];
       MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.key_pages, place, keys, first + i * kTeams + team, e);
+      for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.key_pages, a.E, place, keys, first + i * kTeams + team, e);
       float sums[kAtOnce * kHeads];
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce * kHeads; ++i) {
@@ -198,13 +177,14 @@ struct PagedAttention {
       for (int i = 0; i < kAtOnce * kHeads; ++i) {
         if (i >= count) break;
         const int key = first + (index + i) / kHeads * kTeams + team;
-        if (key < keys.high)
-          scores[(key - place.chunk * kAttentionChunk) * kHeads + (index + i) % kHeads] = sums[i] * a.scale;
+        if (key >= keys.high || (kWide && t.lane() % kSame != 0)) continue;
+        float& score = scores[(key - place.chunk * kAttentionChunk) * kHeads + (index + i) % kHeads];
+        score = kWide && part > 0 ? score + sums[i] * a.scale : sums[i] * a.scale;
       }
     }
   }
 
-  // Applies the softcap, if the model has one, and replaces scores by exp(score - maximum); one warp per head.
+  // Applies softcap and ALiBi, if the model has them, and replaces scores by exp(score - maximum); one warp per head.
   template <typename Thread>
   MAGISTER_DEVICE void exponentials(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
     const int begin = place.chunk * kAttentionChunk;
@@ -214,6 +194,12 @@ struct PagedAttention {
           float& score = scores[(key - begin) * kHeads + h];
           score = a.softcap * tanhf(score / a.softcap);
         }
+      }
+      if (a.alibi_H != nullptr && h < place.heads) {
+        const float slope = a.alibi_H[place.first_head + h];
+        const int query = a.visible_R[place.row] - 1;
+        for (int key = keys.low + t.lane(); key < keys.high; key += kWarp)
+          scores[(key - begin) * kHeads + h] += alibi_term(slope, key, query, a.alibi_in_bf16 ? a.scale : 0.0f);
       }
       float maximum = -INFINITY, sum = 0;
       for (int key = keys.low + t.lane(); key < keys.high; key += kWarp)
@@ -246,14 +232,15 @@ struct PagedAttention {
     }
   }
 
+  // Sums of the numbers of values from `part` on.
   template <typename Thread>
-  MAGISTER_DEVICE void add_values(Thread& t, const Place& place, const ChunkKeys& keys, float* shared) const {
-    const int team = t.thread() / kLanes, e = t.lane() % kLanes * 8;
+  MAGISTER_DEVICE void add_values(Thread& t, const Place& place, const ChunkKeys& keys, int part, float* shared) const {
+    const int team = t.thread() / kLanes, e = part + t.lane() % kLanes * 8;
     float sums[kHeads][8] = {};
     for (int first = keys.low + team; first < keys.high; first += kTeams * kAtOnce) {
       Run8<A> rows[kAtOnce];
       MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.value_pages, place, keys, first + i * kTeams, e);
+      for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.value_pages, a.V, place, keys, first + i * kTeams, e);
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         const int key = first + i * kTeams;
@@ -267,24 +254,28 @@ struct PagedAttention {
         }
       }
     }
-    t.sync();  // the memory of the scores now takes the sums of the warps, [warp][head][E]
+    // [warp][head][numbers of a part]: unless further parts need the scores, their memory is used.
+    float* of_warps = kWide ? shared + kAttentionChunk * kHeads : shared;
+    const int size = kWide ? kPart : a.V;
+    t.sync();
     MAGISTER_UNROLL
     for (int i = 0; i < kHeads * 8; ++i) {
       float& sum = sums[i / 8][i % 8];
       MAGISTER_UNROLL
       for (int mask = kLanes; mask < kWarp; mask *= 2) sum += t.shuffle_xor(sum, mask);
-      if (t.lane() < kLanes && e + i % 8 < a.E) shared[(t.warp() * kHeads + i / 8) * a.E + e + i % 8] = sum;
+      if (t.lane() < kLanes && e + i % 8 < a.V) of_warps[(t.warp() * kHeads + i / 8) * size + e - part + i % 8] = sum;
     }
     t.sync();
-    for (int i = t.thread(); i < place.heads * a.E; i += kMaxThreads) {
+    for (int i = t.thread(); i < place.heads * size; i += kMaxThreads) {
+      if (kWide && part + i % size >= a.V) continue;
       float sum = 0;
-      for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp * kHeads * a.E + i];
-      a.partial_RHCE[partial(place, i / a.E) * a.E + i % a.E] = sum;
+      for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp * kHeads * size + i];
+      a.partial_RHCV[partial(place, i / size) * a.V + part + i % size] = sum;
     }
   }
 };
 
-// Combines the chunks of a row and head in ascending order.
+// Combines the chunks of a row and head in ascending order, after its sink.
 template <typename A>
 struct CombineChunks {
   static constexpr const char* kName = "combine_chunks";
@@ -292,26 +283,29 @@ struct CombineChunks {
   AttentionArguments<A> a;
 
   LaunchShape shape() const {
-    const auto threads = static_cast<unsigned>((a.E + 31) / 32 * 32);
-    return {.blocks_x = static_cast<unsigned>(a.R), .blocks_y = static_cast<unsigned>(a.H), .threads = threads};
+    const int threads = (a.V + 31) / 32 * 32;
+    return {.blocks_x = static_cast<unsigned>(a.R),
+            .blocks_y = static_cast<unsigned>(a.H),
+            .threads = static_cast<unsigned>(threads < kMaxThreads ? threads : kMaxThreads)};
   }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const std::int64_t row = t.block_x(), head = row * a.H + t.block_y();
     const int visible = a.visible_R[row], end = (visible + kAttentionChunk - 1) / kAttentionChunk;
-    const int begin = a.window > 0 && visible > a.window ? (visible - a.window) / kAttentionChunk : 0;
+    const int begin = first_key(a, visible) / kAttentionChunk;
     const float* stats = a.partial_RHC2 + head * a.C * 2;
-    float maximum = -INFINITY;
+    const float sink = a.sinks_H != nullptr ? a.sinks_H[t.block_y()] : -INFINITY;
+    float maximum = sink;
     for (int c = begin; c < end; ++c) maximum = fmaxf(maximum, stats[2 * c]);
-    for (int e = t.thread(); e < a.E; e += t.num_threads()) {
-      float sum = 0, weights = 0;
+    for (int v = t.thread(); v < a.V; v += t.num_threads()) {
+      float sum = 0, weights = a.sinks_H != nullptr ? expf(sink - maximum) : 0.0f;
       for (int c = begin; c < end; ++c) {
         const float weight = expf(stats[2 * c] - maximum);
-        sum = fmaf(weight, a.partial_RHCE[(head * a.C + c) * a.E + e], sum);
+        sum = fmaf(weight, a.partial_RHCV[(head * a.C + c) * a.V + v], sum);
         weights = fmaf(weight, stats[2 * c + 1], weights);
       }
-      a.out[row * a.out_stride + t.block_y() * a.E + e] = stored<A>(end > begin ? sum / weights : 0.0f);
+      a.out[row * a.out_stride + t.block_y() * a.V + v] = stored<A>(end > begin ? sum / weights : 0.0f);
     }
   }
 };

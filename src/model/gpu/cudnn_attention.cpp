@@ -35,7 +35,7 @@ at::Tensor rows_of(const at::Tensor& qkv_TQ, const std::vector<std::int64_t>& le
   }
   const PackedBatch batch = pack_sequences(texts);
   const bool flash = flash_takes(shape, qkv_TQ.scalar_type(), queue);
-  return attend(plan_attention(batch, {}, qkv_TQ.device(), by_cudnn), shape, qkv_TQ, {}, {}, flash, queue)
+  return attend(plan_attention(batch, {}, qkv_TQ.device(), by_cudnn), shape, {qkv_TQ}, flash, queue)
       .narrow(0, first, lengths[one]);
 }
 
@@ -71,8 +71,9 @@ double milliseconds(const at::Tensor& qkv_TQ, const LayerShape& shape, bool by_c
 
 }  // namespace
 
-bool cudnn_takes(const LayerShape& shape, at::ScalarType dtype) {
-  return dtype == at::kBFloat16 && shape.sliding_window == 0 && shape.attention_softcap == 0 && !shape.latent;
+bool cudnn_takes(const LayerShape& shape, bool has_sinks, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 && shape.sliding_window == 0 && !shape.latent && shape.value_dim() == shape.head_dim &&
+         !needs_score_blocks(shape, has_sinks);
 }
 
 at::Tensor attend_by_cudnn(const at::Tensor& q_LHE, const at::Tensor& k_LKE, const at::Tensor& v_LKE, double scale) {

@@ -21,8 +21,9 @@ constexpr std::int64_t kLongText = 2048;
 // thread), so there must be few lengths. Padding rows cost a twelfth at kLongText, and less for longer texts.
 constexpr std::int64_t kCudnnStep = 256;
 
-// True if cuDNN is used for a layer's attention: bf16, no window, no softcap, no latents.
-bool cudnn_takes(const LayerShape& shape, at::ScalarType dtype);
+// True if cuDNN is used for a layer's attention: bf16, no window, no latents, keys and values of one size, and scores
+// that need no blocks of their own (score_blocks.h).
+bool cudnn_takes(const LayerShape& shape, bool has_sinks, at::ScalarType dtype);
 
 // q [L, H, E], k and v [L, K, E], bf16, contiguous in E -> [L, H, E]. Each query sees the keys up to its own. Throws
 // c10::Error if this ATen or device has no cuDNN attention for the shape.

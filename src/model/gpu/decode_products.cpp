@@ -53,6 +53,7 @@ DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, co
     find(layer.qkv_proj, at::kBFloat16);
     if (layer.latent && layer.latent->q_up_proj.outputs > 0) find(layer.latent->q_up_proj, at::kBFloat16);
     find(layer.o_proj, at::kFloat);
+    if (layer.has_gate()) find(layer.attention_gate, at::kBFloat16);
     find(layer.gate_up_proj, at::kBFloat16);
     find(layer.down_proj, at::kFloat);
   }

@@ -16,12 +16,11 @@ constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 
 
 // Numbers per row of fp8 products: inputs after a norm, other inputs, and outputs before they become f32; in the order
 // of Fp8Places.
-std::array<std::int64_t, 3> fp8_places(std::int64_t D, const LayerShape& shape) {
-  const std::int64_t queries = shape.latent ? shape.latent->query_rank : 0;
-  return {D, std::max({D, shape.heads * shape.head_dim, shape.heads * shape.value_dim(), shape.mlp, queries}), D};
+std::array<std::int64_t, 3> fp8_places(const RowWidths& widths) {
+  return {widths.hidden, std::max({widths.hidden, widths.attention, widths.mlp, widths.queries}), widths.hidden};
 }
-std::int64_t bytes_of_fp8_row(std::int64_t D, const LayerShape& shape) {
-  const auto [normed, rows, rounded] = fp8_places(D, shape);
+std::int64_t bytes_of_fp8_row(const RowWidths& widths) {
+  const auto [normed, rows, rounded] = fp8_places(widths);
   return normed + 4 + rows + 4 + 2 * rounded;
 }
 
@@ -42,40 +41,69 @@ std::int64_t next_power_of_two(std::int64_t number) {
 
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations) {
   if (config.latent) return config.num_experts == 0 && absorbs_latents(config, activations);
+  const auto takes = [](std::int64_t size) { return size % 2 == 0 && size <= kMostHeadDim; };
   for (int shard = 0; shard < tp_size; ++shard) {
-    const LayerShape shape = shape_of(config, partition_for(config, shard, tp_size), 0);
-    if (!groups_are_even(shape) || shape.head_dim % 2 != 0 || shape.head_dim > kMostHeadDim || shape.num_experts != 0 ||
-        shape.clip_qkv > 0)
-      return false;
+    const Partition partition = partition_for(config, shard, tp_size);
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      const LayerShape shape = shape_of(config, partition, layer);
+      if (!groups_are_even(shape) || !takes(shape.head_dim) || !takes(shape.value_dim()) || shape.num_experts != 0 ||
+          shape.clip_qkv > 0)
+        return false;
+    }
   }
   return activations == at::kBFloat16;
 }
 
 std::int64_t latent_chunks_of(std::int64_t chunks) { return latent_chunks(chunks * kAttentionChunk); }
 
-std::int64_t partial_numbers(std::int64_t rows, const LayerShape& shape, std::int64_t chunks) {
-  return shape.latent ? latent_scratch(rows, shape, latent_chunks_of(chunks))
-                      : attention_scratch(rows, shape.heads, chunks, shape.head_dim);
+std::int64_t partial_numbers(std::int64_t rows, const LayerShape& first, const RowWidths& widths, std::int64_t chunks) {
+  return first.latent ? latent_scratch(rows, first, latent_chunks_of(chunks)) : rows * chunks * widths.sums;
 }
 
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
   return rows * (8 + 4 * (4 + kPagesAChunk * chunks));
 }
 
-std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t D, const LayerShape& shape) {
-  return {{{at::kFloat, D},
-           {at::kBFloat16, D},
-           {at::kBFloat16, shape.latent ? short_numbers(shape) : shape.qkv_features()},
-           {at::kBFloat16, shape.heads * (shape.latent ? shape.value_dim() : shape.head_dim)},
-           // Outputs of a block stay f32 for the residual stream or the sum over shards; this buffer is small.
-           {at::kFloat, D},
-           {at::kBFloat16, (shape.gated_mlp ? 2 : 1) * shape.mlp},
-           {at::kBFloat16, shape.mlp},
-           {at::kFloat, shape.all_heads > 0 ? 2 : 0}}};  // squares that the group sums
+RowWidths row_widths(const ModelConfig& config, const Partition& partition) {
+  RowWidths most;
+  most.hidden = config.hidden_size;
+  const auto raise = [](std::int64_t& number, std::int64_t to) { number = std::max(number, to); };
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const LayerShape shape = shape_of(config, partition, layer);
+    raise(most.qkv, shape.latent ? short_numbers(shape) : shape.qkv_features());
+    raise(most.queries, shape.latent ? shape.latent->query_rank : 0);
+    raise(most.attention, shape.heads * shape.value_dim());
+    raise(most.up, (shape.gated_mlp ? 2 : 1) * shape.mlp);
+    raise(most.mlp, shape.mlp);
+    if (repeated_keys(shape) > 0) raise(most.given, shape.qkv_features() - repeated_keys(shape));
+    raise(most.gate, shape.gate_numbers);
+    raise(most.squares, shape.all_heads > 0 ? 2 : 0);
+    raise(most.sums, attention_scratch(1, shape.heads, 1, shape.value_dim()));
+  }
+  return most;
 }
 
-Fp8Places::Fp8Places(std::int64_t D, const LayerShape& shape, at::Device device) {
-  const auto [normed, rows, rounded] = fp8_places(D, shape);
+std::array<std::pair<at::ScalarType, std::int64_t>, 10> work_places(const RowWidths& widths) {
+  return {{{at::kFloat, widths.hidden},
+           {at::kBFloat16, widths.hidden},
+           {at::kBFloat16, widths.qkv},
+           {at::kBFloat16, widths.attention},
+           // Outputs of a block stay f32 for the residual stream or the sum over shards; this buffer is small.
+           {at::kFloat, widths.hidden},
+           {at::kBFloat16, widths.up},
+           {at::kBFloat16, widths.mlp},
+           {at::kFloat, widths.squares},
+           {at::kBFloat16, widths.given},
+           {at::kBFloat16, widths.gate}}};
+}
+
+at::Tensor narrowed(const at::Tensor& rows, std::int64_t width) {
+  const std::int64_t count = rows.size(0);
+  return rows.size(1) == width ? rows : rows.view({-1}).narrow(0, 0, count * width).view({count, width});
+}
+
+Fp8Places::Fp8Places(const RowWidths& widths, at::Device device) {
+  const auto [normed, rows, rounded] = fp8_places(widths);
   const auto zeros = [&](std::initializer_list<std::int64_t> size, at::ScalarType type) {
     return at::zeros(size, at::TensorOptions().dtype(type).device(device));
   };
@@ -107,19 +135,20 @@ namespace magister {
 std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, int tp_size,
                                  std::int64_t sequence_tokens, at::ScalarType dtype) {
   if (sequence_tokens == 0 || !gpu::kernels_take(config, tp_size, activation_dtype(dtype))) return 0;
-  const LayerShape shape = shape_of(config, partition, 0);
+  const gpu::RowWidths widths = gpu::row_widths(config, partition);
   const std::int64_t most_rows = kGpuDecodingRows,
                      most_chunks = gpu::next_power_of_two(gpu::attention_chunks(sequence_tokens));
   std::int64_t row = 0, inputs = 0;
-  for (const auto& [type, numbers] : gpu::work_places(config.hidden_size, shape))
+  for (const auto& [type, numbers] : gpu::work_places(widths))
     row += numbers * static_cast<std::int64_t>(c10::elementSize(type));
-  if (dtype == at::kFloat8_e4m3fn) row += gpu::bytes_of_fp8_row(config.hidden_size, shape);
-  if (shape.latent) row += gpu::LatentPlaces::bytes_of_row(shape);
+  if (dtype == at::kFloat8_e4m3fn) row += gpu::bytes_of_fp8_row(widths);
+  const LayerShape first = shape_of(config, partition, 0);
+  if (first.latent) row += gpu::LatentPlaces::bytes_of_row(first);
   for (std::int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
     for (const std::int64_t rows : gpu::kSmallBuckets) inputs += gpu::bytes_of_inputs(rows, chunks);
     for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
   }
-  const std::int64_t sums = gpu::partial_numbers(most_rows, shape, most_chunks);
+  const std::int64_t sums = gpu::partial_numbers(most_rows, first, widths, most_chunks);
   return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float);
 }
 

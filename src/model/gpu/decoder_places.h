@@ -30,16 +30,31 @@ std::int64_t next_power_of_two(std::int64_t number);
 // have even groups of heads and the next one not; all shards must do the same, because they sum together.
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations);
 
-// f32 numbers of attention's partial sums, for chunks of kAttentionChunk keys.
-std::int64_t partial_numbers(std::int64_t rows, const LayerShape& shape, std::int64_t chunks);
-// Chunks of latent attention for as many keys.
-std::int64_t latent_chunks_of(std::int64_t chunks);
-
 // Bytes of the inputs of a pass.
 std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks);
 
+// Numbers per row of the work buffers: the most of any layer of a shard.
+struct RowWidths {
+  std::int64_t hidden = 0, qkv = 0, attention = 0, mlp = 0;
+  std::int64_t up = 0;       // what an MLP's function reads: gate and up, or up
+  std::int64_t queries = 0;  // the short vector of latent attention's queries
+  std::int64_t given = 0;    // the product of a layer whose keys are its values
+  std::int64_t gate = 0;     // of attention's outputs
+  std::int64_t squares = 0;  // that the group sums
+  std::int64_t sums = 0;     // partial sums of attention, for each chunk of keys
+};
+RowWidths row_widths(const ModelConfig& config, const Partition& partition);
+
+// f32 numbers of attention's partial sums, for chunks of kAttentionChunk keys. first: the shape of the first layer.
+std::int64_t partial_numbers(std::int64_t rows, const LayerShape& first, const RowWidths& widths, std::int64_t chunks);
+// Chunks of latent attention for as many keys.
+std::int64_t latent_chunks_of(std::int64_t chunks);
+
 // Dtype and numbers per row of every work buffer of a pass, in the order in which GpuDecoder uses them.
-std::array<std::pair<at::ScalarType, std::int64_t>, 8> work_places(std::int64_t D, const LayerShape& shape);
+std::array<std::pair<at::ScalarType, std::int64_t>, 10> work_places(const RowWidths& widths);
+
+// The first rows of a work buffer, [rows, most], as rows of `width` numbers without gaps.
+at::Tensor narrowed(const at::Tensor& rows, std::int64_t width);
 
 // Inputs and outputs of products in 8-bit floats, as whole tiles: cuBLAS's products always have this number of rows. A
 // pass fills the first rows; the contents of the others do not change the results.
@@ -49,7 +64,7 @@ struct Fp8Places {
   at::Tensor rounded_TD;       // output of a block in bf16, before it becomes f32
 
   Fp8Places() = default;
-  Fp8Places(std::int64_t D, const LayerShape& shape, at::Device device);
+  Fp8Places(const RowWidths& widths, at::Device device);
   bool defined() const { return bytes.defined(); }
   // Inputs of a product with K inputs that does not follow a norm.
   ProductRows rows_TK(std::int64_t K) const;

@@ -1,6 +1,7 @@
 // GatherKeys: copies keys and values of many slots out of the pages of a cache into one contiguous tensor each, as
 // flash attention reads them.
-// Legend: P pages, K KV heads of this shard, E head_dim, N slots, A the cache's type (Bf16 or float).
+// Legend: P pages, K KV heads of this shard, E head_dim, V numbers of a head's values, N slots, A the cache's type
+// (Bf16 or float).
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -14,23 +15,25 @@ struct GatherKeys {
   static constexpr std::uint32_t kAtOnce = 4;  // 16-byte loads that each thread has in flight
   static constexpr std::uint32_t kSlots = 48;
   const A* key_pages;           // [P, K, 48, E]
-  const A* value_pages;         // [P, K, 48, E]
+  const A* value_pages;         // [P, K, 48, V]
   const std::int64_t* slots_N;  // page * 48 + slot in the page
   A* keys_NKE;
-  A* values_NKE;
-  std::uint32_t N, K, E;  // E numbers are whole 16-byte words; fewer than 2^31 words in all
+  A* values_NKV;
+  std::uint32_t N, K, E;  // E and V numbers are whole 16-byte words; fewer than 2^31 words of keys, and of values
+  std::uint32_t V = 0;    // 0: E
 
   LaunchShape shape() const {
-    const std::uint32_t block = kAtOnce * kMaxThreads;
-    return {.blocks_x = (N * words_of_key() + block - 1) / block, .blocks_y = 2, .threads = kMaxThreads};
+    const std::uint32_t block = kAtOnce * kMaxThreads, of_head = (E > V ? E : V) * sizeof(A) / sizeof(Words4);
+    return {.blocks_x = (N * K * of_head + block - 1) / block, .blocks_y = 2, .threads = kMaxThreads};
   }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const bool values = t.block_y() == 1;
     const auto* from = reinterpret_cast<const Words4*>(values ? value_pages : key_pages);
-    auto* to = reinterpret_cast<Words4*>(values ? values_NKE : keys_NKE);
-    const std::uint32_t of_head = words_of_head(), of_key = K * of_head, all = N * of_key;
+    auto* to = reinterpret_cast<Words4*>(values ? values_NKV : keys_NKE);
+    const std::uint32_t of_head = (values && V > 0 ? V : E) * sizeof(A) / sizeof(Words4), of_key = K * of_head,
+                        all = N * of_key;
     const auto first =
         static_cast<std::uint32_t>(t.block_x()) * kAtOnce * kMaxThreads + static_cast<std::uint32_t>(t.thread());
     Words4 words[kAtOnce];
@@ -48,10 +51,6 @@ struct GatherKeys {
       if (index < all) store_16(to + index, words[i]);
     }
   }
-
- private:
-  MAGISTER_DEVICE std::uint32_t words_of_head() const { return E * sizeof(A) / sizeof(Words4); }
-  std::uint32_t words_of_key() const { return K * E * sizeof(A) / sizeof(Words4); }
 };
 
 }  // namespace magister::gpu

@@ -1,19 +1,19 @@
-// Runs of sequences, and the two ways to compute attention: flash attention (bf16), or one sequence after the other
-// with an explicit mask (f32, head sizes that flash attention does not support, and the host). Source of the op's
-// contract: ATen's flash_api.cpp.
+// Runs of sequences, and the ways to compute attention: flash attention (bf16), or one sequence after the other, with
+// an explicit mask (f32, head sizes that flash attention does not support, and the host) or in blocks of scores. Source
+// of the op's contract: ATen's flash_api.cpp.
 #include "model/gpu/gpu_attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ops/_flash_attention_forward.h>
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 #include <utility>
 
 #include "magister/device/upload.h"
 #include "magister/model/plain_attention.h"
 #include "model/cpu/decoder_layer.h"
+#include "model/gpu/attention_row_kernels.h"
 #include "model/gpu/cudnn_attention.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gather_kernel.h"
@@ -29,30 +29,15 @@ at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
   return upload(at::tensor(numbers, at::kLong).to(at::kInt), device);
 }
 
-// Like attend_plainly(), with capped scores, which no library's attention supports; one block of queries at a time. It
-// computes in double on a GPU, too, so that a prompt may be cut anywhere.
-at::Tensor attend_capped(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
-  const auto heads_first = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(0, 1); };
-  const at::Tensor q_HQE = heads_first(q), k_HEK = heads_first(k).transpose(1, 2), v_HKE = heads_first(v);
-  std::vector<at::Tensor> outputs;
-  for (std::int64_t begin = 0; begin < q.size(0); begin += kCappedQueries) {
-    const std::int64_t rows = std::min(kCappedQueries, q.size(0) - begin), keys = k.size(0) - q.size(0) + begin + rows;
-    at::Tensor scores = at::matmul(q_HQE.narrow(1, begin, rows), k_HEK.narrow(2, 0, keys)).mul_(shape.attention_scale);
-    scores.div_(shape.attention_softcap).tanh_().mul_(shape.attention_softcap);
-    scores.masked_fill_(visible_keys(rows, keys, shape, q.device()).logical_not(),
-                        -std::numeric_limits<double>::infinity());
-    outputs.push_back(at::matmul(at::softmax(scores, -1), v_HKE.narrow(1, 0, keys)));
-  }
-  return at::cat(outputs, 1).transpose(0, 1).to(q.scalar_type());
-}
-
-// q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU it computes in double: there the order of a product's sums
-// depends on the number of queries, but rounding from double removes the difference. So a prompt may be cut anywhere.
-at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
+// q [Lq, H, E], k [Lk, H, E] and v [Lk, H, V] -> [Lq, H, V]. On the CPU it computes in double: there the order of a
+// product's sums depends on the number of queries, but rounding from double removes the difference. So a prompt may be
+// cut anywhere.
+at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape,
+                          const ScoreTerms& terms) {
   const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kDouble;
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
-  if (q.size(0) == 0) return at::empty_like(q);  // a text without tokens
-  if (shape.attention_softcap > 0) return attend_capped(q, k, v, shape);
+  if (q.size(0) == 0) return at::empty({0, v.size(1), v.size(2)}, q.options());  // a text without tokens
+  if (needs_score_blocks(shape, terms.sinks_H.defined())) return attend_in_blocks(q, k, v, shape, terms);
   const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape, q.device());
   return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false,
                                           shape.attention_scale)
@@ -61,8 +46,7 @@ at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Te
       .to(q.scalar_type());
 }
 
-// Keys or values of a run, [N, K, E], by plain indexing: for head sizes that the kernel does not support, and as its
-// reference.
+// Keys or values of a run by plain indexing: for head sizes that the kernel does not support, and as its reference.
 at::Tensor of_pages(const at::Tensor& pages_PKSE, const at::Tensor& slots_N) {
   return at::index(pages_PKSE,
                    {at::div(slots_N, KvPages::kSlots, "floor"), std::nullopt, at::remainder(slots_N, KvPages::kSlots)});
@@ -70,16 +54,17 @@ at::Tensor of_pages(const at::Tensor& pages_PKSE, const at::Tensor& slots_N) {
 
 template <typename A>
 void gather(const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_N, at::Tensor& keys_NKE,
-            at::Tensor& values_NKE, const Queue& queue) {
-  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3);
+            at::Tensor& values_NKV, const Queue& queue) {
+  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3), V = values.size(3);
   const GatherKeys<A> kernel{data<A>(keys),
                              data<A>(values),
                              data<std::int64_t>(slots_N),
                              data<A>(keys_NKE),
-                             data<A>(values_NKE),
+                             data<A>(values_NKV),
                              static_cast<std::uint32_t>(N),
                              static_cast<std::uint32_t>(K),
-                             static_cast<std::uint32_t>(E)};
+                             static_cast<std::uint32_t>(E),
+                             static_cast<std::uint32_t>(V)};
   launch(kernel, kernel.shape(), queue);
 }
 
@@ -99,14 +84,18 @@ HeadSteps steps_of(const GpuLayer& layer, const at::Tensor& positions_T) {
 
 }  // namespace
 
-bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
-  if (shape.latent) return flash_takes(expanded_shape(shape), dtype, queue);
-  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256 &&
-         shape.attention_softcap == 0;
+bool flash_computes(const LayerShape& shape, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256 && shape.value_dim() % 8 == 0 &&
+         shape.value_dim() <= shape.head_dim && shape.attention_softcap == 0 && shape.alibi_slopes.empty();
 }
 
-bool prompts_may_be_cut(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
-  return queue.on_host() || shape.attention_softcap > 0 || flash_takes(shape, dtype, queue);
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
+  if (shape.latent) return flash_takes(expanded_shape(shape), dtype, queue);
+  return !queue.on_host() && flash_computes(shape, dtype);
+}
+
+bool prompts_may_be_cut(const LayerShape& shape, bool has_sinks, at::ScalarType dtype, const Queue& queue) {
+  return queue.on_host() || needs_score_blocks(shape, has_sinks) || flash_takes(shape, dtype, queue);
 }
 
 bool groups_are_even(const LayerShape& shape) {
@@ -148,18 +137,21 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
                   const at::Tensor& positions_T, const at::Tensor& keys, const at::Tensor& values,
                   const at::Tensor& slots_T, const Queue& queue) {
   const LayerShape& shape = layer.shape;
-  const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.own_kv_heads(), E = shape.head_dim;
   // A norm over all heads together cannot run in the kernel that processes single heads, so it runs before.
   const bool divided = shape.all_heads > 0, of_all = divided || (layer.q_norm.defined() && layer.q_norm.numel() != E);
   if (divided) {
     norm_divided_heads<A>(layer, squares, qkv_TQ, queue);
   } else if (of_all) {
     auto* q = data<A>(qkv_TQ);
-    const bool eight = E % 8 == 0;
-    const NormRows<A> on_q{q, data<float>(layer.q_norm), H * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
+    const bool eight = E % 8 == 0 && shape.value_dim() % 8 == 0;
+    const std::int64_t width = shape.qkv_features();
+    const NormRows<A> on_q{q, data<float>(layer.q_norm), H * E, shape.rms_norm_eps, width, eight};
     launch(on_q, on_q.shape(T), queue);
-    const NormRows<A> on_k{q + H * E, data<float>(layer.k_norm), K * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
-    launch(on_k, on_k.shape(T), queue);
+    if (K > 0) {
+      const NormRows<A> on_k{q + H * E, data<float>(layer.k_norm), K * E, shape.rms_norm_eps, width, eight};
+      launch(on_k, on_k.shape(T), queue);
+    }
   }
   if (shape.clip_qkv > 0) {  // OLMoE clips after its norm over all heads
     MAGISTER_ASSERT(of_all);
@@ -195,18 +187,39 @@ template void rotate_heads<float>(const GpuLayer&, const HeadSquares&, const at:
 
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue) {
-  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3),
-                     bytes = E * static_cast<std::int64_t>(keys.element_size());
-  if (bytes % 16 != 0 || N * K * (bytes / 16) >= std::int64_t{1} << 31)
+  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3), V = values.size(3),
+                     at_once = 16 / static_cast<std::int64_t>(keys.element_size());
+  if (E % at_once != 0 || V % at_once != 0 || N * K * (std::max(E, V) / at_once) >= std::int64_t{1} << 31)
     return {of_pages(keys, slots_N), of_pages(values, slots_N)};
-  at::Tensor keys_NKE = at::empty({N, K, E}, keys.options()), values_NKE = at::empty({N, K, E}, keys.options());
+  at::Tensor keys_NKE = at::empty({N, K, E}, keys.options()), values_NKV = at::empty({N, K, V}, keys.options());
   if (keys.scalar_type() == at::kBFloat16) {
-    gather<Bf16>(keys, values, slots_N, keys_NKE, values_NKE, queue);
+    gather<Bf16>(keys, values, slots_N, keys_NKE, values_NKV, queue);
   } else {
-    gather<float>(keys, values, slots_N, keys_NKE, values_NKE, queue);
+    gather<float>(keys, values, slots_N, keys_NKE, values_NKV, queue);
   }
-  return {keys_NKE, values_NKE};
+  return {keys_NKE, values_NKV};
 }
+
+template <typename A>
+void repeat_keys(const LayerShape& shape, const at::Tensor& rows_TN, const at::Tensor& out_TQ, const Queue& queue) {
+  const std::int64_t given = rows_TN.size(1), repeated = repeated_keys(shape);
+  MAGISTER_ASSERT(out_TQ.size(1) == given + repeated && rows_TN.is_contiguous() && out_TQ.is_contiguous());
+  const RepeatKeys<A> kernel{data<A>(rows_TN), data<A>(out_TQ), given, repeated};
+  launch(kernel, kernel.shape(rows_TN.size(0)), queue);
+}
+template void repeat_keys<Bf16>(const LayerShape&, const at::Tensor&, const at::Tensor&, const Queue&);
+template void repeat_keys<float>(const LayerShape&, const at::Tensor&, const at::Tensor&, const Queue&);
+
+template <typename A>
+void gate_outputs(const LayerShape& shape, const at::Tensor& gate_TG, const at::Tensor& out_TA, const Queue& queue) {
+  const std::int64_t width = shape.heads * shape.value_dim();
+  MAGISTER_ASSERT(gate_TG.is_contiguous() && out_TA.is_contiguous() && gate_TG.size(1) == shape.gate_numbers);
+  const GateOutputs<A> kernel{data<A>(gate_TG), data<A>(out_TA), width, width / shape.gate_numbers,
+                              shape.gate == AttentionGate::kSoftplus};
+  launch(kernel, kernel.shape(out_TA.size(0)), queue);
+}
+template void gate_outputs<Bf16>(const LayerShape&, const at::Tensor&, const at::Tensor&, const Queue&);
+template void gate_outputs<float>(const LayerShape&, const at::Tensor&, const at::Tensor&, const Queue&);
 
 namespace {
 
@@ -227,10 +240,31 @@ void add_keys(const PackedBatch& batch, const std::vector<BlockTable>& slots, st
   }
 }
 
+// Sets cu_chunk_queries and cu_chunk_keys.
+void divide_into_chunks(AttentionRun& run, std::int64_t chunk, at::Device device) {
+  std::vector<std::int64_t> queries = {0}, keys = {0};
+  const auto add = [&](std::int64_t more_queries, std::int64_t more_keys) {
+    queries.push_back(queries.back() + more_queries);
+    keys.push_back(keys.back() + more_keys);
+  };
+  for (std::size_t s = 0; s + 1 < run.cu_keys.size(); ++s) {
+    const std::int64_t end = run.cu_keys[s + 1] - run.cu_keys[s];
+    std::int64_t position = end - (run.cu_queries[s + 1] - run.cu_queries[s]);
+    if (position >= chunk) add(0, position / chunk * chunk);
+    while (position < end) {
+      const std::int64_t begin = position / chunk * chunk, next = std::min(begin + chunk, end);
+      add(next - position, next - begin);
+      position = next;
+    }
+  }
+  run.cu_chunk_queries = as_i32(queries, device);
+  run.cu_chunk_keys = as_i32(keys, device);
+}
+
 }  // namespace
 
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device,
-                             bool with_cudnn) {
+                             bool with_cudnn, std::int64_t chunk) {
   MAGISTER_ASSERT(!slots.empty() || batch.past_S.empty() || !batch.prefix_of_S.empty());
   const std::int64_t most_keys = slots.empty() ? batch.num_tokens() : kMostGatheredKeys;
   AttentionPlan plan;
@@ -259,62 +293,90 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
     run.cu_queries_device = as_i32(run.cu_queries, device);
     run.cu_keys_device = as_i32(run.cu_keys, device);
     if (!key_slots[i].empty()) run.slots_N = upload(at::tensor(key_slots[i], at::kLong), device);
+    if (chunk > 0) divide_into_chunks(run, chunk, device);
   }
   return plan;
 }
 
+namespace {
+
+// q [rows, H, E], k [keys, K, E] and v [keys, K, V] of a run -> [rows, H, V].
+at::Tensor attend_by_flash(const AttentionRun& run, const LayerShape& shape, const at::Tensor& q, const at::Tensor& k,
+                           at::Tensor v, const at::Tensor& sinks_H) {
+  // Always pass a window, even one wider than all keys. Without a window, ATen swaps grouped heads with queries if
+  // the longest query is 1, and splits keys by the number of sequences: the bits of a row would depend on its
+  // neighbours. A layer's own window must not be wider than longest_keys: ATen would drop it if all texts are
+  // short, and the other kernel uses other blocks of keys on compute capability 8.6 and 8.9.
+  const bool chunked = shape.chunked_windows;
+  const std::int64_t E = shape.head_dim, V = v.size(2), window = chunked ? 0 : shape.sliding_window,
+                     longest_keys = std::max(run.longest_keys, window), left = window > 0 ? window - 1 : longest_keys;
+  if (V < E) v = at::constant_pad_nd(v, {0, E - V});  // flash attention has one size for keys and values
+  const auto results = at::_flash_attention_forward(
+      q, k, v, chunked ? run.cu_chunk_queries : run.cu_queries_device, chunked ? run.cu_chunk_keys : run.cu_keys_device,
+      run.longest_queries, longest_keys, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale,
+      left, /*window_size_right=*/0);
+  at::Tensor out = std::get<0>(results);
+  if (V < E) out = out.narrow(2, 0, V);
+  if (!sinks_H.defined()) return out;
+  // The sum of exponentials without the sink, divided by the one with it.
+  const at::Tensor share_TH1 = at::sigmoid(std::get<1>(results).t() - sinks_H).unsqueeze(2);
+  return (out * share_TH1).to(q.scalar_type());
+}
+
+}  // namespace
+
 void attend_run(const AttentionRun& run, const LayerShape& shape, const at::Tensor& q, const at::Tensor& k,
-                const at::Tensor& v, bool flash, std::vector<at::Tensor>& outputs) {
-  if (run.by_cudnn && cudnn_takes(shape, q.scalar_type())) {
+                const at::Tensor& v, bool flash, const ScoreTerms& terms, std::vector<at::Tensor>& outputs) {
+  if (run.by_cudnn && cudnn_takes(shape, terms.sinks_H.defined(), q.scalar_type())) {
     outputs.push_back(attend_by_cudnn(q, k, v, shape.attention_scale));
     return;
   }
   if (flash) {
-    // Always pass a window, even one wider than all keys. Without a window, ATen swaps grouped heads with queries if
-    // the longest query is 1, and splits keys by the number of sequences: the bits of a row would depend on its
-    // neighbours. A layer's own window must not be wider than longest_keys: ATen would drop it if all texts are
-    // short, and the other kernel uses other blocks of keys on compute capability 8.6 and 8.9.
-    const std::int64_t longest_keys = std::max(run.longest_keys, shape.sliding_window),
-                       left = shape.sliding_window > 0 ? shape.sliding_window - 1 : longest_keys;
-    outputs.push_back(std::get<0>(at::_flash_attention_forward(
-        q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, longest_keys, 0.0,
-        /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale, left, /*window_size_right=*/0)));
+    outputs.push_back(attend_by_flash(run, shape, q, k, v, terms.sinks_H));
     return;
   }
   for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {
     const auto part = [s](const at::Tensor& x, const std::vector<std::int64_t>& cu) {
       return x.narrow(0, cu[s], cu[s + 1] - cu[s]);
     };
-    outputs.push_back(attend_plainly(part(q, run.cu_queries), part(k, run.cu_keys), part(v, run.cu_keys), shape));
+    outputs.push_back(
+        attend_plainly(part(q, run.cu_queries), part(k, run.cu_keys), part(v, run.cu_keys), shape, terms));
   }
 }
 
-at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
-                  const at::Tensor& values, bool flash, const Queue& queue) {
-  const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  const at::Tensor qkv_TAE = qkv_TQ.view({T, H + 2 * K, E});
+at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const AttentionInput& input, bool flash,
+                  const Queue& queue) {
+  const at::Tensor& qkv_TQ = input.qkv_TQ;
+  const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim, V = shape.value_dim();
+  const at::Tensor kv_TQ = input.kv_TQ.defined() ? input.kv_TQ : qkv_TQ;
+  const at::Tensor q_THE = qkv_TQ.narrow(1, 0, H * E).unflatten(1, {H, E}),
+                   k_TKE = kv_TQ.narrow(1, H * E, K * E).unflatten(1, {K, E}),
+                   v_TKV = kv_TQ.narrow(1, (H + K) * E, K * V).unflatten(1, {K, V});
   at::Tensor kv_of_head;
   if (!flash || !groups_are_even(shape)) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
   std::vector<at::Tensor> outputs;
   for (const AttentionRun& run : plan.runs) {
     if (run.num_rows == 0) continue;  // only texts without tokens: flash attention would have no block
-    const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
-    const at::Tensor q = rows.narrow(1, 0, H);
-    at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);
-    if (run.slots_N.defined() && keys.defined()) {
-      std::tie(k, v) = gathered_keys(keys, values, run.slots_N, queue);
+    const auto rows = [&run](const at::Tensor& x) { return x.narrow(0, run.first_row, run.num_rows); };
+    const at::Tensor q = rows(q_THE);
+    at::Tensor k, v;
+    if (run.slots_N.defined() && input.keys.defined()) {
+      std::tie(k, v) = gathered_keys(input.keys, input.values, run.slots_N, queue);
     } else if (run.slots_N.defined()) {
-      k = qkv_TAE.narrow(1, H, K).index_select(0, run.slots_N);
-      v = qkv_TAE.narrow(1, H + K, K).index_select(0, run.slots_N);
+      k = k_TKE.index_select(0, run.slots_N);
+      v = v_TKV.index_select(0, run.slots_N);
+    } else {
+      k = rows(k_TKE);
+      v = rows(v_TKV);
     }
     if (kv_of_head.defined()) {
       k = k.index_select(1, kv_of_head);
       v = v.index_select(1, kv_of_head);
     }
-    attend_run(run, shape, q, k, v, flash, outputs);
+    attend_run(run, shape, q, k, v, flash, input.terms, outputs);
   }
   const at::Tensor all = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
-  return all.reshape({T, H * E});
+  return all.reshape({T, H * V}).contiguous();
 }
 
 }  // namespace magister::gpu

@@ -87,31 +87,56 @@ at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
 
 namespace {
 
-// Bytes for capped scores, in f64: scores of a block of queries over the longest sequence, and its keys and values, a
+// The most of any layer of a shard, by a function of its shape and number.
+std::uint64_t most_of_layers(const ModelConfig& config, const Partition& partition,
+                             const std::function<std::int64_t(const LayerShape&, std::int64_t)>& numbers) {
+  std::int64_t most = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    most = std::max(most, numbers(shape_of(config, partition, layer), layer));
+  return static_cast<std::uint64_t>(most);
+}
+
+// Bytes of blocks of scores, in f64: scores of a block of queries over the longest sequence, and its keys and values, a
 // copy for each query head. Also the pass's own keys and values, a copy for each query head.
-std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads, std::int64_t num_tokens,
-                                 std::int64_t sequence_tokens, at::ScalarType dtype) {
-  if (config.attn_logit_softcapping == 0) return 0;
-  const std::int64_t longest = std::min(std::max(num_tokens, sequence_tokens), config.max_position_embeddings);
-  const auto keys = static_cast<std::uint64_t>(longest), head_dim = static_cast<std::uint64_t>(config.head_dim);
-  const auto queries = static_cast<std::uint64_t>(std::min(num_tokens, gpu::kCappedQueries));
-  return sizeof(double) * heads * keys * (gpu::kCappedCopies * queries + 4 * head_dim) +
-         2 * static_cast<std::uint64_t>(num_tokens) * heads * head_dim * c10::elementSize(dtype);
+std::uint64_t score_block_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                                std::int64_t sequence_tokens, at::ScalarType dtype) {
+  // Models without positions of their own have no longest sequence.
+  const std::int64_t asked = std::max(num_tokens, sequence_tokens),
+                     keys = config.alibi_max > 0 ? asked : std::min(asked, config.max_position_embeddings),
+                     queries = std::min(num_tokens, gpu::kCappedQueries),
+                     number_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
+  return most_of_layers(config, partition, [&](const LayerShape& shape, std::int64_t layer) -> std::int64_t {
+    if (!gpu::needs_score_blocks(shape, config.has_sinks(layer)) || gpu::flash_computes(shape, dtype)) return 0;
+    const std::int64_t of_head = shape.head_dim + shape.value_dim();
+    return shape.heads *
+           (static_cast<std::int64_t>(sizeof(double)) * keys * (gpu::kCappedCopies * queries + 2 * of_head) +
+            num_tokens * of_head * number_bytes);
+  });
+}
+
+// Numbers of a token in attention: queries, keys and values, outputs, and keys and values once more where a pass shares
+// prefixes.
+std::uint64_t attention_numbers(const ModelConfig& config, const Partition& partition) {
+  const std::uint64_t of_layer = most_of_layers(config, partition, [&](const LayerShape& shape, std::int64_t layer) {
+    const std::int64_t E = shape.head_dim, V = shape.value_dim(), H = shape.heads, K = shape.kv_heads,
+                       given = gpu::repeated_keys(shape) > 0 ? (H + K) * E : 0,
+                       padded = V < E ? (H + K) * E : 0,      // values as wide as keys, and their outputs
+        corrected = config.has_sinks(layer) ? 3 * H * V : 0;  // outputs without the sink, once in f32
+    return shape.qkv_features() + H * V + K * (E + V) + given + padded + corrected + shape.gate_numbers;
+  });
+  // Rows of layers of both kinds whose keys and values later layers read.
+  const std::uint64_t kept =
+      most_of_layers(config, partition, [](const LayerShape& shape, std::int64_t) { return shape.qkv_features(); });
+  return of_layer + (config.shared_kv_layers > 0 ? 2 * kept : 0);
 }
 
 }  // namespace
 
 std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
-  if (config.attention_sinks) return "attention with sinks";
-  if (config.chunked_windows) return "attention in chunks";
-  if (config.alibi_max > 0) return "ALiBi";
   if (config.altup) return "a stream of several vectors (AltUp)";
   if (config.laurel_rank > 0 || !config.gate_sparsity.empty()) return "Laurel blocks or sparse gates";
-  if (config.has_kinds_of_attention() || config.full_keys_are_values) return "layers whose keys differ by kind";
   if (config.per_layer_width > 0) return "vectors by layer";
-  if (config.attention_gate != AttentionGate::kNone) return "a gate of attention's outputs";
-  if (config.value_dim > 0) return "values of another size than keys";
   return "";
 }
 
@@ -125,14 +150,12 @@ void check_gpu_computes(const ModelConfig& config) {
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {
-  const auto H = partition.heads.size(), K = partition.kv_heads.size();
-  const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  // Keys and values exist twice where a pass shares prefixes.
+  const auto D = static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t attention =
                           config.latent && config.latent->indexer ? 0
                           : config.latent
                               ? static_cast<std::uint64_t>(gpu::latent_pass_numbers(shape_of(config, partition, 0)))
-                              : (H + 2 * K) * E + H * E + 2 * K * E,
+                              : attention_numbers(config, partition),
                       mlp =
                           3 * std::max({partition.mlp.size(), partition.expert.size(), partition.shared_expert.size()});
   // With experts: the output of each expert of a token, and the choices with their logits. Beside an MLP: the router's
@@ -156,7 +179,7 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16 +
               more) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
-         capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype) + sparse;
+         score_block_bytes(config, partition, num_tokens, sequence_tokens, dtype) + sparse;
 }
 
 std::uint64_t gpu_rotary_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t sequence_tokens) {
@@ -173,9 +196,9 @@ std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& par
   // A pass of few tokens has few sequences. In larger passes, runs end before they have more keys, unless a single
   // sequence has more.
   const std::int64_t keys = std::max(sequence_tokens, std::min(gpu::kMostGatheredKeys, num_tokens * sequence_tokens));
-  const LayerShape shape = shape_of(config, partition, 0);
   if (config.latent && config.latent->indexer) return 0;  // latents are gathered block by block
   if (config.latent) {
+    const LayerShape shape = shape_of(config, partition, 0);
     const auto numbers = static_cast<std::uint64_t>(gpu::latent_gathered_numbers(shape));
     const std::uint64_t prompts =
         static_cast<std::uint64_t>(keys) * (numbers * c10::elementSize(dtype) + sizeof(std::int64_t));
@@ -183,11 +206,16 @@ std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& par
     return std::max(prompts,
                     gpu::latent_decoding_bytes(shape, std::min(num_tokens, kGpuDecodingRows), sequence_tokens));
   }
-  // If groups are uneven, keys are copied for each head; if scores are capped, for all heads.
-  const bool copies = !gpu::groups_are_even(shape) || config.attn_logit_softcapping > 0;
-  const std::int64_t heads = shape.kv_heads + (copies ? shape.heads : 0);
-  return static_cast<std::uint64_t>(2 * keys * heads * shape.head_dim) * c10::elementSize(dtype) +
-         static_cast<std::uint64_t>(keys) * sizeof(std::int64_t);
+  // If groups are uneven, keys are copied for each head; if scores are computed in blocks, for all heads. Values that
+  // are narrower than keys are copied once more, as wide as keys.
+  const std::uint64_t numbers = most_of_layers(config, partition, [&](const LayerShape& shape, std::int64_t layer) {
+    const std::int64_t E = shape.head_dim, V = shape.value_dim();
+    const bool copies = !gpu::groups_are_even(shape) ||
+                        (gpu::needs_score_blocks(shape, config.has_sinks(layer)) && !gpu::flash_computes(shape, dtype));
+    const std::int64_t copied = copies ? shape.heads : 0;
+    return (shape.kv_heads + copied) * (E + V) + (V < E ? std::max(shape.kv_heads, copied) * E : 0);
+  });
+  return static_cast<std::uint64_t>(keys) * (numbers * c10::elementSize(dtype) + sizeof(std::int64_t));
 }
 
 }  // namespace magister

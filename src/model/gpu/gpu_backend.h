@@ -1,6 +1,7 @@
 // GpuBackend: connects a GpuModel and its head to Transformer, and loads the weights onto the device.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,7 +52,9 @@ class GpuBackend final : public ModelBackend {
   }
   bool shares_prefixes() const override {
     return !model_.has_cudnn_attention() &&
-           prompts_may_be_cut(weights_->layers.front().shape, weights_->dtype, model_.queue());
+           std::all_of(weights_->layers.begin(), weights_->layers.end(), [this](const GpuLayer& layer) {
+             return prompts_may_be_cut(layer.shape, layer.scores.sinks_H.defined(), weights_->dtype, model_.queue());
+           });
   }
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
   void use_cudnn_attention() override { model_.use_cudnn_attention(); }

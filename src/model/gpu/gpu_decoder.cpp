@@ -36,7 +36,8 @@ struct GpuDecoder::Places {
   at::Tensor staging, inputs;
   at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
   // The first rows of the work buffers.
-  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, squares_R2;
+  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, squares_R2, given_RN,
+      gate_RG;
   GpuEvent copied;                // after this, staging may be filled again
   std::vector<CudaGraph> graphs;  // one for the pass, or one per part if the group computes the sums
   Memory captured_with;
@@ -44,7 +45,11 @@ struct GpuDecoder::Places {
 };
 
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
-    : weights_(weights), rope_(rope), group_(group), queue_(queue) {
+    : weights_(weights),
+      rope_(rope),
+      group_(group),
+      queue_(queue),
+      widths_(row_widths(weights.config, weights.partition)) {
   queue_.early = early_launch_works(queue);
   works_ = kernels_take(weights.config, group.tp_size(), weights.dtype);
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
@@ -61,7 +66,6 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   auto places = std::make_unique<Places>();  // stored only when it is complete: there may be no memory for it
   places->rows = rows;
   places->chunks = chunks;
-  const LayerShape& shape = weights_.layers.front().shape;
   const std::int64_t bytes = bytes_of_inputs(rows, chunks);
   places->staging = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(!queue_.on_host()));
   places->inputs = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(weights_.device));
@@ -70,17 +74,18 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   at::Tensor* const columns[] = {&places->ids_R, &places->rope_rows_R, &places->sequence_R, &places->visible_R};
   for (std::int64_t i = 0; i < 4; ++i) *columns[i] = words.narrow(0, i * rows, rows);
   places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
-  const std::int64_t D = weights_.config.hidden_size;
-  const auto work = work_places(D, shape);
+  const auto work = work_places(widths_);
   at::Tensor* const into[] = {&places->hidden_RD, &places->normed_RD,   &places->qkv_RQ,    &places->attention_RA,
-                              &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF, &places->squares_R2};
+                              &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF, &places->squares_R2,
+                              &places->given_RN,  &places->gate_RG};
   for (std::size_t i = 0; i < work.size(); ++i) {
     const auto options = at::TensorOptions().dtype(work[i].first).device(weights_.device);
     if (work_.size() == i) work_.push_back(at::empty({kGpuDecodingRows, work[i].second}, options));
     *into[i] = work_[i].narrow(0, 0, rows);
   }
-  if (weights_.fp8 && !fp8_.defined()) fp8_ = Fp8Places(D, shape, weights_.device);
-  if (shape.latent && !latent_.tokens_RW.defined()) latent_ = LatentPlaces(shape, kGpuDecodingRows, weights_.device);
+  if (weights_.fp8 && !fp8_.defined()) fp8_ = Fp8Places(widths_, weights_.device);
+  if (const LayerShape& shape = weights_.layers.front().shape; shape.latent && !latent_.tokens_RW.defined())
+    latent_ = LatentPlaces(shape, kGpuDecodingRows, weights_.device);
   return *(places_[{rows, chunks}] = std::move(places));
 }
 
@@ -158,28 +163,47 @@ void GpuDecoder::queue_norm(Places& places, const Joins& joins, const BlockNorms
                  places.normed_RD, queue, joins.factor);
 }
 
-void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
-                                 const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
+void GpuDecoder::queue_latents(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
+                               const at::Tensor& pages, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   queue_product(layer.qkv_proj, normed_RD, places.qkv_RQ, queue);
-  if (layer.latent) {
-    const LatentRows rows{
-        places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table), places.rope_rows_R, values,
-        places.slots_R};
-    LatentPlaces latent = latent_.first(places.rows);
-    queue_short_vectors(layer, rows, latent.queries_RL, latent.tokens_RW, queue);
-    if (latent.q_RQ.defined()) queue_product(layer.latent->q_up_proj, {latent.queries_RL}, latent.q_RQ, queue);
-    const LatentKeys seen{places.table_RP, places.sequence_R, places.visible_R, latent_chunks_of(places.chunks)};
-    queue_latent_attention(layer, rows, seen, latent, partial_, places.attention_RA, queue);
-    return queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
+  const LatentRows rows{
+      places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table), places.rope_rows_R, pages,
+      places.slots_R};
+  LatentPlaces latent = latent_.first(places.rows);
+  queue_short_vectors(layer, rows, latent.queries_RL, latent.tokens_RW, queue);
+  if (latent.q_RQ.defined()) queue_product(layer.latent->q_up_proj, {latent.queries_RL}, latent.q_RQ, queue);
+  const LatentKeys seen{places.table_RP, places.sequence_R, places.visible_R, latent_chunks_of(places.chunks)};
+  queue_latent_attention(layer, rows, seen, latent, partial_, places.attention_RA, queue);
+  queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
+}
+
+void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
+                                 const KvCache& cache, const Queue& queue) {
+  const LayerShape& shape = layer.shape;
+  const at::Tensor &keys = cache.keys[layer.kv_layer], &values = cache.values[layer.kv_layer];
+  if (layer.latent) return queue_latents(places, layer, normed_RD, values, queue);
+  at::Tensor qkv_RQ = narrowed(places.qkv_RQ, shape.qkv_features()),
+             out_RA = narrowed(places.attention_RA, shape.heads * shape.value_dim());
+  if (repeated_keys(shape) > 0) {
+    at::Tensor given_RN = narrowed(places.given_RN, layer.qkv_proj.outputs);
+    queue_product(layer.qkv_proj, normed_RD, given_RN, queue);
+    repeat_keys<Bf16>(shape, given_RN, qkv_RQ, queue);
+  } else {
+    queue_product(layer.qkv_proj, normed_RD, qkv_RQ, queue);
   }
   const HeadSquares squares{places.squares_R2, [&](at::Tensor& sum) { queue_sum(sum, queue); }};
-  rotate_heads<Bf16>(layer, squares, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
+  rotate_heads<Bf16>(layer, squares, qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
                      places.rope_rows_R, places.rope_rows_R, keys, values, places.slots_R, queue);
-  paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
-                                        places.visible_R, places.chunks, partial_, places.attention_RA),
+  paged_attention(paged_arguments<Bf16>(shape, qkv_RQ, keys, values, places.table_RP, places.sequence_R,
+                                        places.visible_R, places.chunks, partial_, out_RA, layer.scores),
                   queue);
-  queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
+  if (layer.has_gate()) {
+    at::Tensor gate_RG = narrowed(places.gate_RG, shape.gate_numbers);
+    queue_product(layer.attention_gate, normed_RD, gate_RG, queue);
+    gate_outputs<Bf16>(shape, gate_RG, out_RA, queue);
+  }
+  queue_product(layer.o_proj, {out_RA}, places.delta_RD, queue);
 }
 
 // Everything after gate and up.
@@ -214,8 +238,8 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
     } else {
       norm_embeddings(weights_, places.hidden_RD, queue);
     }
-    const ProductRows normed_RD = queue_norm_for(layer.qkv_proj, places, joins, layer.attention_norms, queue);
-    queue_attention(places, layer, normed_RD, cache.keys[i], cache.values[i], queue);
+    const ProductRows normed_RD = queue_norm_for(layer.first_product(), places, joins, layer.attention_norms, queue);
+    queue_attention(places, layer, normed_RD, cache, queue);
     return &places.delta_RD;
   }
   // With parallel blocks, the MLP reads attention's input, or another norm of the same stream, before attention's
@@ -320,8 +344,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache, con
   rope_.reach(longest);
   Places& places =
       places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
-  const LayerShape& shape = weights_.layers.front().shape;
-  const std::int64_t numbers = partial_numbers(places.rows, shape, places.chunks);
+  const std::int64_t numbers = partial_numbers(places.rows, weights_.layers.front().shape, widths_, places.chunks);
   if (!partial_.defined() || partial_.numel() < numbers) {
     partial_.reset();
     partial_ = at::empty({numbers}, places.hidden_RD.options());

@@ -69,8 +69,10 @@ class GpuDecoder {
   // Local. Returns the tensor that the shards sum after this part; nullptr after the last part.
   at::Tensor* queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue);
   std::int64_t num_parts() const;
-  void queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& keys,
-                       const at::Tensor& values, const Queue& queue);
+  void queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const KvCache& cache,
+                       const Queue& queue);
+  void queue_latents(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& pages,
+                     const Queue& queue);
   void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
   void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
   // The block whose output joins the residual stream: its norms, and the factor of the stream afterwards. of: nullptr
@@ -95,6 +97,7 @@ class GpuDecoder {
   bool works_ = false, graphs_ = true, whole_parts_ = true, may_record_ = true;
   PeerSums* peer_sums_ = nullptr;  // owned by the group
   const DecodeProducts* products_ = nullptr;
+  RowWidths widths_;
   std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]; passes of all sizes use the first rows
   at::Tensor partial_;                    // sums of attention's chunks, as large as any pass has needed
   std::uint64_t partial_generation_ = 0;  // number of times that partial_ was allocated

@@ -130,7 +130,7 @@ at::Tensor attend_latents(const GpuLayer& layer, const AttentionPlan& plan, cons
       };
       heads = {of_run(own.first), of_run(own.second)};
     }
-    attend_run(run, shape, q_THX.narrow(0, run.first_row, run.num_rows), heads.first, heads.second, flash, outputs);
+    attend_run(run, shape, q_THX.narrow(0, run.first_row, run.num_rows), heads.first, heads.second, flash, {}, outputs);
   }
   const at::Tensor all_THX = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
   return all_THX.narrow(2, 0, latent.value_dim).reshape({T, H * latent.value_dim});

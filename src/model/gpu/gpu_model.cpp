@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -26,24 +25,6 @@ GpuModel::GpuModel(std::shared_ptr<const GpuWeights> weights, const Queue& queue
       queue_(queue),
       group_(group),
       decoder_(weights_, rope_, group_, queue_) {}
-
-KvCache GpuModel::make_cache(std::int64_t num_pages) const {
-  static std::atomic<std::uint64_t> caches{0};
-  KvCache cache;
-  cache.num_pages = num_pages;
-  cache.generation = ++caches;
-  const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
-  for (const GpuLayer& layer : weights_.layers) {
-    const auto add = [&](std::vector<at::Tensor>& all, std::int64_t numbers) {
-      all.push_back(at::zeros({num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, numbers}, options));
-    };
-    // With latents, a token has one vector, among values, and the keys are those of an indexer.
-    const auto& latent = layer.shape.latent;
-    add(cache.keys, !latent ? layer.shape.head_dim : layer.shape.has_indexer ? latent->indexer->head_dim : 0);
-    add(cache.values, latent ? latent->token_width() : layer.shape.head_dim);
-  }
-  return cache;
-}
 
 // The shared table stays on the device. Sequences whose length changes the frequencies append their own rows to it.
 void GpuModel::place_rope_rows(GpuPass& pass) {
@@ -86,11 +67,13 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
 }
 
 void GpuModel::use_cudnn_attention() {
-  const auto layer = std::find_if(weights_.layers.begin(), weights_.layers.end(),
-                                  [&](const GpuLayer& one) { return cudnn_takes(one.shape, weights_.dtype); });
-  MAGISTER_CHECK(layer != weights_.layers.end(), ExitCode::kConfig,
-                 "model.attention: cudnn, but it supports no layer of this model (it needs bf16, no window, no softcap "
-                 "and no latent attention); remove the key");
+  const auto layer = std::find_if(weights_.layers.begin(), weights_.layers.end(), [&](const GpuLayer& one) {
+    return cudnn_takes(one.shape, one.scores.sinks_H.defined(), weights_.dtype);
+  });
+  MAGISTER_CHECK(
+      layer != weights_.layers.end(), ExitCode::kConfig,
+      "model.attention: cudnn, but it supports no layer of this model (it needs bf16, no window, no softcap, "
+      "no latent attention and no other terms of scores); remove the key");
   const CudnnTrial trial = try_cudnn_attention(layer->shape, weights_.dtype, weights_.device, queue_);
   MAGISTER_CHECK(trial.problem.empty(), ExitCode::kConfig,
                  "model.attention: cudnn cannot be used on {}: {} (rows would be wrong, or depend on their "
@@ -132,7 +115,8 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTab
              absorbs_latents(weights_.config, weights_.dtype)) {
     pass.latent_keys = latent_keys(batch, slots, weights_.device);
   } else {
-    pass.attention = plan_attention(batch, slots, weights_.device, cudnn_attention_);
+    pass.attention = plan_attention(batch, slots, weights_.device, cudnn_attention_,
+                                    weights_.config.chunked_windows ? weights_.config.sliding_window : 0);
   }
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   if (weights_.config.learned_positions || weights_.config.query_scale_beta > 0)
@@ -205,43 +189,6 @@ at::Tensor GpuModel::norm(GpuPass& pass, const BlockNorms& norms) const {
   return out_TD;
 }
 
-ProductRows GpuModel::attention_input(const GpuLayer& layer, GpuPass& pass) const {
-  const bool plain = pass.sparse != nullptr || (weights_.config.parallel_residual && !layer.experts.empty());
-  return plain ? ProductRows{norm(pass, layer.attention_norms)} : norm_for(layer.qkv_proj, pass, layer.attention_norms);
-}
-
-at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD,
-                               const at::Tensor& keys, const at::Tensor& values) const {
-  const LayerShape& shape = layer.shape;
-  const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
-  if (layer.latent) {
-    const LatentRows rows{qkv_TQ,
-                          pass.cos_PE2[shape.rope_table],
-                          pass.sin_PE2[shape.rope_table],
-                          pass.rope_rows_T,
-                          values,
-                          pass.slots_T,
-                          normed_TD.x_MK,
-                          keys};
-    const auto product = [&](const GpuLinear& linear, const at::Tensor& x) { return multiply(linear, pass, {x}); };
-    return multiply(
-        layer.o_proj, pass,
-        {pass.sparse != nullptr ? sparse_attention(layer, *pass.sparse, rows, product, queue_)
-                                : latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_)});
-  }
-  HeadSquares squares;
-  if (shape.all_heads > 0)
-    squares = {at::empty({qkv_TQ.size(0), 2}, qkv_TQ.options().dtype(at::kFloat)),
-               [this](at::Tensor& sum) { group_.all_reduce_sum(sum); }};
-  with_type(weights_.dtype, [&](auto a) {
-    using A = decltype(a);
-    rotate_heads<A>(layer, squares, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
-                    pass.rope_rows_T, pass.positions_T, keys, values, pass.slots_T, queue_);
-  });
-  const bool flash = flash_takes(shape, weights_.dtype, queue_);
-  return multiply(layer.o_proj, pass, {attend(pass.attention, shape, qkv_TQ, keys, values, flash, queue_)});
-}
-
 at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const {
   if (!layer.experts.empty()) return experts(layer, normed_TD.x_MK, normed_TD.x_MK);
   return one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached, normed_TD);
@@ -303,8 +250,8 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
   }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
-    const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
-                     values = cache == nullptr ? at::Tensor() : cache->values[i];
+    const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[layer.kv_layer],
+                     values = cache == nullptr ? at::Tensor() : cache->values[layer.kv_layer];
     std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads the same stream as attention
     for (GpuPass& pass : passes) {
       const ProductRows input_TD = attention_input(layer, pass);

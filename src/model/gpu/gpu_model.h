@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -47,6 +48,8 @@ struct GpuPass {
   at::Tensor delta_norm_D{};  // the norm on delta_TD, if the block has one
   float delta_factor = 1.0f;  // factor of the stream after delta_TD has joined it
   bool delta_is_sum = false;  // delta_TD is the sum over the shards already
+  // Queries, keys and values of layers whose keys later layers read, by their index.
+  std::map<std::size_t, at::Tensor> kv_TQ{};
 };
 
 class GpuModel {
@@ -104,8 +107,10 @@ class GpuModel {
   // normed outputs joins it next. Collective over the group.
   void run_beside(const GpuLayer& layer, GpuPass& pass) const;
   // Partial over the shards: [T, D] in dtype, with several shards in f32.
-  at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
+  at::Tensor attention(const GpuLayer& layer, GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
+  at::Tensor latents_attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD,
+                               const at::Tensor& keys, const at::Tensor& values) const;
   at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
   // The layer's experts over rows [T, D]. router_TD: the router's input.
   at::Tensor experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD) const;

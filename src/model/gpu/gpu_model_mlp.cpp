@@ -36,7 +36,8 @@ void GpuModel::run_beside(const GpuLayer& layer, GpuPass& pass) const {
   const GpuBeside& beside = layer.beside;
   const ProductRows input_TD = norm_for(layer.gate_up_proj, pass, layer.mlp_norms);
   at::Tensor dense_TD = one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached, input_TD),
-             experts_TD = experts(layer, norm(pass, BlockNorms{beside.router_input_D}), norm(pass, BlockNorms{beside.experts_input_D}));
+             experts_TD = experts(layer, norm(pass, BlockNorms{beside.router_input_D}),
+                                  norm(pass, BlockNorms{beside.experts_input_D}));
   for (at::Tensor* part : {&dense_TD, &experts_TD}) {
     if (group_.tp_size() > 1) group_.all_reduce_sum(*part);
   }

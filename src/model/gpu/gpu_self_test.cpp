@@ -68,8 +68,10 @@ void GpuModel::self_test() {
   const at::Tensor block_TD = self_test_block(batch.num_tokens(), weights_.config.hidden_size).to(weights_.device);
   pass.hidden_TD.copy_(block_TD);
 
-  AttentionWeights plain_weights{layer.attention_norms, widened(layer.qkv_proj, queue_), widened(layer.o_proj, queue_),
-                                 layer.q_norm, layer.k_norm};
+  AttentionWeights plain_weights{
+      layer.attention_norms, widened(layer.qkv_proj, queue_), widened(layer.o_proj, queue_), layer.q_norm, layer.k_norm,
+      layer.scores.sinks_H};
+  if (layer.has_gate()) plain_weights.gate = widened(layer.attention_gate, queue_);
   plain_weights.q_norm_bias = layer.q_norm_bias;
   plain_weights.k_norm_bias = layer.k_norm_bias;
   if (layer.norms_values)

@@ -17,6 +17,7 @@
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/embed_kernel.h"
+#include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/self_test.h"
@@ -51,6 +52,7 @@ GpuWeights GpuWeights::empty(const ModelConfig& config, const ProcessGroup& grou
 
 std::vector<const GpuLinear*> GpuLayer::products() const {
   std::vector<const GpuLinear*> all = {&qkv_proj, &o_proj};
+  if (has_gate()) all.push_back(&attention_gate);
   if (latent) all.push_back(&latent->up_proj);
   if (latent && latent->q_up_proj.outputs > 0) all.push_back(&latent->q_up_proj);
   if (latent && latent->indexer) all.insert(all.end(), {&latent->indexer->q_proj, &latent->indexer->k_proj});
@@ -65,6 +67,16 @@ std::vector<GpuLinear*> GpuLayer::products() {
   return all;
 }
 
+GpuLayer GpuWeights::begin_layer(std::int64_t layer, const at::Tensor& sinks_H) const {
+  GpuLayer out;
+  out.shape = shape_of(config, partition, layer);
+  out.scores = score_terms(out.shape, sinks_H, device);
+  out.kv_layer = static_cast<std::size_t>(config.kv_layer(layer));
+  for (std::int64_t later = layer + 1; later < config.num_hidden_layers; ++later)
+    out.lends_kv = out.lends_kv || config.kv_layer(later) == layer;
+  return out;
+}
+
 void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const auto vector_of = [&](const at::Tensor& vector) { return on_device(vector, device); };
   const auto norms_of = [&](const BlockNorms& norms) {
@@ -76,14 +88,13 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   positions_PD = vector_of(source.load_positions());
   embedding_norm = norms_of(source.load_embedding_norm());
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    GpuLayer layer;
+    GpuLayer layer = begin_layer(i, source.load_sinks(i));
     const auto product_of = [&](const Linear& linear) {
       GpuLinear there = to_device(linear, device, send);
       if (i == 0 && layer.experts.size() <= 1) check_codes(linear, there);
       if (fp8) to_fp8(there, queue);
       return there;
     };
-    layer.shape = shape_of(config, partition, i);
     layer.attention_norms = norms_of(source.load_attention_norms(i));
     layer.mlp_norms = shares_norms() ? layer.attention_norms : norms_of(source.load_mlp_norms(i));
     layer.q_norm = vector_of(source.load_q_norm(i));
@@ -96,6 +107,7 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
     if (layer.shape.latent) layer.latent = load_latent(source, i, layer.shape, *this, product_of);
     layer.o_proj = product_of(source.load_o_proj(i));
+    if (layer.shape.gate_numbers > 0) layer.attention_gate = product_of(source.load_attention_gate(i));
     load_mlp(source, i, *this, product_of, layer);
     layers.push_back(std::move(layer));
   }
@@ -131,7 +143,7 @@ GpuLinear random_linear(std::int64_t N, std::int64_t K, const GpuWeights& weight
 }  // namespace
 
 void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
-  const auto D = config.hidden_size, E = config.head_dim, v = static_cast<std::int64_t>(partition.vocab.size());
+  const auto D = config.hidden_size, v = static_cast<std::int64_t>(partition.vocab.size());
   const auto ones = [&](std::int64_t size) {
     return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device));
   };
@@ -144,8 +156,8 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   if (config.embedding_norm) embedding_norm.input_D = ones(D);
   add_bias(embedding_norm);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    GpuLayer layer;
-    layer.shape = shape_of(config, partition, i);
+    const std::int64_t E = config.head_dim_of(i), H = static_cast<std::int64_t>(partition.heads.size());
+    GpuLayer layer = begin_layer(i, config.has_sinks(i) ? ones(H) : at::Tensor());
     for (BlockNorms* norms : {&layer.attention_norms, &layer.mlp_norms}) {
       if (config.norm_placement != NormPlacement::kOutput) norms->input_D = ones(D);
       if (config.norm_placement != NormPlacement::kInput) norms->output_D = ones(D);
@@ -158,9 +170,11 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
       if (config.qk_layer_norm) layer.q_norm_bias = layer.k_norm_bias = at::zeros_like(layer.q_norm);
     }
     if (layer.shape.qk_l2_norm) layer.q_norm = layer.k_norm = ones(E);
-    const std::int64_t qkv = layer.shape.latent ? short_numbers(layer.shape) : layer.shape.qkv_features();
+    const std::int64_t qkv =
+        layer.shape.latent ? short_numbers(layer.shape) : layer.shape.qkv_features() - repeated_keys(layer.shape);
     layer.qkv_proj = random_linear(qkv, D, *this, scheme);
     layer.o_proj = random_linear(D, layer.shape.heads * layer.shape.value_dim(), *this, scheme);
+    if (layer.shape.gate_numbers > 0) layer.attention_gate = random_linear(layer.shape.gate_numbers, D, *this, scheme);
     randomize_mlp(
         i, *this,
         [&](std::int64_t N, std::int64_t K, bool plain) {
@@ -226,7 +240,7 @@ std::uint64_t GpuWeights::num_bytes() const {
     add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
          layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias,
          layer.choice_bias_X, layer.expert_scales_X, layer.beside.output_D, layer.beside.experts_output_D,
-         layer.beside.experts_input_D, layer.beside.router_input_D});
+         layer.beside.experts_input_D, layer.beside.router_input_D, layer.scores.sinks_H});
     if (!shares_norms()) add({layer.mlp_norms.input_D, layer.mlp_norms.input_bias_D});
   }
   return bytes;

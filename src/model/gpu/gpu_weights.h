@@ -17,6 +17,7 @@
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
 #include "model/gpu/gpu_linear.h"
+#include "model/gpu/score_blocks.h"
 
 namespace magister::gpu {
 
@@ -53,6 +54,11 @@ struct GpuLayer {
   bool norms_values = false;                            // each head of v is divided by its root mean square
   float factor = 1.0f;                                  // of the residual stream, after the layer
   GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as on the CPU
+  GpuLinear attention_gate{};                           // as in AttentionWeights; without outputs where there is none
+  ScoreTerms scores{};
+  // The layer whose keys and values this one reads, and whether later layers read this one's.
+  std::size_t kv_layer = 0;
+  bool lends_kv = false;
   Xielu xielu;
   // Only in a layer with experts, which has gate_up_proj and down_proj only where `beside` is on. The router is
   // replicated. Shared experts are the last ones.
@@ -63,6 +69,11 @@ struct GpuLayer {
   std::optional<GpuLatent> latent;  // qkv_proj, q_norm and k_norm are then those of the short vectors
   LayerShape shape;
 
+  bool has_gate() const { return attention_gate.outputs > 0; }
+  // The product whose form of input attention's norm gives. A gate that is not in fp8 needs plain rows.
+  const GpuLinear& first_product() const {
+    return has_gate() && !attention_gate.fp8_NK.defined() ? attention_gate : qkv_proj;
+  }
   // Every product of this layer, without the router's.
   std::vector<GpuLinear*> products();
   std::vector<const GpuLinear*> products() const;
@@ -90,6 +101,8 @@ struct GpuWeights {
   float embedding_scale() const { return embedding_multiplier(config, dtype); }
   // True if a layer's MLP reads attention's normed input.
   bool shares_norms() const { return config.parallel_residual && !config.parallel_norms; }
+  // A layer with its shape and all that follows from the config.
+  GpuLayer begin_layer(std::int64_t layer, const at::Tensor& sinks_H) const;
   // Reads this shard's weights from the source, which sends to `device`.
   void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with standard deviation 1 / sqrt(inputs), or codes and scales with that deviation; made on the

@@ -1,0 +1,83 @@
+// Attention of a layer in passes of prompts, and the cache of all layers.
+#include <ATen/ATen.h>
+
+#include <atomic>
+
+#include "model/gpu/gpu_model.h"
+
+namespace magister::gpu {
+
+KvCache GpuModel::make_cache(std::int64_t num_pages) const {
+  static std::atomic<std::uint64_t> caches{0};
+  KvCache cache;
+  cache.num_pages = num_pages;
+  cache.generation = ++caches;
+  const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
+  for (const GpuLayer& layer : weights_.layers) {
+    const auto pages = [&](std::int64_t size) {
+      if (!layer.shape.has_own_kv) return at::Tensor();
+      return at::zeros({num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, size}, options);
+    };
+    // With latents, a token has one vector, among values, and the keys are those of an indexer.
+    const auto& latent = layer.shape.latent;
+    cache.keys.push_back(pages(!latent                   ? layer.shape.head_dim
+                               : layer.shape.has_indexer ? latent->indexer->head_dim
+                                                         : 0));
+    cache.values.push_back(pages(latent ? latent->token_width() : layer.shape.value_dim()));
+  }
+  return cache;
+}
+
+ProductRows GpuModel::attention_input(const GpuLayer& layer, GpuPass& pass) const {
+  const bool plain = pass.sparse != nullptr || (weights_.config.parallel_residual && !layer.experts.empty());
+  return plain ? ProductRows{norm(pass, layer.attention_norms)}
+               : norm_for(layer.first_product(), pass, layer.attention_norms);
+}
+
+at::Tensor GpuModel::latents_attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD,
+                                       const at::Tensor& keys, const at::Tensor& values) const {
+  const LayerShape& shape = layer.shape;
+  const LatentRows rows{multiply(layer.qkv_proj, pass, normed_TD),
+                        pass.cos_PE2[shape.rope_table],
+                        pass.sin_PE2[shape.rope_table],
+                        pass.rope_rows_T,
+                        values,
+                        pass.slots_T,
+                        normed_TD.x_MK,
+                        keys};
+  const auto product = [&](const GpuLinear& linear, const at::Tensor& x) { return multiply(linear, pass, {x}); };
+  return multiply(
+      layer.o_proj, pass,
+      {pass.sparse != nullptr ? sparse_attention(layer, *pass.sparse, rows, product, queue_)
+                              : latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_)});
+}
+
+at::Tensor GpuModel::attention(const GpuLayer& layer, GpuPass& pass, const ProductRows& normed_TD,
+                               const at::Tensor& keys, const at::Tensor& values) const {
+  if (layer.latent) return latents_attention(layer, pass, normed_TD, keys, values);
+  const LayerShape& shape = layer.shape;
+  at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
+  HeadSquares squares;
+  if (shape.all_heads > 0)
+    squares = {at::empty({qkv_TQ.size(0), 2}, qkv_TQ.options().dtype(at::kFloat)),
+               [this](at::Tensor& sum) { group_.all_reduce_sum(sum); }};
+  const bool flash = flash_takes(shape, weights_.dtype, queue_);
+  at::Tensor out_TA;
+  with_type(weights_.dtype, [&](auto a) {
+    using A = decltype(a);
+    if (repeated_keys(shape) > 0) {
+      const at::Tensor rows_TN = qkv_TQ;
+      qkv_TQ = at::empty({rows_TN.size(0), shape.qkv_features()}, rows_TN.options());
+      repeat_keys<A>(shape, rows_TN, qkv_TQ, queue_);
+    }
+    rotate_heads<A>(layer, squares, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
+                    pass.rope_rows_T, pass.positions_T, keys, values, pass.slots_T, queue_);
+    if (layer.lends_kv) pass.kv_TQ[layer.kv_layer] = qkv_TQ;
+    const at::Tensor kv_TQ = shape.has_own_kv ? qkv_TQ : pass.kv_TQ.at(layer.kv_layer);
+    out_TA = attend(pass.attention, shape, {qkv_TQ, keys, values, kv_TQ, layer.scores}, flash, queue_);
+    if (layer.has_gate()) gate_outputs<A>(shape, multiply(layer.attention_gate, pass, normed_TD), out_TA, queue_);
+  });
+  return multiply(layer.o_proj, pass, {out_TA});
+}
+
+}  // namespace magister::gpu
