@@ -359,7 +359,7 @@ MUTATIONS = [
     Mutation("gpu-sparse-mixer-takes-all", "src/model/gpu/route_kernels.h", "if (left && !far)", "if (left)", "test_model_gpu_experts"),
     Mutation("gpu-relu-not-squared", "src/model/gpu/mlp_kernels.h", "x < 0 ? 0.0f : x * x;", "x < 0 ? 0.0f : x;", "test_model_gpu_mlp"),
     Mutation("gpu-weights-of-outputs", "src/model/gpu/gpu_experts.cpp", "const bool weighs_inputs = shape.router.weighs_inputs;", "const bool weighs_inputs = false;", "test_model_gpu_mlp"),
-    Mutation("gpu-beside-one-input", "src/model/gpu/gpu_model_mlp.cpp", "norm(pass, beside.experts_input_D)", "norm(pass, layer.mlp_norms.input_D)", "test_model_gpu_mlp"),
+    Mutation("gpu-beside-one-input", "src/model/gpu/gpu_model_mlp.cpp", "norm(pass, BlockNorms{beside.experts_input_D})", "norm(pass, layer.mlp_norms)", "test_model_gpu_mlp"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/worker.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

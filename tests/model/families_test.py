@@ -44,7 +44,7 @@ def difference(found, expected):
 
 
 # What the passes of GPUs do not compute: refused there.
-ON_CPUS_ALONE = ("gemma3n_text",)
+ON_CPUS_ALONE = ("gemma3n_text", "gemma4_text", "gemma4_unified_text")
 # Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
 BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
           "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_oss", "gpt_neox", "gpt2_uneven",
