@@ -444,7 +444,6 @@ MUTATIONS = [
     Mutation("a-wide-head-s-second-part-left-out", "src/model/gpu/attention_kernels.h", "kWide && part > 0 ? score + sums[i] * a.scale : sums[i] * a.scale;", "sums[i] * a.scale;", "test_model_gpu_attention"),
     Mutation("a-sink-left-out-of-flash-attention", "src/model/gpu/gpu_attention.cpp", "if (!sinks_H.defined()) return out;", "return out;", "test_model_flash_attention"),
     Mutation("a-prompt-s-later-chunks-see-the-first", "src/model/gpu/gpu_attention.cpp", "begin = position / chunk * chunk, next", "begin = 0, next", "test_model_flash_attention"),
-    Mutation("blocks-of-scores-see-other-positions", "src/model/gpu/score_blocks.cpp", "at::arange(first, first + keys, alibi_H.options())", "at::arange(0, keys, alibi_H.options())", "test_model_gpu_attention_kinds"),
     Mutation("a-sink-left-out-of-prompts", "src/model/gpu/score_blocks.cpp", "if (!sinks_H.defined()) return", "return", "test_model_gpu_attention_kinds"),
     Mutation("keys-of-the-layer-itself", "src/model/gpu/gpu_decoder.cpp", "&keys = cache.keys[layer.kv_layer], &values = cache.values[layer.kv_layer];", "&keys = cache.keys[layer.kv_layer], &values = cache.values[layer.kv_layer % 2];", "test_model_gpu_attention_kinds"),
     Mutation("values-are-rotated-keys", "src/model/gpu/gpu_decoder.cpp", "repeat_keys<Bf16>(shape, given_RN, qkv_RQ, queue);", "qkv_RQ.narrow(1, 0, given_RN.size(1)).copy_(given_RN);", "test_model_gpu_attention_kinds"),

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/families/family.h"
+#include "model/gpu/gpu_attention.h"
 #include "model/memory_tensor_file.h"
 
 namespace magister {
@@ -104,6 +106,12 @@ std::vector<Kind> kinds_of_layers() {
            }}};
 }
 
+std::vector<Kind> kinds_named(const std::set<std::string>& names) {
+  std::vector<Kind> some = kinds_of_layers();
+  std::erase_if(some, [&](const Kind& kind) { return !names.contains(kind.name); });
+  return some;
+}
+
 class AttentionKinds : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
@@ -131,12 +139,13 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
 
   // body(model, rank), on each shard.
   void on_shards(int shards, at::ScalarType dtype, bool gpu_code, const std::function<void(Transformer&, int)>& body) {
+    const QuantScheme codes = codes_;
     auto groups = make_thread_process_groups(shards);
     std::vector<std::thread> threads;
     for (std::size_t s = 0; s < groups.size(); ++s) {
       threads.emplace_back([&, s] {
         ThreadPool pool(1);
-        Transformer model = gpu_code ? Transformer(description_, file_, *groups[s], pool, dtype, {}, gpu::Queue{})
+        Transformer model = gpu_code ? Transformer(description_, file_, *groups[s], pool, dtype, codes, gpu::Queue{})
                                      : Transformer(description_, file_, *groups[s], pool, dtype);
         model.self_test();
         body(model, static_cast<int>(s));
@@ -153,7 +162,7 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
     return out_TD;
   }
 
-  // The texts up to `first` tokens before their end, then token by token; only their last rows, [S first, D].
+  // Two parts of each text up to kWritten tokens before its end, then token by token; only these last rows.
   static constexpr std::int64_t kWritten = 4;
   std::vector<at::Tensor> written(int shards, at::ScalarType dtype, bool graphs) {
     std::vector<at::Tensor> rows_S(texts_.size());
@@ -166,13 +175,15 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
         auto& own = pages.emplace_back();
         for (std::size_t i = 0; i < text.size(); i += KvPages::kSlots) own.push_back(page--);
       }
-      for (std::int64_t step = 0; step <= kWritten; ++step) {
+      for (std::int64_t step = -1; step <= kWritten; ++step) {
         std::vector<std::vector<TokenId>> rows;
         std::vector<std::int64_t> past;
         std::vector<BlockTable> slots;
         for (std::size_t s = 0; s < texts_.size(); ++s) {
-          const auto end = static_cast<std::int64_t>(texts_[s].size()) - kWritten + step,
-                     from = step == 0 ? 0 : end - 1;
+          const auto prompt = static_cast<std::int64_t>(texts_[s].size()) - kWritten;
+          const std::int64_t end = step < 0 ? prompt / 2 : prompt + step, from = step < 0    ? 0
+                                                                                 : step == 0 ? prompt / 2
+                                                                                             : end - 1;
           rows.emplace_back(texts_[s].begin() + from, texts_[s].begin() + end);
           past.push_back(from);
           slots.push_back({pages[s].data(), 0});
@@ -210,6 +221,7 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
   }
   ModelDescription description_;
   MemoryTensorFile file_;
+  QuantScheme codes_{};  // of models that use the GPU's code
   // Over several windows and a page; over a block of queries; shorter than a window.
   std::vector<std::vector<TokenId>> texts_ = {text(61, 1), text(131, 2), text(7, 3)};
 };
@@ -241,6 +253,26 @@ TEST_P(AttentionKinds, TextsAreThoseOfPrompts) {
   }
 }
 
+// In 8-bit floats a gate of few numbers is not, and reads other rows than the product beside it.
+class EightBits : public AttentionKinds {};
+TEST_P(EightBits, AreNearFloats) {
+  const at::Tensor plain_TD = whole(1, at::kFloat, false);
+  for (const bool fp8 : {false, true}) {
+    if (!fp8) codes_ = {QuantType::kInt8, 32};
+    const at::ScalarType dtype = fp8 ? at::kFloat8_e4m3fn : at::kBFloat16;
+    const at::Tensor got_TD = whole(2, dtype, true);
+    const std::vector<at::Tensor> got = written(2, dtype, true), wanted = last_rows(got_TD);
+    std::printf("%s: %.1e from f32, written", fp8 ? "fp8" : "codes", apart(got_TD, plain_TD));
+    EXPECT_LT(apart(got_TD, plain_TD), fp8 ? 0.5 : 0.1);
+    for (std::size_t s = 0; s < got.size(); ++s) {
+      std::printf(" %.1e", apart(got[s], wanted[s]));
+      EXPECT_LT(apart(got[s], wanted[s]), fp8 ? 0.2 : 0.06) << "text " << s;
+    }
+    std::printf("\n");
+    codes_ = {};
+  }
+}
+
 // Passes without a cache in which texts share their beginnings give the bits of whole texts.
 TEST_P(AttentionKinds, SharedBeginningsHaveEqualBits) {
   std::vector<TokenId> other = texts_[1];
@@ -258,9 +290,37 @@ TEST_P(AttentionKinds, SharedBeginningsHaveEqualBits) {
   });
 }
 
+// Rows and heads of any size, and rows of several blocks.
+TEST(AttentionRows, KeysAreRepeatedAndOutputsGated) {
+  at::manual_seed(5);
+  for (const auto& [H, V] : {std::pair{3, 16}, {5, 10}, {20, 128}}) {
+    LayerShape shape;
+    shape.heads = H;
+    shape.kv_heads = 2;
+    shape.head_dim = V;
+    shape.keys_are_values = true;
+    const at::Tensor rows_TN = at::randn({7, (H + 2) * V}), out_TQ = at::empty({7, (H + 4) * V});
+    gpu::repeat_keys<float>(shape, rows_TN, out_TQ, gpu::Queue{});
+    EXPECT_TRUE(at::equal(out_TQ, at::cat({rows_TN, rows_TN.narrow(1, H * V, 2 * V)}, 1))) << V;
+    for (const AttentionGate gate : {AttentionGate::kSigmoid, AttentionGate::kSoftplus}) {
+      for (const int each : {1, V}) {
+        shape.gate = gate;
+        shape.gate_numbers = H * V / each;
+        const at::Tensor gate_TG = at::randn({7, shape.gate_numbers}) * 5, before_TA = at::randn({7, H * V}),
+                         gated_TA = before_TA.clone();
+        gpu::gate_outputs<float>(shape, gate_TG, gated_TA, gpu::Queue{});
+        const at::Tensor factor_TG = gate == AttentionGate::kSigmoid ? at::sigmoid(gate_TG) : at::softplus(gate_TG);
+        EXPECT_TRUE(at::allclose(gated_TA, before_TA * factor_TG.repeat_interleave(each, 1), 1e-5, 1e-7)) << V;
+      }
+    }
+  }
+}
+
 std::string name_of(const testing::TestParamInfo<Kind>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(Scores, AttentionKinds, testing::ValuesIn(kinds_of_scores()), name_of);
 INSTANTIATE_TEST_SUITE_P(Layers, AttentionKinds, testing::ValuesIn(kinds_of_layers()), name_of);
+INSTANTIATE_TEST_SUITE_P(Some, EightBits, testing::ValuesIn(kinds_named({"narrow_values", "gates_by_head", "several"})),
+                         name_of);
 
 }  // namespace gpu_attention_kinds_test
 }  // namespace magister
