@@ -25,6 +25,9 @@ TOLERANCE = 1e-4
 # Of log-probabilities in bf16, on average: passes against transformers in f32, at the token in the middle, for some have other experts than
 # in f32; tokens written one by one against whole passes. About three times the most that was measured.
 ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01}
+# Where an indexer chooses nine keys, rounding turns a choice now and then: 0.23 of deepseek_v32, where transformers in bf16 is 0.61 from itself in
+# f32. Rows that are written are those of whole passes, bit by bit.
+ROUNDING_OF_CHOICES = {"bf16": 0.5, "bf16_decoded": 0.0}
 
 
 def logprobs(logits):
@@ -82,12 +85,13 @@ def check_variant(name, work, passes=None):
     if "1" not in passes:
         print(f"{name:26s} {max(worst.values()):.2g}", flush=True)
         return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE]
+    limits = ROUNDING_OF_CHOICES if hasattr(config, "index_topk") else ROUNDING
     found = {kind: logprobs(np.fromfile(work / f"{kind}.1.f32", dtype=np.float32).reshape(expected.shape))[0] for kind in ROUNDING}
     average = {"bf16": np.median(np.abs(found["bf16"] - logprobs(expected)[0]).mean(axis=1)),
                "bf16_decoded": np.abs(found["bf16_decoded"] - found["bf16"]).mean()}
     print(f"{name:26s} {max(worst.values()):.2g}; on average " + ", ".join(f"{key} {value:.2g}" for key, value in average.items()), flush=True)
     return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE] + [
-        f"{name}: {key} differs by {value:.3g} on average" for key, value in average.items() if not value <= ROUNDING[key]]
+        f"{name}: {key} differs by {value:.3g} on average" for key, value in average.items() if not value <= limits[key]]
 
 
 def main():
