@@ -9,9 +9,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -20,13 +20,20 @@
 #include "train/gpu/pass_kernels.h"
 #include "train/gpu_numbers.h"
 #include "train/gpu_ops.h"
+#include "train/host_flash.h"
 
 namespace magister {
 
-SequencePlan::SequencePlan(const std::vector<std::int64_t>& cu_seqlens, at::Device device)
-    : cu_seqlens(cu_seqlens), cu_seqlens_S1(upload(at::tensor(cu_seqlens, at::kLong).to(at::kInt), device)) {
-  for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
-    longest = std::max(longest, cu_seqlens[s + 1] - cu_seqlens[s]);
+SequencePlan::SequencePlan(const std::vector<std::int64_t>& of_batch, at::Device device, std::int64_t chunk)
+    : cu_seqlens{0} {
+  for (std::size_t s = 0; s + 1 < of_batch.size(); ++s) {
+    while (cu_seqlens.back() < of_batch[s + 1]) {
+      const std::int64_t left = of_batch[s + 1] - cu_seqlens.back(), length = chunk > 0 ? std::min(chunk, left) : left;
+      cu_seqlens.push_back(cu_seqlens.back() + length);
+      longest = std::max(longest, length);
+    }
+  }
+  cu_seqlens_S1 = upload(at::tensor(cu_seqlens, at::kLong).to(at::kInt), device);
 }
 
 bool flash_trains(const LayerShape& shape) {
@@ -102,19 +109,55 @@ void turn_qkv(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, con
   start(kernel, queue_at(q));
 }
 
-std::vector<std::int64_t> on_host(const at::Tensor& cu_seqlens_S1) {
+// What the forward pass leaves for the backward pass; state and unused: of ATen's kernel.
+struct FlashResult {
+  at::Tensor out_THE, sums_HT, state, unused;
+};
+
+HostFlash on_host(const at::Tensor& cu_seqlens_S1, const FlashCall& call) {
   const auto* const at = cu_seqlens_S1.const_data_ptr<std::int32_t>();
-  return {at, at + cu_seqlens_S1.numel()};
+  return {{at, at + cu_seqlens_S1.numel()}, call.window, call.scale};
 }
 
-LayerShape plain_shape(const FlashCall& call) {
-  LayerShape shape;
-  shape.heads = call.H;
-  shape.kv_heads = call.K;
-  shape.head_dim = call.E;
-  shape.sliding_window = call.window;
-  shape.attention_scale = static_cast<float>(call.scale);
-  return shape;
+FlashResult run_flash(const Heads& heads, const at::Tensor& cu_seqlens_S1, const FlashCall& call) {
+  if (heads.q_THE.is_cpu()) {
+    const HostFlash::Forward found = on_host(cu_seqlens_S1, call).forward(heads.q_THE, heads.k_TKE, heads.v_TKE);
+    return {found.out_THE, found.sums_HT, {}, {}};
+  }
+  const auto [out, sums, state, unused, mask] = at::_flash_attention_forward(
+      heads.q_THE, heads.k_TKE, heads.v_TKE, cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
+      /*is_causal=*/true, /*return_debug_mask=*/false, call.scale, call.left(), call.right());
+  return {out, sums, state, unused};
+}
+
+// Replaces the heads by their gradients.
+void run_flash_back(Heads& heads, const at::Tensor& gradient_THE, const FlashResult& forward,
+                    const at::Tensor& cu_seqlens_S1, const FlashCall& call) {
+  if (heads.q_THE.is_cpu()) {
+    const HostFlash::Gradients found =
+        on_host(cu_seqlens_S1, call)
+            .backward(gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, {forward.out_THE, forward.sums_HT});
+    std::tie(heads.q_THE, heads.k_TKE, heads.v_TKE) = std::tie(found.q_THE, found.k_TKE, found.v_TKE);
+  } else {
+    std::tie(heads.q_THE, heads.k_TKE, heads.v_TKE) = at::_flash_attention_backward(
+        gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, forward.out_THE, forward.sums_HT, cu_seqlens_S1,
+        cu_seqlens_S1, call.longest, call.longest, 0.0, /*is_causal=*/true, forward.state, forward.unused, call.scale,
+        call.left(), call.right());
+  }
+  for (at::Tensor* const x : {&heads.q_THE, &heads.k_TKE, &heads.v_TKE}) *x = x->contiguous();
+}
+
+// Adds one key that every query sees, with this score of each head and a value of zeros. The kernel's backward pass
+// takes all that it needs to know of other keys from the output and the sums, so it is right with this key, too.
+void add_sinks(FlashResult& result, const at::Tensor& sinks_H) {
+  const at::Tensor sums_HT = at::logaddexp(result.sums_HT, sinks_H.unsqueeze(1));
+  result.out_THE = (result.out_THE * at::exp(result.sums_HT - sums_HT).t().unsqueeze(2)).to(at::kBFloat16).contiguous();
+  result.sums_HT = sums_HT.contiguous();
+}
+
+at::Tensor gradient_of_sinks(const at::Tensor& gradient_THE, const FlashResult& forward, const at::Tensor& sinks_H) {
+  const at::Tensor along_HT = (gradient_THE.to(at::kFloat) * forward.out_THE).sum(2).t();
+  return (at::exp(sinks_H.unsqueeze(1) - forward.sums_HT) * along_HT).sum(1).neg();
 }
 
 gpu::NormRowsOf rows_of_heads(const at::Tensor& x_THE) {
@@ -156,61 +199,47 @@ class FlashAttention : public Function<FlashAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv_TQ, const at::Tensor& cu_seqlens_S1,
                             const std::optional<at::Tensor>& cos, const std::optional<at::Tensor>& sin,
                             const std::optional<at::Tensor>& q_norm_E, const std::optional<at::Tensor>& k_norm_E,
-                            const std::vector<std::int64_t>& sizes, double scale, double eps) {
+                            const std::optional<at::Tensor>& sinks_H, const std::vector<std::int64_t>& sizes,
+                            double scale, double eps) {
     const FlashCall call = FlashCall::of(sizes, scale);
     context->saved_data["sizes"] = sizes;
     context->saved_data["scale"] = scale;
     context->saved_data["eps"] = eps;
     variable_list saved = {qkv_TQ, cu_seqlens_S1};
-    for (const auto& one : {cos, sin, q_norm_E, k_norm_E}) saved.push_back(one.value_or(at::Tensor()));
+    for (const auto& one : {cos, sin, q_norm_E, k_norm_E, sinks_H}) saved.push_back(one.value_or(at::Tensor()));
     at::Tensor roots[2];
     Heads heads(qkv_TQ, call);
     if (q_norm_E) norm_both(heads, saved, eps, roots);
     if (cos) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, *cos, *sin, call, false);
-    at::Tensor out_THE;
-    if (qkv_TQ.is_cpu()) {
-      out_THE = gpu_plain_attention(heads.q_THE.to(at::kFloat), heads.k_TKE.to(at::kFloat), heads.v_TKE.to(at::kFloat),
-                                    on_host(cu_seqlens_S1), plain_shape(call))
-                    .to(at::kBFloat16);
-    } else {
-      const auto [out, sums, state, unused, mask] = at::_flash_attention_forward(
-          heads.q_THE, heads.k_TKE, heads.v_TKE, cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
-          /*is_causal=*/true, /*return_debug_mask=*/false, scale, call.left(), call.right());
-      out_THE = out;
-      saved.insert(saved.end(), {out, sums, state, unused});
-    }
+    FlashResult result = run_flash(heads, cu_seqlens_S1, call);
+    if (sinks_H) add_sinks(result, *sinks_H);
+    saved.insert(saved.end(), {result.out_THE, result.sums_HT, result.state, result.unused});
     context->save_for_backward(saved);
-    return out_THE.reshape({qkv_TQ.size(0), call.H * call.E});
+    return result.out_THE.reshape({qkv_TQ.size(0), call.H * call.E});
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &qkv_TQ = saved[0], &cu_seqlens_S1 = saved[1], &cos = saved[2], &sin = saved[3];
+    const at::Tensor &qkv_TQ = saved[0], &cu_seqlens_S1 = saved[1], &cos = saved[2], &sin = saved[3],
+                     &sinks_H = saved[6];
+    const FlashResult forward{saved[7], saved[8], saved[9], saved[10]};
     const FlashCall call =
         FlashCall::of(context->saved_data["sizes"].toIntVector(), context->saved_data["scale"].toDouble());
     const Heads raw(qkv_TQ, call);
     const bool normed = saved[4].defined();
-    Heads heads = raw;
+    Heads of = raw;
     at::Tensor roots[2];
     if (normed) {  // recomputed: only the product's output was kept
-      norm_both(heads, saved, context->saved_data["eps"].toDouble(), roots);
-      if (cos.defined()) turn_qkv(heads.q_THE, heads.k_TKE, {}, heads, cos, sin, call, false);
+      norm_both(of, saved, context->saved_data["eps"].toDouble(), roots);
+      if (cos.defined()) turn_qkv(of.q_THE, of.k_TKE, {}, of, cos, sin, call, false);
     }
     const at::Tensor gradient_THE = gradients[0].to(at::kBFloat16).contiguous().view({qkv_TQ.size(0), call.H, call.E});
-    Heads of = heads;
-    if (qkv_TQ.is_cpu()) {
-      std::tie(of.q_THE, of.k_TKE, of.v_TKE) = plainly(heads, gradient_THE, on_host(cu_seqlens_S1), call);
-    } else {
-      std::tie(of.q_THE, of.k_TKE, of.v_TKE) =
-          at::_flash_attention_backward(gradient_THE, heads.q_THE, heads.k_TKE, heads.v_TKE, saved[6], saved[7],
-                                        cu_seqlens_S1, cu_seqlens_S1, call.longest, call.longest, 0.0,
-                                        /*is_causal=*/true, saved[8], saved[9], call.scale, call.left(), call.right());
-    }
-    for (at::Tensor* const x : {&of.q_THE, &of.k_TKE, &of.v_TKE}) *x = x->contiguous();
+    run_flash_back(of, gradient_THE, forward, cu_seqlens_S1, call);
     at::Tensor of_qkv_TQ = at::empty_like(qkv_TQ);
     const Heads to(of_qkv_TQ, call);
-    variable_list out(9);
+    variable_list out(10);
     out[0] = of_qkv_TQ;
+    if (sinks_H.defined()) out[6] = gradient_of_sinks(gradient_THE, forward, sinks_H);
     if (!normed) {
       turn_qkv(of.q_THE, of.k_TKE, of.v_TKE, to, cos, sin, call, true);
       return out;
@@ -230,79 +259,64 @@ class FlashAttention : public Function<FlashAttention> {
     roots[0] = q.roots_R;
     roots[1] = k.roots_R;
   }
-  static std::tuple<at::Tensor, at::Tensor, at::Tensor> plainly(const Heads& heads, const at::Tensor& gradient_THE,
-                                                                const std::vector<std::int64_t>& cu_seqlens,
-                                                                const FlashCall& call) {
-    const c10::AutoGradMode with_graph(true);
-    variable_list leaves;
-    for (const at::Tensor& x : {heads.q_THE, heads.k_TKE, heads.v_TKE})
-      leaves.push_back(x.detach().to(at::kFloat).contiguous().requires_grad_(true));
-    const at::Tensor out = gpu_plain_attention(leaves[0], leaves[1], leaves[2], cu_seqlens, plain_shape(call));
-    const variable_list found = torch::autograd::grad({out}, leaves, {gradient_THE.to(at::kFloat)});
-    return {found[0].to(at::kBFloat16), found[1].to(at::kBFloat16), found[2].to(at::kBFloat16)};
-  }
 };
 
-at::Tensor keys_in_window(std::int64_t length, std::int64_t window, at::Device device) {
-  const at::Tensor at = at::arange(length, at::TensorOptions(at::kLong).device(device)),
-                   distance = at.unsqueeze(1) - at.unsqueeze(0);
-  return (distance >= 0) & (distance < window);
-}
-
-// [S, L, H, E] each, sequences of one length.
-at::Tensor attend_alike(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
-  const std::int64_t length = q.size(1), window = shape.sliding_window;
-  const bool windowed = window > 0 && length > window;
-  const std::optional<at::Tensor> mask =
-      windowed ? std::optional(keys_in_window(length, window, q.device())) : std::nullopt;
-  return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, 0.0, !windowed,
-                                          static_cast<double>(shape.attention_scale))
-      .transpose(1, 2);
-}
-
-// Runs once per process and GPU: compares the flash kernel, forward and backward, with the host's arithmetic, on
-// sequences of one token, of less and of more than a block, with two heads per KV head, and requires the same bits in a
-// second run. Takes some milliseconds.
-void check_flash(at::Device device) {
-  static std::mutex mutex;
-  static std::set<int> checked;
-  const std::lock_guard lock(mutex);
-  if (!checked.insert(static_cast<int>(device.index())).second) return;
+// The output and the gradients of a small call, on the host.
+variable_list probe_flash(at::Device where, bool with_sinks) {
   const c10::AutoGradMode with_graph(true);
   const FlashCall call{4, 2, 64, 64, 0, 150, 0, 0.125};
   const at::Tensor cu = at::tensor({0, 1, 38, 188}, at::kInt);
   const auto waves = [](std::int64_t columns, double step) {
     return at::sin(at::arange(188 * columns, at::kFloat).mul_(step)).view({188, columns});
   };
-  const at::Tensor qkv = waves(512, 1.37).mul_(2).to(at::kBFloat16), gradient = waves(256, 0.71).to(at::kBFloat16);
-  const at::Tensor angles = waves(32, 0.33).mul_(3);
-  const auto run = [&](at::Device where) {
-    const at::Tensor leaf = qkv.to(where).requires_grad_(true);
-    const at::Tensor out = FlashAttention::apply(leaf.clone(), cu.to(where), std::optional(at::cos(angles).to(where)),
-                                                 std::optional(at::sin(angles).to(where)), std::nullopt, std::nullopt,
-                                                 call.kept(), call.scale, 0.0);
-    const at::Tensor back = torch::autograd::grad({out}, {leaf}, {gradient.to(where)})[0];
-    return at::cat({out.detach().cpu(), back.cpu()}, 1);
-  };
-  const at::Tensor found = run(device), expected = run(at::kCPU).to(at::kFloat);
-  MAGISTER_CHECK(
-      at::equal(found, run(device)), ExitCode::kInternal,
-      "flash attention gives different bits in a second run on {} (a training would not be repeatable); train "
-      "with `precision: f32` and report this",
-      device.str());
-  constexpr double kLimit = 2e-2;  // of the largest; neighbouring numbers of bf16 are 8e-3 apart
-  const double apart = ((found.to(at::kFloat) - expected).abs().max() / expected.abs().max()).item<double>();
-  MAGISTER_CHECK(
-      apart <= kLimit, ExitCode::kInternal,
-      "flash attention on {} is {} from the host's (at most {} is rounding); train with `precision: f32` and "
-      "report this",
-      device.str(), apart, kLimit);
+  const at::Tensor qkv = waves(512, 1.37).mul_(2).to(at::kBFloat16), gradient = waves(256, 0.71).to(at::kBFloat16),
+                   angles = waves(32, 0.33).mul_(3);
+  variable_list leaves = {qkv.to(where).requires_grad_(true)};
+  if (with_sinks) leaves.push_back(at::tensor({-1.0, 0.5, 2.0, 4.0}, at::kFloat).to(where).requires_grad_(true));
+  const at::Tensor out =
+      FlashAttention::apply(leaves[0].clone(), cu.to(where), std::optional(at::cos(angles).to(where)),
+                            std::optional(at::sin(angles).to(where)), std::nullopt, std::nullopt,
+                            with_sinks ? std::optional(leaves[1]) : std::nullopt, call.kept(), call.scale, 0.0);
+  variable_list all = torch::autograd::grad({out}, leaves, {gradient.to(where)});
+  all.push_back(out.detach());
+  for (at::Tensor& one : all) one = one.cpu();
+  return all;
+}
+
+// Runs once per process and GPU: compares the flash kernel, forward and backward, without and with sinks, with the
+// host's arithmetic, on sequences of one token, of less and of more than a block, with two heads per KV head, and
+// requires the same bits in a second run. Takes some milliseconds.
+void check_flash(at::Device device) {
+  static std::mutex mutex;
+  static std::set<int> checked;
+  const std::lock_guard lock(mutex);
+  if (!checked.insert(static_cast<int>(device.index())).second) return;
+  for (const bool with_sinks : {false, true}) {
+    const variable_list found = probe_flash(device, with_sinks), again = probe_flash(device, with_sinks),
+                        expected = probe_flash(at::kCPU, with_sinks);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      MAGISTER_CHECK(
+          at::equal(found[i], again[i]), ExitCode::kInternal,
+          "flash attention gives different bits in a second run on {} (a training would not be repeatable); train "
+          "with `precision: f32` and report this",
+          device.str());
+      constexpr double kLimit = 2e-2;  // of the largest; neighbouring numbers of bf16 are 8e-3 apart
+      const at::Tensor right = expected[i].to(at::kFloat);
+      const double apart = ((found[i].to(at::kFloat) - right).abs().max() / right.abs().max()).item<double>();
+      MAGISTER_CHECK(
+          apart <= kLimit, ExitCode::kInternal,
+          "flash attention on {} is {} from the host's (at most {} is rounding); train with `precision: f32` and "
+          "report this",
+          device.str(), apart, kLimit);
+    }
+  }
 }
 
 }  // namespace
 
 at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
-                               const RopeTable* rope, bool interleaved, const HeadNorms& norms) {
+                               const RopeTable* rope, bool interleaved, const HeadNorms& norms,
+                               const at::Tensor& sinks_H) {
   check_flash(qkv_TQ.device());
   MAGISTER_ASSERT(qkv_TQ.scalar_type() == at::kBFloat16 && qkv_TQ.is_contiguous());
   const bool turns = rope != nullptr && shape.rotary_dim > 0;
@@ -318,35 +332,8 @@ at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& seq
   const bool normed = norms.q_E.defined();
   return FlashAttention::apply(qkv_TQ, sequences.cu_seqlens_S1, given(turns, turns ? rope->cos_PE2 : at::Tensor()),
                                given(turns, turns ? rope->sin_PE2 : at::Tensor()), given(normed, norms.q_E),
-                               given(normed, norms.k_E), call.kept(), call.scale, norms.eps);
-}
-
-at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
-                               const std::vector<std::int64_t>& cu_seqlens, const LayerShape& shape) {
-  const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  const auto for_all_heads = [&](const at::Tensor& x_TKE) {
-    return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
-  };
-  const at::Tensor k_THE = for_all_heads(k_TKE), v_THE = for_all_heads(v_TKE);
-  std::map<std::int64_t, std::vector<std::size_t>> by_length;
-  for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) by_length[cu_seqlens[s + 1] - cu_seqlens[s]].push_back(s);
-  if (by_length.size() == 1) {
-    const auto alike = [&](const at::Tensor& x) { return x.view({-1, by_length.begin()->first, H, E}); };
-    return attend_alike(alike(q_THE.contiguous()), alike(k_THE.contiguous()), alike(v_THE.contiguous()), shape)
-        .reshape({T, H, E});
-  }
-  std::vector<at::Tensor> outputs(cu_seqlens.size() - 1);
-  for (const auto& [length, sequences] : by_length) {
-    const auto of_these = [&, length = length, &sequences = sequences](const at::Tensor& x) {
-      std::vector<at::Tensor> all;
-      for (const std::size_t s : sequences) all.push_back(x.narrow(0, cu_seqlens[s], length));
-      return all.size() == 1 ? all[0].unsqueeze(0) : at::stack(all);
-    };
-    const std::vector<at::Tensor> out =
-        attend_alike(of_these(q_THE), of_these(k_THE), of_these(v_THE), shape).unbind(0);
-    for (std::size_t i = 0; i < sequences.size(); ++i) outputs[sequences[i]] = out[i];
-  }
-  return at::cat(outputs, 0);
+                               given(normed, norms.k_E), given(sinks_H.defined(), sinks_H), call.kept(), call.scale,
+                               norms.eps);
 }
 
 }  // namespace magister

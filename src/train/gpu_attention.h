@@ -2,8 +2,7 @@
 // for sequences of different lengths, forward and backward, on q, k and v in bf16, without repeating KV heads. f32, and
 // shapes that flash attention does not take, go through ATen's scaled_dot_product_attention, sequences of one length in
 // one call.
-// On the host f32 arithmetic replaces the flash kernel, with the same rounding of q, k, v, the output and all
-// gradients.
+// On the host host_flash.h replaces the flash kernel.
 // Legend: T rows of a packed batch, S sequences, H query heads, K KV heads, E numbers of a head, Q = (H + 2K) E.
 #pragma once
 
@@ -17,18 +16,21 @@
 
 namespace magister {
 
-// The positions where the sequences of a micro-batch begin; made once for all layers.
+// The positions where the sequences of a micro-batch begin; made once for all layers. For layers that attend in chunks
+// every chunk of a sequence counts as one.
 struct SequencePlan {
   std::vector<std::int64_t> cu_seqlens;  // S + 1
   at::Tensor cu_seqlens_S1;              // i32, the same on the device of the pass
   std::int64_t longest = 0;
+  at::Tensor alibi_THC{};  // of models with ALiBi, see alibi_columns.h
 
   SequencePlan() = default;
-  SequencePlan(const std::vector<std::int64_t>& cu_seqlens, at::Device device);
+  // chunk: tokens of a chunk, counted from the beginning of each sequence; 0: sequences are whole.
+  SequencePlan(const std::vector<std::int64_t>& cu_seqlens, at::Device device, std::int64_t chunk = 0);
 };
 
 // Reports whether flash attention takes the shape: heads of 8, 16, ... 256 numbers, KV heads that divide the heads, no
-// soft cap. The caller must check for attention sinks.
+// soft cap, and no masks or biases but windows.
 bool flash_trains(const LayerShape& shape);
 
 // Norms of each head of q and of k, before the rotation; f32 [E], both or none.
@@ -39,9 +41,11 @@ struct HeadNorms {
 
 // Returns [T, H E] in bf16. qkv_TQ: bf16, contiguous: a row's heads of q, k and v. rope: q and k are rotated first;
 // without norms this changes qkv_TQ itself, which nobody else may read afterwards. nullptr: they are rotated already,
-// or the model rotates none. With norms qkv_TQ is kept unchanged.
+// or the model rotates none. With norms qkv_TQ is kept unchanged. sinks_H: f32, scores of one more key that every query
+// sees and that has no value; undefined: none.
 at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& sequences, const LayerShape& shape,
-                               const RopeTable* rope, bool interleaved, const HeadNorms& norms = {});
+                               const RopeTable* rope, bool interleaved, const HeadNorms& norms = {},
+                               const at::Tensor& sinks_H = {});
 
 // The same in f32, differentiated by ATen; q [T, H, E], k and v [T, K, E] -> [T, H, E].
 at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,

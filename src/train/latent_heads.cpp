@@ -65,7 +65,6 @@ LatentHeads latent_heads(const at::Tensor& input_TD, const LayerWeights& weights
                       .split_with_sizes({N, V}, 2);
   LatentHeads out{at::cat({q[0], turned(q[1])}, 2),
                   at::cat({up[0], turned(token[1].unsqueeze(1)).expand({T, H, R})}, 2), up[1], shape};
-  if (V < N + R) out.v_THE = at::constant_pad_nd(out.v_THE, {0, N + R - V});
   out.shape.kv_heads = H;
   out.shape.kv_of_head.resize(static_cast<std::size_t>(H));
   std::iota(out.shape.kv_of_head.begin(), out.shape.kv_of_head.end(), 0);

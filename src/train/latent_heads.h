@@ -5,21 +5,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
-#include <vector>
 
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
 #include "train/layer_weights.h"
+#include "train/sequence_attention.h"
 
 namespace magister {
 
-// [T, H, E] f32 each. Values that have fewer numbers than keys are followed by zeros, which attention leaves zero.
 struct LatentHeads {
-  at::Tensor q_THE, k_THE, v_THE;
-  LayerShape shape;  // of attention over them: every head has keys and values of its own
+  at::Tensor q_THE, k_THE, v_THV;  // f32; V numbers of a head's values
+  LayerShape shape;                // of attention over them: every head has keys and values of its own
 };
-// The keys that each query sees, by sequence: [L, L] bool, undefined where it sees all earlier ones.
-using VisibleKeys = std::vector<at::Tensor>;
+
 // input_TD: f32, normed. rope: rows of all tokens. interleaved: weights hold rotated rows as pairs. visible: if it is
 // empty, a layer with an indexer chooses keys and fills it.
 LatentHeads latent_heads(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,

@@ -8,16 +8,16 @@
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
 #include "magister/train/trunk.h"
-#include "train/gpu_attention.h"
 #include "train/latent_heads.h"
 #include "train/layer_weights.h"
+#include "train/sequence_attention.h"
 
 namespace magister {
 
 // Inputs of one micro-batch's attention besides weights.
 struct AttentionInputs {
   const TrainBatch& batch;
-  const SequencePlan* sequences;  // for GPU code
+  const SequencePlan* plan;  // for GPU code, of the layer's chunks if it has them; nullptr: CPU code
   const RopeTable& rope;
   bool interleaved;
   bool v_norm;

@@ -9,14 +9,23 @@
 #include "magister/model/plain_activation.h"
 #include "magister/model/routes.h"
 #include "train/fused_ops.h"
+#include "train/gpu_ops.h"
+#include "train/recomputed.h"
 
 namespace magister {
+namespace {
+
+at::Tensor clamped_swiglu(const std::vector<at::Tensor>& gate_up, double limit, double alpha) {
+  const at::Tensor gate = gate_up[0].clamp_max(limit), up = gate_up[1].clamp(-limit, limit);
+  return gate * at::sigmoid(gate * alpha) * (up + 1);
+}
+
+}  // namespace
 
 at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const LayerShape& shape) {
-  if (const double limit = shape.swiglu_limit; limit > 0) {
-    const at::Tensor gate = gate_TF.clamp_max(limit), up = up_TF.clamp(-limit, limit);
-    return gate * at::sigmoid(gate * shape.swiglu_alpha) * (up + 1);
-  }
+  if (shape.swiglu_limit > 0)
+    return recomputed<clamped_swiglu>({gate_TF, up_TF}, shape.swiglu_limit, shape.swiglu_alpha);
+  if (GpuCodeScope::is_on()) return gpu_gate(gate_TF, up_TF, shape.activation);
   if (shape.activation == Activation::kSilu) return fused_silu_product(gate_TF, up_TF);
   return activated(gate_TF, shape.activation) * up_TF;
 }

@@ -7,9 +7,22 @@
 #include "magister/model/weights.h"
 #include "train/altup.h"
 #include "train/fused_ops.h"
+#include "train/recomputed.h"
 #include "train/trained_experts.h"
 
 namespace magister {
+namespace {
+
+// inputs: x, and the two learned numbers. The result has the type of x.
+at::Tensor xielu(const std::vector<at::Tensor>& inputs, double, double) {
+  const at::Tensor x = inputs[0].to(at::kFloat), linear = x * Xielu::kBeta,
+                   alpha_n = at::softplus(inputs[2]) + Xielu::kBeta;
+  return at::where(x > 0, x.square() * at::softplus(inputs[1]) + linear,
+                   (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * alpha_n + linear)
+      .to(inputs[0].scalar_type());
+}
+
+}  // namespace
 
 at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                         const LayerShape& shape, const at::Tensor& stream_TD) {
@@ -18,10 +31,9 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const RowsFrom& from, const 
     return weights.linear_onto(stream_TD, active_TF, &Names::down_proj, &Names::down_bias);
   };
   if (const at::Tensor alpha_p = weights(&Names::xielu_alpha_p); alpha_p.defined()) {
-    const at::Tensor x = weights.linear(input_TD, &Names::up_proj, &Names::up_bias), linear = x * Xielu::kBeta,
-                     alpha_n = at::softplus(weights(&Names::xielu_alpha_n)) + Xielu::kBeta;
-    return down(at::where(x > 0, x.square() * at::softplus(alpha_p) + linear,
-                          (at::expm1(x.clamp_max(Xielu::kLeast)) - x) * alpha_n + linear));
+    const at::Tensor x = weights.mixed() ? weights.side_by_side(input_TD, {{&Names::up_proj, &Names::up_bias}}, from)
+                                         : weights.linear(input_TD, &Names::up_proj, &Names::up_bias);
+    return down(recomputed<xielu>({x, alpha_p, weights(&Names::xielu_alpha_n)}));
   }
   if (!shape.gated_mlp && weights.mixed())
     return down(

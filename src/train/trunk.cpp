@@ -15,6 +15,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/weights.h"
+#include "train/alibi_columns.h"
 #include "train/altup.h"
 #include "train/fused_ops.h"
 #include "train/gpu_attention.h"
@@ -76,8 +77,16 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
       options_(options),
       lora_(lora),
       token_ids_T_(upload(batch.token_ids_T, flat.device())) {
-  if (options.gpu_code) sequences_ = std::make_shared<SequencePlan>(batch.cu_seqlens, flat.device());
   const ModelConfig& config = layout.description().config;
+  if (options.gpu_code) {
+    const auto plan = std::make_shared<SequencePlan>(batch.cu_seqlens, flat.device());
+    if (config.alibi_max > 0)
+      plan->alibi_THC =
+          alibi_columns(shape_of(config, partition_for(config, 0, 1), 0), batch.cu_seqlens, flat.device());
+    sequences_ = plan;
+    if (config.chunked_windows)
+      chunks_ = std::make_shared<SequencePlan>(batch.cu_seqlens, flat.device(), config.sliding_window);
+  }
   for (std::size_t i = 0; i < num_rope_tables(config); ++i)
     rope_.push_back(rope_of_batch(config, batch, i, flat.device()));
   const c10::NoGradGuard no_graph;
@@ -210,9 +219,14 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
   };
   std::size_t chooser = layer;
   while (config.latent && config.latent->indexer && !config.chooses_keys(static_cast<std::int64_t>(chooser))) --chooser;
-  const AttentionInputs inputs{
-      batch_,        sequences_.get(),  rope_[shape.rope_table], layout_.description().names.interleaved_rope_rows,
-      config.v_norm, visible_[chooser], kept.kv.k_TKE,           kept.kv.v_TKE};
+  const AttentionInputs inputs{batch_,
+                               shape.chunked_windows ? chunks_.get() : sequences_.get(),
+                               rope_[shape.rope_table],
+                               layout_.description().names.interleaved_rope_rows,
+                               config.v_norm,
+                               visible_[chooser],
+                               kept.kv.k_TKE,
+                               kept.kv.v_TKE};
   at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
     return weights.linear_onto(onto_TD, attention_heads(normed_TD, from, weights, shape, inputs), &Names::o_proj,
                                &Names::o_bias);

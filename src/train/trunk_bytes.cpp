@@ -1,4 +1,6 @@
-// Memory that passes keep, for plans; see trunk.h. Counted from the operations of trunk.cpp.
+// Memory that passes of CPUs keep, for plans; see trunk.h. Counted from the operations of trunk.cpp and of the blocks.
+#include "train/trunk_bytes.h"
+
 #include <algorithm>
 
 #include "magister/model/rope.h"
@@ -8,47 +10,9 @@ namespace magister {
 
 namespace {
 
-// Attention of these models keeps its scores, or a bias for each, for the way back.
-bool keeps_scores(const ModelConfig& config) {
-  return config.attn_logit_softcapping > 0 || config.attention_sinks || config.alibi_max > 0;
-}
-
-// Numbers of the stream of a token.
-double stream_numbers(const ModelConfig& config) {
-  return static_cast<double>(config.hidden_size * (config.altup ? config.altup->inputs : 1));
-}
-
-// Numbers per token that the operations of altup.cpp keep in a layer, f32 on any device.
-double altup_numbers(const ModelConfig& config, std::int64_t layer) {
-  const double D = static_cast<double>(config.hidden_size), A = stream_numbers(config) / D;
-  double numbers = 0;
-  // Its input, and the corrected stream; the two inputs of the router before and after their norms, the change, and the
-  // input of vectors by layer; the router's outputs and coefficients.
-  if (config.altup) numbers += (A - 1) * D + A * D + 6 * D + A * A + 4 * A;
-  if (config.laurel_rank > 0) numbers += D + static_cast<double>(config.laurel_rank);
-  if (config.gate_sparsity_of(layer) > 0)  // the gates before their limit
-    numbers += static_cast<double>(config.intermediate_size * config.mlp_widths_of(layer));
-  return numbers;
-}
-
-// The same at the two ends of the stream: the vectors, and the products with the inputs that are copied for them.
-double altup_end_numbers(const ModelConfig& config) {
-  const double D = static_cast<double>(config.hidden_size), all = stream_numbers(config);
-  return config.altup ? 2 * all + 3 * (all - D) : 0;
-}
-
-// Bytes per token of all layers; of_layer(number): of one. With recompute every layer keeps its input from the stream,
-// and one layer at a time is there whole.
-template <typename OfLayer>
-double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer& of_layer) {
-  double all = 0, largest = 0;
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const double layer = of_layer(i);
-    all += layer;
-    largest = std::max(largest, layer);
-  }
-  if (!recompute) return all + 4 * altup_end_numbers(config);
-  return 4 * stream_numbers(config) * static_cast<double>(config.num_hidden_layers) + largest;
+// Numbers that attention keeps for each score: the steps of its formula, or a bias.
+double kept_a_score(const ModelConfig& config) {
+  return config.attn_logit_softcapping > 0 || config.attention_sinks ? 4 : config.alibi_max > 0 ? 1 : 0;
 }
 
 // Numbers per token that attention keeps in a layer.
@@ -96,81 +60,65 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t
   const double P = static_cast<double>(config.per_layer_width);
   if (P > 0) bytes += 4 * (4 * P + 2 * D) + (keeps.bf16 ? 2 * (P + D) : 0);
   if (config.layer_scalar) bytes += 4 * D;
-  if (keeps_scores(config))
-    bytes += 4 * 4 * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  bytes += 4 * kept_a_score(config) * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
   // With an indexer: a float for each visible key, a mark for each chosen one.
   if (config.latent && config.latent->indexer) bytes += 5 * static_cast<double>(longest);
-  // Gate and up, with another activation than SiLU also its output, and the input of the last product.
-  const double gate = config.activation == Activation::kSilu ? 2 : 3;
+  // Gate and up, with another activation than SiLU also its output, or up alone, and the input of the last product.
+  const double gate = !config.gated_mlp ? 1 : config.activation == Activation::kSilu ? 2 : 3;
   if (!sparse) return bytes + 4 * gate * F + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
   if (config.dense_beside_experts) bytes += 4 * (4 * D + gate * F) + (in_f32 ? 4 * F : 0) + (keeps.bf16 ? 2 * F : 0);
-  // Input and output of every chosen expert.
+  // Rows of every chosen expert, its products before the activation and after it, and its output.
   return bytes + 4 * (static_cast<double>(config.experts_a_token()) *
-                          (4 * D + 8 * static_cast<double>(config.moe_intermediate_size)) +
+                          (3 * D + 4 * static_cast<double>(config.moe_intermediate_size)) +
                       4 * static_cast<double>(config.all_experts()));
 }
 
 }  // namespace
 
+double stream_numbers(const ModelConfig& config) {
+  return static_cast<double>(config.hidden_size * (config.altup ? config.altup->inputs : 1));
+}
+
+double altup_numbers(const ModelConfig& config, std::int64_t layer) {
+  const double D = static_cast<double>(config.hidden_size), A = stream_numbers(config) / D;
+  double numbers = 0;
+  // Its input, and the corrected stream; the two inputs of the router before and after their norms, the change, and the
+  // input of vectors by layer; the router's outputs and coefficients.
+  if (config.altup) numbers += (A - 1) * D + A * D + 6 * D + A * A + 4 * A;
+  if (config.laurel_rank > 0) numbers += D + static_cast<double>(config.laurel_rank);
+  if (config.gate_sparsity_of(layer) > 0)  // the gates before their limit
+    numbers += static_cast<double>(config.intermediate_size * config.mlp_widths_of(layer));
+  return numbers;
+}
+
+double altup_end_numbers(const ModelConfig& config) {
+  const double D = static_cast<double>(config.hidden_size), all = stream_numbers(config);
+  return config.altup ? 2 * all + 3 * (all - D) : 0;
+}
+
+double bytes_of_vectors(const ModelConfig& config) {
+  return 4 * 6 * static_cast<double>(config.num_hidden_layers * config.per_layer_width);
+}
+
+double bytes_of_choices(const ModelConfig& config, std::int64_t longest, bool recompute) {
+  return recompute && config.latent && config.latent->indexer ? static_cast<double>(longest * config.num_hidden_layers)
+                                                              : 0;
+}
+
 std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest,
                           const TrunkKeeps& keeps) {
   const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
                F = static_cast<double>(config.intermediate_size);
-  // Vectors by layer: rows of the table, the product before its norm and after it, the vectors, and their gradients.
-  const double vectors = 4 * 6 * static_cast<double>(config.num_hidden_layers * config.per_layer_width);
   // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
   const double streams = config.altup ? 3 * stream_numbers(config) : 0;
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D) + streams) +
                          (config.latent && config.latent->indexer ? 16 * static_cast<double>(longest) : 0);
   const double layers = bytes_of_layers(config, keeps.recompute,
                                         [&](std::int64_t layer) { return layer_bytes(config, longest, layer, keeps); });
-  // A pass keeps the chosen keys of all layers, also of those that it computes again.
-  const double chosen = keeps.recompute && config.latent && config.latent->indexer
-                            ? static_cast<double>(longest * config.num_hidden_layers)
-                            : 0;
   // The rotary rows of all tokens, and the tables from which they are copied.
   const double rotary = 2 * static_cast<double>(rope_row_bytes(config));
-  return static_cast<std::uint64_t>(T * (layers + chosen + passing + rotary + vectors));
-}
-
-namespace {
-
-// Bytes per token that GPU code keeps in a layer, counted from gpu_ops.cpp, gpu_products.cpp and gpu_attention.cpp.
-double gpu_layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t layer, bool bf16) {
-  const bool sparse = config.is_sparse(layer);
-  const double D = static_cast<double>(config.hidden_size),
-               E = static_cast<double>(std::max(config.head_dim, config.full_head_dim)),
-               H = static_cast<double>(config.num_attention_heads), F = static_cast<double>(config.intermediate_size),
-               Q = (H + 2 * static_cast<double>(config.num_key_value_heads)) * E, x = bf16 ? 2 : 4;
-  // The stream twice, and in f32 its norms' outputs; q, k and v, the heads' output and their sums; gate and up, and in
-  // f32 their result.
-  double bytes = 2 * (bf16 ? 4 : 8) * D + x * (Q + H * E) + 4 * H + 4 * altup_numbers(config, layer);
-  const bool flash = bf16 && !keeps_scores(config) && E <= 256;
-  // Without flash attention: rotated q and k, and KV heads repeated for all heads.
-  if (!flash) bytes += 4 * (4 * H * E);
-  if (config.qk_norm_of_all_heads || (config.qk_norm && !flash)) bytes += 4 * 2 * Q;
-  if (config.attention_gate != AttentionGate::kNone) bytes += 4 * 3 * H * E;
-  if (keeps_scores(config)) bytes += 16 * static_cast<double>(longest) * H;
-  if (!sparse) return bytes + x * (bf16 ? 2 : 3) * F;
-  // As on CPUs, in f32: input and output of every chosen expert.
-  return bytes + 4 * (static_cast<double>(config.experts_a_token()) *
-                          (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
-                      4 * static_cast<double>(config.all_experts()));
-}
-
-}  // namespace
-
-std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute,
-                              bool bf16) {
-  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
-               F = static_cast<double>(config.intermediate_size);
-  // Besides these: gradients of the stream, and of what a layer's widest operations read and write.
-  const double streams = config.altup ? 3 * stream_numbers(config) : 0;
-  const double passing = 4 * (4 * D + streams) + (bf16 ? 2 : 4) * 4 * std::max(F, D);
-  const double layers = bytes_of_layers(
-      config, recompute, [&](std::int64_t layer) { return gpu_layer_bytes(config, longest, layer, bf16); });
-  const double rotary = static_cast<double>(rope_row_bytes(config));  // of all tokens
-  return static_cast<std::uint64_t>(T * (layers + passing + rotary));
+  return static_cast<std::uint64_t>(
+      T * (layers + passing + rotary + bytes_of_vectors(config) + bytes_of_choices(config, longest, keeps.recompute)));
 }
 
 }  // namespace magister

@@ -93,7 +93,8 @@ TEST(TrainKernels, TurnHeads) {
 
 TEST(TrainKernels, TrainGateAndTrainGateBack) {
   at::manual_seed(3);
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+  for (int kind = 0; kind < kNumActivations; ++kind) {
+    const auto activation = static_cast<Activation>(kind);
     for (const std::int64_t F : {37, 8200}) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         expect_like_the_host([&](const Tensors& in) { return gpu_gate(in[0], activation); },
@@ -127,6 +128,25 @@ TEST(TrainKernels, FlashAttentionOfSequencesOfUnlikeLengthsWithNormsOfHeads) {
           },
           inputs, 2e-2);
     }
+  }
+}
+
+TEST(TrainKernels, FlashAttentionWithSinks) {
+  at::manual_seed(7);
+  const std::vector<std::int64_t> cu_seqlens = {0, 1, 140, 457, 460};
+  for (const std::int64_t window : {0, 50}) {
+    LayerShape shape;
+    shape.heads = 8;
+    shape.kv_heads = 2;
+    shape.head_dim = 64;
+    shape.sliding_window = window;
+    shape.attention_scale = 0.1f;
+    expect_like_the_host(
+        [&](const Tensors& in) {
+          const SequencePlan sequences(cu_seqlens, in[0].device());
+          return gpu_flash_attention(in[0].clone(), sequences, shape, nullptr, false, {}, in[1]);
+        },
+        {at::randn({460, 12 * 64}).to(at::kBFloat16), at::randn({8}) * 2}, 2e-2);
   }
 }
 

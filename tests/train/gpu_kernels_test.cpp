@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "magister/device/host_block.h"
+#include "magister/model/plain_activation.h"
 #include "magister/train/head_loss.h"
 #include "train/gpu_attention.h"
 #include "train/gpu_ops.h"
@@ -73,23 +74,19 @@ TEST_P(Kernels, NormsWithTheStream) {
   }
 }
 
-at::Tensor activated_plainly(const at::Tensor& x, Activation activation) {
-  return activation == Activation::kSilu ? at::silu(x) : at::gelu(x, activation == Activation::kGelu ? "none" : "tanh");
-}
-
 TEST_P(Kernels, Gates) {
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+  for (int kind = 0; kind < kNumActivations; ++kind) {
+    const auto activation = static_cast<Activation>(kind);
     for (const std::int64_t F : {5, 64, 2056}) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         const at::Tensor both = (at::randn({3, 2 * F}) * 3).to(type);
         const double limit = type == at::kFloat ? kF32 : kBf16;
-        expect_equal([&](const Tensors& in) { return gpu_gate(in[0], activation); },
-                     [&](const Tensors& in) {
-                       return activated_plainly(in[0].narrow(1, 0, F), activation) * in[0].narrow(1, F, F);
-                     },
-                     {both}, limit);
+        expect_equal(
+            [&](const Tensors& in) { return gpu_gate(in[0], activation); },
+            [&](const Tensors& in) { return activated(in[0].narrow(1, 0, F), activation) * in[0].narrow(1, F, F); },
+            {both}, limit);
         expect_equal([&](const Tensors& in) { return gpu_gate(in[0], in[1], activation); },
-                     [&](const Tensors& in) { return activated_plainly(in[0], activation) * in[1]; },
+                     [&](const Tensors& in) { return activated(in[0], activation) * in[1]; },
                      {both.narrow(1, 0, F).contiguous(), both.narrow(1, F, F).contiguous()}, limit);
       }
     }

@@ -31,7 +31,7 @@ struct SequencePlan;  // src/train/gpu_attention.h
 
 // Version of a GPU's passes, part of a training's identity there. It changes with whatever changes their bits (kernels,
 // roundings, chunks of the head).
-inline constexpr const char* kGpuPasses = "2";
+inline constexpr const char* kGpuPasses = "3";
 
 struct TrunkOptions {
   bool recompute = false;  // gradient checkpointing by layer
@@ -93,9 +93,10 @@ class TrunkPass {
   const TrainBatch& batch_;
   TrunkOptions options_;
   std::optional<LoraWeights> lora_;
-  at::Tensor token_ids_T_;                         // on flat's device
-  at::Tensor positions_T_;                         // i64, on flat's device, if the model has a table of positions
-  std::shared_ptr<const SequencePlan> sequences_;  // for GPU code
+  at::Tensor token_ids_T_;  // on flat's device
+  at::Tensor positions_T_;  // i64, on flat's device, if the model has a table of positions
+  // For GPU code. chunks_: of layers that attend in chunks.
+  std::shared_ptr<const SequencePlan> sequences_, chunks_;
   std::vector<RopeTable> rope_;  // on flat's device; [T, R/2] rows for every packed token, by rotary table
   std::vector<Kept> kept_;       // by layer, then the last norm
   // By layer with an indexer: the keys that each query sees, by sequence ([L, L] bool, or undefined: all earlier ones).

@@ -131,6 +131,11 @@ MAGISTER_DEVICE Activated activated_with_slope(Activation activation, float x) {
     const float share = 0.5f * (1.0f + erff(x * kRootHalf));
     return {x * share, share + x * kDensity * expf(-0.5f * x * x)};
   }
+  if (activation == Activation::kRelu || activation == Activation::kRelu2) {
+    const float positive = x > 0.0f ? x : 0.0f;
+    if (activation == Activation::kRelu2) return {positive * positive, 2.0f * positive};
+    return {positive, x > 0.0f ? 1.0f : 0.0f};
+  }
   const float z = kGeluTanhScale * (x + kGeluTanhCubic * x * x * x), sigmoid = 1.0f / (1.0f + expf(-z));
   const float slope = kGeluTanhScale * (1.0f + 3.0f * kGeluTanhCubic * x * x);
   return {x * sigmoid, sigmoid + x * sigmoid * (1.0f - sigmoid) * slope};
