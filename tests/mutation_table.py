@@ -467,7 +467,8 @@ MUTATIONS = [
     Mutation("requests-ask-in-vain", "src/tasks/generate/config.cpp", "if (requests) max_new_tokens.ask(asked.new_tokens);", "", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_keys_that_are_not_written_follow_the_file"),
     Mutation("every-request-has-as-many-texts", "src/tasks/generate/worker.cpp", "setup_.requests->kind(index).settings.texts : shape_.texts", "shape_.texts : shape_.texts", "tests/end_to_end/openai_batch_test.py OpenaiBatch.test_several_texts_are_choices"),
     Mutation("parts-of-a-message-run-together", "src/tasks/generate/request_prompts.cpp", "text += '\\n';", "text += ' ';", "tests/end_to_end/openai_batch_prompts_test.py OpenaiBatchPrompts.test_messages_in_the_form_of_the_protocol"),
-    Mutation("slow-clients-keep-their-threads", "src/serve/connections.cpp", "(too_many == 0 || waited < kLongestOfMany)", "waited < kLongest", "tests/end_to_end/serve_test.py Serve.test_clients_that_never_finish_hold_up_nobody"),
+    Mutation("slow-clients-keep-their-threads", "src/serve/connections.cpp", "if (waited < kLongest && (too_many == 0 || waited < kLongestOfMany)) continue;", "if (waited < kLongest || too_many > 0) continue;", "tests/end_to_end/serve_test.py Serve.test_clients_that_never_finish_hold_up_nobody"),
+    Mutation("pages-of-other-sites-submit-jobs", "src/serve/access.cpp", "!origin.empty() && origin !=", "false && origin !=", "tests/end_to_end/serve_test.py Serve.test_what_is_refused"),
     Mutation("a-full-disk-is-a-fault-of-ours", "src/serve/service.cpp", "known != nullptr && known->code() == ExitCode::kInputOutput", "false", "tests/end_to_end/serve_test.py Serve.test_a_disk_without_space"),
     Mutation("a-range-beyond-the-end-is-sent", "src/serve/sent_file.cpp", "return range.first >= size ||", "return range.first > size ||", "tests/end_to_end/serve_paths_test.py ServePaths.test_results_by_range"),
 ]

@@ -16,7 +16,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kSaltBytes = 16, kHashBytes = 32;
+constexpr std::size_t kSaltBytes = 16, kHashBytes = 32, kMostNames = 10000;
 
 std::string scrypt(std::string_view token, std::string_view salt) {
   std::string hash(kHashBytes, '\0');
@@ -99,13 +99,28 @@ std::optional<Principal> Tokens::find(std::string_view token) {
 bool RateLimit::take(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
+  const auto left_now = [&](const Bucket& bucket) {
+    return std::min(most_, bucket.left + rate_ * std::chrono::duration<double>(now - bucket.when).count());
+  };
+  if (buckets_.size() > kMostNames)  // those of names that have all again are not needed
+    std::erase_if(buckets_, [&](const auto& entry) { return left_now(entry.second) >= most_; });
   const auto [found, is_new] = buckets_.try_emplace(name, Bucket{most_, now});
   Bucket& bucket = found->second;
-  bucket.left = std::min(most_, bucket.left + rate_ * std::chrono::duration<double>(now - bucket.when).count());
+  bucket.left = left_now(bucket);
   bucket.when = now;
   if (bucket.left < 1) return false;
   bucket.left -= 1;
   return true;
+}
+
+const char* foreign_request(const std::string& host, const std::string& origin) {
+  const std::size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
+  const std::string name = host.substr(0, end);
+  if (!name.empty() && name != "localhost" && name != "127.0.0.1" && name != "[::1]")
+    return "without --tokens the service answers to the names localhost and 127.0.0.1 alone";
+  if (!origin.empty() && origin != "http://" + host && origin != "https://" + host)
+    return "without --tokens a page of another site may ask for nothing";
+  return nullptr;
 }
 
 std::string add_token(const std::string& tokens_file, const std::string& name, const std::string& role) {

@@ -56,4 +56,9 @@ class RateLimit {
   std::map<std::string, Bucket> buckets_;
 };
 
+// Where there are no tokens, a page of another site in a browser of this machine could ask for jobs. Such requests name
+// that site (Origin), or come by a name that the site lets point to this machine (Host). Returns why a request is
+// refused; null: it is not.
+const char* foreign_request(const std::string& host, const std::string& origin);
+
 }  // namespace magister

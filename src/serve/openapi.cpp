@@ -74,6 +74,29 @@ Json responses_of(const Route& route) {
   return responses;
 }
 
+// An experiment that is accepted, for readers and for programs that try the paths.
+Json example() {
+  return {{"name", "example"},
+          {"model", {{"path", "models/NAME"}}},
+          {"tasks", Json::array({{{"task", "generate"}, {"dataset", {{"path", "prompts.jsonl"}}}}})}};
+}
+
+// The paths of a job, which take its id from the answer to its submission.
+Json links(std::span<const Route> routes) {
+  Json all = Json::object();
+  for (const Route& route : routes) {
+    const std::string path = route.path;
+    if (!path.starts_with("/v1/jobs/{id}") || path.find("{file}") != std::string::npos) continue;
+    const std::string method = std::string_view(route.method) == "GET" ? "get" : "post";
+    std::string escaped;
+    for (const char c : path) escaped += c == '/' ? "~1" : std::string(1, c);
+    const std::string end = path.substr(path.rfind('/') + 1);
+    all[end == "{id}" ? "job" : end] = {{"operationRef", "#/paths/" + escaped + "/" + method},
+                                        {"parameters", {{"id", "$response.body#/id"}}}};
+  }
+  return all;
+}
+
 // The {words} of a path.
 std::vector<std::string> places_of(const std::string& path) {
   std::vector<std::string> names;
@@ -82,7 +105,7 @@ std::vector<std::string> places_of(const std::string& path) {
   return names;
 }
 
-Json operation_of(const Route& route) {
+Json operation_of(const Route& route, std::span<const Route> routes) {
   Json operation = {{"summary", route.summary}, {"responses", responses_of(route)}};
   Json parameters = Json::array();
   for (const std::string& name : places_of(route.path))
@@ -97,6 +120,10 @@ Json operation_of(const Route& route) {
   if (route.body != nullptr) operation["requestBody"] = {{"required", true}, {"content", content(route.body)}};
   if (route.body != nullptr && std::string_view(route.body) == "Experiment")
     operation["requestBody"]["content"]["application/yaml"] = {{"schema", text()}};
+  if (std::string_view(route.path) == "/v1/jobs" && route.success == 201) {
+    operation["requestBody"]["content"]["application/json"]["example"] = example();
+    operation["responses"]["201"]["links"] = links(routes);
+  }
   if (!parameters.empty()) operation["parameters"] = std::move(parameters);
   if (route.needs == Route::Needs::kNothing) operation["security"] = Json::array();
   return operation;
@@ -108,7 +135,7 @@ Json openapi_document(std::span<const Route> routes) {
   Json paths = Json::object();
   for (const Route& route : routes) {
     const bool gets = std::string_view(route.method) == "GET";
-    paths[route.path][gets ? "get" : "post"] = operation_of(route);
+    paths[route.path][gets ? "get" : "post"] = operation_of(route, routes);
   }
   return {{"openapi", "3.1.0"},
           {"info",

@@ -146,6 +146,10 @@ class Server {
       return false;
     };
     if (needs == Route::Needs::kNothing) return true;
+    if (!tokens_) {
+      const char* const why = foreign_request(request.get_header_value("Host"), request.get_header_value("Origin"));
+      if (why != nullptr) return refuse(403, why);
+    }
     if (tokens_) {
       std::optional<Principal> found = tokens_->find_known(bearer_of(request));
       if (!found && !failures_.take(request.remote_addr)) return refuse(429, "too many unknown tokens; wait a minute");

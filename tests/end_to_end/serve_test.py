@@ -58,6 +58,10 @@ class Serve(ServiceTests):
         status, fault = service.ask("GET", "/v1/jobs/7/results/" + 10_000 * "x")
         self.assertEqual((status, fault["error"]["message"]), (414, "the path is longer than the service reads"))
         self.assertIn("414", service.ask("GET", "/openapi.json")[1]["paths"]["/v1/jobs/{id}/results/{file}"]["get"]["responses"])
+        for headers in ({"Origin": "http://elsewhere.example"}, {"Origin": "null"}, {"Host": "elsewhere.example"}, {"Host": "localhost.elsewhere.example:8000"}):
+            status, fault = service.submit(self.texts("page-of-another-site"), **headers)
+            self.assertEqual((status, "without --tokens" in fault["error"]["message"]), (403, True), (headers, fault))
+        self.assertEqual(service.ask("GET", "/v1/jobs", Host="localhost", Origin="http://localhost")[0], 200)
         self.assertEqual(service.ask("POST", "/v1/jobs/7/cancel")[0], 404)
         self.assertEqual(service.ask("GET", "/v1/jobs")[1]["jobs"], [])
         self.assertEqual([name for name in os.listdir(self.world.folder / "refused") if name.startswith("check.")], [])
@@ -167,6 +171,12 @@ class Serve(ServiceTests):
                 status, body = service.ask(method.upper(), re.sub(r"{\w+}", "7", path))
                 self.assertIn(str(status), operation["responses"], (method, path, body))
         self.assertIn("text/event-stream", document["paths"]["/v1/jobs/{id}/events"]["get"]["responses"]["200"]["content"])
+        submission = document["paths"]["/v1/jobs"]["post"]
+        status, job = service.ask("POST", "/v1/jobs", json.dumps(submission["requestBody"]["content"]["application/json"]["example"]), Content_Type="application/json")
+        self.assertEqual((status, job["name"]), (201, "example"), job)
+        for name, link in submission["responses"]["201"]["links"].items():
+            path, method = link["operationRef"].removeprefix("#/paths/").rsplit("/", 1)
+            self.assertIn(method, document["paths"][path.replace("~1", "/")], name)
         references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
         self.assertEqual(references - set(document["components"]["schemas"]), set())
 
