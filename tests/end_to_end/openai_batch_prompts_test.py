@@ -86,12 +86,13 @@ class OpenaiBatchPrompts(BatchTests):
         bad = [continuation(0, ["a", "b"]), continuation(1, None), continuation(2, [-1]), continuation(3, "x", echo=True), continuation(4, "x", suffix="y"),
                continuation(5, "x", best_of=3), continuation(6, "x", messages=[]), continuation(7, "x", logprobs=True), continuation(8, "x", logprobs=21),
                continuation(9, "x", max_completion_tokens=2), request(10, tools=TOOLS), request(11, tool_choice="required"), request(12, prompt="x"),
-               continuation(13, "x", logprobs=4), {**request(14), "body": {"messages": None}},
+               continuation(13, "x", logprobs=4), request(18, chat_template_kwargs={"enable_thinking": False}), {**request(14), "body": {"messages": None}},
                *({**request(number), "body": {"messages": [{"role": "user", "content": content}]}}
                  for number, content in enumerate((5, [{"type": "text"}], [{"type": "image_url", "image_url": {"url": "x"}}]), start=15))]
         words = ["body.prompt is neither", "body.prompt is missing", "body.prompt is neither", "body.echo is true", "body.suffix is \"y\"", "body.best_of is 3",
                  "body.messages is not computed", "body.logprobs is true", "body.logprobs is 21", "body.max_completion_tokens is not computed",
                  "chat template writes no tools", "body.tool_choice is neither", "body.prompt is not computed", "body.logprobs is 4 (top_logprobs of the task is 3)",
+                 "set model.chat_template_kwargs",
                  "body.messages is missing", *["neither a text nor a list of text parts"] * 3]
         done = self.world.run("refused-prompts", 1, self.data(bad), REQUESTS, *BOUNDS)
         self.assertEqual(done.returncode, 65, done.stderr)

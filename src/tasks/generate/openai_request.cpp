@@ -33,6 +33,11 @@ constexpr std::array<std::string_view, 10> kWithoutEffect = {"model",
 constexpr std::array<std::string_view, 3> kOfChats = {"messages", "tools", "tool_choice"};
 constexpr double kGreedyBelow = 1e-5;  // as for the task's own temperature
 
+template <typename Keys>
+bool is_among(const Keys& keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 class BodyReader {
  public:
   BodyReader(const Json& body, bool is_chat, std::vector<std::string>& faults)
@@ -80,12 +85,12 @@ class BodyReader {
   // Refuses every key that was not asked for.
   void refuse_others() {
     for (const auto& [key, value] : body_.items()) {
-      const auto is_among = [&key = key](const auto& keys) {
-        return std::find(keys.begin(), keys.end(), key) != keys.end();
-      };
-      const bool known =
-          is_among(known_) || is_among(kWithoutEffect) || (is_chat_ ? is_among(kOfChats) : key == "prompt");
-      if (!known && !value.is_null()) refuse(key, "is not computed here (it would be ignored); remove it");
+      const bool known = is_among(known_, key) || changes_no_settings(key, is_chat_);
+      if (known || value.is_null()) continue;
+      if (key == "chat_template_kwargs")
+        refuse(key, "is not read (all chats of a task have the same); set model.chat_template_kwargs");
+      else
+        refuse(key, "is not computed here (it would be ignored); remove it");
     }
   }
 
@@ -236,6 +241,10 @@ void read_completion(BodyReader& reader, const RequestSettings& settings) {
 }
 
 }  // namespace
+
+bool changes_no_settings(std::string_view key, bool is_chat) {
+  return is_among(kWithoutEffect, key) || (is_chat ? is_among(kOfChats, key) : key == "prompt");
+}
 
 RequestSettings read_request_settings(const Json& body, bool is_chat, const GenerateConfig& usual,
                                       std::int64_t vocab_size, std::vector<std::string>& faults) {

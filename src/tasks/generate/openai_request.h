@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "magister/engine/sampler.h"
@@ -31,6 +32,9 @@ struct RequestSettings {
   bool logprobs = false;            // the answer has log-probabilities
   std::uint64_t top_logprobs = 0;   // with logprobs: number of alternatives of each token; at most the task's
 };
+
+// True for a key that concerns the account of who asks, or that is read elsewhere: it changes no settings.
+bool changes_no_settings(std::string_view key, bool is_chat);
 
 // usual: the task's keys, whose sampling has the rules of the model. vocab_size: of the model. Each fault is appended
 // as "body.top_p is 2 (why); what to do". Local, pure.

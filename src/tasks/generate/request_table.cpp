@@ -1,5 +1,5 @@
-// Requests to the same path with the same text of all keys but the prompt, model and seed share a RequestKind, whose
-// keys are read once.
+// Requests to the same path with the same text of all keys that change a text, without prompt and seed, share a
+// RequestKind, whose keys are read once.
 #include "tasks/generate/request_table.h"
 
 #include <nlohmann/json.hpp>
@@ -27,10 +27,8 @@ struct KnownKind {
 // The keys that requests share, as one text.
 std::string shared_keys(const Json& body, bool is_chat) {
   Json rest = Json::object();
-  for (const auto& [key, value] : body.items()) {
-    const bool of_prompt = is_chat ? key == "messages" || key == "tools" || key == "tool_choice" : key == "prompt";
-    if (!of_prompt && key != "model" && key != "seed") rest[key] = value;
-  }
+  for (const auto& [key, value] : body.items())
+    if (!value.is_null() && !changes_no_settings(key, is_chat)) rest[key] = value;
   return (is_chat ? "chat " : "text ") + record_text(rest);
 }
 
