@@ -158,12 +158,17 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                               : attention_numbers(config, partition),
                       mlp =
                           3 * std::max({partition.mlp.size(), partition.expert.size(), partition.shared_expert.size()});
-  // With experts: the output of each expert of a token, and the choices with their logits. Beside an MLP: the router's
-  // input, the outputs of both, and their sum in f32.
-  const auto routes = config.num_experts > 0 ? static_cast<std::uint64_t>(config.experts_a_token()) : 0;
-  const std::uint64_t experts = routes * (D * c10::elementSize(dtype) + 32) +
-                                sizeof(float) * static_cast<std::uint64_t>(config.all_experts()) +
-                                (config.dense_beside_experts ? D * (3 * c10::elementSize(dtype) + sizeof(float)) : 0);
+  // With experts: the outputs of a token's experts and their sum, beside attention's output, which has not joined the
+  // stream; and the choices with their logits. An MLP beside them adds its input and the router's. Parts of a sum over
+  // shards are f32.
+  const std::uint64_t A = c10::elementSize(dtype);
+  const bool divided = partition.heads.size() < static_cast<std::uint64_t>(config.num_attention_heads);
+  const std::uint64_t O = divided ? sizeof(float) : A, routes = static_cast<std::uint64_t>(config.experts_a_token());
+  const std::uint64_t experts = config.num_experts == 0
+                                    ? 0
+                                    : routes * (D * O + 32) + (3 * O - sizeof(float)) * D +
+                                          sizeof(float) * static_cast<std::uint64_t>(config.all_experts()) +
+                                          (config.dense_beside_experts ? 2 * D * A : 0);
   // Normed rows of parallel blocks that have a norm each; positions of tokens.
   const std::uint64_t more = (config.parallel_norms ? c10::elementSize(dtype) * D : 0) +
                              (config.learned_positions || config.query_scale_beta > 0 ? 4 : 0);
