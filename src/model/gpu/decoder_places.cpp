@@ -40,6 +40,9 @@ std::int64_t next_power_of_two(std::int64_t number) {
 }
 
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations) {
+  // The decode kernels do not have the parts of gpu_stream.cpp.
+  if (config.altup || config.laurel_rank > 0 || config.per_layer_width > 0 || !config.gate_sparsity.empty())
+    return false;
   if (config.latent) return config.num_experts == 0 && absorbs_latents(config, activations);
   const auto takes = [](std::int64_t size) { return size % 2 == 0 && size <= kMostHeadDim; };
   for (int shard = 0; shard < tp_size; ++shard) {

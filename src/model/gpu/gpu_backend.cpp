@@ -14,6 +14,7 @@
 #include "magister/device/staged_upload.h"
 #include "magister/model/rope.h"
 #include "magister/parallel/thread_pool.h"
+#include "model/gpu/altup_kernels.h"
 
 namespace magister {
 namespace gpu {
@@ -134,9 +135,7 @@ std::uint64_t attention_numbers(const ModelConfig& config, const Partition& part
 
 std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
-  if (config.altup) return "a stream of several vectors (AltUp)";
-  if (config.laurel_rank > 0 || !config.gate_sparsity.empty()) return "Laurel blocks or sparse gates";
-  if (config.per_layer_width > 0) return "vectors by layer";
+  if (config.altup && config.altup->inputs > gpu::kMostStreams) return "AltUp with more than 4 vectors";
   return "";
 }
 
@@ -158,6 +157,7 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                               : attention_numbers(config, partition),
                       mlp =
                           3 * std::max({partition.mlp.size(), partition.expert.size(), partition.shared_expert.size()});
+  const gpu::GpuStreamNumbers stream = gpu::gpu_stream_numbers(config);
   // With experts: the outputs of a token's experts and their sum, beside attention's output, which has not joined the
   // stream; and the choices with their logits. An MLP beside them adds its input and the router's. Parts of a sum over
   // shards are f32.
@@ -181,8 +181,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   // Residual stream, normed rows, a product's output and its f32 copy for the sum over shards; ids, rotary rows and
   // slots. The padded last tile of a product comes in addition.
   return static_cast<std::uint64_t>(num_tokens) *
-             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16 +
-              more) +
+             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max({attention, mlp, stream.at_ends})) +
+              experts + 16 + sizeof(float) * stream.kept + more) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
          score_block_bytes(config, partition, num_tokens, sequence_tokens, dtype) + sparse;
 }

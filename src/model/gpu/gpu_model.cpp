@@ -12,6 +12,7 @@
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
+#include "model/cpu/altup.h"
 #include "model/gpu/cudnn_attention.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
@@ -191,6 +192,7 @@ at::Tensor GpuModel::norm(GpuPass& pass, const BlockNorms& norms) const {
 
 at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const {
   if (!layer.experts.empty()) return experts(layer, normed_TD.x_MK, normed_TD.x_MK);
+  if (layer.shape.gate_cutoff) return sparse_mlp(layer, pass, normed_TD);
   return one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached, normed_TD);
 }
 
@@ -228,9 +230,10 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   // sequences may read each other's pages.
   const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
   std::vector<PackedBatch> parts;
-  // Norms over all heads sum over shards in the middle of attention, and norms of an MLP beside experts in the middle
-  // of their block, while the sum of another part would be in flight.
-  const bool sums_inside = weights_.config.qk_norm_of_all_heads || weights_.config.dense_beside_experts;
+  // Norms over all heads sum over shards in the middle of attention, and norms of an MLP beside experts and sparse
+  // gates in the middle of their block, while the sum of another part would be in flight.
+  const bool sums_inside = weights_.config.qk_norm_of_all_heads || weights_.config.dense_beside_experts ||
+                           !weights_.config.gate_sparsity.empty();
   if (group_.tp_size() == 1 || sums_inside || cached || batch.num_sequences() < 2 || T < 2 * least) return parts;
   for (std::int64_t s = 1; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s];
@@ -247,6 +250,7 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
   for (const PackedBatch& part : parts) {
     passes.push_back(make_pass(part, slots));
     embed(passes.back());
+    begin_stream(passes.back());
   }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
@@ -254,10 +258,13 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
                      values = cache == nullptr ? at::Tensor() : cache->values[layer.kv_layer];
     std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads the same stream as attention
     for (GpuPass& pass : passes) {
+      begin_layer(i, pass);
       const ProductRows input_TD = attention_input(layer, pass);
+      if (layer.around.has_laurel()) add_laurel(layer, pass, input_TD.x_MK);
       if (weights_.config.parallel_residual)
         inputs.push_back(weights_.shares_norms() ? input_TD : norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
-      begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
+      begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms,
+                layer.around.has_laurel() ? Laurel::kFactor : 1.0f);
     }
     for (std::size_t p = 0; p < passes.size(); ++p) {
       GpuPass& pass = passes[p];
@@ -274,7 +281,10 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
   }
   std::vector<at::Tensor> out;
   out.reserve(passes.size());
-  for (GpuPass& pass : passes) out.push_back(norm(pass, weights_.norm));
+  for (GpuPass& pass : passes) {
+    end_stream(pass);
+    out.push_back(norm(pass, weights_.norm));
+  }
   return out.size() == 1 ? out[0] : at::cat(out, 0);
 }
 

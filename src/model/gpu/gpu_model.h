@@ -50,6 +50,8 @@ struct GpuPass {
   bool delta_is_sum = false;  // delta_TD is the sum over the shards already
   // Queries, keys and values of layers whose keys later layers read, by their index.
   std::map<std::size_t, at::Tensor> kv_TQ{};
+  at::Tensor vectors_TX{};   // f32: the tokens' vectors of all layers; undefined: the model has none
+  at::Tensor streams_TAD{};  // f32: all vectors of the stream with AltUp; undefined: hidden_TD is the only one
 };
 
 class GpuModel {
@@ -106,6 +108,17 @@ class GpuModel {
   // The block of an MLP beside experts: both read the stream, each through a norm of its own, and the sum of their
   // normed outputs joins it next. Collective over the group.
   void run_beside(const GpuLayer& layer, GpuPass& pass) const;
+  // Around the blocks, in gpu_stream.cpp. begin_layer() also ends the layer before it; end_stream() ends the last one.
+  void begin_stream(GpuPass& pass) const;
+  void begin_layer(std::size_t number, GpuPass& pass) const;
+  void end_layer(std::size_t number, GpuPass& pass) const;
+  void end_stream(GpuPass& pass) const;
+  void compute_vectors(GpuPass& pass, const at::Tensor& rows_TD) const;
+  at::Tensor correct_stream(const GpuStreamLayer& layer, GpuPass& pass) const;
+  // hidden += x + norm(product of x), where x is attention's input.
+  void add_laurel(const GpuLayer& layer, GpuPass& pass, const at::Tensor& normed_TD) const;
+  // An MLP that lets few gates pass; sums over the shards in its middle.
+  at::Tensor sparse_mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
   // Partial over the shards: [T, D] in dtype, with several shards in f32.
   at::Tensor attention(const GpuLayer& layer, GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;

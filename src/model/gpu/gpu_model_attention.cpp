@@ -29,7 +29,8 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
 }
 
 ProductRows GpuModel::attention_input(const GpuLayer& layer, GpuPass& pass) const {
-  const bool plain = pass.sparse != nullptr || (weights_.config.parallel_residual && !layer.experts.empty());
+  const bool plain = pass.sparse != nullptr || layer.around.has_laurel() ||
+                     (weights_.config.parallel_residual && !layer.experts.empty());
   return plain ? ProductRows{norm(pass, layer.attention_norms)}
                : norm_for(layer.first_product(), pass, layer.attention_norms);
 }

@@ -48,11 +48,14 @@ void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed
 
 // block_TD: the stream, as in the pass.
 void GpuModel::self_test_mlp(const GpuLayer& layer, const at::Tensor& block_TD, GpuPass& pass, double tolerance) {
-  const at::Tensor given_TD = one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached,
-                                      norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
+  const ProductRows input_TD = norm_for(layer.gate_up_proj, pass, layer.mlp_norms);
+  const at::Tensor given_TD =
+      layer.shape.gate_cutoff ? sparse_mlp(layer, pass, input_TD)
+                              : one_mlp(layer.gate_up_proj, layer.down_proj, function_of(layer), pass.cached, input_TD);
   const FeedForward plain(layer.shape, {layer.mlp_norms, widened(layer.gate_up_proj, queue_),
                                         widened(layer.down_proj, queue_), layer.xielu});
-  compare_paths("MLP", given_TD.to(at::kFloat), plain.reference(block_TD), tolerance,
+  compare_paths("MLP", given_TD.to(at::kFloat),
+                plain.reference(block_TD, [&](at::Tensor& sum) { group_.all_reduce_sum(sum); }), tolerance,
                 queue_.on_host() ? "of the GPU on the host" : "of the GPU");
 }
 

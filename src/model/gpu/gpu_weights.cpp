@@ -58,6 +58,8 @@ std::vector<const GpuLinear*> GpuLayer::products() const {
   if (latent && latent->indexer) all.insert(all.end(), {&latent->indexer->q_proj, &latent->indexer->k_proj});
   if (experts.empty() || beside.is_on()) all.insert(all.end(), {&gate_up_proj, &down_proj});
   for (const GpuExpert& expert : experts) all.insert(all.end(), {&expert.gate_up_proj, &expert.down_proj});
+  const std::vector<const GpuLinear*> others = around.products();
+  all.insert(all.end(), others.begin(), others.end());
   return all;
 }
 
@@ -109,8 +111,11 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     layer.o_proj = product_of(source.load_o_proj(i));
     if (layer.shape.gate_numbers > 0) layer.attention_gate = product_of(source.load_attention_gate(i));
     load_mlp(source, i, *this, product_of, layer);
+    layer.around = GpuStreamLayer::load(source, i, config, device, product_of);
+    if (layer.around.has_vectors()) layer.around.factor = std::exchange(layer.factor, 1.0f);
     layers.push_back(std::move(layer));
   }
+  ends = GpuStreamEnds::load(source, config, partition.vocab, dtype, device);
   norm = norms_of(source.load_norm());
   head.weight_NK = tied ? embedding_vD : source.load_lm_head(embedding_vD);
   head.bias_N = vector_of(source.load_lm_head_bias());
@@ -147,6 +152,9 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   const auto ones = [&](std::int64_t size) {
     return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device));
   };
+  const auto made = [&](at::IntArrayRef size) {
+    return at::ones(size, at::TensorOptions().dtype(at::kFloat).device(device));
+  };
   const auto add_bias = [&](BlockNorms& norms) {
     if (config.norm_bias && norms.input_D.defined()) norms.input_bias_D = at::zeros_like(norms.input_D);
   };
@@ -181,6 +189,8 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
           return random_linear(N, K, *this, plain ? QuantScheme{} : scheme);
         },
         layer);
+    layer.around = GpuStreamLayer::random(
+        config, made, [&](std::int64_t N, std::int64_t K) { return random_linear(N, K, *this, scheme); });
     for (GpuLinear* linear : layer.products()) {
       if (fp8) to_fp8(*linear, queue);
     }
@@ -195,6 +205,8 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
     }
     layers.push_back(std::move(layer));
   }
+  ends = GpuStreamEnds::random(config, partition.vocab, made,
+                               [&](std::int64_t N, std::int64_t K) { return random_linear(N, K, *this, {}); });
   norm.input_D = ones(D);
   add_bias(norm);
   head = random_linear(config.tie_word_embeddings ? 0 : v, D, *this, {});
@@ -204,18 +216,20 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
 
 void GpuWeights::find_tile_sizes(const Queue& queue) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, const GpuLinear*> known;
+  const auto find = [&](GpuLinear* linear) {
+    const auto [place, is_new] =
+        known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined(), linear->float_out}, linear);
+    if (is_new) gpu::find_tile_sizes(*linear, dtype, queue);
+    linear->fixed = place->second->fixed;
+    linear->prompt_tiles = place->second->prompt_tiles;
+    linear->pass_tiles = place->second->pass_tiles;
+  };
+  for (GpuLinear* linear : ends.products()) find(linear);
   for (GpuLayer& layer : layers) {
     // With one shard they stay bf16: f32 would take 2.4 ms more of an 8B model's 190 ms for 8,192 tokens.
     layer.o_proj.float_out = layer.down_proj.float_out = float_sums;
     for (GpuExpert& expert : layer.experts) expert.down_proj.float_out = float_sums;
-    for (GpuLinear* linear : layer.products()) {
-      const auto [place, is_new] =
-          known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined(), linear->float_out}, linear);
-      if (is_new) gpu::find_tile_sizes(*linear, dtype, queue);
-      linear->fixed = place->second->fixed;
-      linear->prompt_tiles = place->second->prompt_tiles;
-      linear->pass_tiles = place->second->pass_tiles;
-    }
+    for (GpuLinear* linear : layer.products()) find(linear);
   }
   if (queue.on_host() || !config.labels.empty()) return;  // rows of labels are few, and use product()
   const at::Tensor block_BD = self_test_block(kTriedBlock, head.inputs, device).to(dtype);
@@ -227,7 +241,8 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
 }
 
 std::uint64_t GpuWeights::num_bytes() const {
-  std::uint64_t bytes = embedding_vD.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.weight_NK.nbytes());
+  std::uint64_t bytes =
+      embedding_vD.nbytes() + ends.num_bytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.weight_NK.nbytes());
   const auto add = [&bytes](std::initializer_list<at::Tensor> tensors) {
     for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? tensor.nbytes() : 0;
   };
@@ -235,6 +250,7 @@ std::uint64_t GpuWeights::num_bytes() const {
        head.bias_N});
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
+    bytes += layer.around.num_bytes();
     if (layer.latent) bytes += other_latent_bytes(*layer.latent);
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
     add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,

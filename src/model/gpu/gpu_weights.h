@@ -17,6 +17,7 @@
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
 #include "model/gpu/gpu_linear.h"
+#include "model/gpu/gpu_stream.h"
 #include "model/gpu/score_blocks.h"
 
 namespace magister::gpu {
@@ -67,6 +68,7 @@ struct GpuLayer {
   std::vector<GpuExpert> experts;
   GpuBeside beside;
   std::optional<GpuLatent> latent;  // qkv_proj, q_norm and k_norm are then those of the short vectors
+  GpuStreamLayer around;
   LayerShape shape;
 
   bool has_gate() const { return attention_gate.outputs > 0; }
@@ -91,6 +93,7 @@ struct GpuWeights {
   BlockNorms embedding_norm{};  // as an input norm; without weights where the model has none
   BlockNorms norm{};            // the last one, as an input norm
   GpuLinear head;
+  GpuStreamEnds ends;
   std::vector<GpuLayer> layers;
 
   // Sets everything that is known before weights are read. dtype: kBFloat16 or kFloat; kFloat8_e4m3fn: products in
