@@ -25,8 +25,8 @@ TOLERANCE = 1e-4
 # Of log-probabilities in bf16, on average: passes against transformers in f32, at the token in the middle, for some have other experts than
 # in f32; tokens written one by one against whole passes. About three times the most that was measured.
 ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01}
-# Where an indexer chooses nine keys, rounding turns a choice now and then: 0.23 of deepseek_v32, where transformers in bf16 is 0.61 from itself in
-# f32. Rows that are written are those of whole passes, bit by bit.
+# Where an indexer chooses nine keys, rounding turns a choice now and then: 0.23 for deepseek_v32, of which transformers in bf16 is 0.61 from
+# itself in f32 on average over all tokens. Rows that are written one by one are those of whole passes, bit by bit.
 ROUNDING_OF_CHOICES = {"bf16": 0.5, "bf16_decoded": 0.0}
 
 
