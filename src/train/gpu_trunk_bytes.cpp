@@ -94,7 +94,7 @@ double CountedLayer::scores() const {
   if (flash && !chooses) return 2 * ((H + 2 * heads) * W + H * W) + 4 * H + (W == V ? 0 : 2 * H * V);
   // Queries, keys and values of all heads, the output, and what its product reads.
   double bytes = 4 * (4 * H * W) + x * H * V;
-  if (capped || sinks) return bytes + 4 * 4 * L * H;
+  if (capped || sinks) return bytes + 4 * 2 * L * H;
   if (chooses) bytes += (4 + 1) * L;  // a float for each visible key, a mark for each chosen one
   return bytes + 4 * H;
 }
@@ -155,8 +155,10 @@ std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens
       static_cast<double>(rope_row_bytes(config)) +
       (config.alibi_max > 0 ? 4.0 * static_cast<double>(config.num_attention_heads * kAlibiColumns) : 0) +
       (config.embedding_norm ? 4 * D : 0);
+  // Without soft caps flash attention computes sinks in bf16.
+  const double steps = bf16 && config.attn_logit_softcapping == 0 ? 0 : bytes_of_score_steps(config, longest);
   return static_cast<std::uint64_t>(
-      T * (layers + passing + rows + bytes_of_vectors(config) + bytes_of_choices(config, longest, recompute)));
+      T * (layers + passing + steps + rows + bytes_of_vectors(config) + bytes_of_choices(config, longest, recompute)));
 }
 
 }  // namespace magister

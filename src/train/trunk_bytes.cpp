@@ -10,9 +10,10 @@ namespace magister {
 
 namespace {
 
-// Numbers that attention keeps for each score: the steps of its formula, or a bias.
-double kept_a_score(const ModelConfig& config) {
-  return config.attn_logit_softcapping > 0 || config.attention_sinks ? 4 : config.alibi_max > 0 ? 1 : 0;
+// Numbers that attention keeps for each score: steps of its formula, or a bias.
+double kept_a_score(const ModelConfig& config, std::int64_t layer) {
+  if (config.attn_logit_softcapping > 0 || config.has_sinks(layer)) return 2;
+  return config.alibi_max > 0 ? 1 : 0;
 }
 
 // Numbers per token that attention keeps in a layer.
@@ -60,7 +61,8 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t
   const double P = static_cast<double>(config.per_layer_width);
   if (P > 0) bytes += 4 * (4 * P + 2 * D) + (keeps.bf16 ? 2 * (P + D) : 0);
   if (config.layer_scalar) bytes += 4 * D;
-  bytes += 4 * kept_a_score(config) * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  bytes +=
+      4 * kept_a_score(config, layer) * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
   // With an indexer: a float for each visible key, a mark for each chosen one.
   if (config.latent && config.latent->indexer) bytes += 5 * static_cast<double>(longest);
   // Gate and up, with another activation than SiLU also its output, or up alone, and the input of the last product.
@@ -100,6 +102,11 @@ double bytes_of_vectors(const ModelConfig& config) {
   return 4 * 6 * static_cast<double>(config.num_hidden_layers * config.per_layer_width);
 }
 
+double bytes_of_score_steps(const ModelConfig& config, std::int64_t longest) {
+  if (config.attn_logit_softcapping == 0 && !config.attention_sinks) return 0;
+  return 4 * 2 * static_cast<double>(longest * config.num_attention_heads);
+}
+
 double bytes_of_choices(const ModelConfig& config, std::int64_t longest, bool recompute) {
   return recompute && config.latent && config.latent->indexer ? static_cast<double>(longest * config.num_hidden_layers)
                                                               : 0;
@@ -117,8 +124,9 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
                                         [&](std::int64_t layer) { return layer_bytes(config, longest, layer, keeps); });
   // The rotary rows of all tokens, and the tables from which they are copied.
   const double rotary = 2 * static_cast<double>(rope_row_bytes(config));
-  return static_cast<std::uint64_t>(
-      T * (layers + passing + rotary + bytes_of_vectors(config) + bytes_of_choices(config, longest, keeps.recompute)));
+  return static_cast<std::uint64_t>(T *
+                                    (layers + passing + bytes_of_score_steps(config, longest) + rotary +
+                                     bytes_of_vectors(config) + bytes_of_choices(config, longest, keeps.recompute)));
 }
 
 }  // namespace magister

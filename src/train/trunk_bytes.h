@@ -32,6 +32,9 @@ double bytes_of_layers(const ModelConfig& config, bool recompute, const OfLayer&
 // Vectors by layer: rows of the table, the product before its norm and after it, the vectors, and their gradients.
 double bytes_of_vectors(const ModelConfig& config);
 
+// The steps of one layer's scores that are there at once and not kept, where a formula of ATen computes them.
+double bytes_of_score_steps(const ModelConfig& config, std::int64_t longest);
+
 // The chosen keys of all layers with an indexer, which a pass keeps also where it computes layers again; without that
 // they are counted with the layers.
 double bytes_of_choices(const ModelConfig& config, std::int64_t longest, bool recompute);
