@@ -55,6 +55,13 @@ Json content(const char* schema) {
   return {{"application/json", {{"schema", {{"$ref", std::string("#/components/schemas/") + schema}}}}}};
 }
 
+// One of the server-sent events of a job: JSON in `data`, {"text": ...} of the log or {"state": ...}.
+Json event() {
+  Json event = object({{"event", text()}, {"data", text()}});
+  event["properties"]["event"]["enum"] = Json::array({"log", "state"});
+  return event;
+}
+
 Json responses_of(const Route& route) {
   Json responses;
   const bool sends_files = std::string_view(route.path).find("{file}") != std::string_view::npos;
@@ -65,7 +72,7 @@ Json responses_of(const Route& route) {
                                          : Json{{sends_files                 ? "application/octet-stream"
                                                  : route.function == nullptr ? "text/event-stream"
                                                                              : "text/plain",
-                                                 {{"schema", text()}}}}}};
+                                                 {{"schema", route.function == nullptr ? event() : text()}}}}}};
   std::vector<int> faults(route.statuses.begin(), route.statuses.end());
   faults.insert(faults.end(), {400, 414});  // the library refuses these before any function is called
   if (route.needs != Route::Needs::kNothing) faults.insert(faults.end(), {401, 403, 429, 503});
