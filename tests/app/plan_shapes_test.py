@@ -145,7 +145,7 @@ class PlanShapes(unittest.TestCase):
 
     def test_mixtures(self):
         """Parameters and bytes against transformers' own model on the meta device; gpt-oss's file has MXFP4's 17 bytes for 32 weights."""
-        for name, columns, chosen, smallest, file_gb in (("glm-4.5", 1536, 8, 10, None), ("gpt-oss-120b", 2880, 4, 3, 65.25)):
+        for name, columns, chosen, smallest, file_gb in (("glm-4.5", 1536, 8, 10, None), ("gpt-oss-120b", 2880, 4, 4, 65.25)):
             path = ROOT / "configs/shapes" / name
             number, experts = parameters(path)
             said = self.plan("Llama-3.1-8B", f"model.path={path}", "plan.device_memory=H100-80GB")
@@ -160,7 +160,8 @@ class PlanShapes(unittest.TestCase):
                     self.assertAlmostEqual(self.weights(said)[format_name][devices] / (largest * bits / 8e9), 1, delta=0.02, msg=f"{name} {format_name} on {devices}")
             self.assertIn(f"smallest group that fits: {smallest} devices of 85.5 GB", said)
             one_less = (number - experts) / (smallest - 1) + experts * -(-steps // (smallest - 1)) / steps
-            self.assertGreater(one_less * 2e-9, 85.5)
+            room = float(re.search(r"a model may have ([\d.]+) GB", said)[1])
+            self.assertGreater(one_less * 2e-9 + 1.5, room, "a pass takes 1.9 to 2.6 GB beside the weights")
             file_line = re.search(r"\n  file      ([\d.]+) GB: the experts' products in mxfp4 \(4.25 bits a weight\)", said)
             self.assertEqual(file_line is not None, file_gb is not None, said)
             if file_line:
