@@ -97,9 +97,11 @@ std::vector<Kind> kinds_of_layers() {
              config.attention_gate = AttentionGate::kSoftplus;
              config.gate_by_head = true;
            }},
-          {"several", [](ModelConfig& config) {
+          {"several_in_uneven_groups", [](ModelConfig& config) {
              make_two_kinds(config);
-             config.num_attention_heads = config.num_key_value_heads = 4;
+             config.num_attention_heads = 10;
+             config.num_key_value_heads = 5;
+             config.head_dim = 8;
              config.shared_kv_layers = 1;
              config.full_keys_are_values = config.attention_sinks = true;
              config.attention_gate = AttentionGate::kSigmoid;
@@ -147,7 +149,6 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
         ThreadPool pool(1);
         Transformer model = gpu_code ? Transformer(description_, file_, *groups[s], pool, dtype, codes, gpu::Queue{})
                                      : Transformer(description_, file_, *groups[s], pool, dtype);
-        model.self_test();
         body(model, static_cast<int>(s));
       });
     }
@@ -156,6 +157,7 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
   at::Tensor whole(int shards, at::ScalarType dtype, bool gpu_code) {
     at::Tensor out_TD;
     on_shards(shards, dtype, gpu_code, [&](Transformer& model, int rank) {
+      model.self_test();
       const at::Tensor hidden_TD = model.forward(pack_sequences(texts_)).to(at::kFloat).clone();
       if (rank == 0) out_TD = hidden_TD;
     });
@@ -239,11 +241,11 @@ TEST_P(AttentionKinds, PromptsAreThoseOfCpus) {
 
 TEST_P(AttentionKinds, TextsAreThoseOfPrompts) {
   for (const auto& [shards, dtype] :
-       std::vector<std::pair<int, at::ScalarType>>{{1, at::kFloat}, {2, at::kBFloat16}, {3, at::kBFloat16}}) {
+       std::vector<std::pair<int, at::ScalarType>>{{1, at::kFloat}, {1, at::kBFloat16}, {3, at::kBFloat16}}) {
     const std::vector<at::Tensor> got = written(shards, dtype, true), wanted = last_rows(whole(shards, dtype, true));
     for (std::size_t s = 0; s < got.size(); ++s)
       EXPECT_LT(apart(got[s], wanted[s]), dtype == at::kFloat ? 3e-6 : 0.06) << shards << " shards, text " << s;
-    if (shards != 2) continue;
+    if (shards > 1 || dtype == at::kFloat) continue;
     const std::vector<at::Tensor> kernel_by_kernel = written(shards, dtype, false);
     for (std::size_t s = 0; s < got.size(); ++s) EXPECT_TRUE(at::equal(kernel_by_kernel[s], got[s])) << "text " << s;
     // A row's bits do not depend on its neighbours.
@@ -319,7 +321,8 @@ TEST(AttentionRows, KeysAreRepeatedAndOutputsGated) {
 std::string name_of(const testing::TestParamInfo<Kind>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(Scores, AttentionKinds, testing::ValuesIn(kinds_of_scores()), name_of);
 INSTANTIATE_TEST_SUITE_P(Layers, AttentionKinds, testing::ValuesIn(kinds_of_layers()), name_of);
-INSTANTIATE_TEST_SUITE_P(Some, EightBits, testing::ValuesIn(kinds_named({"narrow_values", "gates_by_head", "several"})),
+INSTANTIATE_TEST_SUITE_P(Some, EightBits,
+                         testing::ValuesIn(kinds_named({"narrow_values", "gates_by_head", "several_in_uneven_groups"})),
                          name_of);
 
 }  // namespace gpu_attention_kinds_test
