@@ -72,7 +72,7 @@ struct PagedAttention {
   static constexpr const char* kName = "paged_attention";
   static constexpr int kMaxThreads = 256;
   static constexpr int kWarps = kMaxThreads / kWarp;
-  static constexpr int kMinBlocks = kHeads == 8 ? 2 : 3;
+  static constexpr int kMinBlocks = kHeads == 8 || kWide ? 2 : 3;
   static constexpr int kTeams = kMaxThreads / kLanes;
   static constexpr int kAtOnce = sizeof(A) == 2 ? 4 : 2;
   static constexpr int kPart = 8 * kLanes;
