@@ -209,7 +209,7 @@ class Serve(ServiceTests):
         service = self.service("slow", **SLOW)
         job = service.submit(self.texts("long", tokens=400))[1]["id"]
         watching = socket.create_connection(("127.0.0.1", service.port))
-        watching.sendall(f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        watching.sendall(f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         slow, stop = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(300)], threading.Event()
 
         def drip():
