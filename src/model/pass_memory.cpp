@@ -20,10 +20,13 @@ namespace {
 
 // Numbers of the largest product of a layer; the product of one expert counts as one.
 std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part) {
-  std::uint64_t qkv = 0;
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    qkv = std::max(qkv, static_cast<std::uint64_t>(shape_of(config, part, layer).qkv_features()));
-  const std::uint64_t gate_up = std::max<std::uint64_t>((config.gated_mlp ? 2 : 1) * part.mlp.size(),
+  std::uint64_t qkv = 0, mlp = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const LayerShape shape = shape_of(config, part, layer);
+    qkv = std::max(qkv, static_cast<std::uint64_t>(shape.qkv_features()));
+    mlp = std::max(mlp, static_cast<std::uint64_t>(shape.mlp));
+  }
+  const std::uint64_t gate_up = std::max<std::uint64_t>((config.gated_mlp ? 2 : 1) * mlp,
                                                         2 * std::max(part.expert.size(), part.shared_expert.size()));
   return std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size);
 }

@@ -17,6 +17,7 @@
 #include "model/families/family.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/memory_tensor_file.h"
+#include "model/random_weights_of.h"
 
 namespace magister {
 namespace gpu_attention_kinds_test {
@@ -130,13 +131,7 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
     config.max_position_embeddings = 512;
     GetParam().change(config);
     description_.names = hf_tensor_names(config);
-    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
-      file_.add(tensor.name, tensor.shape);
-      const bool is_norm = tensor.shape.size() == 1 && !tensor.name.ends_with("sinks");
-      const at::Tensor values = is_norm ? at::rand(tensor.shape) + 0.5 : at::randn(tensor.shape) * 0.2;
-      file_.values(tensor.name) =
-          (tensor.name.ends_with("sinks") ? values * 10 : values).to(at::kBFloat16).to(at::kFloat);
-    }
+    add_random_weights(file_, description_, 0.2);
   }
 
   // body(model, rank), on each shard.

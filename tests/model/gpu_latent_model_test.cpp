@@ -12,7 +12,7 @@
 #include "model/families/family.h"
 #include "model/gpu/gpu_backend.h"
 #include "model/memory_tensor_file.h"
-#include "support/counted_bytes.h"
+#include "model/planned_pass.h"
 
 namespace magister {
 namespace gpu_latent_model_test {
@@ -149,25 +149,11 @@ TEST_P(LatentModel, RowsDecodeBesideExperts) {
   EXPECT_TRUE(at::equal(gpu.decoded_RD, gpu.beside_RD));
 }
 
-// Sequences of 2 tokens: attention's copies in double, which no GPU makes, are small then.
 TEST_P(LatentModel, APassTakesNoMoreThanItsPlan) {
-  const auto group = make_single_process_group();
-  const ModelConfig config = small_config_of(GetParam());
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
-    gpu::GpuBackend model(gpu::random_gpu_weights(config, *group, dtype, {}, gpu::Queue{}), *group, gpu::Queue{});
-    std::vector<double> planned, used;
-    for (const std::size_t sequences : {32, 160}) {
-      const PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(sequences, {1, 2}));
-      model.forward(batch, {});  // tables are made once
-      CountedBytes counted;
-      const at::Tensor hidden_TD = model.forward(batch, {});
-      used.push_back(static_cast<double>(counted.most()));
-      planned.push_back(static_cast<double>(gpu_activation_bytes(config, partition_for(config, 0, 1),
-                                                                 2 * static_cast<std::int64_t>(sequences), 0, dtype)));
-      EXPECT_LE(used.back(), planned.back());
-    }
     // Keys and values of shared prefixes are a third of the plan.
-    EXPECT_GE((used[1] - used[0]) / (planned[1] - planned[0]), 0.35) << "the plan asks for far more than is used";
+    EXPECT_GE(use_of_a_tokens_plan(small_config_of(GetParam()), dtype, {32, 160}), 0.35)
+        << "the plan asks for far more than is used";
   }
 }
 

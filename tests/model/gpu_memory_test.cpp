@@ -7,8 +7,8 @@
 #include "magister/device/gpu.h"
 #include "magister/parallel/layout.h"
 #include "model/gpu/gpu_backend.h"
+#include "model/planned_pass.h"
 #include "parallel/pretended_gpu.h"
-#include "support/counted_bytes.h"
 
 namespace magister {
 namespace gpu_memory_test {
@@ -119,27 +119,10 @@ TEST(GpuBackendsHead, KeepsNoLayerOfItsModel) {
   EXPECT_TRUE(watched.expired());
 }
 
-// Sequences of 2 tokens: attention's copies in double, which no GPU makes, are small then.
 TEST(PlannedMemory, APassTakesNoMoreThanItsPlan) {
-  const auto group = make_single_process_group();
-  const ModelConfig config = config_of(4, 64, 640);
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
-    gpu::GpuBackend model(gpu::random_gpu_weights(config, *group, dtype, {}, gpu::Queue{}), *group, gpu::Queue{});
-    std::vector<double> planned, used;
-    for (const std::size_t sequences : {128, 384}) {
-      const PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(sequences, {1, 2}));
-      model.forward(batch, {});  // tables are made once
-      CountedBytes counted;
-      const at::Tensor hidden_TD = model.forward(batch, {});
-      used.push_back(static_cast<double>(counted.most()));
-      planned.push_back(static_cast<double>(gpu_activation_bytes(config, partition_for(config, 0, 1),
-                                                                 2 * static_cast<std::int64_t>(sequences), 0, dtype)));
-      EXPECT_LE(used.back(), planned.back());
-    }
-    const double a_token = (used[1] - used[0]) / (planned[1] - planned[0]);
-    std::printf("768 tokens in %s: %.2f MB planned, %.2f used; of a token's plan %.2f are used\n", c10::toString(dtype),
-                1e-6 * planned[1], 1e-6 * used[1], a_token);
-    EXPECT_GE(a_token, 0.5) << "the plan asks for far more than is used";
+    EXPECT_GE(use_of_a_tokens_plan(config_of(4, 64, 640), dtype, {128, 384}), 0.5)
+        << "the plan asks for far more than is used";
   }
 }
 

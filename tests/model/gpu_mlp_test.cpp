@@ -17,6 +17,7 @@
 #include "magister/parallel/thread_pool.h"
 #include "model/families/family.h"
 #include "model/memory_tensor_file.h"
+#include "model/random_weights_of.h"
 
 namespace magister {
 namespace gpu_mlp_test {
@@ -177,12 +178,7 @@ class GpuBlocks : public testing::TestWithParam<Block> {
     config.max_position_embeddings = 512;
     GetParam().change(config);
     description_.names = hf_tensor_names(config);
-    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
-      file_.add(tensor.name, tensor.shape);
-      const bool vector = tensor.shape.size() == 1;
-      const at::Tensor values = vector ? at::rand(tensor.shape) + 0.5 : at::randn(tensor.shape) * 0.12;
-      file_.values(tensor.name) = values.to(at::kBFloat16).to(at::kFloat);
-    }
+    add_random_weights(file_, description_, 0.12);
   }
 
   struct Hidden {

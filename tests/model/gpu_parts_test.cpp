@@ -86,6 +86,7 @@ const Part kParts[] = {
        config.rotary_dim = 6;
        config.sliding_rotary_dim = 12;
      }},
+    {"MLPs of several widths", [](ModelConfig& config) { config.mlp_widths = {1, 2, 1}; }},
     {"a factor of a layer", [](ModelConfig& config) { config.layer_scalar = true; }},
 };
 

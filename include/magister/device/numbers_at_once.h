@@ -89,4 +89,32 @@ MAGISTER_DEVICE void store(Number* to, const float (&from)[kAtOnce]) {
   }
 }
 
+// Calls body(AtOnce<8>()) where rows come in eights, else body(AtOnce<1>()).
+template <int kNumbers>
+struct AtOnce {
+  static constexpr int kCount = kNumbers;
+};
+template <typename Body>
+MAGISTER_DEVICE void at_once(bool in_eights, const Body& body) {
+  if (in_eights) {
+    body(AtOnce<8>());
+  } else {
+    body(AtOnce<1>());
+  }
+}
+
+// The sum of squares of `count` numbers, which a block reads together; every thread gets it. scratch: 32 numbers of
+// shared memory.
+template <int kAtOnce, typename Number, typename Thread>
+MAGISTER_DEVICE float sum_of_squares(Thread& t, const Number* numbers, std::int64_t count, float* scratch) {
+  float squares = 0;
+  for (std::int64_t i = t.thread() * kAtOnce; i < count; i += t.num_threads() * kAtOnce) {
+    float values[kAtOnce];
+    load<kAtOnce>(numbers + i, values);
+    MAGISTER_UNROLL
+    for (int j = 0; j < kAtOnce; ++j) squares += values[j] * values[j];
+  }
+  return block_sum(t, squares, scratch);
+}
+
 }  // namespace magister::gpu

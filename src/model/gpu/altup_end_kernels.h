@@ -63,11 +63,7 @@ struct SpreadStream {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if ((ends.D | ends.stride) % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once((ends.D | ends.stride) % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -109,11 +105,7 @@ struct JoinStream {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if ((ends.D | ends.stride) % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once((ends.D | ends.stride) % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:

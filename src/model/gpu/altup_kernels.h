@@ -95,11 +95,7 @@ struct PredictStream {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (step.D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(step.D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -157,11 +153,7 @@ struct CorrectStream {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (step.D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(step.D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -235,11 +227,7 @@ struct AddLaurel {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:

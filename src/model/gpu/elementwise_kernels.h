@@ -76,11 +76,7 @@ struct AddNorm {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
-    if (D % 8 == 0) {
-      run<8>(t, scratch, scratch + 32);
-    } else {
-      run<1>(t, scratch, scratch + 32);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t, scratch, scratch + 32); });
   }
 
  private:
@@ -151,25 +147,15 @@ struct NormRows {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
-    if (D % 8 == 0 && eight) {
-      run<8>(t, scratch);
-    } else {
-      run<1>(t, scratch);
-    }
+    at_once(D % 8 == 0 && eight, [&](auto n) { run<n.kCount>(t, scratch); });
   }
 
  private:
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t, float* scratch) const {
     A* row_D = x_TD + t.block_x() * (stride > 0 ? stride : D);
-    float squares = 0;
-    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
-      float values[kAtOnce];
-      load<kAtOnce>(row_D + d, values);
-      MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
-    }
-    const float scale = 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
+    const float squares = sum_of_squares<kAtOnce>(t, row_D, D, scratch),
+                scale = 1.0f / sqrtf(squares / static_cast<float>(D) + eps);
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float values[kAtOnce], weights[kAtOnce];
       load<kAtOnce>(row_D + d, values);
@@ -290,40 +276,51 @@ MAGISTER_DEVICE float gated(Activation activation, float gate, float up) {
   return divide_roughly(gate, 1.0f + expf(-z)) * up;
 }
 
+// The columns of kernels between an MLP's products: eight for each thread.
+struct MlpColumns {
+  static constexpr std::int64_t kThreads = 256, kOfBlock = 8 * kThreads;
+  static LaunchShape shape(std::int64_t T, std::int64_t F) {
+    return {.blocks_x = static_cast<unsigned>(T),
+            .blocks_y = static_cast<unsigned>((F + kOfBlock - 1) / kOfBlock),
+            .threads = static_cast<unsigned>(kThreads)};
+  }
+  // out_F[f] = function(gate_F[f], up_F[f]) for the columns of this thread.
+  template <typename A, typename Thread, typename Function>
+  MAGISTER_DEVICE static void run(Thread& t, const A* gate_F, const A* up_F, A* out_F, std::int64_t F,
+                                  const Function& function) {
+    const std::int64_t first = t.block_y() * kOfBlock + t.thread() * 8;
+    if (F % 8 != 0) {
+      for (std::int64_t f = first; f < first + 8 && f < F; ++f)
+        out_F[f] = stored<A>(function(to_float(gate_F[f]), to_float(up_F[f])));
+      return;
+    }
+    if (first >= F) return;
+    float gate[8], up[8];
+    load_8(gate_F + first, gate);
+    load_8(up_F + first, up);
+    MAGISTER_UNROLL
+    for (int i = 0; i < 8; ++i) gate[i] = function(gate[i], up[i]);
+    store_8(out_F + first, gate);
+  }
+};
+
 // out = act(gate) * up.
 template <typename A>
 struct GateMultiply {
   static constexpr const char* kName = "gate_multiply";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // columns of a block
-  const A* gate_up_TF2;                                      // [T, 2F], gate first
+  const A* gate_up_TF2;  // [T, 2F], gate first
   A* out_TF;
   std::int64_t F;
   Activation activation;
 
-  LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T),
-            .blocks_y = static_cast<unsigned>((F + kColumns - 1) / kColumns),
-            .threads = 256};
-  }
+  LaunchShape shape(std::int64_t T) const { return MlpColumns::shape(T, F); }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    const std::int64_t first = t.block_y() * kColumns + t.thread() * 8;
-    const A* gates = gate_up_TF2 + t.block_x() * 2 * F + first;
-    A* out = out_TF + t.block_x() * F + first;
-    if (F % 8 != 0) {
-      for (std::int64_t i = 0; i < 8 && first + i < F; ++i)
-        out[i] = stored<A>(gated(activation, to_float(gates[i]), to_float(gates[F + i])));
-      return;
-    }
-    if (first >= F) return;
-    float gate[8], up[8];
-    load_8(gates, gate);
-    load_8(gates + F, up);
-    MAGISTER_UNROLL
-    for (int i = 0; i < 8; ++i) gate[i] = gated(activation, gate[i], up[i]);
-    store_8(out, gate);
+    const A* gates = gate_up_TF2 + t.block_x() * 2 * F;
+    MlpColumns::run(t, gates, gates + F, out_TF + t.block_x() * F, F,
+                    [&](float gate, float up) { return gated(activation, gate, up); });
   }
 };
 

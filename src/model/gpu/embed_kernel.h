@@ -29,11 +29,7 @@ struct EmbedRows {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:

@@ -23,11 +23,7 @@ struct GatherTokens {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -62,11 +58,7 @@ struct SumExperts {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -90,7 +82,7 @@ struct SumExperts {
 // out = weight_a * a / rms(a) + weight_b * b / rms(b).
 template <typename A>
 struct AddNormedRows {
-  static constexpr const char* kName = "join_blocks";
+  static constexpr const char* kName = "add_normed_rows";
   static constexpr int kMaxThreads = 256;
   const A* a_TD;
   const A* b_TD;
@@ -107,25 +99,15 @@ struct AddNormedRows {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
   // 1 / rms of the row of this block.
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE float scale_of(Thread& t, const A* row_D) const {
-    float squares = 0;
-    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
-      float values[kAtOnce];
-      load<kAtOnce>(row_D + d, values);
-      MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
-    }
-    return 1.0f / sqrtf(block_sum(t, squares, reinterpret_cast<float*>(t.shared())) / static_cast<float>(D) + eps);
+    const float squares = sum_of_squares<kAtOnce>(t, row_D, D, reinterpret_cast<float*>(t.shared()));
+    return 1.0f / sqrtf(squares / static_cast<float>(D) + eps);
   }
 
   template <int kAtOnce, typename Thread>

@@ -155,8 +155,9 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                           : config.latent
                               ? static_cast<std::uint64_t>(gpu::latent_pass_numbers(shape_of(config, partition, 0)))
                               : attention_numbers(config, partition),
-                      mlp =
-                          3 * std::max({partition.mlp.size(), partition.expert.size(), partition.shared_expert.size()});
+                      widest = most_of_layers(config, partition,
+                                              [](const LayerShape& shape, std::int64_t) { return shape.mlp; }),
+                      mlp = 3 * std::max({widest, partition.expert.size(), partition.shared_expert.size()});
   const gpu::GpuStreamNumbers stream = gpu::gpu_stream_numbers(config);
   // With experts: the outputs of a token's experts and their sum, beside attention's output, which has not joined the
   // stream; and the choices with their logits. An MLP beside them adds its input and the router's. Parts of a sum over
@@ -183,7 +184,7 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   return static_cast<std::uint64_t>(num_tokens) *
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max({attention, mlp, stream.at_ends})) +
               experts + 16 + sizeof(float) * stream.kept + more) +
-         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
+         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * widest) +
          score_block_bytes(config, partition, num_tokens, sequence_tokens, dtype) + sparse;
 }
 

@@ -212,8 +212,8 @@ void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& q
   const MlpFunction function = function_of(layer);
   const ProductRows middle_RF = layer.down_proj.fp8_NK.defined() && gives_fp8(function, F)
                                     ? Fp8Places::first(fp8_.rows_TK(F), places.rows)
-                                    : ProductRows{places.middle_RF};
-  activate(function, places.gate_up_RF2, middle_RF, queue);
+                                    : ProductRows{narrowed(places.middle_RF, F)};
+  activate(function, narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs), middle_RF, queue);
   queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
 }
 
@@ -242,18 +242,19 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
     queue_attention(places, layer, normed_RD, cache, queue);
     return &places.delta_RD;
   }
+  at::Tensor gate_up_RF2 = narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs);
   // With parallel blocks, the MLP reads attention's input, or another norm of the same stream, before attention's
   // output joins it.
   if (weights_.config.parallel_residual) {
     queue_product(layer.gate_up_proj,
                   weights_.shares_norms() ? normed_rows(layer.gate_up_proj, places)
                                           : queue_norm_for(layer.gate_up_proj, places, {}, layer.mlp_norms, queue),
-                  places.gate_up_RF2, queue);
+                  gate_up_RF2, queue);
     queue_norm(places, {&layer.attention_norms}, {}, queue);
   } else {
     queue_product(layer.gate_up_proj,
                   queue_norm_for(layer.gate_up_proj, places, {&layer.attention_norms}, layer.mlp_norms, queue),
-                  places.gate_up_RF2, queue);
+                  gate_up_RF2, queue);
   }
   queue_mlp(places, layer, queue);
   return &places.delta_RD;

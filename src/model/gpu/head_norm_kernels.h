@@ -27,25 +27,13 @@ struct SumHeadSquares {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
     const A* row = qkv_TQ + t.block_x() * stride;
-    const bool eight = (stride | q_numbers | first_k | k_numbers) % 8 == 0;
-    const float q = eight ? sum<8>(t, row, q_numbers, scratch) : sum<1>(t, row, q_numbers, scratch),
-                k = eight ? sum<8>(t, row + first_k, k_numbers, scratch) : sum<1>(t, row + first_k, k_numbers, scratch);
-    if (t.thread() != 0) return;
-    squares_T2[2 * t.block_x()] = q;
-    squares_T2[2 * t.block_x() + 1] = k;
-  }
-
- private:
-  template <int kAtOnce, typename Thread>
-  MAGISTER_DEVICE float sum(Thread& t, const A* numbers, std::int64_t count, float* scratch) const {
-    float squares = 0;
-    for (std::int64_t i = t.thread() * kAtOnce; i < count; i += t.num_threads() * kAtOnce) {
-      float values[kAtOnce];
-      load<kAtOnce>(numbers + i, values);
-      MAGISTER_UNROLL
-      for (int j = 0; j < kAtOnce; ++j) squares += values[j] * values[j];
-    }
-    return block_sum(t, squares, scratch);
+    at_once((stride | q_numbers | first_k | k_numbers) % 8 == 0, [&](auto n) {
+      const float q = sum_of_squares<n.kCount>(t, row, q_numbers, scratch),
+                  k = sum_of_squares<n.kCount>(t, row + first_k, k_numbers, scratch);
+      if (t.thread() != 0) return;
+      squares_T2[2 * t.block_x()] = q;
+      squares_T2[2 * t.block_x() + 1] = k;
+    });
   }
 };
 
@@ -64,11 +52,7 @@ struct NormHeads {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if ((stride | q_numbers | k_numbers) % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once((stride | q_numbers | k_numbers) % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:

@@ -48,11 +48,7 @@ struct ShortVectors {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if ((stride | L | C | R / 2) % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once((stride | L | C | R / 2) % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -81,15 +77,8 @@ struct ShortVectors {
 
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void norm(Thread& t, const A* x, const float* weight, std::int64_t count, A* to, A* also) const {
-    float squares = 0;
-    for (std::int64_t i = t.thread() * kAtOnce; i < count; i += t.num_threads() * kAtOnce) {
-      float values[kAtOnce];
-      load<kAtOnce>(x + i, values);
-      MAGISTER_UNROLL
-      for (int j = 0; j < kAtOnce; ++j) squares += values[j] * values[j];
-    }
-    const float mean = block_sum(t, squares, reinterpret_cast<float*>(t.shared())) / static_cast<float>(count),
-                scale = 1.0f / sqrtf(mean + eps);
+    const float squares = sum_of_squares<kAtOnce>(t, x, count, reinterpret_cast<float*>(t.shared())),
+                scale = 1.0f / sqrtf(squares / static_cast<float>(count) + eps);
     for (std::int64_t i = t.thread() * kAtOnce; i < count; i += t.num_threads() * kAtOnce) {
       float values[kAtOnce], weights[kAtOnce];
       load<kAtOnce>(x + i, values);
@@ -132,11 +121,7 @@ struct TurnQueries {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     if (t.block_y() * 4 + t.warp() >= H) return;
-    if ((stride | N | R / 2 | X | at) % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once((stride | N | R / 2 | X | at) % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -178,11 +163,7 @@ struct PlaceHeads {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     if (t.block_y() * 4 + t.warp() >= H) return;
-    if ((N | V | C | R | X) % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once((N | V | C | R | X) % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:

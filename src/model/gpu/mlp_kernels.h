@@ -49,36 +49,18 @@ template <typename A>
 struct ActivateRows {
   static constexpr const char* kName = "activate_rows";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // columns of a block
-  const A* up_TN;                                            // [T, 2F], gate first; without a gate [T, F]
+  const A* up_TN;  // [T, 2F], gate first; without a gate [T, F]
   A* out_TF;
   std::int64_t F;
   MlpFunction function;
 
-  LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T),
-            .blocks_y = static_cast<unsigned>((F + kColumns - 1) / kColumns),
-            .threads = 256};
-  }
+  LaunchShape shape(std::int64_t T) const { return MlpColumns::shape(T, F); }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    const std::int64_t first = t.block_y() * kColumns + t.thread() * 8;
-    const A* row = up_TN + t.block_x() * (function.gated ? 2 * F : F) + first;
-    A* out = out_TF + t.block_x() * F + first;
-    const std::int64_t to_up = function.gated ? F : 0;
-    if (F % 8 != 0) {
-      for (std::int64_t i = 0; i < 8 && first + i < F; ++i)
-        out[i] = stored<A>(of(to_float(row[i]), to_float(row[to_up + i])));
-      return;
-    }
-    if (first >= F) return;
-    float gate[8], up[8];
-    load_8(row, gate);
-    load_8(row + to_up, up);
-    MAGISTER_UNROLL
-    for (int i = 0; i < 8; ++i) gate[i] = of(gate[i], up[i]);
-    store_8(out, gate);
+    const A* row = up_TN + t.block_x() * (function.gated ? 2 * F : F);
+    MlpColumns::run(t, row, function.gated ? row + F : row, out_TF + t.block_x() * F, F,
+                    [&](float gate, float up) { return of(gate, up); });
   }
 
  private:

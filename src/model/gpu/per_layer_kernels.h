@@ -33,11 +33,7 @@ struct PerLayerVectors {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const std::int64_t layer = t.block_y() * kWarps + t.warp();
     if (layer >= N) return;
-    if (P % 8 == 0) {
-      run<8>(t, layer);
-    } else {
-      run<1>(t, layer);
-    }
+    at_once(P % 8 == 0, [&](auto n) { run<n.kCount>(t, layer); });
   }
 
  private:
@@ -97,11 +93,7 @@ struct GateVectors {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const std::int64_t token = t.block_x() * 4 + t.warp();
     if (token >= T) return;
-    if (P % 8 == 0) {
-      run<8>(t, token);
-    } else {
-      run<1>(t, token);
-    }
+    at_once(P % 8 == 0, [&](auto n) { run<n.kCount>(t, token); });
   }
 
  private:
@@ -136,26 +128,15 @@ struct AddNormed {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (D % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(D % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t) const {
     const A* product_D = product_TD + t.block_x() * D;
-    float squares = 0;
-    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
-      float x[kAtOnce];
-      load<kAtOnce>(product_D + d, x);
-      MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) squares += x[i] * x[i];
-    }
-    auto* scratch = reinterpret_cast<float*>(t.shared());
-    const float scale = 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
+    const float squares = sum_of_squares<kAtOnce>(t, product_D, D, reinterpret_cast<float*>(t.shared())),
+                scale = 1.0f / sqrtf(squares / static_cast<float>(D) + eps);
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float x[kAtOnce], norm[kAtOnce];
       load<kAtOnce>(product_D + d, x);
@@ -189,11 +170,7 @@ struct SumGates {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    if (F % 8 == 0) {
-      run<8>(t);
-    } else {
-      run<1>(t);
-    }
+    at_once(F % 8 == 0, [&](auto n) { run<n.kCount>(t); });
   }
 
  private:
@@ -223,7 +200,6 @@ template <typename A>
 struct SparseGate {
   static constexpr const char* kName = "sparse_gate";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // columns of a block
   const A* gate_up_TF2;
   const double* sums_T2;  // over all_F columns
   A* out_TF;
@@ -231,31 +207,15 @@ struct SparseGate {
   double all_F, cutoff;
   Activation activation;
 
-  LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T),
-            .blocks_y = static_cast<unsigned>((F + kColumns - 1) / kColumns),
-            .threads = 256};
-  }
+  LaunchShape shape(std::int64_t T) const { return MlpColumns::shape(T, F); }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const double mean = sums_T2[2 * t.block_x()] / all_F, variance = sums_T2[2 * t.block_x() + 1] / all_F - mean * mean;
     const auto limit = static_cast<float>(mean + cutoff * sqrt(variance > 0 ? variance : 0.0));
-    const std::int64_t first = t.block_y() * kColumns + t.thread() * 8;
-    const A* gates = gate_up_TF2 + t.block_x() * 2 * F + first;
-    A* out = out_TF + t.block_x() * F + first;
-    if (F % 8 != 0) {
-      for (std::int64_t i = 0; i < 8 && first + i < F; ++i)
-        out[i] = stored<A>(gated(activation, above(to_float(gates[i]) - limit), to_float(gates[F + i])));
-      return;
-    }
-    if (first >= F) return;
-    float gate[8], up[8];
-    load_8(gates, gate);
-    load_8(gates + F, up);
-    MAGISTER_UNROLL
-    for (int i = 0; i < 8; ++i) gate[i] = gated(activation, above(gate[i] - limit), up[i]);
-    store_8(out, gate);
+    const A* gates = gate_up_TF2 + t.block_x() * 2 * F;
+    MlpColumns::run(t, gates, gates + F, out_TF + t.block_x() * F, F,
+                    [&](float gate, float up) { return gated(activation, above(gate - limit), up); });
   }
 
  private:
