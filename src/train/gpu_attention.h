@@ -47,7 +47,10 @@ at::Tensor gpu_flash_attention(const at::Tensor& qkv_TQ, const SequencePlan& seq
                                const RopeTable* rope, bool interleaved, const HeadNorms& norms = {},
                                const at::Tensor& sinks_H = {});
 
-// The same in f32, differentiated by ATen; q [T, H, E], k and v [T, K, E] -> [T, H, E].
+// Repeats KV heads for H query heads: [T, K, E] -> [T, H, E].
+at::Tensor for_all_heads(const at::Tensor& x_TKE, std::int64_t heads);
+
+// The same as gpu_flash_attention() in f32, differentiated by ATen; q [T, H, E], k and v [T, K, E] -> [T, H, E].
 at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
                                const std::vector<std::int64_t>& cu_seqlens, const LayerShape& shape);
 

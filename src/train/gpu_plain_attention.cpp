@@ -27,13 +27,15 @@ at::Tensor attend_alike(const at::Tensor& q, const at::Tensor& k, const at::Tens
 
 }  // namespace
 
+at::Tensor for_all_heads(const at::Tensor& x_TKE, std::int64_t heads) {
+  const std::int64_t T = x_TKE.size(0), K = x_TKE.size(1), E = x_TKE.size(2);
+  return heads == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, heads / K, E}).reshape({T, heads, E});
+}
+
 at::Tensor gpu_plain_attention(const at::Tensor& q_THE, const at::Tensor& k_TKE, const at::Tensor& v_TKE,
                                const std::vector<std::int64_t>& cu_seqlens, const LayerShape& shape) {
-  const std::int64_t T = q_THE.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  const auto for_all_heads = [&](const at::Tensor& x_TKE) {
-    return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
-  };
-  const at::Tensor k_THE = for_all_heads(k_TKE), v_THE = for_all_heads(v_TKE);
+  const std::int64_t T = q_THE.size(0), H = shape.heads, E = shape.head_dim;
+  const at::Tensor k_THE = for_all_heads(k_TKE, H), v_THE = for_all_heads(v_TKE, H);
   std::map<std::int64_t, std::vector<std::size_t>> by_length;
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) by_length[cu_seqlens[s + 1] - cu_seqlens[s]].push_back(s);
   if (by_length.size() == 1) {

@@ -51,12 +51,6 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return at::matmul(shares, heads_first(v)).squeeze(0).transpose(0, 1);
 }
 
-// Repeats KV heads: [T, H, E].
-at::Tensor for_all_heads(const at::Tensor& x_TKE, std::int64_t heads) {
-  const std::int64_t T = x_TKE.size(0), K = x_TKE.size(1), E = x_TKE.size(2);
-  return heads == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, heads / K, E}).reshape({T, heads, E});
-}
-
 // Appends zeros to heads.
 at::Tensor padded(const at::Tensor& x_THE, std::int64_t width) {
   return x_THE.size(2) == width ? x_THE : at::constant_pad_nd(x_THE, {0, width - x_THE.size(2)});

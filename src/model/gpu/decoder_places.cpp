@@ -125,10 +125,7 @@ ProductRows Fp8Places::first(const ProductRows& rows, std::int64_t count) {
 }
 
 std::uint64_t Fp8Places::num_bytes() const {
-  std::uint64_t sum = 0;
-  for (const at::Tensor& place : {normed_TD.bytes_MK, normed_TD.scale_M1, bytes, scale_T1, rounded_TD})
-    sum += place.defined() ? place.nbytes() : 0;
-  return sum;
+  return bytes_of({normed_TD.bytes_MK, normed_TD.scale_M1, bytes, scale_T1, rounded_TD});
 }
 
 }  // namespace magister::gpu

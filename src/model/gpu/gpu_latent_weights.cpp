@@ -72,11 +72,10 @@ std::int64_t short_numbers(const LayerShape& shape) {
 }
 
 std::uint64_t other_latent_bytes(const GpuLatent& latent) {
-  std::uint64_t bytes = latent.key_up_HCN.defined() ? latent.key_up_HCN.nbytes() : 0;
-  if (latent.indexer)
-    bytes +=
-        latent.indexer->head_proj.num_bytes() + latent.indexer->norm_E.nbytes() + latent.indexer->norm_bias_E.nbytes();
-  return bytes;
+  const std::uint64_t bytes = bytes_of({latent.key_up_HCN});
+  if (!latent.indexer) return bytes;
+  return bytes + latent.indexer->head_proj.num_bytes() +
+         bytes_of({latent.indexer->norm_E, latent.indexer->norm_bias_E});
 }
 
 LatentPlaces::LatentPlaces(const LayerShape& shape, std::int64_t rows, at::Device device) {
@@ -103,12 +102,7 @@ LatentPlaces LatentPlaces::first(std::int64_t rows) const {
   return part;
 }
 
-std::uint64_t LatentPlaces::num_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& place : {queries_RL, tokens_RW, q_RQ, q_RHW, sums_RHC})
-    bytes += place.defined() ? place.nbytes() : 0;
-  return bytes;
-}
+std::uint64_t LatentPlaces::num_bytes() const { return bytes_of({queries_RL, tokens_RW, q_RQ, q_RHW, sums_RHC}); }
 
 std::int64_t LatentPlaces::bytes_of_row(const LayerShape& shape) {
   std::int64_t bytes = 0;

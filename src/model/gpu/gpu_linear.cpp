@@ -63,11 +63,14 @@ StoredWeight GpuLinear::stored() const {
   return weight;
 }
 
-std::uint64_t GpuLinear::num_bytes() const {
+std::uint64_t bytes_of(std::initializer_list<at::Tensor> tensors) {
   std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : {weight_NK, bias_N, codes_NB, scales_NG, offsets_NG, fp8_NK, fp8_scales_1N})
-    bytes += tensor.defined() ? tensor.nbytes() : 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? tensor.nbytes() : 0;
   return bytes;
+}
+
+std::uint64_t GpuLinear::num_bytes() const {
+  return bytes_of({weight_NK, bias_N, codes_NB, scales_NG, offsets_NG, fp8_NK, fp8_scales_1N});
 }
 
 GpuLinear to_device(const Linear& linear, at::Device device, const SendTensor& send) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,9 @@
 #include "model/gpu/product_step.h"
 
 namespace magister::gpu {
+
+// Bytes of those that are defined.
+std::uint64_t bytes_of(std::initializer_list<at::Tensor> tensors);
 
 // Numbers of rows of cuBLAS's products, widest first, that give a row the same bits at every position. cuBLAS chooses
 // its order of sums by the number of rows, so not all sizes do; find_tile_sizes() tries them.

@@ -17,12 +17,6 @@ namespace {
 
 using Names = TensorNames::Layer;
 
-std::uint64_t bytes_of(std::initializer_list<at::Tensor> tensors) {
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? tensor.nbytes() : 0;
-  return bytes;
-}
-
 GpuLinear plain_linear(const at::Tensor& weight_NK) {
   GpuLinear linear;
   linear.weight_NK = weight_NK;

@@ -243,21 +243,19 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
 std::uint64_t GpuWeights::num_bytes() const {
   std::uint64_t bytes =
       embedding_vD.nbytes() + ends.num_bytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.weight_NK.nbytes());
-  const auto add = [&bytes](std::initializer_list<at::Tensor> tensors) {
-    for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? tensor.nbytes() : 0;
-  };
-  add({positions_PD, embedding_norm.input_D, embedding_norm.input_bias_D, norm.input_D, norm.input_bias_D,
-       head.bias_N});
+  bytes += bytes_of({positions_PD, embedding_norm.input_D, embedding_norm.input_bias_D, norm.input_D, norm.input_bias_D,
+                     head.bias_N});
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
     bytes += layer.around.num_bytes();
     if (layer.latent) bytes += other_latent_bytes(*layer.latent);
     if (!layer.experts.empty()) bytes += layer.router.num_bytes();
-    add({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
-         layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias,
-         layer.choice_bias_X, layer.expert_scales_X, layer.beside.output_D, layer.beside.experts_output_D,
-         layer.beside.experts_input_D, layer.beside.router_input_D, layer.scores.sinks_H});
-    if (!shares_norms()) add({layer.mlp_norms.input_D, layer.mlp_norms.input_bias_D});
+    bytes +=
+        bytes_of({layer.attention_norms.input_D, layer.attention_norms.input_bias_D, layer.attention_norms.output_D,
+                  layer.mlp_norms.output_D, layer.q_norm, layer.k_norm, layer.q_norm_bias, layer.k_norm_bias,
+                  layer.choice_bias_X, layer.expert_scales_X, layer.beside.output_D, layer.beside.experts_output_D,
+                  layer.beside.experts_input_D, layer.beside.router_input_D, layer.scores.sinks_H});
+    if (!shares_norms()) bytes += bytes_of({layer.mlp_norms.input_D, layer.mlp_norms.input_bias_D});
   }
   return bytes;
 }
