@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/cpu/panel_memory.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/these_kernels.h"
 
@@ -105,6 +106,33 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CpuProducts,
                                           testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                                           testing::ValuesIn(cpu_kernels_here())),
                          name_of);
+
+TEST(PanelBlocks, PanelsShareBlocksThatTheLastOfThemFrees) {
+  constexpr std::int64_t kHugePage = 2 << 20, kLarge = (40 << 20) / 4;
+  const auto address = [](const at::Tensor& panels) { return reinterpret_cast<std::intptr_t>(panels.data_ptr()); };
+  at::Tensor first, second, next;
+  {
+    const PanelBlocks blocks;
+    first = empty_panels({3, 5, 48}, at::kFloat).fill_(1);
+    second = empty_panels({7, 48}, at::kBFloat16).fill_(2);
+    {
+      const PanelBlocks inner;
+      EXPECT_EQ(address(empty_panels({48}, at::kFloat)) % kHugePage, 0);
+    }
+    EXPECT_EQ(address(first) % kHugePage, 0);
+    EXPECT_EQ(address(second), address(first) + 45 * 64);
+    // Two panels of 40 MiB have a block each, and larger ones than a block have one of their size.
+    next = empty_panels({kLarge}, at::kFloat).fill_(3);
+    EXPECT_EQ(address(next), address(second) + 11 * 64);
+    EXPECT_EQ(address(empty_panels({kLarge}, at::kFloat)) % kHugePage, 0);
+    EXPECT_EQ(address(empty_panels({2 * kLarge}, at::kFloat)) % kHugePage, 0);
+    EXPECT_EQ(empty_panels({0, 48}, at::kFloat).numel(), 0);
+  }
+  first = at::Tensor();
+  EXPECT_NE(address(empty_panels({48}, at::kFloat)) % kHugePage, 0) << "memory of its own after the blocks";
+  EXPECT_TRUE((second.to(at::kFloat) == 2).all().item<bool>());
+  EXPECT_TRUE((next == 3).all().item<bool>());
+}
 
 TEST(CpuProduct, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();

@@ -13,6 +13,7 @@
 #include "app/bench/units.h"
 #include "magister/core/error.h"
 #include "magister/model/cpu/matmul.h"
+#include "magister/model/cpu/panel_memory.h"
 
 namespace magister {
 namespace {

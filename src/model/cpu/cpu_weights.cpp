@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "magister/model/cpu/panel_memory.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
@@ -27,6 +28,7 @@ ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const Laye
     out.router_norms.input_D = scale_D / std::sqrt(static_cast<double>(shape.hidden_size));
   LayerShape of_expert = shape;
   of_expert.mlp = shape.expert_mlp;
+  const PanelBlocks shared_blocks;
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
     if (x == shape.num_experts - shape.num_shared_experts) of_expert.mlp = shape.shared_mlp;
     FeedForwardWeights expert{{}, pack(source.load_expert_gate_up_proj(layer, x), &pool), {}};

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/model/cpu/panel_memory.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/code_words.h"
 #include "model/cpu/kept_codes.h"

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "magister/core/error.h"
-#include "magister/core/huge_pages.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/cpu/panel_memory.h"
 #include "magister/parallel/thread_pool.h"
 
 // The BLAS inside libtorch_cpu (MKL, 32-bit integers). ATen does not export its wrapper.
@@ -158,13 +158,6 @@ at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
 }
 
 }  // namespace
-
-// Huge pages reduce address translation for the weights: 1 to 3 % of a product. It is only a hint.
-at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
-  at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
-  prefer_huge_pages(tensor.data_ptr(), tensor.nbytes());
-  return tensor;
-}
 
 at::Tensor Linear::plain_weight() const {
   if (!is_packed()) return weight_NK;

@@ -12,6 +12,7 @@
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/cpu/matmul.h"
+#include "magister/model/cpu/panel_memory.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/code_words.h"
 

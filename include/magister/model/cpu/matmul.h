@@ -61,9 +61,6 @@ struct Linear {
 // plain weight.
 Linear pack(Linear plain, ThreadPool* pool = nullptr);
 
-// Uninitialised memory for panels, on huge pages if the system provides them.
-at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type);
-
 // x and out are f32 with row strides in elements. The bias is added if there is one. With a pool its threads share the
 // outputs (for few rows: decoding, short units); without one this thread computes all (one of many row tiles). The bits
 // are the same.
