@@ -139,8 +139,7 @@ double CountedLayer::vectors() const {
 
 std::uint64_t gpu_trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute,
                               bool bf16) {
-  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
-               F = static_cast<double>(config.intermediate_size);
+  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size), F = widest_mlp(config);
   double widest = std::max(config.xielu ? 3 * F : F, D);  // the parts of xIELU's formula are there at once
   const double layers = bytes_of_layers(config, recompute, [&](std::int64_t number) {
     const CountedLayer layer(config, number, longest, bf16);

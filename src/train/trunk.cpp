@@ -1,4 +1,4 @@
-// Whole batches; see trunk.h. The blocks of a layer: trained_attention.h, trained_mlp.h, trained_experts.h.
+// Whole batches; see trunk.h. The blocks of a layer: trained_layer.h.
 #include "magister/train/trunk.h"
 
 #include <ATen/ATen.h>
@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <tuple>
 #include <utility>
 
 #include "magister/core/fail_point.h"
@@ -22,8 +21,7 @@
 #include "train/gpu_ops.h"
 #include "train/layer_weights.h"
 #include "train/trained_attention.h"
-#include "train/trained_experts.h"
-#include "train/trained_mlp.h"
+#include "train/trained_layer.h"
 #include "train/trained_norm.h"
 
 namespace magister {
@@ -65,6 +63,34 @@ at::Tensor positions_of(const TrainBatch& batch) {
   for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
     all.push_back(at::arange(batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], at::kLong));
   return at::cat(all, 0);
+}
+
+// The norm of the embeddings or the last one. weights: its weight, and its bias where norms have them.
+TrainedNorm end_norm(std::span<const at::Tensor> weights, const ModelConfig& config, const at::TensorOptions& options) {
+  return {config.weightless_norms ? at::ones({config.hidden_size}, options) : weights.front(),
+          static_cast<float>(config.rms_norm_eps), config.norm_kind == NormKind::kLayer,
+          config.norm_bias ? weights[1] : at::Tensor()};
+}
+
+std::size_t num_joined(const ModelConfig& config) {
+  return static_cast<std::size_t>(config.altup ? config.altup->inputs - 1 : 0);
+}
+
+// The stream before the first layer, [T, D], or with AltUp [T, A, D]. leaves: the layer's parameters, of which the last
+// ones belong to the embeddings; see ParameterLayout.
+at::Tensor first_stream(at::Tensor hidden_TD, std::span<const at::Tensor> leaves, const ModelConfig& config,
+                        bool bf16) {
+  const std::size_t of_norm = config.weightless_norms ? 0 : config.norm_bias ? 2 : 1;
+  if (config.embedding_norm) hidden_TD = end_norm(leaves.last(of_norm), config, hidden_TD.options())(hidden_TD);
+  return config.altup ? spread_stream(hidden_TD, leaves.last(num_joined(config)), bf16) : hidden_TD;
+}
+
+// The last norm of the stream. leaves: its parameters, and those that join the stream's vectors.
+at::Tensor last_output(at::Tensor stream_TD, std::span<const at::Tensor> leaves, const ModelConfig& config, bool bf16) {
+  if (config.altup) stream_TD = join_stream(stream_TD, leaves.last(num_joined(config)), bf16);
+  TrainedNorm norm = end_norm(leaves, config, stream_TD.options());
+  if (config.norm_weights_plus_one) norm.weight = norm.weight + 1.0;
+  return norm(stream_TD);
 }
 
 }  // namespace
@@ -174,49 +200,19 @@ const std::vector<std::size_t>& TrunkPass::parameters_of(std::size_t layer) cons
 }
 
 at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
-  const std::vector<at::Tensor>& leaves = kept.parameters;
   const ModelConfig& config = layout_.description().config;
-  const bool centred = config.norm_kind == NormKind::kLayer;
-  const double eps = static_cast<float>(config.rms_norm_eps);
-  at::Tensor input_TD = kept.input_TD;  // or with AltUp the whole stream, [T, A, D]
-  const auto num_joined = static_cast<std::size_t>(config.altup ? config.altup->inputs - 1 : 0);
-  if (layer == 0 && config.embedding_norm && config.weightless_norms)
-    input_TD = TrainedNorm{at::ones({config.hidden_size}, input_TD.options()), eps, centred}(input_TD);
-  if (layer == 0 && config.embedding_norm &&
-      !config.weightless_norms) {  // the last of the first layer's parameters, see ParameterLayout
-    const std::size_t weight = leaves.size() - (config.norm_bias ? 2 : 1);
-    input_TD = TrainedNorm{leaves[weight], eps, centred, config.norm_bias ? leaves.back() : at::Tensor()}(input_TD);
-  }
-  if (layer == 0 && config.altup) input_TD = spread_stream(input_TD, std::span(leaves).last(num_joined), options_.bf16);
-  if (layer == layout_.layers().size()) {
-    if (config.altup) input_TD = join_stream(input_TD, std::span(leaves).last(num_joined), options_.bf16);
-    const at::Tensor weight = config.weightless_norms ? at::ones({config.hidden_size}, input_TD.options()) : leaves[0];
-    return TrainedNorm{config.norm_weights_plus_one ? weight + 1.0 : weight, eps, centred,
-                       config.norm_bias ? leaves.back() : at::Tensor()}(input_TD);
-  }
-  const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors, options_.bf16);
-  const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
+  if (layer == layout_.layers().size()) return last_output(kept.input_TD, kept.parameters, config, options_.bf16);
+  at::Tensor input_TD =
+      layer == 0 ? first_stream(kept.input_TD, kept.parameters, config, options_.bf16) : kept.input_TD;
+  const LayerWeights weights(layout_, layer, kept.parameters, lora_ ? &lora_->layout : nullptr, kept.factors,
+                             options_.bf16);
+  const auto number = static_cast<std::int64_t>(layer);
+  const LayerShape shape = shape_of(config, partition_for(config, 0, 1), number);
   at::Tensor predicted_TAD;
   if (config.altup) {
     predicted_TAD = predicted_stream(input_TD, weights, config, shape, options_.learns);
     input_TD = predicted_TAD.select(1, config.altup->active).contiguous();
   }
-  const TrainedNorm attention_output{weights.norm(&Names::attention_output_norm), eps},
-      mlp_output{weights.norm(&Names::mlp_output_norm), eps};
-  const TrainedNorm attention_input{weights.norm(&Names::attention_input_norm), eps, centred,
-                                    weights(&Names::attention_input_norm_bias)},
-      mlp_input{weights.norm(&Names::mlp_input_norm), eps, centred, weights(&Names::mlp_input_norm_bias)};
-  const bool sparse = config.is_sparse(static_cast<std::int64_t>(layer)),
-             shared = config.parallel_residual && !config.parallel_norms;
-  // Rounding could change a router's choice.
-  const auto type_for = [&](bool router) { return weights.mixed() && !router ? at::kBFloat16 : at::kFloat; };
-  const auto [normed_TD, stream_TD] = attention_input.of_stream(input_TD, type_for(sparse && shared));
-  const RowsFrom from = attention_input.rows_from(normed_TD, input_TD);
-  // A block's output is added to the stream by its last product, or here.
-  const auto add = [&](const at::Tensor& onto_TD, const TrainedNorm& norm, bool by_product, const auto& block) {
-    if (by_product && weights.mixed() && !norm.weight.defined()) return block(onto_TD);
-    return onto_TD + norm(block(at::Tensor()));
-  };
   std::size_t chooser = layer;
   while (config.latent && config.latent->indexer && !config.chooses_keys(static_cast<std::int64_t>(chooser))) --chooser;
   const AttentionInputs inputs{batch_,
@@ -227,28 +223,7 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, Kept& kept) {
                                visible_[chooser],
                                kept.kv.k_TKE,
                                kept.kv.v_TKE};
-  at::Tensor hidden_TD = add(stream_TD, attention_output, true, [&](const at::Tensor& onto_TD) {
-    return weights.linear_onto(onto_TD, attention_heads(normed_TD, from, weights, shape, inputs), &Names::o_proj,
-                               &Names::o_bias);
-  });
-  if (config.laurel_rank > 0) hidden_TD = with_laurel(hidden_TD, normed_TD, weights, shape);
-  at::Tensor mlp_input_TD = normed_TD;
-  RowsFrom mlp_from = from;
-  if (config.parallel_norms) {
-    std::tie(mlp_input_TD, mlp_from) = std::pair(mlp_input(input_TD), RowsFrom());
-  } else if (!config.parallel_residual) {
-    const at::Tensor before_TD = hidden_TD;
-    std::tie(mlp_input_TD, hidden_TD) = mlp_input.of_stream(before_TD, type_for(sparse));
-    mlp_from = mlp_input.rows_from(mlp_input_TD, before_TD);
-  }
-  const at::Tensor stream_in_TD = hidden_TD;
-  at::Tensor output_TD = add(hidden_TD, mlp_output, !sparse, [&](const at::Tensor& onto_TD) {
-    if (!sparse) return feed_forward(mlp_input_TD, mlp_from, weights, shape, onto_TD);
-    if (!config.dense_beside_experts) return mixture_of_experts(mlp_input_TD, mlp_input_TD, weights, shape);
-    const at::Tensor dense_TD = feed_forward(mlp_input_TD, mlp_from, weights, shape, at::Tensor());
-    return TrainedNorm{weights.norm(&Names::dense_output_norm), eps}(dense_TD) +
-           experts_beside(stream_in_TD, weights, shape);
-  });
+  at::Tensor output_TD = TrainedLayer(config, weights, shape, config.is_sparse(number)).output(input_TD, inputs);
   if (config.altup)
     return corrected_stream(predicted_TAD, output_TD, kept.vectors_TP, weights, config, shape, options_.learns);
   if (kept.vectors_TP.defined()) output_TD = output_TD + added_by_vectors(output_TD, kept.vectors_TP, weights, shape);

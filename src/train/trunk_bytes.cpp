@@ -42,11 +42,10 @@ AttentionNumbers attention_numbers(const ModelConfig& config, double E) {
 // that read it; in bf16 each keeps its own rounded copy, and inputs that nothing else reads are freed.
 double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t layer, const TrunkKeeps& keeps) {
   const bool sparse = config.is_sparse(layer);
-  const double D = static_cast<double>(config.hidden_size),
-               E = static_cast<double>(std::max(config.head_dim, config.full_head_dim)),
+  const double D = static_cast<double>(config.hidden_size), E = static_cast<double>(config.head_dim_of(layer)),
                H = static_cast<double>(config.num_attention_heads) * E,
                F = static_cast<double>(config.intermediate_size * config.mlp_widths_of(layer)),
-               K = static_cast<double>(config.num_key_value_heads) * E;
+               K = static_cast<double>(config.kv_heads_of(layer)) * E;
   const bool in_f32 = !keeps.bf16 || keeps.adapted;
   const AttentionNumbers attention = attention_numbers(config, E);
   // The stream twice, and the inputs of output norms.
@@ -76,6 +75,12 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t
 }
 
 }  // namespace
+
+double widest_mlp(const ModelConfig& config) {
+  std::int64_t widths = 1;
+  for (const std::int64_t of_layer : config.mlp_widths) widths = std::max(widths, of_layer);
+  return static_cast<double>(config.intermediate_size * widths);
+}
 
 double stream_numbers(const ModelConfig& config) {
   return static_cast<double>(config.hidden_size * (config.altup ? config.altup->inputs : 1));
@@ -114,8 +119,7 @@ double bytes_of_choices(const ModelConfig& config, std::int64_t longest, bool re
 
 std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest,
                           const TrunkKeeps& keeps) {
-  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size),
-               F = static_cast<double>(config.intermediate_size);
+  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size), F = widest_mlp(config);
   // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
   const double streams = config.altup ? 3 * stream_numbers(config) : 0;
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D) + streams) +

@@ -8,6 +8,8 @@
 
 namespace magister {
 
+// Columns of the widest MLP of any layer without experts.
+double widest_mlp(const ModelConfig& config);
 // Numbers of the stream of a token.
 double stream_numbers(const ModelConfig& config);
 // Numbers that the operations of altup.cpp keep in a layer, f32 on any device.

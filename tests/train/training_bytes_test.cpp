@@ -184,6 +184,25 @@ TEST(TrainingBytes, CountWhatBlocksKeep) {
   }
 }
 
+// A layer whose sizes differ from those of other layers is counted with its own.
+TEST(TrainingBytes, CountEachLayersOwnSizes) {
+  ModelConfig narrow = description_of().config;
+  narrow.qk_norm = true;
+  ModelConfig by_widths = narrow, wide = narrow, by_kind = narrow, large = narrow;
+  by_widths.mlp_widths = {2, 2, 2, 2};
+  wide.intermediate_size *= 2;
+  by_kind.full_head_dim = large.head_dim = 64;  // no layer has a window
+  by_kind.full_kv_heads = large.num_key_value_heads = 4;
+  for (const Way& way : all_ways()) {
+    const auto planned = [&](const ModelConfig& config) {
+      return way.gpu ? gpu_trunk_bytes(config, kTokens, 128, way.recompute, way.bf16)
+                     : trunk_bytes(config, kTokens, 128, {way.recompute, way.bf16, false});
+    };
+    EXPECT_EQ(planned(by_widths), planned(wide)) << way.words();
+    EXPECT_EQ(planned(by_kind), planned(large)) << way.words();
+  }
+}
+
 // An indexer has no gradient, and decay would be all that changes its weights; torch's AdamW leaves such weights out.
 TEST(ParameterLayout, IndexersDoNotDecay) {
   const ParameterLayout layout(description_of(sparse_changes()));
