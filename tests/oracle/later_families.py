@@ -16,7 +16,8 @@ def variants(sizes):
     UNIFIED = {**{key: value for key, value in GEMMA4.items() if key != "hidden_size_per_layer_input"}, "attention_k_eq_v": True,
                "num_global_key_value_heads": 1, "final_logit_softcapping": 5.0}
     return {
-        "gemma4_unified": ("gemma4_unified_text", UNIFIED),
+        # Groups of two heads in some layers and of three in others, of which a shard may have as many.
+        "gemma4_unified": ("gemma4_unified_text", {**UNIFIED, "num_attention_heads": 6, "num_key_value_heads": 3, "num_global_key_value_heads": 2}),
         "gemma4_unified_outer": ("gemma4_unified_text", {**UNIFIED, "tie_word_embeddings": True, "pad_token_id": 0}, {"outer": "gemma4_unified"}),
         "qwen2_moe_other_shared": ("qwen2_moe", {**{key: value for key, value in FEW.items() if key != "head_dim"}, "shared_expert_intermediate_size": 56}),
         "mimo_v2": ("mimo_v2_flash", MIMO),

@@ -105,7 +105,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     });
   }
   layer.attention.choose_keys(pass.batch, pages, pass.buffers, pool_);
-  const bool as_first = layer.shape().kv_heads == weights_.decoder.front().shape().kv_heads;
+  const bool as_first = layer.shape().kv_of_head == weights_.decoder.front().shape().kv_of_head;
   const std::vector<AttentionTile>& tiles = as_first ? pass.tiles : pass.other_tiles;
   pool_.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t tile, int thread) {
     layer.attention.attend(tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
@@ -185,7 +185,8 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
             hidden_TD,
             adds ? hidden_TD : at::empty_like(hidden_TD)};
   for (const LayerShape& other : weights_.other_shapes) {
-    if (other.kv_heads != shape.kv_heads && pass.other_tiles.empty()) pass.other_tiles = attention_tiles(batch, other);
+    if (other.kv_of_head != shape.kv_of_head && pass.other_tiles.empty())
+      pass.other_tiles = attention_tiles(batch, other);
   }
   const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {

@@ -33,7 +33,7 @@ struct CpuModel::Pass {
   const PackedBatch& batch;
   RopeTables tables;
   LayerBuffers buffers;
-  // For layers with as many KV heads as the first, and for the others.
+  // For layers whose heads share keys in the groups of the first layer, and for the others.
   std::vector<AttentionTile> tiles, other_tiles;
   // True for a single shard without output norms or parallel blocks: products add to the residual stream directly, and
   // partial_TD is hidden_TD.

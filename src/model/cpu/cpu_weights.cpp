@@ -149,7 +149,7 @@ void find_kinds(CpuWeights& weights) {
     const LayerShape& shape = weights.decoder[static_cast<std::size_t>(i)].shape();
     weights.cache_places.push_back(static_cast<std::size_t>(config.kv_layer(i)));
     weights.pass_places.push_back(config.has_kinds_of_attention() && config.slides(i) != config.slides(0) ? 1 : 0);
-    if (shape.head_dim != first.head_dim || shape.kv_heads != first.kv_heads || shape.mlp != first.mlp ||
+    if (shape.head_dim != first.head_dim || shape.kv_of_head != first.kv_of_head || shape.mlp != first.mlp ||
         shape.qkv_features() != first.qkv_features())
       weights.other_shapes.push_back(shape);
   }
