@@ -214,6 +214,18 @@ TEST_F(GpuParts, GoTogether) {
   expect_near(run(1, at::kBFloat16, true, codes), of_codes, 0.03, 1);
 }
 
+// A product whose sizes are not multiples of 16 stays as it is, while the other one that reads the same norm becomes
+// one of 8-bit floats: first the product of gate and up stays, then that of queries, keys and values.
+TEST_F(GpuParts, ParallelBlocksShareANormOfWhichOneProductIsInEightBits) {
+  for (const bool attention : {false, true}) {
+    make({[attention](ModelConfig& config) {
+      config.parallel_residual = true;
+      (attention ? config.head_dim : config.intermediate_size) = attention ? 12 : 148;
+    }});
+    expect_near(run(1, at::kFloat8_e4m3fn, true), run(1, at::kFloat, false), 0.3, 1);
+  }
+}
+
 TEST_F(GpuParts, RefuseATextThatIsLongerThanTheLearnedPositions) {
   make({learned_positions});
   auto groups = make_thread_process_groups(1);

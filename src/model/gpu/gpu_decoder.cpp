@@ -247,8 +247,8 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
   // output joins it.
   if (weights_.config.parallel_residual) {
     queue_product(layer.gate_up_proj,
-                  weights_.shares_norms() ? normed_rows(layer.gate_up_proj, places)
-                                          : queue_norm_for(layer.gate_up_proj, places, {}, layer.mlp_norms, queue),
+                  layer.mlp_shares_norm ? normed_rows(layer.first_product(), places)
+                                        : queue_norm_for(layer.gate_up_proj, places, {}, layer.mlp_norms, queue),
                   gate_up_RF2, queue);
     queue_norm(places, {&layer.attention_norms}, {}, queue);
   } else {
@@ -290,11 +290,13 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
 void GpuDecoder::capture(Places& places, KvCache& cache) {
   places.graphs.clear();
   if (weights_.fp8) {
-    const GpuLinear& some = weights_.layers.front().qkv_proj;
-    if (some.fp8_NK.defined())
+    const auto some = std::find_if(weights_.layers.begin(), weights_.layers.end(),
+                                   [](const GpuLayer& layer) { return layer.qkv_proj.fp8_NK.defined(); });
+    if (some != weights_.layers.end())
       CudaGraph::call_before(queue_, [&] {
-        at::Tensor out_TN = work_[2].as_strided({kGpuDecodingRows, some.outputs}, {some.outputs, 1});
-        product_of_fp8_tile(some, fp8_.normed_TD, out_TN, queue_);
+        const GpuLinear& product = some->qkv_proj;
+        at::Tensor out_TN = work_[2].as_strided({kGpuDecodingRows, product.outputs}, {product.outputs, 1});
+        product_of_fp8_tile(product, fp8_.normed_TD, out_TN, queue_);
       });
   }
   if (sums_are_kernels(places.rows)) {

@@ -74,6 +74,7 @@ GpuLayer GpuWeights::begin_layer(std::int64_t layer, const at::Tensor& sinks_H) 
   out.shape = shape_of(config, partition, layer);
   out.scores = score_terms(out.shape, sinks_H, device);
   out.kv_layer = static_cast<std::size_t>(config.kv_layer(layer));
+  out.mlp_shares_norm = shares_norms();
   for (std::int64_t later = layer + 1; later < config.num_hidden_layers; ++later)
     out.lends_kv = out.lends_kv || config.kv_layer(later) == layer;
   return out;

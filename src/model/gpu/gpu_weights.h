@@ -67,14 +67,17 @@ struct GpuLayer {
   at::Tensor choice_bias_X, expert_scales_X;  // as in ExpertsWeights
   std::vector<GpuExpert> experts;
   GpuBeside beside;
+  bool mlp_shares_norm = false;     // the MLP reads attention's normed input
   std::optional<GpuLatent> latent;  // qkv_proj, q_norm and k_norm are then those of the short vectors
   GpuStreamLayer around;
   LayerShape shape;
 
   bool has_gate() const { return attention_gate.outputs > 0; }
-  // The product whose form of input attention's norm gives. A gate that is not in fp8 needs plain rows.
+  // The product whose form of input attention's norm gives. One that is not in fp8 needs plain rows, and those in fp8
+  // also take these: products whose sizes are not multiples of 16 stay as they are.
   const GpuLinear& first_product() const {
-    return has_gate() && !attention_gate.fp8_NK.defined() ? attention_gate : qkv_proj;
+    if (has_gate() && !attention_gate.fp8_NK.defined()) return attention_gate;
+    return mlp_shares_norm && !gate_up_proj.fp8_NK.defined() ? gate_up_proj : qkv_proj;
   }
   // Every product of this layer, without the router's.
   std::vector<GpuLinear*> products();
