@@ -1,4 +1,4 @@
-// Bytes of a shard's weights in memory, from the parameter table: exactly what WeightSource returns.
+// Bytes of a shard's weights in memory, from the parameter table: exactly what WeightSource returns, or a GPU holds.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,8 +7,10 @@
 #include <tuple>
 
 #include "magister/model/parameter_table.h"
+#include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "model/cpu/kept_codes.h"
+#include "model/gpu/gpu_latent.h"
 
 namespace magister {
 namespace {
@@ -38,8 +40,19 @@ struct Sizes {
   at::ScalarType dtype;
   int tp_rank;
   const QuantScheme& quantization;
+  bool on_gpu;
   HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
 };
+
+// numbers: of the second product of latents on this shard.
+std::uint64_t latent_up_bytes(std::uint64_t numbers, const Sizes& sizes) {
+  if (!sizes.on_gpu) return numbers * sizeof(float);
+  const at::ScalarType type = activation_dtype(sizes.dtype);
+  const LatentConfig& latent = *sizes.config.latent;
+  const std::uint64_t keys = numbers / static_cast<std::uint64_t>(latent.nope_dim + latent.value_dim) *
+                             static_cast<std::uint64_t>(latent.nope_dim);
+  return (numbers + (gpu::latent_kernels_take(sizes.config, type) ? keys : 0)) * c10::elementSize(type);
+}
 
 std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Sizes& sizes,
                             const std::optional<CodeFormat>& kept) {
@@ -52,7 +65,7 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
     const auto first = static_cast<std::uint64_t>(row.first_column);
     columns = {first + slice.columns.begin, first + slice.columns.end};
   }
-  if (product.front().product == FusedProduct::kLatentUp) return rows * columns.size() * sizeof(float);
+  if (product.front().product == FusedProduct::kLatentUp) return latent_up_bytes(rows * columns.size(), sizes);
   if (!quantization.on()) {
     const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one scale per row
     return rows * (columns.size() * c10::elementSize(sizes.dtype) + scale);
@@ -61,13 +74,17 @@ std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Si
   return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
 }
 
-// Bytes of a layer without its products: norms, biases and routers, in f32.
+// Bytes of a layer without its products: norms, biases and routers, in f32. On a GPU what chooses experts or keys is a
+// product in the activations' dtype.
 std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const Sizes& sizes) {
+  using Names = TensorNames::Layer;
   std::uint64_t bytes = 0;
   for (const LayerParameter& row : table) {
     if (row.product != FusedProduct::kNone) continue;
-    bytes +=
-        sizeof(float) * slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank).num_elements();
+    const bool chooses =
+        row.name == &Names::router || row.name == &Names::shared_expert_gate || row.name == &Names::index_weights;
+    bytes += c10::elementSize(sizes.on_gpu && chooses ? activation_dtype(sizes.dtype) : at::kFloat) *
+             slice_of(row.shape, row.division, sizes.partition, sizes.heads, sizes.tp_rank).num_elements();
   }
   return bytes;
 }
@@ -105,6 +122,7 @@ std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description,
                          sizes.dtype,
                          sizes.tp_rank,
                          sizes.quantization,
+                         sizes.on_gpu,
                          {config.num_attention_heads, config.kv_heads_of(layer)}};
     bytes += other_layer_bytes(table, of_layer);
     for (const std::vector<LayerParameter>& product : products_of(table)) {
@@ -122,22 +140,22 @@ std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description,
 }  // namespace
 
 std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
-                           const QuantScheme& quantization) {
+                           const QuantScheme& quantization, bool on_gpu) {
   const Partition partition = partition_for(config, tp_rank, tp_size);
-  return all_bytes({config, partition, dtype, tp_rank, quantization}, nullptr, nullptr);
+  return all_bytes({config, partition, dtype, tp_rank, quantization, on_gpu}, nullptr, nullptr);
 }
 
 std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
-                           int tp_rank, int tp_size, const QuantScheme& quantization) {
+                           int tp_rank, int tp_size, const QuantScheme& quantization, bool on_gpu) {
   const Partition partition = partition_for(description.config, tp_rank, tp_size);
-  return all_bytes({description.config, partition, dtype, tp_rank, quantization}, &description, &file);
+  return all_bytes({description.config, partition, dtype, tp_rank, quantization, on_gpu}, &description, &file);
 }
 
-std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
-                          const QuantScheme& quantization) {
+std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization,
+                          bool on_gpu) {
   std::uint64_t largest = 0;
   for (int rank = 0; rank < tp_size; ++rank) {
-    largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size, quantization));
+    largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size, quantization, on_gpu));
   }
   return largest;
 }

@@ -98,7 +98,7 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
   model.dtype = resolve_gpu_dtype(checkpoint.section().dtype);
   model.scheme = quant_scheme_of(checkpoint.section());
   model.weight_bytes = [&checkpoint, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
-    return weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme);
+    return weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme, true);
   };
   model.pass = pass;
   model.pages = pages;

@@ -142,8 +142,9 @@ Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, c
 }
 
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
-  return
-      [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
+  return [this, tp_size](int tp_rank) {
+    return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization, gpu.has_value());
+  };
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {

@@ -1,5 +1,5 @@
 // Whole models with latent attention by the GPU's passes, with the kernels on the host: weights of every kind over
-// shards against CPUs, rows that decode with experts beside them, and memory against its plan.
+// shards against CPUs, rows that decode with experts beside them, a choice of keys, and memory against its plan.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,16 @@ ModelConfig small_config_of(std::int64_t query_rank) {
   return config;
 }
 
-class LatentModel : public testing::TestWithParam<std::int64_t> {
+// With an indexer in the first of two layers.
+ModelConfig sparse_config() {
+  ModelConfig config = config_of(32);
+  config.family = "glm_moe_dsa";
+  config.latent->indexer =
+      IndexerConfig{.heads = 10, .head_dim = 32, .top_k = 7, .rope_pairs = true, .layer_chooses = {true, false}};
+  return config;
+}
+
+class ModelOfLatents : public testing::Test {
  protected:
   void SetUp() override {
     at::manual_seed(15);
@@ -114,6 +123,8 @@ class LatentModel : public testing::TestWithParam<std::int64_t> {
   MemoryTensorFile file_;
   std::vector<TokenId> text_;
 };
+using SparseModel = ModelOfLatents;
+class LatentModel : public ModelOfLatents, public testing::WithParamInterface<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(QueryRanks, LatentModel, testing::Values(0, 32), testing::PrintToStringParamName());
 
 TEST_P(LatentModel, WeightsOfEveryKindAreNearTheCpus) {
@@ -139,6 +150,30 @@ TEST_P(LatentModel, WeightsOfEveryKindAreNearTheCpus) {
   }
 }
 
+// Rows that decode have the bits of a prompt's. Rounding turns choices of keys: 0.24 in bf16 and 0.46 in
+// 8-bit floats.
+TEST_F(SparseModel, WeightsOfEveryKindAreNearTheCpus) {
+  make(sparse_config());
+  struct Kind {
+    at::ScalarType dtype;
+    QuantScheme scheme;
+    int shards;
+    double limit;
+  };
+  for (const Kind& kind :
+       {Kind{at::kFloat, QuantScheme{QuantType::kInt8, 0}, 3, 1e-5},
+        Kind{at::kFloat, QuantScheme{QuantType::kInt4, 32}, 1, 1e-5},
+        Kind{at::kBFloat16, QuantScheme{QuantType::kInt4, 32}, 2, 0.5}, Kind{at::kFloat8_e4m3fn, {}, 1, 0.8}}) {
+    const Hidden cpu = run(1, at::kFloat, kind.scheme, false), gpu = run(kind.shards, kind.dtype, kind.scheme, true);
+    const double whole = apart(gpu.whole_TD, cpu.whole_TD), decoded = apart(gpu.decoded_RD, last_of(cpu));
+    std::printf("%s over %d: %.2e as a whole, %.2e written\n", c10::toString(kind.dtype), kind.shards, whole, decoded);
+    EXPECT_LE(whole, kind.limit);
+    EXPECT_LE(decoded, kind.limit);
+    EXPECT_TRUE(at::equal(gpu.decoded_RD, gpu.beside_RD));
+    EXPECT_TRUE(at::equal(gpu.decoded_RD, last_of(gpu)));
+  }
+}
+
 // The host reads the router's choice, so no graph holds such a pass; rows that decode are among latents all the same.
 TEST_P(LatentModel, RowsDecodeBesideExperts) {
   make(config_of(GetParam(), 4));
@@ -154,6 +189,16 @@ TEST_P(LatentModel, APassTakesNoMoreThanItsPlan) {
     // Keys and values of shared prefixes are a third of the plan.
     EXPECT_GE(use_of_a_tokens_plan(small_config_of(GetParam()), dtype, {32, 160}), 0.35)
         << "the plan asks for far more than is used";
+  }
+}
+
+TEST_P(LatentModel, WeightsTakeWhatIsPlanned) {
+  const auto group = make_single_process_group();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kFloat8_e4m3fn}) {
+    for (const ModelConfig& config : {config_of(GetParam()), config_of(GetParam(), 4), sparse_config()}) {
+      const auto weights = gpu::random_gpu_weights(config, *group, dtype, {}, gpu::Queue{});
+      EXPECT_EQ(weights->num_bytes(), weight_bytes(config, dtype, 0, 1, {}, true)) << c10::toString(dtype);
+    }
   }
 }
 

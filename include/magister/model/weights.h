@@ -202,14 +202,15 @@ class WeightSource {
 };
 
 // Bytes of one shard's weights in memory, exactly what WeightSource returns. Local; of the file only the order of
-// quantisation groups is read. Without a file, no codes count as kept.
+// quantisation groups is read. Without a file, no codes count as kept. on_gpu: a GPU holds them, whose second product
+// of latents is in the activations' dtype, in bf16 with a transposed copy of its keys.
 std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
-                           const QuantScheme& quantization = {});
+                           const QuantScheme& quantization = {}, bool on_gpu = false);
 std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
-                           int tp_rank, int tp_size, const QuantScheme& quantization);
+                           int tp_rank, int tp_size, const QuantScheme& quantization, bool on_gpu = false);
 // Bytes of the largest shard.
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
-                          const QuantScheme& quantization = {});
+                          const QuantScheme& quantization = {}, bool on_gpu = false);
 
 // Products of the layers (four per layer, or, with experts, two and another two per expert): the number that keeps the
 // file's codes, and the number that is quantised while loading. Local.
