@@ -338,6 +338,8 @@ MUTATIONS = [
     Mutation("fixed-product-whatever-the-place", "src/model/gpu/fixed_product.cpp", "return rows_repeat(out_MN, B) ? ", "return rows > 0 ? ", "test_model_fixed_product"),
     Mutation("fixed-product-at-few-places", "src/model/gpu/fixed_product.h", "kTriedBlock = 61", "kTriedBlock = 64", "test_model_fixed_product"),
     Mutation("throughput-in-graphs-of-before", "src/model/gpu/gpu_decoder.cpp", "places_.clear();", "", "test_model_decode_products"),
+    Mutation("throughput-in-fp8-of-a-whole-tile", "src/model/gpu/gpu_decoder.cpp", "Fp8Places::first(fp8_.rows_TK(linear.inputs), x_RK.x_MK.size(0));", "fp8_.rows_TK(linear.inputs);", "test_model_decode_products"),
+    Mutation("throughput-in-fp8-without-scales-of-rows", "src/model/gpu/decode_products.cpp", "linear.fp8_NK, rows.scale_M1, linear.fp8_scales_1N};", "linear.fp8_NK, rows.scale_M1 * 0 + 1, linear.fp8_scales_1N};", "test_model_decode_products"),
     Mutation("throughput-without-bias", "src/model/gpu/decode_products.cpp", "if (bias_N.defined()) out.add_(bias_N);", "", "test_model_decode_products"),
     Mutation("a-librarys-product-unseen", "src/model/gpu/fixed_product.cpp", "const WatchedLaunch watched(", "if (M < 0) WatchedLaunch(", "test_model_fixed_product"),
     Mutation("no-candidate-is-one", "src/engine/gpu_candidates.cpp", "if (id_of(best[i]) < 0) break;", "", "test_engine_gpu_candidates"),

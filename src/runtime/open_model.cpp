@@ -40,22 +40,21 @@ void check_encoder(const Checkpoint& checkpoint) {
                  section.quantization, printable(checkpoint.path()));
 }
 
-void check_fp8(const std::vector<int>& gpus) {
-  for (const std::vector<GpuDevice>& host : planned_hosts()) {
-    for (const GpuDevice& gpu : host) {
-      MAGISTER_CHECK(gpu.compute_capability >= 89, ExitCode::kConfig,
-                     "model.dtype: fp8 on a planned {} of compute capability {}.{} (8-bit products come with 8.9); "
-                     "choose bf16, or quantization: int8",
-                     gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
-    }
-  }
-  for (const int gpu : gpus) {
-    const int capability = gpu_compute_capability(gpu);
+void check_fp8(const std::vector<int>& gpus, bool throughput) {
+  const auto check = [throughput](const std::string& gpu, int capability) {
     MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,
-                   "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
-                   "products come with 8.9); choose bf16, or quantization: int8",
+                   "model.dtype: fp8 on {} of compute capability {}.{} (8-bit products come with 8.9); choose bf16, or "
+                   "quantization: int8",
                    gpu, capability / 10, capability % 10);
+    MAGISTER_CHECK(!throughput || capability >= 90, ExitCode::kConfig,
+                   "model.decoding: throughput with model.dtype: fp8 on {} of compute capability {}.{} (cuBLASLt has "
+                   "scales a row from 9.0 on); choose bf16, or remove the key",
+                   gpu, capability / 10, capability % 10);
+  };
+  for (const std::vector<GpuDevice>& host : planned_hosts()) {
+    for (const GpuDevice& gpu : host) check("a planned " + gpu.name, gpu.compute_capability);
   }
+  for (const int gpu : gpus) check("cuda:" + std::to_string(gpu), gpu_compute_capability(gpu));
 }
 
 // AVX512-BF16, AMX and f32 products add in different orders, so if ranks differ, all multiply bf16 weights in f32.
@@ -91,7 +90,7 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   model.plain_dtype = gpu                                ? resolve_gpu_dtype(section.dtype)
                       : model.description.config.encoder ? at::kFloat
                                                          : resolve_cpu_dtype(section.dtype);
-  if (model.plain_dtype == at::kFloat8_e4m3fn) check_fp8(gpus);
+  if (model.plain_dtype == at::kFloat8_e4m3fn) check_fp8(gpus, section.throughput_decoding);
   MAGISTER_CHECK(gpu || !section.cudnn_attention, ExitCode::kConfig,
                  "model.attention: cudnn on CPUs (cuDNN computes on GPUs alone); remove the key, or run on GPUs");
   MAGISTER_CHECK(!section.cudnn_attention || activation_dtype(model.plain_dtype) == at::kBFloat16, ExitCode::kConfig,
@@ -102,9 +101,10 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   MAGISTER_CHECK(gpu || !section.throughput_decoding, ExitCode::kConfig,
                  "model.decoding: throughput on CPUs (it chooses among products of GPUs); remove the key, or run on "
                  "GPUs");
-  MAGISTER_CHECK(!section.throughput_decoding || model.plain_dtype == at::kBFloat16, ExitCode::kConfig,
-                 "model.decoding: throughput with model.dtype: {} (it is for plain bf16 weights); choose bf16, remove "
-                 "the key, or give tasks of another type a `model` of their own",
+  MAGISTER_CHECK(!section.throughput_decoding || activation_dtype(model.plain_dtype) == at::kBFloat16,
+                 ExitCode::kConfig,
+                 "model.decoding: throughput with model.dtype: {} (it is for weights in bf16 and fp8); choose one of "
+                 "these, remove the key, or give tasks of another type a `model` of their own",
                  section.dtype);
   model.throughput_decoding = section.throughput_decoding;
   // `auto` depends on the CPU: if one rank has no fast bf16, all use f32, or the rows would depend on which rank

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,10 +41,11 @@ class ThroughputDecoding : public testing::Test {
   }
   // A library with one algorithm for every shape; it records the requested shapes.
   DecodeProducts::Algorithms library(Pretended::Algorithm algorithm) {
-    return [this, algorithm](std::int64_t N, std::int64_t K, at::ScalarType, at::ScalarType out_type, const Queue&,
+    return [this, algorithm](std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue&,
                              std::int64_t asked_rows) {
       EXPECT_EQ(asked_rows, 256);
-      asked_.push_back(std::to_string(N) + "x" + std::to_string(K) + (out_type == at::kFloat ? " f32" : ""));
+      asked_.push_back(std::to_string(N) + "x" + std::to_string(K) + (type == at::kFloat8_e4m3fn ? " fp8" : "") +
+                       (out_type == at::kFloat ? " f32" : ""));
       made_.push_back(std::make_shared<Pretended>(std::vector<Pretended::Algorithm>{algorithm}));
       return made_.back();
     };
@@ -52,6 +54,17 @@ class ThroughputDecoding : public testing::Test {
     std::int64_t count = 0;
     for (const auto& one : made_) count += static_cast<std::int64_t>(one->rows.size());
     return count;
+  }
+
+  // The numbers of rows of all products since `before` of them, each once.
+  std::set<std::int64_t> rows_since(std::int64_t before) const {
+    std::set<std::int64_t> rows;
+    for (const auto& one : made_) {
+      for (const std::int64_t count : one->rows) {
+        if (--before < 0) rows.insert(count);
+      }
+    }
+    return rows;
   }
 
   // Three prompts in a pass, then three decoding passes of all three; the hidden states of the last, [3, D].
@@ -104,6 +117,34 @@ TEST_F(ThroughputDecoding, IsWhatRowsOfTextsGoThrough) {
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(decoded(model), eager)) << "in a graph";
 }
 
+// The same with weights in 8-bit floats: a product has the rows of the pass, not those of a tile, with the codes that
+// norm and gate give. The other way rounds what joins the residual stream to bf16.
+TEST_F(ThroughputDecoding, EightBitFloatsGoThroughIt) {
+  for (const std::int64_t mlp : {256, 264}) {  // K = 264 is not a multiple of 16, so that down_proj stays in bf16
+    SCOPED_TRACE(mlp);
+    config_.intermediate_size = mlp;
+    asked_.clear();
+    made_.clear();
+    GpuModel model(weights_of(at::kFloat8_e4m3fn), Queue{}, *group_);
+    const at::Tensor ours = decoded(model).to(at::kFloat);
+    model.use_throughput_decoding(library(good));
+    const std::string last = mlp == 256 ? "128x256 fp8 f32" : "128x264 f32";
+    EXPECT_EQ(asked_, (std::vector<std::string>{"256x128 fp8", "128x128 fp8 f32", std::to_string(2 * mlp) + "x128 fp8",
+                                                last, "96x128 f32"}));
+    model.use_graphs(false);
+    for (const auto& one : made_) one->rows.clear();
+    const at::Tensor eager = decoded(model);
+    EXPECT_EQ(products(), 3 * 2 * 4) << "three passes of two layers";
+    EXPECT_EQ(rows_since(0), std::set<std::int64_t>{3});
+    EXPECT_FALSE(at::equal(eager.to(at::kFloat), ours)) << "the products are those of a tile";
+    EXPECT_LE((eager.to(at::kFloat) - ours).abs().max().item<double>(), 0.05 * ours.abs().max().item<double>());
+    EXPECT_TRUE(at::equal(decoded(model, {2}), eager.narrow(0, 2, 1))) << "alone";
+    EXPECT_TRUE(at::equal(decoded(model, {1, 2}), eager.narrow(0, 1, 2))) << "among others";
+    model.use_graphs(true);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(decoded(model), eager)) << "in a graph";
+  }
+}
+
 // A graph that was recorded before, of the same cache, holds the other products.
 TEST_F(ThroughputDecoding, AGraphOfBeforeIsForgotten) {
   GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);
@@ -146,7 +187,13 @@ TEST_F(ThroughputDecoding, WhatItDoesNotTakeIsRefused) {
     return true;
   };
   EXPECT_NE(refuses(weights_of(at::kBFloat16), by_number).find("no algorithm for 256 x 128"), std::string::npos);
-  EXPECT_NE(refuses(weights_of(at::kBFloat16, {QuantType::kInt8, 32}), good).find("not plain bf16"), std::string::npos);
+  EXPECT_NE(refuses(weights_of(at::kFloat8_e4m3fn), by_number).find("128 weights in fp8 (from cuBLAS 12.9"),
+            std::string::npos);
+  const auto without_scales = [](const ProductFactors& factors, at::Tensor& out) {
+    return good({factors.x_MK, factors.weight_NK}, out);
+  };
+  EXPECT_NE(refuses(weights_of(at::kFloat8_e4m3fn), without_scales).find("128 weights in fp8"), std::string::npos);
+  EXPECT_NE(refuses(weights_of(at::kBFloat16, {QuantType::kInt8, 32}), good).find("are codes"), std::string::npos);
   EXPECT_NE(refuses(weights_of(at::kFloat), good).find("they need bf16"), std::string::npos);
   // A head that has none goes on as it was.
   GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "magister/core/error.h"
+#include "magister/device/upload.h"
 #include "model/gpu/gpu_linear.h"
 #include "model/gpu/product.h"
 #include "model/self_test.h"
@@ -11,20 +12,36 @@
 namespace magister::gpu {
 namespace {
 
-FixedProduct chosen_for(const GpuLinear& linear, at::ScalarType out_type, const Queue& queue,
-                        const DecodeProducts::Algorithms& algorithms) {
-  const at::Tensor block_BK = self_test_block(kTriedBlock, linear.inputs, linear.weight_NK.device()).to(at::kBFloat16);
-  return choose_product(algorithms(linear.outputs, linear.inputs, at::kBFloat16, out_type, queue, kMostDecodeRows),
-                        {block_BK, linear.weight_NK}, out_type, queue, kMostDecodeRows);
+bool is_fp8(const GpuLinear& linear) { return linear.fp8_NK.defined(); }
+
+ProductFactors factors_of(const GpuLinear& linear, const ProductRows& rows) {
+  if (!is_fp8(linear)) return {rows.x_MK, linear.weight_NK};
+  return {rows.bytes_MK.view(at::kFloat8_e4m3fn), linear.fp8_NK, rows.scale_M1, linear.fp8_scales_1N};
 }
 
-void queue_product(const FixedProduct& product, const GpuLinear& linear, const at::Tensor& x_MK,
+FixedProduct chosen_for(const GpuLinear& linear, at::ScalarType out_type, const Queue& queue,
+                        const DecodeProducts::Algorithms& algorithms) {
+  const at::Device device = device_of(queue);
+  ProductRows block{self_test_block(kTriedBlock, linear.inputs, device).to(at::kBFloat16)};
+  if (is_fp8(linear)) {
+    const ProductRows codes = ProductRows::empty_fp8(kTriedBlock, linear.inputs, device);
+    to_fp8_rows(block.x_MK, codes, queue);
+    block = codes;
+  }
+  const at::ScalarType type = is_fp8(linear) ? at::kFloat8_e4m3fn : at::kBFloat16;
+  return choose_product(algorithms(linear.outputs, linear.inputs, type, out_type, queue, kMostDecodeRows),
+                        factors_of(linear, block), out_type, queue, kMostDecodeRows);
+}
+
+void queue_product(const FixedProduct& product, const GpuLinear& linear, const ProductRows& rows,
                    const at::Tensor& out_MN, const Queue& queue) {
-  MAGISTER_ASSERT(product.defined() && x_MK.is_contiguous() && x_MK.size(0) <= kMostDecodeRows);
+  const ProductFactors factors = factors_of(linear, rows);
+  MAGISTER_ASSERT(product.defined() && factors.x_MK.is_contiguous() && factors.x_MK.size(0) == out_MN.size(0) &&
+                  factors.x_MK.size(0) <= kMostDecodeRows);
   call_library(
-      [product, weight_NK = linear.weight_NK, bias_N = linear.bias_N, x_MK, out_MN, queue] {
+      [product, factors, bias_N = linear.bias_N, out_MN, queue] {
         at::Tensor out = out_MN;
-        product.multiply({x_MK, weight_NK}, out, queue);
+        product.multiply(factors, out, queue);
         if (bias_N.defined()) out.add_(bias_N);
       },
       queue);
@@ -36,15 +53,17 @@ DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, co
   MAGISTER_CHECK(weights.config.labels.empty(), ExitCode::kConfig,
                  "model.decoding: throughput for a classifier (it generates no text); remove the key");
   const auto find = [&](const GpuLinear& linear, at::ScalarType out_type) {
-    MAGISTER_CHECK(linear.weight_NK.defined() && linear.weight_NK.scalar_type() == at::kBFloat16, ExitCode::kConfig,
-                   "model.decoding: throughput, but the weights of this model's layers are not plain bf16 (codes and "
-                   "8-bit floats have their own products); remove the key");
-    FixedProduct& product = of_shape_[out_type == at::kFloat ? 1 : 0][{linear.outputs, linear.inputs}];
+    MAGISTER_CHECK(is_fp8(linear) || (linear.weight_NK.defined() && linear.weight_NK.scalar_type() == at::kBFloat16),
+                   ExitCode::kConfig,
+                   "model.decoding: throughput, but the weights of this model's layers are codes (which have their own "
+                   "products); remove the key");
+    FixedProduct& product = of_shape_[out_type == at::kFloat ? 1 : 0][{linear.outputs, linear.inputs, is_fp8(linear)}];
     if (!product.defined()) product = chosen_for(linear, out_type, queue, algorithms);
     MAGISTER_CHECK(product.defined(), ExitCode::kConfig,
-                   "model.decoding: throughput cannot be used on {}: cuBLASLt has no algorithm for {} x {} weights "
+                   "model.decoding: throughput cannot be used on {}: cuBLASLt has no algorithm for {} x {} weights{} "
                    "that gives each row its own bits (texts would depend on their neighbours); remove the key",
-                   weights.device.str(), linear.outputs, linear.inputs);
+                   weights.device.str(), linear.outputs, linear.inputs,
+                   is_fp8(linear) ? " in fp8 (from cuBLAS 12.9 and compute capability 9.0 on)" : "");
   };
   for (const GpuLayer& layer : weights.layers) {
     MAGISTER_CHECK(layer.experts.empty(), ExitCode::kConfig,
@@ -60,17 +79,17 @@ DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, co
   head_ = chosen_for(weights.head, at::kFloat, queue, algorithms);
 }
 
-void DecodeProducts::multiply(const GpuLinear& linear, const at::Tensor& x_MK, const at::Tensor& out_MN,
+void DecodeProducts::multiply(const GpuLinear& linear, const ProductRows& rows, const at::Tensor& out_MN,
                               const Queue& queue) const {
   const auto& of_shape = of_shape_[out_MN.scalar_type() == at::kFloat ? 1 : 0];
-  const auto found = of_shape.find({linear.outputs, linear.inputs});
+  const auto found = of_shape.find({linear.outputs, linear.inputs, is_fp8(linear)});
   MAGISTER_ASSERT(found != of_shape.end());
-  queue_product(found->second, linear, x_MK, out_MN, queue);
+  queue_product(found->second, linear, rows, out_MN, queue);
 }
 
 void DecodeProducts::multiply_by_head(const GpuLinear& head, const at::Tensor& x_MK, const at::Tensor& out_MN,
                                       const Queue& queue) const {
-  queue_product(head_, head, x_MK, out_MN, queue);
+  queue_product(head_, head, {x_MK}, out_MN, queue);
 }
 
 }  // namespace magister::gpu

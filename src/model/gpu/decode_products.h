@@ -12,10 +12,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 
 #include "magister/device/launch.h"
 #include "model/gpu/fixed_product.h"
+#include "model/gpu/gpu_linear.h"
 #include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
@@ -27,24 +28,25 @@ class DecodeProducts {
       std::int64_t N, std::int64_t K, at::ScalarType type, at::ScalarType out_type, const Queue& queue,
       std::int64_t asked_rows)>;
 
-  // Tries the algorithms for each shape of the layers' weights, which must be plain bf16. Throws Error(kConfig) if a
-  // shape has no algorithm that gives each row its own bits, and for codes, 8-bit floats and experts, which have their
-  // own kernels. A head without such an algorithm (a vocabulary of 50,257) keeps using our kernels. Local.
+  // Tries the algorithms for each shape of the layers' weights, which must be bf16 or 8-bit floats. Throws
+  // Error(kConfig) if a shape has no algorithm that gives each row its own bits, and for codes and experts, which have
+  // their own kernels. A head without such an algorithm (a vocabulary of 50,257) keeps using our kernels. Local.
   DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms = lt_algorithms);
 
   bool has_head() const { return head_.defined(); }
 
-  // At most kMostDecodeRows rows. x_MK is bf16; out_MN is bf16, or f32 for the last product of a block; both
-  // contiguous. The product is queued, and can be part of a graph that is being captured. The bias is added after
-  // rounding to bf16.
-  void multiply(const GpuLinear& linear, const at::Tensor& x_MK, const at::Tensor& out_MN, const Queue& queue) const;
+  // At most kMostDecodeRows rows, as bf16 or, for a weight in fp8, as 8-bit floats with their scales. out_MN is bf16,
+  // or f32 for the last product of a block. All are contiguous. The product is queued, and can be part of a graph that
+  // is being captured. The bias is added after rounding to bf16.
+  void multiply(const GpuLinear& linear, const ProductRows& rows, const at::Tensor& out_MN, const Queue& queue) const;
   // The same for the head, in f32.
   void multiply_by_head(const GpuLinear& head, const at::Tensor& x_MK, const at::Tensor& out_MN,
                         const Queue& queue) const;
 
  private:
   FixedProduct head_;
-  std::map<std::pair<std::int64_t, std::int64_t>, FixedProduct> of_shape_[2];  // by N and K; [1]: with f32 results
+  // By N, K, and whether the weight is in fp8. [1]: with f32 results.
+  std::map<std::tuple<std::int64_t, std::int64_t, bool>, FixedProduct> of_shape_[2];
 };
 
 }  // namespace magister::gpu

@@ -111,13 +111,20 @@ void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::
   if (!queue_.on_host()) places.copied = GpuEvent::record();
 }
 
+ProductRows GpuDecoder::rows_for(const GpuLinear& linear, const ProductRows& x_RK, const Queue& queue) const {
+  if (!linear.fp8_NK.defined() || x_RK.bytes_MK.defined()) return x_RK;
+  const ProductRows rows = Fp8Places::first(fp8_.rows_TK(linear.inputs), x_RK.x_MK.size(0));
+  to_fp8_rows(x_RK.x_MK, rows, queue);
+  return rows;
+}
+
 void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN,
                                const Queue& queue) {
-  if (products_ != nullptr) return products_->multiply(linear, x_RK.x_MK, out_RN, queue);
-  if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK.x_MK, out_RN, queue);
-  const bool of_norm = x_RK.bytes_MK.defined() && x_RK.bytes_MK.data_ptr() == fp8_.normed_TD.bytes_MK.data_ptr();
+  const ProductRows rows = rows_for(linear, x_RK, queue);
+  if (products_ != nullptr) return products_->multiply(linear, rows, out_RN, queue);
+  if (!linear.fp8_NK.defined()) return product_of_few(linear, rows.x_MK, out_RN, queue);
+  const bool of_norm = rows.bytes_MK.data_ptr() == fp8_.normed_TD.bytes_MK.data_ptr();
   const ProductRows tile = of_norm ? fp8_.normed_TD : fp8_.rows_TK(linear.inputs);
-  if (!x_RK.bytes_MK.defined()) to_fp8_rows(x_RK.x_MK, tile, queue);
   if (out_RN.scalar_type() == at::kBFloat16)
     return product_of_fp8_tile(linear, tile, out_RN.as_strided({kGpuDecodingRows, linear.outputs}, {linear.outputs, 1}),
                                queue);
@@ -289,7 +296,7 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
 // If the group computes the sums, by any method, each part between them gets its own graph.
 void GpuDecoder::capture(Places& places, KvCache& cache) {
   places.graphs.clear();
-  if (weights_.fp8) {
+  if (weights_.fp8 && products_ == nullptr) {
     const auto some = std::find_if(weights_.layers.begin(), weights_.layers.end(),
                                    [](const GpuLayer& layer) { return layer.qkv_proj.fp8_NK.defined(); });
     if (some != weights_.layers.end())

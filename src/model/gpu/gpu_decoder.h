@@ -1,8 +1,8 @@
 // GpuDecoder: passes in which every sequence has one row (decoding), in bf16. All buffers of a pass are kept from pass
 // to pass, so that a pass is one CUDA graph: the inputs are copied to the device at once, and one launch runs some
 // hundred kernels. With several shards the sums are kernels, too (PeerSums), or each part between two sums is a graph.
-// Products of 8-bit floats are cuBLAS products of a whole tile, whatever the number of rows. The bits of a row depend
-// neither on its neighbours nor on their number.
+// Products of 8-bit floats are cuBLAS products of a whole tile, whatever the number of rows, unless DecodeProducts has
+// an algorithm for any number. The bits of a row depend neither on its neighbours nor on their number.
 // Legend: R rows, padded to a bucket; D hidden; S slots; C chunks of 192 keys.
 #pragma once
 
@@ -46,7 +46,7 @@ class GpuDecoder {
   // shards sum in the middle of a part, as norms over all heads do, and these sums are not kernels. On the host a graph
   // is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
-  // From now on, products of plain weights use these; they must outlive the decoder.
+  // From now on, the layers' products use these; they must outlive the decoder.
   void use_products(const DecodeProducts& products);
   // Prepares sums in kernels if they work here; otherwise the first pass does. Collective over the group.
   void find_peer_sums();
@@ -75,6 +75,8 @@ class GpuDecoder {
                      const Queue& queue);
   void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
   void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
+  // The rows in the form that the weight reads. Converts them to 8-bit floats if the kernel before did not.
+  ProductRows rows_for(const GpuLinear& linear, const ProductRows& x_RK, const Queue& queue) const;
   // The block whose output joins the residual stream: its norms, and the factor of the stream afterwards. of: nullptr
   // where nothing joins.
   struct Joins {
