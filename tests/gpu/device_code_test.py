@@ -101,6 +101,8 @@ class DeviceCode(unittest.TestCase):
         for name, use in self.resources["sm_90"].items():
             if re.match(r"DecodeProduct<\d+, \d, 0, 1, |WideProduct<16, 1, 0, 4>", name):
                 self.assertLessEqual(use["REG"], 128, f"{name}: two blocks of 256 threads must fit")
+            if name.startswith("RingProduct<"):
+                self.assertLessEqual(use["REG"], 64 if "<16" in name else 128, f"{name}: blocks of 512 threads, two in bf16")
 
     def test_what_moves_much_moves_16_bytes(self):
         def count(name, prefix):
@@ -123,6 +125,19 @@ class DeviceCode(unittest.TestCase):
             print(f"   {name}: {a_kilobyte:.0f} instructions for 1 KB of weights")
             self.assertLessEqual(a_kilobyte, most, name)
             self.assertFalse([text for text in loop if operation(text).startswith(("LDL", "STL"))], name)
+
+    def test_a_product_of_few_rows_waits_for_its_own_step(self):
+        """Copies in groups end in order: all but the oldest step stay in flight. Loads to registers would share a counter."""
+        for name, most in (("RingProduct<16, 1, 1>", 72), ("RingProduct<8, 1, 1>", 175), ("RingProduct<8, 2, 1>", 210), ("RingProduct<4, 1, 1>", 255),
+                           ("RingProduct<4, 2, 1>", 300), ("RingProduct<4, 4, 1>", 330)):
+            loop = main_loop(self.code[name])
+            left = 1 if "<4" in name else 2
+            self.assertEqual([text.strip() for text in loop if "DEPBAR" in text and "LDG" not in text], [f"DEPBAR.LE SB0, {left:#x}"], name)
+            self.assertEqual([text for text in loop if operation(text).startswith(("LDG.", "LDL", "STL"))], [], name)
+            copies = [text for text in loop if operation(text).startswith("LDGSTS")]
+            self.assertEqual(len(copies), {"<1": 3, "<8": 4, "<4": 6}[name[11:13]], f"{name}: 16 bytes of weights twice and of x")
+            print(f"   {name}: {len(loop)} instructions for 1 KB of weights")
+            self.assertLessEqual(len(loop), most, name)
 
     def test_products_of_many_rows_copy_past_the_registers(self):
         for name, products, most in (("WideProduct<16, 1, 0, 8>", 32, 470), ("WideProduct<16, 1, 0, 4>", 16, 330),

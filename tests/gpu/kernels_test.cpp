@@ -283,6 +283,7 @@ class Products : public testing::TestWithParam<ProductCase> {
 };
 
 // Relative to the sum of the products' sizes: tensor cores truncate addends to the sum's last bit.
+// Up to eight rows: RingProduct; up to 64 DecodeProduct, and WideProduct above.
 TEST_P(Products, DecodeProduct) {
   const ProductCase& c = GetParam();
   const Stored s = stored_weight(c);

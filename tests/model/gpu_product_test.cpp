@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "magister/core/error.h"
 #include "model/gpu/product.h"
+#include "model/gpu/ring_product_kernel.h"
 #include "model/gpu/wide_product_kernel.h"
 #include "model/stored_weight.h"
 
@@ -79,6 +82,59 @@ TEST(Product, WideBlocksOfManyRowsGiveTheSameBits) {
   start(WideProduct<16, 1, Offset::kMiddle, 4>{a}, Queue{});
   EXPECT_TRUE(at::equal(out.narrow(0, 0, 41), wanted.narrow(0, 0, 41)));
   EXPECT_TRUE(out.narrow(0, 41, 109).isnan().all().item<bool>());
+}
+
+// The product whose words travel through shared memory against the one by registers, for weights of a few outputs with
+// eight and with sixteen chains.
+template <int kBits, int kParts>
+void expect_bits_of_registers(int group) {
+  for (const int steps : {5, 33, 65}) {
+    const Case c{kBits, group, 37, steps * 512 / kBits - 32};
+    SCOPED_TRACE(std::to_string(kBits) + " bits, groups of " + std::to_string(group) + ", " + std::to_string(c.K));
+    Stored s = stored_weight(c);
+    s.weight.group_shift = group == 0 ? 30 : std::countr_zero(static_cast<unsigned>(group));
+    const at::Tensor x = at::randn({8, c.K}).to(at::kBFloat16), bias = at::randn({c.N});
+    for (const int M : {1, 8}) {
+      at::Tensor wanted = at::full({M, c.N}, NAN), by_ring = wanted.clone(), by_wide_ring = wanted.clone();
+      ProductArguments a{s.weight, static_cast<const Bf16*>(x.data_ptr()), c.K, bias.data_ptr<float>(), nullptr, c.N, M,
+                         true};
+      const auto run = [&](auto kernel, at::Tensor& out) {
+        kernel.a = a;
+        kernel.a.out_MN = out.data_ptr();
+        start(kernel, Queue{});
+      };
+      run(DecodeProduct<kBits, kParts, Offset::kMiddle, 1, 1>{}, wanted);
+      run(RingProduct<kBits, kParts, 1>{}, by_ring);
+      run(RingProduct<kBits, kParts, 2>{}, by_wide_ring);
+      EXPECT_TRUE(at::equal(by_ring, wanted)) << M << " rows";
+      EXPECT_TRUE(at::equal(by_wide_ring, wanted)) << M << " rows, blocks of 32 outputs";
+    }
+  }
+}
+TEST(RingProduct, HasTheBitsOfTheProductByRegisters) {
+  at::manual_seed(5);
+  for (const HostOrder order : {HostOrder::kAscending, HostOrder::kDescending}) {
+    set_host_order(order);
+    expect_bits_of_registers<16, 1>(0);
+    expect_bits_of_registers<8, 1>(64);
+    expect_bits_of_registers<8, 2>(32);
+    expect_bits_of_registers<4, 1>(128);
+    expect_bits_of_registers<4, 2>(64);
+    expect_bits_of_registers<4, 4>(32);
+  }
+  set_host_order(HostOrder::kAscending);
+}
+
+// Scales that are too many for shared memory, or begin anywhere, are left to the product by registers.
+TEST(RingProduct, TakesWhatFits) {
+  RingProduct<8, 2, 1> kernel{};
+  kernel.a.weight.N = 4096, kernel.a.weight.K = 4096, kernel.a.weight.G = 128;
+  EXPECT_TRUE(kernel.takes(std::size_t{227} << 10));
+  EXPECT_FALSE(kernel.takes(std::size_t{99} << 10)) << "sixteen warps";
+  kernel.a.weight.N = 4240;
+  EXPECT_TRUE(kernel.takes(std::size_t{99} << 10)) << "eight warps";
+  kernel.a.weight.scales = reinterpret_cast<const std::uint16_t*>(std::uintptr_t{1032});
+  EXPECT_FALSE(kernel.takes(std::size_t{227} << 10));
 }
 
 // Other rows with infinities and NaN change no bit of a row.

@@ -128,6 +128,7 @@ inline std::vector<ProductCase> product_cases() {
       {16, 0, 33, 77},
       {16, 0, 20, 128, 0, kMiddle, false, kUp, 16},
       {16, 0, 20, 128, 0, kMiddle, false, kUp, 6},
+      {16, 0, 18, 2120},  // 67 steps: sixteen chains
       {8, 0, 33, 1040},
       {8, 32, 40, 336},
       {8, 64, 24, 208},
@@ -138,7 +139,9 @@ inline std::vector<ProductCase> product_cases() {
       {8, 128, 20, 160, 0, kZero},
       {8, 0, 20, 80, 0, kMinimum, true},
       {8, 32, 20, 96, 0, kMinimum, true},
+      {8, 64, 18, 4208},
       {4, 0, 33, 2144},
+      {4, 32, 17, 8224},
       {4, 32, 40, 544},
       {4, 64, 24, 288},
       {4, 128, 24, 416},

@@ -1,15 +1,17 @@
 // Chooses an instance by bits and group (the contents of a step of 64 bytes), then by the number of rows of x.
-// product_cuda.cu, product_int4*_cuda.cu and product_wide_cuda.cu compile all instances; a new one here needs a line
-// there.
-// Sources: product_kernels.h, wide_product_kernel.h.
+// product_cuda.cu, product_int4*_cuda.cu, product_ring_cuda.cu and product_wide_cuda.cu compile all instances; a new
+// one here needs a line there.
+// Sources: product_kernels.h, ring_product_kernel.h, wide_product_kernel.h.
 #include "model/gpu/product.h"
 
 #include <bit>
 
 #include "magister/core/error.h"
+#include "magister/device/gpu.h"
 #include "model/gpu/dequantize_kernel.h"
 #include "model/gpu/head_product_kernel.h"
 #include "model/gpu/product_kernels.h"
+#include "model/gpu/ring_product_kernel.h"
 #include "model/gpu/wide_product_kernel.h"
 
 namespace magister::gpu {
@@ -62,6 +64,8 @@ void wide(const ProductArguments& a, const Run& run) {
 // Blocks of 32 outputs read x half as often as blocks of 16. That matters from 3 rows on with int4: 3 rows of x have
 // 0.75 of the bytes of a block's 16 outputs. If there would be fewer of them than the 132 multiprocessors of an H200,
 // the small blocks are faster.
+bool has_wide_blocks(const ProductArguments& a) { return a.M > 2 && a.weight.N >= kMultiprocessors * 32; }
+
 template <int kBits, int kParts, CodeFormat::Offset kOffset, typename Run>
 void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
   if (!is_aligned) {
@@ -72,8 +76,8 @@ void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
     a.M <= 8 ? run(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a})
              : run(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a});
   } else if (a.M <= 8) {
-    const bool wide = a.M > 2 && a.weight.N >= 132 * 32;
-    wide ? run(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a}) : run(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a});
+    has_wide_blocks(a) ? run(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a})
+                       : run(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a});
   } else if (a.M <= 16) {
     run(DecodeProduct<kBits, kParts, kOffset, 2, 2>{a});
   } else if (a.M <= 32) {
@@ -83,9 +87,32 @@ void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
   }
 }
 
+// Bytes of shared memory that a block can have. Source: the CUDA programming guide's table of compute capabilities.
+std::size_t most_shared(const Queue& queue) {
+  const int capability = queue.on_host() ? 90 : gpu_compute_capability(queue.device);
+  if (capability == 80 || capability == 87) return std::size_t{163} << 10;
+  return std::size_t{capability >= 90 && capability < 120 ? 227 : 99} << 10;
+}
+
+// Starts the kernel unless the weight's scales or the GPU's shared memory do not fit it; DecodeProduct then has the
+// same bits.
+template <typename Ring>
+bool started(const Ring& kernel, const Queue& queue) {
+  if (!kernel.takes(most_shared(queue))) return false;
+  start(kernel, queue);
+  return true;
+}
+
 template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void by_rows(const ProductArguments& a, const Queue& queue) {
-  by_rows<kBits, kParts, kOffset>(a, aligned(a, kBits), [&](const auto& kernel) { start(kernel, queue); });
+  const bool is_aligned = aligned(a, kBits);
+  if constexpr (kOffset == CodeFormat::Offset::kMiddle) {
+    if (is_aligned && a.M <= 8 &&
+        (has_wide_blocks(a) ? started(RingProduct<kBits, kParts, 2>{a}, queue)
+                            : started(RingProduct<kBits, kParts, 1>{a}, queue)))
+      return;
+  }
+  by_rows<kBits, kParts, kOffset>(a, is_aligned, [&](const auto& kernel) { start(kernel, queue); });
 }
 
 template <int kBits, int kParts>

@@ -5,6 +5,7 @@
 
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/product_kernels.h"
+#include "model/gpu/ring_product_kernel.h"
 #include "model/gpu/wide_product_kernel.h"
 
 #define MAGISTER_PRODUCT(BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED) \
@@ -13,6 +14,10 @@
 
 #define MAGISTER_WIDE_PRODUCT(BITS, PARTS, OFFSET, TILES) \
   MAGISTER_INSTANTIATE(magister::gpu::WideProduct<BITS, PARTS, magister::CodeFormat::Offset::OFFSET, TILES>)
+
+#define MAGISTER_RING_PRODUCTS(BITS, PARTS)                         \
+  MAGISTER_INSTANTIATE(magister::gpu::RingProduct<BITS, PARTS, 1>); \
+  MAGISTER_INSTANTIATE(magister::gpu::RingProduct<BITS, PARTS, 2>)
 
 // For weights with zero points or minima, which are not on a measured path: fewer sizes, because each takes nvcc 2 s.
 #define MAGISTER_FEW_PRODUCTS(BITS, PARTS, OFFSET)   \

@@ -9,6 +9,45 @@
 
 namespace magister::gpu {
 
+// The end of a block whose warps have a chain of sums each: the chains are added in their order through shared memory,
+// [warp][row][output]. A block with fewer warps than chains computes them in rounds, and keeps the sums so far behind.
+template <int kTiles, int kStacks>
+struct ChainEnds {
+  static constexpr int kOutputs = 16 * kStacks;
+  // Row pitch of partial sums: the lanes of a store use different banks.
+  static constexpr int kPitch = kOutputs + 4;
+  static constexpr int kWarpBytes = 4 * kTiles * 8 * kPitch, kRoundBytes = 4 * kTiles * 8 * kOutputs;
+  const ProductArguments& a;
+
+  template <typename Thread, typename Sums>
+  MAGISTER_DEVICE void add(Thread& t, const Sums& sums, bool is_first, bool is_last) const {
+    auto* partial = reinterpret_cast<float*>(t.shared());
+    float* totals = partial + t.num_warps() * (kWarpBytes / 4);
+    const int g = t.lane() / 4, q = t.lane() % 4;
+    if (!is_first) t.sync();  // the sums of the round before have been read
+    MAGISTER_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      MAGISTER_UNROLL
+      for (int s = 0; s < kStacks; ++s) {
+        MAGISTER_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int row = t.warp() * kTiles * 8 + tile * 8 + 2 * q + i % 2;
+          partial[row * kPitch + s * 16 + i / 2 * 8 + g] = sums[s][tile][i];
+        }
+      }
+    }
+    t.sync();
+    for (int i = t.thread(); i < a.M * kOutputs; i += t.num_threads()) {
+      const int m = i / kOutputs;
+      const std::int64_t n = t.block_x() * kOutputs + i % kOutputs;
+      if (n >= a.weight.N) continue;
+      float sum = is_first ? 0.0f : totals[i];
+      for (int warp = 0; warp < t.num_warps(); ++warp) sum += partial[(warp * kTiles * 8 + m) * kPitch + i % kOutputs];
+      is_last ? store_sum(a, m, n, sum) : void(totals[i] = sum);
+    }
+  }
+};
+
 // A warp multiplies 16 * kStacks outputs with up to 8 * kTiles rows, step by step. All warps of a block share the
 // outputs: each warp computes one chain of sums, and the warps' sums are added in their order. None of this depends on
 // M or on other columns, so the bits of a row are its own.
@@ -19,15 +58,14 @@ namespace magister::gpu {
 template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles, int kStacks, bool kAligned = true>
 struct DecodeProduct {
   using Step = ProductStep<kBits, kParts, kOffset, kTiles, kStacks>;
+  using Ends = ChainEnds<kTiles, kStacks>;
   static constexpr const char* kName = "decode_product";
-  static constexpr int kMaxThreads = 256;
+  static constexpr int kMostWarps = 8, kMaxThreads = 32 * kMostWarps;
   static constexpr bool kWaits = true;
   static constexpr int kMinBlocks = kTiles == 1 ? 2 : 1;  // at most 128 registers; more sums would spill
   static constexpr int kOutputs = 16 * kStacks;
   // More steps if registers are left: a block with up to 16 rows has 24 to 32 KB in flight.
   static constexpr int kAhead = kTiles == 8 ? 1 : kStacks == 1 ? 4 : kTiles == 2 ? 3 : 2;
-  // Row pitch of partial sums in shared memory: the lanes of a store use different banks.
-  static constexpr int kPitch = kOutputs + 4;
   // bf16 words are operands of the tensor cores without conversion, but in a register order of their own. With many
   // tiles, ptxas moves them there only once if nothing is loaded over them (counted: 314 instead of 400 instructions
   // per round).
@@ -35,38 +73,41 @@ struct DecodeProduct {
   ProductArguments a;
 
   LaunchShape shape() const {
-    const auto warps = static_cast<unsigned>(Step::num_chains(a.weight));
+    const auto chains = static_cast<unsigned>(Step::num_chains(a.weight)),
+               warps = chains < kMostWarps ? chains : kMostWarps;
     return {.blocks_x = static_cast<unsigned>((a.weight.N + kOutputs - 1) / kOutputs),
             .threads = warps * 32,
-            .shared_bytes = sizeof(float) * warps * kTiles * 8 * kPitch};
+            .shared_bytes = std::size_t{warps} * Ends::kWarpBytes + (chains > warps ? Ends::kRoundBytes : 0)};
   }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    const int num_steps = Step::num_steps(a.weight), warps = t.num_warps();
+    const int num_steps = Step::num_steps(a.weight), chains = Step::num_chains(a.weight);
     const Outputs outputs = my_outputs(t);
-    typename Step::Sums sums = {};
-    Step ahead[kAhead];
-    MAGISTER_UNROLL
-    for (int i = 0; i < kAhead; ++i) load(t, outputs, Step::step_of(t.warp(), i, warps), ahead[i]);
-    t.wait_for_earlier();  // only x comes from earlier kernels
-    for (int index = 0; Step::step_of(t.warp(), index, warps) < num_steps; index += kAhead) {
+    for (int chain = t.warp(); chain < chains; chain += t.num_warps()) {
+      typename Step::Sums sums = {};
+      Step ahead[kAhead];
       MAGISTER_UNROLL
-      for (int i = 0; i < kAhead; ++i) {
-        const int now = Step::step_of(t.warp(), index + i, warps);
-        if (now >= num_steps) break;
-        const int then = Step::step_of(t.warp(), index + i + kAhead, warps);
-        if constexpr (kTakenOut) {
-          Step words = ahead[i];
-          load(t, outputs, then, ahead[i]);
-          multiply(t, now, words, sums);
-        } else {  // the next words are loaded into the same registers
-          multiply(t, now, ahead[i], sums);
-          load(t, outputs, then, ahead[i]);
+      for (int i = 0; i < kAhead; ++i) load(t, outputs, Step::step_of(chain, i, chains), ahead[i]);
+      t.wait_for_earlier();  // only x comes from earlier kernels
+      for (int index = 0; Step::step_of(chain, index, chains) < num_steps; index += kAhead) {
+        MAGISTER_UNROLL
+        for (int i = 0; i < kAhead; ++i) {
+          const int now = Step::step_of(chain, index + i, chains);
+          if (now >= num_steps) break;
+          const int then = Step::step_of(chain, index + i + kAhead, chains);
+          if constexpr (kTakenOut) {
+            Step words = ahead[i];
+            load(t, outputs, then, ahead[i]);
+            multiply(t, now, words, sums);
+          } else {  // the next words are loaded into the same registers
+            multiply(t, now, ahead[i], sums);
+            load(t, outputs, then, ahead[i]);
+          }
         }
       }
+      Ends{a}.add(t, sums, chain < t.num_warps(), chain + t.num_warps() >= chains);
     }
-    finish(t, sums);
   }
 
  private:
@@ -144,34 +185,8 @@ struct DecodeProduct {
   MAGISTER_DEVICE void multiply(Thread& t, int now, Step& step, typename Step::Sums& sums) const {
     const int first = now * Step::kInputs - Step::skipped(a.weight), g = t.lane() / 4;
     step.multiply(
-        t, a.weight, (a.M + 7) / 8, [&](int tile, int input) { return x_words(tile * 8 + g, first + input); }, sums);
-  }
-
-  // Adds the warps' sums through shared memory, [warp][row][output], and writes the result.
-  template <typename Thread>
-  MAGISTER_DEVICE void finish(Thread& t, const typename Step::Sums& sums) const {
-    auto* partial = reinterpret_cast<float*>(t.shared());
-    const int g = t.lane() / 4, q = t.lane() % 4;
-    MAGISTER_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      MAGISTER_UNROLL
-      for (int s = 0; s < kStacks; ++s) {
-        MAGISTER_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int row = t.warp() * kTiles * 8 + tile * 8 + 2 * q + i % 2;
-          partial[row * kPitch + s * 16 + i / 2 * 8 + g] = sums[s][tile][i];
-        }
-      }
-    }
-    t.sync();
-    for (int i = t.thread(); i < a.M * kOutputs; i += t.num_threads()) {
-      const int m = i / kOutputs;
-      const std::int64_t n = t.block_x() * kOutputs + i % kOutputs;
-      if (n >= a.weight.N) continue;
-      float sum = 0;
-      for (int warp = 0; warp < t.num_warps(); ++warp) sum += partial[(warp * kTiles * 8 + m) * kPitch + i % kOutputs];
-      store_sum(a, m, n, sum);
-    }
+        t, a.weight, (a.M + 7) / 8,
+        [&](int tile, int unit) { return x_words(tile * 8 + g, first + Step::unit_input(unit, t.lane() % 4)); }, sums);
   }
 };
 

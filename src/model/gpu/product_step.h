@@ -63,8 +63,14 @@ struct ProductStep {
   // The lower half is for g, the upper one for g + 8; of part q % kParts.
   std::uint32_t scales[kStacks], offsets[kStacks];
 
-  // Eight chains if each then has at least two steps, else four.
-  MAGISTER_DEVICE static int num_chains(const StoredWeight& w) { return (w.K + kInputs - 1) / kInputs >= 16 ? 8 : 4; }
+  // Eight chains if each then has at least two steps, else four. Sixteen, so that K is divided over twice as many
+  // warps, if each then has at least four steps and the outputs are too few to fill the GPU with eight: at most two
+  // blocks of 16 outputs for each multiprocessor of an H200.
+  static constexpr int kMostChains = 16, kFewOutputs = 2 * 132 * 16;
+  MAGISTER_DEVICE static int num_chains(const StoredWeight& w) {
+    const int steps = (w.K + kInputs - 1) / kInputs;
+    return steps >= 4 * kMostChains && w.N <= kFewOutputs ? kMostChains : steps >= 16 ? 8 : 4;
+  }
   // Inputs of the first step before input 0: steps begin where groups begin.
   MAGISTER_DEVICE static int skipped(const StoredWeight& w) { return w.lead % kInputs; }
   MAGISTER_DEVICE static int num_steps(const StoredWeight& w) { return (skipped(w) + w.K + kInputs - 1) / kInputs; }
@@ -78,6 +84,14 @@ struct ProductStep {
   MAGISTER_DEVICE static int within_row(const StoredWeight& w, int k) {
     const int within = least(k, w.K - 128 / kBits);
     return within < 0 ? 0 : within;
+  }
+
+  // The first input, counted from the step's, of unit u in lane q after regroup().
+  MAGISTER_DEVICE static int unit_input(int u, int q) {
+    const int word = u * Unit::kWords, codes = 32 / kBits;
+    if constexpr (kParts == 4) return (4 * word + (q ^ word)) * codes;
+    if constexpr (kParts == 2) return (8 * (word / 2) + 4 * (q & 1) + 2 * ((q >> 1) ^ (word / 2)) + word % 2) * codes;
+    return (4 * q + word) * codes;
   }
 
   // Loads the scales of the step that begins with input `first`. rows[s][h]: index of an output's first scale.
@@ -95,8 +109,8 @@ struct ProductStep {
     }
   }
 
-  // Adds the step's products to sums. x(tile, input) returns eight numbers of the lane's row g in a tile of 8 rows,
-  // beginning with this input of the step. Tiles from `tiles` on are skipped; `tiles` must be the same in the whole
+  // Adds the step's products to sums. x(tile, unit) returns eight numbers of the lane's row g in a tile of 8 rows,
+  // beginning with unit_input(unit, lane % 4). Tiles from `tiles` on are skipped; `tiles` must be the same in the whole
   // warp.
   template <typename Thread, typename X>
   MAGISTER_DEVICE void multiply(Thread& t, const StoredWeight& w, int tiles, const X& x, Sums& sums) {
@@ -125,9 +139,9 @@ struct ProductStep {
           Unit::template widen<kOffset>(words[s][1].word + u * Unit::kWords, minus(part_offsets[s] >> 16), pairs[s][1]);
         }
         if constexpr (kBits == 16) {
-          multiply_unit(t, unit_input(u, t.lane() % 4), pairs, tiles, x, sums, x_sums);
+          multiply_unit(t, u, pairs, tiles, x, sums, x_sums);
         } else {
-          multiply_unit(t, unit_input(u, t.lane() % 4), pairs, tiles, x, group, x_sums);
+          multiply_unit(t, u, pairs, tiles, x, group, x_sums);
         }
       }
       if constexpr (kBits < 16) add_group(w.half_scales, group, x_sums, part_scales, part_offsets, sums);
@@ -162,14 +176,6 @@ struct ProductStep {
     }
   }
 
-  // The first input, counted from the step's, of unit u in lane q after regroup().
-  MAGISTER_DEVICE static int unit_input(int u, int q) {
-    const int word = u * Unit::kWords, codes = 32 / kBits;
-    if constexpr (kParts == 4) return (4 * word + (q ^ word)) * codes;
-    if constexpr (kParts == 2) return (8 * (word / 2) + 4 * (q & 1) + 2 * ((q >> 1) ^ (word / 2)) + word % 2) * codes;
-    return (4 * q + word) * codes;
-  }
-
   // Scales or offsets of a part for outputs g and g + 8, from the lane of the same output that loaded them.
   template <typename Thread>
   MAGISTER_DEVICE static std::uint32_t of_part(Thread& t, std::uint32_t held, int part) {
@@ -185,14 +191,14 @@ struct ProductStep {
   }
 
   template <typename Thread, typename X, int kSums>
-  MAGISTER_DEVICE static void multiply_unit(Thread& t, int input, const std::uint32_t (&pairs)[kStacks][2][4],
-                                            int tiles, const X& x_of, Sums& sums, float (&x_sums)[kSums][4]) {
+  MAGISTER_DEVICE static void multiply_unit(Thread& t, int unit, const std::uint32_t (&pairs)[kStacks][2][4], int tiles,
+                                            const X& x_of, Sums& sums, float (&x_sums)[kSums][4]) {
     const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
     MAGISTER_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       if (kTiles > 1 && tile >= tiles) break;
       std::uint32_t x[4];
-      Unit::arrange(x_of(tile, input), x);
+      Unit::arrange(x_of(tile, unit), x);
       MAGISTER_UNROLL
       for (int pair = 0; pair < 4; pair += 2) {
         const std::uint32_t right[2] = {x[pair], x[pair + 1]};

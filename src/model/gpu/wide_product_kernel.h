@@ -171,7 +171,10 @@ struct WideProduct {
     }
     step.multiply(
         t, a.weight, kTiles,
-        [&](int tile, int input) { return load_16(weights + kWeightBytes + x_place(row + tile * 8, input / 8)); },
+        [&](int tile, int unit) {
+          const int input = Step::unit_input(unit, q);
+          return load_16(weights + kWeightBytes + x_place(row + tile * 8, input / 8));
+        },
         sums);
   }
 

@@ -1,0 +1,157 @@
+// Products of at most eight rows, the ones of a few texts: DecodeProduct with the same bits, whose words travel through
+// shared memory instead of registers. A thread waits for loads to registers by one of six counters, which ptxas gives
+// to all loads of a loop alike: in DecodeProduct's machine code the wait for a step's words is a wait for every load in
+// flight, and x, loaded when it is needed, queues behind them. Asynchronous copies end in the order of their groups, so
+// here kAhead - 1 steps stay in flight. Sources: the PTX ISA on cp.async; tests/gpu/device_code_test.py reads the
+// waits.
+// Legend: M rows, N outputs, K inputs, G groups of inputs that share a scale.
+#pragma once
+
+#include "model/gpu/product_kernels.h"
+
+namespace magister::gpu {
+
+// Blocks, warps, chains and steps are those of DecodeProduct with one tile of 8 rows. Every lane copies the bytes that
+// it will read itself, so a step needs no barrier. Scales are whole rows of the block's outputs: they are copied once.
+template <int kBits, int kParts, int kStacks>
+struct RingProduct {
+  using Step = ProductStep<kBits, kParts, CodeFormat::Offset::kMiddle, 1, kStacks>;
+  using Ends = ChainEnds<1, kStacks>;
+  static constexpr const char* kName = "ring_product";
+  static constexpr int kMaxThreads = 32 * Step::kMostChains;
+  static constexpr bool kWaits = true;
+  static constexpr int kMinBlocks = kBits == 16 ? 2 : 1;
+  static constexpr int kOutputs = 16 * kStacks;
+  // x of a step is as many bytes as its weights divided by kStacks and kBits / 8.
+  static constexpr int kWeightBytes = 1024 * kStacks, kStageBytes = kWeightBytes + 512 * Step::kUnits;
+  static constexpr int kAhead = kBits == 4 ? 2 : 3;
+  ProductArguments a;
+
+  // Bytes of scales of a block, which follow the sums; then the stages of each warp.
+  MAGISTER_DEVICE int scale_bytes() const { return kBits == 16 ? 0 : (kOutputs * a.weight.G * 2 + 15) / 16 * 16; }
+  LaunchShape shape() const {
+    const auto warps = static_cast<unsigned>(Step::num_chains(a.weight));
+    return {.blocks_x = static_cast<unsigned>((a.weight.N + kOutputs - 1) / kOutputs),
+            .threads = warps * 32,
+            .shared_bytes = static_cast<std::size_t>(warps) * (Ends::kWarpBytes + kAhead * kStageBytes) +
+                            static_cast<std::size_t>(scale_bytes())};
+  }
+  // most_shared: bytes of shared memory that a block can have. Rows with very many groups need more.
+  bool takes(std::size_t most_shared) const {
+    return reinterpret_cast<std::uintptr_t>(a.weight.scales) % 16 == 0 && shape().shared_bytes <= most_shared;
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const int num_steps = Step::num_steps(a.weight), warps = t.num_warps();
+    unsigned char* const scales = t.shared() + warps * Ends::kWarpBytes;
+    unsigned char* const ring = scales + scale_bytes() + t.warp() * kAhead * kStageBytes + t.lane() * 16;
+    const Lane lane = my_lane(t);
+    copy_scales(t, scales);
+    MAGISTER_UNROLL
+    for (int i = 0; i < kAhead; ++i)
+      fetch_weights(t, lane, Step::step_of(t.warp(), i, warps), num_steps, ring + i * kStageBytes);
+    t.wait_for_earlier();  // only x comes from earlier kernels
+    MAGISTER_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      fetch_x(t, lane, Step::step_of(t.warp(), i, warps), num_steps, ring + i * kStageBytes);
+      t.end_copies();
+    }
+    if constexpr (kBits < 16) {  // the block shares the scales, which the first group holds
+      t.template wait_for_copies<kAhead - 1>();
+      t.sync();
+    }
+    typename Step::Sums sums = {};
+    unsigned char* stage = ring;
+    for (int index = 0; Step::step_of(t.warp(), index, warps) < num_steps; ++index) {
+      t.template wait_for_copies<kAhead - 1>();
+      Step step;
+      Words4 x[Step::kUnits];
+      read(t, stage, scales, Step::step_of(t.warp(), index, warps), step, x);
+      const int then = Step::step_of(t.warp(), index + kAhead, warps);
+      fetch_weights(t, lane, then, num_steps, stage);
+      fetch_x(t, lane, then, num_steps, stage);
+      t.end_copies();
+      step.multiply(t, a.weight, 1, [&](int, int unit) { return x[unit]; }, sums);
+      stage = stage + kStageBytes == ring + kAhead * kStageBytes ? ring : stage + kStageBytes;
+    }
+    Ends{a}.add(t, sums, true, true);
+  }
+
+ private:
+  // This lane's rows of weights and of x. Outputs beyond N and rows beyond M are clamped to the last one, and their
+  // sums are not used.
+  struct Lane {
+    const unsigned char* row[kStacks][2];
+    const Bf16* x;
+  };
+  template <typename Thread>
+  MAGISTER_DEVICE int output_of(Thread& t, int i) const {
+    return Step::least(static_cast<int>(t.block_x()) * kOutputs + i * 8 + t.lane() / 4, a.weight.N - 1);
+  }
+  template <typename Thread>
+  MAGISTER_DEVICE Lane my_lane(Thread& t) const {
+    Lane lane;
+    MAGISTER_UNROLL
+    for (int i = 0; i < 2 * kStacks; ++i) lane.row[i / 2][i % 2] = a.weight.rows + output_of(t, i) * a.weight.row_bytes;
+    lane.x = a.x_MK + Step::least(t.lane() / 4, a.M - 1) * a.x_stride;
+    return lane;
+  }
+
+  // The rows of scales of the block's outputs are neighbours, and begin at whole 16 bytes.
+  template <typename Thread>
+  MAGISTER_DEVICE void copy_scales(Thread& t, unsigned char* scales) const {
+    if constexpr (kBits < 16) {
+      const int first = static_cast<int>(t.block_x()) * kOutputs;
+      const int count = Step::least(kOutputs, a.weight.N - first) * a.weight.G;
+      const std::uint16_t* from = a.weight.scales + static_cast<std::int64_t>(first) * a.weight.G;
+      for (int i = t.thread() * 8; i < count; i += t.num_threads() * 8) {
+        if (i + 8 <= count) {
+          t.copy_16(scales + i * 2, from + i, true);
+        } else {
+          for (int j = i; j < count; ++j) reinterpret_cast<std::uint16_t*>(scales)[j] = from[j];
+        }
+      }
+    }
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void fetch_weights(Thread& t, const Lane& lane, int step, int num_steps, unsigned char* stage) const {
+    const int k = step * Step::kInputs - Step::skipped(a.weight) + t.lane() % 4 * (128 / kBits);
+    const std::int64_t byte = static_cast<std::int64_t>(Step::within_row(a.weight, k)) * kBits / 8;
+    MAGISTER_UNROLL
+    for (int i = 0; i < 2 * kStacks; ++i) t.copy_16(stage + i * 512, lane.row[i / 2][i % 2] + byte, step < num_steps);
+  }
+
+  // Zeros outside the row.
+  template <typename Thread>
+  MAGISTER_DEVICE void fetch_x(Thread& t, const Lane& lane, int step, int num_steps, unsigned char* stage) const {
+    const int first = step * Step::kInputs - Step::skipped(a.weight);
+    MAGISTER_UNROLL
+    for (int u = 0; u < Step::kUnits; ++u) {
+      const int k = first + Step::unit_input(u, t.lane() % 4);
+      const bool there = step < num_steps && k >= 0 && k < a.weight.K;
+      t.copy_16(stage + kWeightBytes + u * 512, lane.x + (there ? k : 0), there);
+    }
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void read(Thread& t, const unsigned char* stage, const unsigned char* scales, int index, Step& step,
+                            Words4 (&x)[Step::kUnits]) const {
+    MAGISTER_UNROLL
+    for (int i = 0; i < 2 * kStacks; ++i) step.words[i / 2][i % 2] = load_16(stage + i * 512);
+    MAGISTER_UNROLL
+    for (int u = 0; u < Step::kUnits; ++u) x[u] = load_16(stage + kWeightBytes + u * 512);
+    if constexpr (kBits < 16) {
+      StoredWeight near = a.weight;  // the scales of the block alone
+      near.scales = reinterpret_cast<const std::uint16_t*>(scales);
+      int rows[kStacks][2];
+      MAGISTER_UNROLL
+      for (int i = 0; i < 2 * kStacks; ++i)
+        rows[i / 2][i % 2] = (output_of(t, i) - static_cast<int>(t.block_x()) * kOutputs) * a.weight.G;
+      step.load_scales(t, near, rows, index * Step::kInputs - Step::skipped(a.weight));
+    }
+  }
+};
+
+}  // namespace magister::gpu
