@@ -43,6 +43,7 @@ ExitCode bench_command(Invocation& call) {
     options.group = line.number("--group", options.group, 0, 128);
     options.rows = line.number("--rows", options.rows, 1, 4096);
     options.past = line.number("--past", options.past, 0, 1 << 20);
+    options.at_once = line.number("--at-once", options.at_once, 1, 1 << 24);
     options.layers = line.number("--layers", options.layers, 0, 1 << 12);
     options.uneven = !is_first(line, "--lengths", "even", "uneven", "texts of a unit are alike or not");
     options.repeats = static_cast<int>(line.number("--repeats", options.repeats, 1, 1'000'000));

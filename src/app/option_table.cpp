@@ -107,6 +107,7 @@ constexpr OptionEntry kBenchOptions[] = {
     {"--past", "N",
      "tokens of each text that are in the cache before (on a CPU for decode alone; default 16, of the prompts)"},
     {"--lengths", "KIND", "on a GPU: even, or uneven texts of a unit, from one part to eight (default even)"},
+    {"--at-once", "N", "judge on a GPU: prompts in memory at the same time (default all sequences)"},
     {"--layers", "N", "on a GPU with --random: only N layers are made; layer computes the whole model from them"},
     {"--threads", "N", "compute threads (default 1)"},
     {"--device", "NAME", "cpu, cuda:N, or host (the GPU's code on the CPU, for tests; default cpu)"},

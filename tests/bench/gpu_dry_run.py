@@ -77,6 +77,8 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     for config in sorted((root / "configs/shapes").glob("*/config.json")):
         shape = {**json.loads(config.read_text(encoding="utf-8")), **SHAPE}
+        if "layer_types" in shape:
+            shape["layer_types"] = shape["layer_types"][:shape["num_hidden_layers"]]
         target = folder / "shapes" / config.parent.name
         target.mkdir(parents=True, exist_ok=True)
         (target / "config.json").write_text(json.dumps(shape), encoding="utf-8")

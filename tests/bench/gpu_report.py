@@ -3,7 +3,7 @@
 what was not run or failed.
 
 usage: gpu_report.py machine --work DIR --program P
-       gpu_report.py measure --part table|layer|train|jobs --work DIR --program P --root DIR --deadline SECONDS
+       gpu_report.py measure --part table|layer|train|jobs|decoding|judge|judge_int8 --work DIR --program P --root DIR --deadline SECONDS
                              [--only NAME,...] [--small SHAPE]
        gpu_report.py write --work DIR --report gpu_report.md
        gpu_report.py join --report whole.md PART.json ...    joins reports of several parts (--only); the later one wins
@@ -99,7 +99,7 @@ class Measurer:
         self.arguments, self.clocks = arguments, clocks
         shapes = arguments.shapes or arguments.root / "configs/shapes"
         self.folders = {"{8b}": shapes / (arguments.small or "llama-3.1-8b"), "{70b}": shapes / "llama-3.1-70b",
-                        "{1b}": shapes / "llama-3.2-1b"}
+                        "{1b}": shapes / "llama-3.2-1b", "{moe}": shapes / "gpt-oss-120b"}
         self.whole = gpu_whole.Whole(arguments, self.folders)
 
     def command(self, measurement):

@@ -88,7 +88,7 @@ class Report(unittest.TestCase):
 
     def test_ratios_and_their_absence(self):
         names = [entry.name for entry in gpu_table.measurements("table", gpu_table.Sizes())
-                 if entry.name not in ("hf_teacher", "busy", "judge_70b")]
+                 if entry.name not in ("hf_teacher", "busy")]
         self.call("measure", "--only", ",".join(names))
         rows, data, text = self.report()
         self.assertEqual(len(rows), len(gpu_table.rows(gpu_table.Sizes())))
@@ -101,7 +101,7 @@ class Report(unittest.TestCase):
             self.assertEqual(found["verdict"], verdict, start)
             self.assertTrue(all(" bench " in command for command in found["commands"]) and found["commands"], start)
         for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"),
-                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge (int8)", "judge_70b: not run"),
+                              ("teacher tokens/s", "hf_teacher: not run"),
                               ("share of a 1B", "busy: not run")):
             found = self.row(rows, start)
             self.assertNotIn("value", found)
@@ -148,8 +148,9 @@ class Report(unittest.TestCase):
         self.assertIn("the GEMM before the table alone", found["verdict"])
 
     def test_an_h100_gets_sizes_that_fit(self):
-        self.assertEqual([gpu_table.sizes_for(memory).judges for memory in (79.6, 140.4, None)], [4, 32, 32])
-        for part in ("table", "layer"):
+        self.assertEqual([gpu_table.sizes_for(memory).judges_at_once for memory in (79.6, 140.4, None)], [4, 80, 80])
+        self.assertEqual([gpu_table.sizes_for(memory).judges for memory in (79.6, 140.4, None)], [16, 256, 256])
+        for part in gpu_table.PARTS:
             for memory in (79.6, 140.4):
                 found = gpu_table.measurements(part, gpu_table.sizes_for(memory))
                 self.assertEqual(len(found), len({measurement.name for measurement in found}))
@@ -176,7 +177,7 @@ class Report(unittest.TestCase):
             self.assertIn("timed out", self.row(rows, "the GEMM after the table")["reason"])
 
     def test_time_ends(self):
-        self.call("measure", "--only", "judge_70b,gemm", "--least", 1, "--deadline", time.time() + 12)
+        self.call("measure", "--part", "judge_int8", "--least", 1, "--deadline", time.time() + 12)
         rows, data, _ = self.report()
         self.assertIn("timed out after", self.row(rows, "70B judge (int8)")["reason"])
         self.call("measure", "--only", "gemm", "--deadline", time.time() + 3)
@@ -288,7 +289,7 @@ class Report(unittest.TestCase):
         """Each is refused before anything is measured, with a reason."""
         build = ["--build", os.environ["MAGISTER_BUILD_DIR"]]
         (self.work / "file").touch()
-        for options, code, reason in ((["--only", "layers"], 64, "layer, table, tests, quick, sanitizer, train or jobs"), (["--only"], 64, "no value"),
+        for options, code, reason in ((["--only", "layers"], 64, "sanitizer, train, jobs, decoding, judge or judge_int8"), (["--only"], 64, "no value"),
                                       (["--seconds", "x"], 64, "a whole number"), (["--seconds", "-3"], 64, "a whole number"),
                                       (["--small", "llama-3.2"], 64, "configs/shapes"), (["--build", str(self.work / "none")], 64, "no program"),
                                       (["--quick"], 64, "is not an option"), ([*build, "--report", str(self.work / "file/r.md")], 74, "would be lost")):

@@ -33,7 +33,9 @@ struct BenchOptions {
   // only for decode, whose `tokens` are then passes.
   std::int64_t past = 0;
   std::int64_t layers = 0;  // on a GPU with `random`: number of layers to make; 0: all
-  bool uneven = false;      // on a GPU: sequences of one to eight times the shortest length
+  // judge: prompts that have pages at the same time, 0: all. More than fit into memory then queue as in a job.
+  std::int64_t at_once = 0;
+  bool uneven = false;  // on a GPU: sequences of one to eight times the shortest length
   int threads = 1;
   int repeats = 5;
   bool json = false;
@@ -45,7 +47,7 @@ struct BenchOptions {
 // GPU tflops replaces gflops. gemm: a bf16 product of 8192^3. copy: gbs read and written. read: gbs read. prefill,
 // teacher: work_bytes and head_bytes, the peak memory of a pass and of the head beyond what is always allocated.
 // decode: seconds_a_step, and gbs of the weights that a step reads. judge: prompts of `tokens` tokens and 128 new ones
-// each, both counted. layer: see layer.h, as text a table.
+// each, both counted, none of them shared. layer: see layer.h, as text a table.
 // Throws Error(kUsage) for an unknown `what`.
 std::string run_bench(const BenchOptions& options);
 

@@ -53,6 +53,8 @@ class GpuBench {
                    "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, read, prefill, "
                    "teacher, decode, judge or layer",
                    printable(what));
+    MAGISTER_CHECK(options_.at_once == 0 || what == "judge", ExitCode::kUsage,
+                   "--at-once with bench {} (it measures one batch); leave the option out, or choose judge", what);
     load();
     if (what == "layer") return bench_layer(options_, *model_, *group_, all_layers_);
     return what == "decode" ? decode() : what == "judge" ? judge() : unit(what == "teacher");
@@ -194,11 +196,12 @@ class GpuBench {
   }
 
   std::unique_ptr<Generator> make_generator(std::int64_t prompt, std::int64_t written, std::int64_t budget) {
-    const std::int64_t pages = options_.sequences * ((prompt + written) / KvPages::kSlots + 2) + 1;
+    const std::int64_t at_once = options_.at_once > 0 ? options_.at_once : options_.sequences;
+    const std::int64_t pages = at_once * ((prompt + written) / KvPages::kSlots + 2) + 1;
     SamplingParams greedy;
     greedy.temperature = 0;
-    auto generator = std::make_unique<Generator>(*model_, GeneratorLimits{options_.sequences, budget, pages, false},
-                                                 greedy, 0, Generator::Stop{});
+    auto generator = std::make_unique<Generator>(*model_, GeneratorLimits{at_once, budget, pages, false}, greedy, 0,
+                                                 Generator::Stop{});
     for (std::int64_t s = 0; s < options_.sequences; ++s) {
       std::vector<TokenId> tokens;
       tokens.reserve(static_cast<std::size_t>(prompt));
@@ -253,9 +256,9 @@ class GpuBench {
     // With so few prompts the model may leave no memory for long passes.
     constexpr std::int64_t kFew = 8;
     const std::int64_t written = queue_.on_host() ? 2 : 128;
-    const std::unique_ptr<Generator> generator =
-        make_generator(options_.tokens, written,
-                       options_.sequences <= kFew ? options_.tokens : std::max<std::int64_t>(options_.tokens, 8192));
+    const std::int64_t at_once = options_.at_once > 0 ? options_.at_once : options_.sequences;
+    const std::unique_ptr<Generator> generator = make_generator(
+        options_.tokens, written, at_once <= kFew ? options_.tokens : std::max<std::int64_t>(options_.tokens, 8192));
     const auto start = std::chrono::steady_clock::now();
     while (!generator->idle()) generator->step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -265,6 +268,7 @@ class GpuBench {
             {"prompt_tokens", options_.tokens},
             {"new_tokens", written},
             {"sequences", options_.sequences},
+            {"at_once", at_once},
             {"weight_bytes", model_->weight_bytes()}};
   }
 
