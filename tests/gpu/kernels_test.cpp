@@ -18,6 +18,7 @@
 #include "model/gpu/embed_kernel.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gather_kernel.h"
+#include "model/gpu/grouped_attention.h"
 #include "model/gpu/head_norm_kernels.h"
 #include "model/gpu/head_steps_kernel.h"
 #include "model/paged_cache.h"
@@ -351,16 +352,19 @@ class Attention : public testing::TestWithParam<AttentionCase> {
                                     visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
     const auto R = static_cast<std::int64_t>(sequence_R.size());
     const at::Tensor qkv = at::randn({R, (c.H + 2 * c.K) * c.E}).to(PagedCache<A>::kType);
-    const at::Tensor host = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401));
-    const at::Tensor device = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue());
+    const auto attend = [&](const at::Tensor& rows, const std::vector<std::int32_t>& sequences,
+                            const std::vector<std::int32_t>& visible, int C, const Queue& queue) {
+      return cache.attend(rows, sequences, visible, C, queue, plain_paged_attention<A>);
+    };
+    const at::Tensor host = attend(qkv, sequence_R, visible_R, attention_chunks(401), Queue{});
+    const at::Tensor device = attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue());
     EXPECT_LE(largest_difference(device, host), limit * host.to(at::kDouble).abs().max().template item<double>());
-    EXPECT_TRUE(at::equal(device, cache.attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue())))
+    EXPECT_TRUE(at::equal(device, attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue())))
         << "a second run";
     for (std::int64_t r = 0; r + 1 < R; ++r) {
       const auto i = static_cast<std::size_t>(r);
       const int more = attention_chunks(visible_R[i]) + 1;
-      const at::Tensor alone =
-          cache.attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]}, more, gpu_queue());
+      const at::Tensor alone = attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]}, more, gpu_queue());
       EXPECT_TRUE(at::equal(alone[0], device[r])) << r;
     }
   }

@@ -74,6 +74,12 @@ std::vector<Kind> kinds_of_layers() {
              config.rotary_dim = 8;
            }},
           {"wide_values", [](ModelConfig& config) { config.value_dim = 32; }},
+          {"grouped_heads",
+           [](ModelConfig& config) {
+             make_windows(config, 9);
+             config.attention_sinks = true;
+             config.head_dim = 64;
+           }},
           {"heads_by_kind", make_two_kinds},
           {"keys_of_earlier_layers",
            [](ModelConfig& config) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/gpu/attention.h"
+#include "model/gpu/grouped_attention.h"
 #include "model/paged_cache.h"
 
 namespace magister::gpu {
@@ -17,22 +18,20 @@ using Cache = PagedCache<A>;
 
 class Attention : public testing::TestWithParam<Case> {
  protected:
-  void SetUp() override {
-    at::manual_seed(11);
-    set_host_order(GetParam().order);
-  }
+  void SetUp() override { set_host_order(GetParam().order); }
   void TearDown() override { set_host_order(HostOrder::kAscending); }
 
   template <typename A>
-  void check(double limit) {
+  void check(double limit, const typename Cache<A>::Compute& compute = paged_attention<A>) {
     const Case& c = GetParam();
+    at::manual_seed(11);
     const Cache<A> cache(c, {1, 48, 193, 401}, 10);
     // Several rows of one sequence, ends of pages and of chunks, and a row without keys.
     const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3},
                                     visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
     const auto R = static_cast<std::int64_t>(sequence_R.size());
     const at::Tensor qkv = at::randn({R, (c.H + 2 * c.K) * c.E}).to(Cache<A>::kType);
-    const at::Tensor out = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401));
+    const at::Tensor out = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401), {}, compute);
     for (std::int64_t r = 0; r + 1 < R; ++r) {
       const auto i = static_cast<std::size_t>(r);
       const at::Tensor q = qkv[r].narrow(0, 0, c.H * c.E).view({c.H, c.E});
@@ -41,7 +40,8 @@ class Attention : public testing::TestWithParam<Case> {
       EXPECT_LE(error, limit * wanted.abs().max().template item<double>()) << r;
       if (r % 2 == 0) continue;
       const int more = attention_chunks(visible_R[i]) + 1;
-      const at::Tensor alone = cache.attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]}, more);
+      const at::Tensor alone =
+          cache.attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]}, more, {}, compute);
       EXPECT_TRUE(at::equal(alone[0], out[r])) << r;
     }
     EXPECT_TRUE(at::equal(out[R - 1], at::zeros_like(out[R - 1])));
@@ -51,6 +51,7 @@ class Attention : public testing::TestWithParam<Case> {
 // f32: sums in another order; bf16: the result keeps 8 bits.
 TEST_P(Attention, OfFloatsIsThatOfDoubles) { check<float>(2e-6); }
 TEST_P(Attention, OfBf16IsThatOfDoubles) { check<Bf16>(4e-3); }
+TEST_P(Attention, OfBf16ByThePlainKernelIsThatOfDoubles) { check<Bf16>(4e-3, plain_paged_attention<Bf16>); }
 
 INSTANTIATE_TEST_SUITE_P(All, Attention, testing::ValuesIn(attention_cases()), attention_name);
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,11 @@ struct PagedCache {
     if (c.alibi) slopes_H = at::exp2(-at::arange(1, c.H + 1, at::kFloat));
   }
 
-  // qkv: [R, (H + 2K) E]. -> [R, H, V], on the CPU
+  // qkv: [R, (H + 2K) E]. -> [R, H, V], on the CPU. compute: paged_attention() or another function that queues it.
+  using Compute = std::function<void(const AttentionArguments<A>&, const Queue&)>;
   at::Tensor attend(const at::Tensor& qkv_RQ, const std::vector<std::int32_t>& sequence_R,
-                    const std::vector<std::int32_t>& visible_R, int C, const Queue& queue = {}) const {
+                    const std::vector<std::int32_t>& visible_R, int C, const Queue& queue = {},
+                    const Compute& compute = paged_attention<A>) const {
     const at::Device device = device_of(queue);
     const at::Tensor qkv = qkv_RQ.to(device), k = keys.to(device), v = values.to(device), pages = table.to(device);
     const at::Tensor sequence = at::tensor(sequence_R, at::kInt).to(device),
@@ -102,7 +105,7 @@ struct PagedCache {
                                           c.sinks ? sinks.data_ptr<float>() : nullptr,
                                           c.alibi ? slopes.data_ptr<float>() : nullptr,
                                           c.alibi_in_bf16};
-    paged_attention(arguments, queue);
+    compute(arguments, queue);
     return out.cpu();
   }
 

@@ -1,12 +1,15 @@
-// Chooses the instance: 8, 16 or 32 lanes per key (eight numbers each; 32 lanes, in parts, beyond 256 numbers) by the
-// sizes of keys and values, and 1, 4 or 8 heads per block by the number of heads that share a KV head.
-// attention_cuda.cu compiles all instances.
-// Source: attention_kernels.h.
+// Chooses the kernel and its instance. Plain: 8, 16 or 32 lanes per key (eight numbers each; 32 lanes, in parts, beyond
+// 256 numbers) by the sizes of keys and values, and 1, 4 or 8 heads per block by the number of heads that share a KV
+// head. Grouped: by the sizes, and 8 or 16 heads per block. attention_cuda.cu and grouped_attention_cuda.cu compile all
+// instances. Sources: attention_kernels.h, grouped_attention_kernels.h.
 #include "model/gpu/attention.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "magister/core/error.h"
+#include "model/gpu/grouped_attention.h"
+#include "model/gpu/grouped_attention_kernels.h"
 
 namespace magister::gpu {
 namespace {
@@ -29,16 +32,76 @@ void by_heads(const AttentionArguments<A>& a, const Queue& queue) {
   }
 }
 
+template <typename A>
+AttentionArguments<A> completed(AttentionArguments<A> a) {
+  if (a.V == 0) a.V = a.E;
+  MAGISTER_ASSERT(a.E > 0 && a.V > 0 && std::max(a.E, a.V) <= kMostHeadDim && a.E % 2 == 0 && a.V % 2 == 0 && a.K > 0 &&
+                  a.H % a.K == 0 && a.window >= 0);
+  return a;
+}
+
+// Two blocks of 96 KB fit on a multiprocessor of an H200, so 264 on the device. From about as many on, a whole row in a
+// block fills the device, and blocks of few chunks would only add partial sums. Blocks of more than 16 chunks (3,072
+// keys, about 0.1 ms) would leave the device to the longest row at the end of a launch.
+constexpr std::int64_t kEnoughBlocks = 256, kMostChunksOfABlock = 16;
+// Two chunks one after the other take less time than FoldChunks would.
+constexpr int kChunksOfAnyBlock = 2;
+
+// Calls body with the instance for these heads, and returns false if there is none.
+template <typename Body>
+bool with_grouped(const AttentionArguments<Bf16>& a, int span, const Body& body) {
+  const bool is_wide = a.H / a.K > 8;
+  if (a.E == 64 && a.V == 64) {
+    is_wide ? body(GroupedAttention<64, 64, 2>{a, span}) : body(GroupedAttention<64, 64, 1>{a, span});
+  } else if (a.E == 80 && a.V == 80) {
+    body(GroupedAttention<80, 80, 1>{a, span});
+  } else if (a.E == 96 && a.V == 96) {
+    body(GroupedAttention<96, 96, 1>{a, span});
+  } else if (a.E == 128 && a.V == 128) {
+    is_wide ? body(GroupedAttention<128, 128, 2>{a, span}) : body(GroupedAttention<128, 128, 1>{a, span});
+  } else if (a.E == 192 && a.V == 128) {
+    body(GroupedAttention<192, 128, 1>{a, span});
+  } else if (a.E == 256 && a.V == 256) {
+    body(GroupedAttention<256, 256, 1>{a, span});
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
+// | heads                                                         | kernel           |
+// |---------------------------------------------------------------|------------------|
+// | bf16, two or more query heads a KV head, E = V of 64, 80, 96, | GroupedAttention |
+// | 128 or 256, or E = 192 and V = 128; with windows, windows in  |                  |
+// | chunks, soft caps and sinks                                   |                  |
+// | f32; one query head a KV head; other sizes; ALiBi             | PagedAttention   |
+bool is_grouped_attention(const AttentionArguments<Bf16>& a) {
+  return a.H / a.K >= 2 && a.alibi_H == nullptr && with_grouped(a, 1, [](const auto&) {});
+}
+
+int chunks_of_a_block(std::int64_t blocks, int C) {
+  if (C <= kChunksOfAnyBlock) return C;
+  std::int64_t span = 1;
+  while (span < C && span < kMostChunksOfABlock && blocks * ((C + 2 * span - 1) / (2 * span)) >= kEnoughBlocks)
+    span *= 2;
+  return static_cast<int>(std::min<std::int64_t>(span, C));
+}
+
+void grouped_attention(const AttentionArguments<Bf16>& a, int chunks_a_block, const Queue& queue) {
+  MAGISTER_ASSERT(a.q_stride % 8 == 0 && a.out_stride % 8 == 0 && chunks_a_block > 0);
+  [[maybe_unused]] const bool is_known =
+      with_grouped(a, chunks_a_block, [&](const auto& kernel) { start(kernel, queue); });
+  MAGISTER_ASSERT(is_known);
+  if (chunks_a_block < a.C) start(FoldChunks{a, chunks_a_block}, queue);
+}
+
 template <typename A>
-void paged_attention(const AttentionArguments<A>& arguments, const Queue& queue) {
-  AttentionArguments<A> a = arguments;
-  if (a.V == 0) a.V = a.E;
-  const int most = std::max(a.E, a.V);
-  MAGISTER_ASSERT(a.E > 0 && a.V > 0 && most <= kMostHeadDim && a.E % 2 == 0 && a.V % 2 == 0 && a.K > 0 &&
-                  a.H % a.K == 0 && a.window >= 0);
+void plain_paged_attention(const AttentionArguments<A>& arguments, const Queue& queue) {
+  const AttentionArguments<A> a = completed(arguments);
   if (a.R == 0) return;
+  const int most = std::max(a.E, a.V);
   if (most <= 64) {
     by_heads<A, 8>(a, queue);
   } else if (most <= 128) {
@@ -51,6 +114,22 @@ void paged_attention(const AttentionArguments<A>& arguments, const Queue& queue)
   start(CombineChunks<A>{a}, queue);
 }
 
+template <typename A>
+void paged_attention(const AttentionArguments<A>& arguments, const Queue& queue) {
+  if constexpr (std::is_same_v<A, Bf16>) {
+    const AttentionArguments<A> a = completed(arguments);
+    if (is_grouped_attention(a)) {
+      std::int64_t blocks = 0;  // for each chunk of the longest row
+      with_grouped(a, 1, [&](const auto& kernel) { blocks = std::int64_t{a.R} * a.K * kernel.head_blocks(); });
+      if (a.R > 0) grouped_attention(a, chunks_of_a_block(blocks, a.C), queue);
+      return;
+    }
+  }
+  plain_paged_attention(arguments, queue);
+}
+
+template void plain_paged_attention(const AttentionArguments<Bf16>&, const Queue&);
+template void plain_paged_attention(const AttentionArguments<float>&, const Queue&);
 template void paged_attention(const AttentionArguments<Bf16>&, const Queue&);
 template void paged_attention(const AttentionArguments<float>&, const Queue&);
 

@@ -1,0 +1,163 @@
+// GroupedAttention and FoldChunks on the GPU: near their emulation on the host, with the same bits in a second run,
+// alone, and for every number of chunks of a block. Besides it prints what they read per second beside PagedAttention
+// and CombineChunks, in turns over the same pages; nothing depends on these figures.
+#include "model/gpu/grouped_attention.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "gpu/gpu_under_test.h"
+#include "magister/device/gpu_stamp.h"
+#include "model/paged_cache.h"
+
+namespace magister::gpu {
+namespace grouped_attention_test {
+
+using Cache = PagedCache<Bf16>;
+
+Cache::Compute by_blocks_of(int span) {
+  return [span](const AttentionArguments<Bf16>& arguments, const Queue& queue) {
+    AttentionArguments<Bf16> a = arguments;
+    a.V = a.V == 0 ? a.E : a.V;
+    grouped_attention(a, span, queue);
+  };
+}
+
+class GroupedAttentionOnBoth : public testing::TestWithParam<AttentionCase> {};
+
+TEST_P(GroupedAttentionOnBoth, GroupedAttentionAndFoldChunks) {
+  at::manual_seed(11);
+  const AttentionCase& c = GetParam();
+  const Cache cache(c, {1, 48, 193, 901}, 20);
+  const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3, 3},
+                                  visible_R = {1, 48, 47, 193, 901, 192, 97, 0, 400};
+  const auto R = static_cast<std::int64_t>(sequence_R.size());
+  const at::Tensor qkv = at::randn({R, (c.H + 2 * c.K) * c.E}).to(at::kBFloat16);
+  const at::Tensor host = cache.attend(qkv, sequence_R, visible_R, 5),
+                   device = cache.attend(qkv, sequence_R, visible_R, 5, gpu_queue());
+  EXPECT_LE((device.to(at::kDouble) - host.to(at::kDouble)).abs().max().item<double>(),
+            8e-3 * host.to(at::kDouble).abs().max().item<double>());
+  for (const int span : {1, 2, 5, 8})
+    EXPECT_TRUE(at::equal(cache.attend(qkv, sequence_R, visible_R, 8, gpu_queue(), by_blocks_of(span)), device))
+        << span << " chunks a block";
+  for (std::int64_t r = 0; r < R; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    const at::Tensor alone = cache.attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]},
+                                          attention_chunks(visible_R[i]) + 1, gpu_queue());
+    EXPECT_TRUE(at::equal(alone[0], device[r])) << visible_R[i] << " keys";
+  }
+}
+
+// One case for each instance of the kernel, windows, sinks and capped scores.
+INSTANTIATE_TEST_SUITE_P(All, GroupedAttentionOnBoth,
+                         testing::Values(AttentionCase{.H = 4, .K = 2, .E = 64}, AttentionCase{.H = 9, .K = 1, .E = 64},
+                                         AttentionCase{.H = 6, .K = 2, .E = 80}, AttentionCase{.H = 4, .K = 1, .E = 96},
+                                         AttentionCase{.H = 8, .K = 2, .E = 128},
+                                         AttentionCase{.H = 16, .K = 1, .E = 128},
+                                         AttentionCase{.H = 4, .K = 2, .E = 192, .V = 128},
+                                         AttentionCase{.H = 5, .K = 1, .E = 256},
+                                         AttentionCase{.H = 4, .K = 1, .E = 64, .window = 100},
+                                         AttentionCase{.H = 4, .K = 1, .E = 128, .window = 250, .chunked = true},
+                                         AttentionCase{.H = 8, .K = 1, .E = 64, .window = 128, .sinks = true},
+                                         AttentionCase{.H = 4, .K = 2, .E = 256, .softcap = 1.5f}),
+                         attention_name);
+
+double milliseconds_of(const std::function<void()>& queue_all) {
+  if (gpu_queue().on_host()) {
+    const auto begin = std::chrono::steady_clock::now();
+    queue_all();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  }
+  const GpuStamp begin = GpuStamp::record();
+  queue_all();
+  return GpuStamp::record().milliseconds_since(begin);
+}
+
+// Pages and rows of several layers, so that the L2 cache does not hold what the next launch reads.
+struct Layers {
+  AttentionCase heads;
+  std::int64_t R, keys, C, pages, layers;
+  at::Tensor key_pages, value_pages, qkv, table, sequence_R, visible_R, out, scratch;
+
+  Layers(const AttentionCase& c, std::int64_t rows, std::int64_t tokens)
+      : heads(c), R(rows), keys(tokens), C(attention_chunks(tokens)), pages(rows * ((tokens + 47) / 48)) {
+    const auto device = device_of(gpu_queue());
+    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device);
+    layers = gpu_queue().on_host() ? 1 : std::max<std::int64_t>(2, (std::int64_t{1} << 29) / bytes() + 1);
+    key_pages = at::randn({layers, pages, c.K, 48, c.E}, bf16);
+    value_pages = at::randn({layers, pages, c.K, 48, c.E}, bf16);
+    qkv = at::randn({R, (c.H + 2 * c.K) * c.E}, bf16);
+    table = at::randperm(pages, at::kLong).to(at::kInt).view({R, -1}).to(device);
+    sequence_R = at::arange(R, at::kInt).to(device);
+    visible_R = at::full({R}, tokens, at::kInt).to(device);
+    out = at::empty({R, c.H * c.E}, bf16);
+    scratch = at::empty({attention_scratch(R, c.H, C, c.E)}, bf16.dtype(at::kFloat));
+  }
+  // Bytes of the keys and values of a layer that the rows see.
+  std::int64_t bytes() const { return R * keys * heads.K * heads.E * 4; }
+  double milliseconds(const Cache::Compute& compute) const {
+    const auto pointer = [](const at::Tensor& x) { return static_cast<Bf16*>(x.data_ptr()); };
+    return milliseconds_of([&] {
+      for (std::int64_t layer = 0; layer < layers; ++layer) {
+        auto* sums = scratch.data_ptr<float>();
+        const AttentionArguments<Bf16> a{pointer(qkv),
+                                         qkv.stride(0),
+                                         pointer(key_pages[layer]),
+                                         pointer(value_pages[layer]),
+                                         table.data_ptr<std::int32_t>(),
+                                         sequence_R.data_ptr<std::int32_t>(),
+                                         visible_R.data_ptr<std::int32_t>(),
+                                         pointer(out),
+                                         table.stride(0),
+                                         out.stride(0),
+                                         sums,
+                                         sums + R * heads.H * C * heads.E,
+                                         static_cast<int>(R),
+                                         heads.H,
+                                         heads.K,
+                                         heads.E,
+                                         static_cast<int>(C),
+                                         0,
+                                         0.1f};
+        compute(a, gpu_queue());
+      }
+    });
+  }
+};
+
+TEST(GroupedAttentionRate, BesidePagedAttention) {
+  const bool on_host = gpu_queue().on_host();
+  struct Rows {
+    std::int64_t R, keys;
+  };
+  const std::vector<Rows> many = {{256, 512}, {64, 512}, {32, 512}, {1, 512}, {1, 4096}, {32, 4096}, {1, 32768}},
+                          few = {{2, 60}, {1, 200}};
+  for (const AttentionCase& heads : {AttentionCase{32, 8, 128}, AttentionCase{64, 8, 64}, AttentionCase{16, 8, 256}}) {
+    for (const Rows& rows : on_host ? few : many) {
+      const Layers layers(heads, rows.R, rows.keys);
+      std::vector<double> plain, grouped;
+      for (int i = 0; i < (on_host ? 1 : 7); ++i) {
+        plain.push_back(layers.milliseconds(plain_paged_attention<Bf16>));
+        grouped.push_back(layers.milliseconds(paged_attention<Bf16>));
+      }
+      const auto printed = [&](const char* name, std::vector<double>& ms) {
+        std::nth_element(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2), ms.end());
+        const double each = ms[ms.size() / 2] / static_cast<double>(layers.layers);
+        std::printf("   %d of %d heads of %d, %lld x %lld keys, %s: %.2f us a layer, %.0f GB/s\n", heads.H, heads.K,
+                    heads.E, static_cast<long long>(rows.R), static_cast<long long>(rows.keys), name, 1e3 * each,
+                    1e-6 * static_cast<double>(layers.bytes()) / each);
+      };
+      printed("plain", plain);
+      printed("grouped", grouped);
+    }
+  }
+}
+
+}  // namespace grouped_attention_test
+}  // namespace magister::gpu
