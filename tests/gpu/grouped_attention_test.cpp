@@ -149,9 +149,9 @@ TEST(GroupedAttentionRate, BesidePagedAttention) {
       const auto printed = [&](const char* name, std::vector<double>& ms) {
         std::nth_element(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2), ms.end());
         const double each = ms[ms.size() / 2] / static_cast<double>(layers.layers);
-        std::printf("   %d of %d heads of %d, %lld x %lld keys, %s: %.2f us a layer, %.0f GB/s\n", heads.H, heads.K,
-                    heads.E, static_cast<long long>(rows.R), static_cast<long long>(rows.keys), name, 1e3 * each,
-                    1e-6 * static_cast<double>(layers.bytes()) / each);
+        std::printf("   %d heads, %d KV heads of %d numbers, %lld x %lld keys, %s: %.2f us a layer, %.0f GB/s\n",
+                    heads.H, heads.K, heads.E, static_cast<long long>(rows.R), static_cast<long long>(rows.keys), name,
+                    1e3 * each, 1e-6 * static_cast<double>(layers.bytes()) / each);
       };
       printed("plain", plain);
       printed("grouped", grouped);

@@ -20,8 +20,9 @@ inline std::int64_t attention_scratch(std::int64_t R, std::int64_t H, std::int64
   return R * H * C * (V + 2);
 }
 
-// Queues both kernels in order. E and V must be even and at most kMostHeadDim, H a multiple of K, and q and the pages
-// aligned to 16 bytes. Defined for Bf16 and float.
+// Queues GroupedAttention for the heads of is_grouped_attention() (grouped_attention.h), else PagedAttention and
+// CombineChunks. E and V must be even and at most kMostHeadDim, H a multiple of K, and q and the pages aligned to 16
+// bytes. Defined for Bf16 and float.
 template <typename A>
 void paged_attention(const AttentionArguments<A>& arguments, const Queue& queue);
 
