@@ -133,6 +133,7 @@ VARIANTS = {
     "gemma": Variant("gemma", {"head_dim": 32, "num_key_value_heads": 1, "tie_word_embeddings": True}),
     "gemma_uneven": Variant("gemma", {**UNEVEN, "head_dim": 20, "attention_bias": True}),
     "gemma2": Variant("gemma2", GEMMA2),
+    "gemma2_heads_of_64": Variant("gemma2", {**GEMMA2, "head_dim": 64}),  # a size that has grouped attention on GPUs
     "gemma2_uneven": Variant("gemma2", {**GEMMA2, **UNEVEN, "head_dim": 20, "attn_logit_softcapping": None, "tie_word_embeddings": False}),
     "gemma3": Variant("gemma3_text", {**GEMMA3, "rope_parameters": {
         "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0}, "sliding_attention": DEFAULT}}),
