@@ -452,6 +452,12 @@ MUTATIONS = [
     Mutation("waiting-has-no-patience", "src/parallel/watchdog.cpp", "if (before && last_sign == before) return true;", "if (before) return true;", "test_parallel_watchdog"),
     # Several units in a pass, and attention by cuDNN.
     Mutation("window-left-out-among-short-texts", "src/model/gpu/gpu_attention.cpp", "std::max(run.longest_keys, window)", "run.longest_keys", "test_model_flash_attention"),
+    Mutation("prompts-that-read-what-was-not-rounded", "src/model/gpu/kv_code_kernels.h", "    store_8(x + e, values);\n  }\n  if (t.lane() == 0)", "  }\n  if (t.lane() == 0)",
+             "test_model_kv_codes_model"),
+    Mutation("a-vector-beyond-448", "src/model/gpu/e4m3.h", "((size_bits & 0x7fffffu) > 0x600000u ? 1 : 0);", "0;", "test_model_kv_codes"),
+    Mutation("codes-without-their-scale", "src/model/gpu/attention_kernels.h", "          weights[h] = rows[i].scaled(weights[h]);\n", "", "test_model_kv_codes"),
+    Mutation("gathered-by-another-slot-s-scale", "src/model/gpu/kv_code_kernels.h", "record[kSlots * size + slot]};", "record[kSlots * size]};", "test_model_kv_codes"),
+    Mutation("scales-of-pages-not-counted", "src/model/kv_codes.cpp", "return numbers + KvPages::kSlots * vectors;", "return numbers;", "test_model_kv_codes_model"),
     Mutation("a-sink-left-out-of-decoding", "src/model/gpu/attention_kernels.h", "a.sinks_H != nullptr ? expf(sink - maximum) : 0.0f;", "0.0f;", "test_model_gpu_attention"),
     Mutation("chunks-that-slide-in-decoding", "src/model/gpu/attention_arguments.h", "a.chunked ? (visible - 1) / a.window * a.window : visible - a.window;", "visible - a.window;", "test_model_gpu_attention"),
     Mutation("alibi-of-other-heads", "src/model/gpu/attention_kernels.h", "a.alibi_H[place.first_head + h];", "a.alibi_H[h];", "test_model_gpu_attention"),

@@ -147,12 +147,12 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
               "a group is given without a quantization (nothing would be grouped); set quantization to int8 or int4, "
               "or remove it")
           .integer_or_auto_among("quantization_group", {0, 32, 64, 128});
+  if (!judges) model.fp8_cache = section.later_choice("kv_cache", {"auto", "fp8"}) == "fp8";
   model.quantization_loss =
       section
-          .only_if(
-              quantized,
-              "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
-              "or remove it")
+          .only_if(quantized || model.fp8_cache,
+                   "a loss is asked for without a quantization or kv_cache: fp8 (nothing would be lost); set one of "
+                   "them, or remove it")
           .integer("quantization_loss", 0, 0, 1 << 20);
   section.outside_identity("quantization_loss");  // measured in addition to the results, which stay the same
   if (!judges) {
@@ -172,7 +172,10 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
   section.also_called("adapter",
                       {"lora", "peft", "lora_path", "adapter_path", "adapter_name_or_path", "peft_model_id"});
   section.also_called("dtype", {"torch_dtype"});
-  if (!judges) section.also_called("attention", {"attn_implementation", "attention_backend"});
+  if (!judges) {
+    section.also_called("attention", {"attn_implementation", "attention_backend"});
+    section.also_called("kv_cache", {"kv_cache_dtype"});
+  }
   section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
   section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
   return model;

@@ -41,6 +41,7 @@ class ModelBackend {
   virtual void use_cuda_graphs(bool on) {}
   virtual void use_cudnn_attention() {}
   virtual void use_throughput_decoding() {}
+  virtual void use_fp8_cache() {}
 };
 
 }  // namespace magister

@@ -128,6 +128,7 @@ void Transformer::use_cuda_graphs(bool on) { backend_->use_cuda_graphs(on); }
 
 void Transformer::use_cudnn_attention() { backend_->use_cudnn_attention(); }
 void Transformer::use_throughput_decoding() { backend_->use_throughput_decoding(); }
+void Transformer::use_fp8_cache() { backend_->use_fp8_cache(); }
 const gpu::Queue* Transformer::queue() const { return backend_->queue(); }
 bool Transformer::separates_prefill() const { return backend_->separates_prefill(); }
 bool Transformer::takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const {

@@ -11,6 +11,7 @@
 #include "magister/core/units_of_measure.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/io/checkpoint/stored_quantization.h"
+#include "magister/model/kv_codes.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
@@ -130,8 +131,8 @@ std::string stored_line(const ModelSection& section, const ModelConfig& config) 
                      decimal_bytes(static_cast<std::uint64_t>(bytes)), stored->method, stored->expert_bits, read);
 }
 
-// Describes a model whose config.json exists. Throws Error(kInputOutput) if it does not, and Error(kConfig) for a GGUF
-// file.
+// Describes a model whose config.json exists, as if on GPUs. Throws Error(kInputOutput) if it does not, and
+// Error(kConfig) for a GGUF file.
 GroupModel model_of(const ModelSection& section, const std::string& name) {
   namespace fs = std::filesystem;
   const fs::path path(section.path);
@@ -156,6 +157,7 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
                 : section.dtype == "fp8" ? at::kFloat8_e4m3fn
                                          : at::kBFloat16;
   model.scheme = quant_scheme_of(section);
+  model.gpu = GpuDemand{model.dtype, model.scheme.on(), section.fp8_cache};
   model.weight_bytes = [config = model.config, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
     return weight_bytes(config, dtype, shard, size, scheme);
   };
@@ -209,6 +211,12 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
       "model.decoding: throughput {} (it is for weights in bf16 and fp8 on GPUs); remove the key, or give the task a "
       "`model` of its own",
       on_gpus ? "with model.dtype: " + section.dtype : "and " + plan.cpus_alone);
+  MAGISTER_CHECK(
+      !section.fp8_cache || on_gpus, ExitCode::kConfig,
+      "model.kv_cache: fp8 and {} (caches of CPUs hold f32 alone); remove the key, or give the task a `model` "
+      "of its own",
+      plan.cpus_alone);
+  if (section.fp8_cache) check_kv_codes(plan.own().config, plan.own().dtype);
   plan.models.front().pass = task.pass_shape(device);
   plan.models.front().pages = pages_of_one_text(plan.own().pass);
   for (const SecondModel& second : task.second_models(device)) {
@@ -219,7 +227,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
     plan.models.push_back(std::move(model));
   }
   for (GroupModel& model : plan.models) {
-    if (on_gpus) model.gpu = GpuDemand{model.dtype, model.scheme.on()};
+    if (!on_gpus) model.gpu.reset();
     for (const int size : requested_sizes(layout))
       partition_for(model.config, 0, size);  // refuses what cannot be divided
   }
@@ -327,12 +335,12 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);
   out += formats_table(config, listed_sizes(plan.models, requested));
   out += sizes_table(plan, listed_sizes(plan.models, listed), shown, device_bytes);
-  const std::size_t number_bytes = plan.cpus_alone.empty() ? c10::elementSize(activation_dtype(own.dtype)) : 4;
+  const Partition whole = partition_for(config, 0, 1);
+  const std::uint64_t page_bytes =
+      own.gpu ? gpu_page_bytes(config, whole, own.gpu->dtype, own.gpu->fp8_cache) : kv_page_bytes(config, whole);
   out += fmt::format(
       "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices\n",
-      own.pass.tokens, own.pass.sequence_tokens,
-      kv_page_bytes(config, partition_for(config, 0, 1)) / sizeof(float) * number_bytes /
-          static_cast<std::uint64_t>(KvPages::kSlots));
+      own.pass.tokens, own.pass.sequence_tokens, page_bytes / static_cast<std::uint64_t>(KvPages::kSlots));
   for (const int size : shown) out += alignment_note(config, own.scheme, size);
   if (device_bytes == 0) return out;
   if (plan.cpus_alone.empty())

@@ -135,8 +135,10 @@ std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
   const auto weights = [&](int shard) {
     return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {});
   };
+  // Pages for texts of 16 tokens or more.
+  const auto tokens = static_cast<std::uint64_t>(kBatchTokens), pages = model.fp8_cache ? tokens / 16 : 0;
   return sum_of(device_memory(model.description.config, weights, group.tp_size(),
-                              {.tokens = static_cast<std::uint64_t>(kBatchTokens)}, 0,
+                              {.tokens = tokens, .sequence_tokens = model.fp8_cache ? tokens : 0}, pages,
                               GpuDemand{model.plain_dtype, false}));
 }
 
@@ -169,8 +171,17 @@ bool is_measured(const std::string& path, const nlohmann::ordered_json& identity
 }  // namespace
 
 std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGroup& group, LossQuestion question) {
-  if (question.tokens == 0 || !question.model.quantization.on()) return std::nullopt;
+  const bool quantized = question.model.quantization.on(),
+             through_pages = question.model.fp8_cache && question.has_cache;
+  if (question.tokens == 0) return std::nullopt;
+  if (!quantized && !through_pages) {
+    if (question.model.fp8_cache)
+      log_info("{}: kv_cache: fp8 loses nothing here: the passes of this task have no cache", question.task);
+    return std::nullopt;
+  }
   LossPlan plan;
+  plan.through_pages = through_pages;
+  if (through_pages) plan.of = quantized ? "quantisation and 8-bit pages" : "8-bit pages";
   plan.task = question.task;
   plan.path = std::filesystem::path(context.results_path).replace_extension(".quantization.json").string();
   plan.plain_dtype = question.model.plain_dtype;
@@ -236,11 +247,26 @@ QuantizationLoss::QuantizationLoss(const LossPlan& plan, Transformer plain, Proc
   head_ = plain.lm_head();
 }
 
+// Whole texts through the pages of a cache of their own.
+at::Tensor forward_through_pages(Transformer& model, const PackedBatch& batch) {
+  std::vector<std::vector<std::int32_t>> pages;
+  std::vector<BlockTable> slots;
+  std::int32_t page = 0;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    pages.emplace_back();
+    for (std::int64_t j = batch.cu_seqlens[s]; j < batch.cu_seqlens[s + 1]; j += KvPages::kSlots)
+      pages.back().push_back(page++);
+    slots.push_back({pages.back().data(), 0});
+  }
+  KvCache cache = model.make_cache(page);
+  return model.forward(batch, slots, cache).clone();
+}
+
 std::vector<at::Tensor> QuantizationLoss::run(Transformer& model) const {
   std::vector<at::Tensor> hidden;
   for (const PackedBatch& batch : batches_) {
     between_();
-    hidden.push_back(model.forward(batch));
+    hidden.push_back(plan_.through_pages ? forward_through_pages(model, batch) : model.forward(batch));
   }
   return hidden;
 }
@@ -284,14 +310,13 @@ void QuantizationLoss::compare(Transformer& quantized) {
   whole.update(figures);
   write_whole_file(plan_.path, whole.dump(2) + "\n");
   plan_.log->event("quantization_loss", whole);
-  log_info(
-      "{}: loss of quantisation over {} tokens: perplexity {:.4f} -> {:.4f} ({:+.3f} %), mean KL {:.3g} nat a token{}",
-      plan_.task, total.rows, figures["perplexity_unquantized"].get<double>(),
-      figures["perplexity_quantized"].get<double>(), 100 * figures["perplexity_change"].get<double>(),
-      figures["mean_kl_nats"].get<double>(),
-      total.prompts == 0 ? ""
-                         : fmt::format(", {} of {} verdicts changed, log-odds by {:.3g} on average", total.flips,
-                                       total.prompts, figures["mean_abs_log_odds_change"].get<double>()));
+  log_info("{}: loss of {} over {} tokens: perplexity {:.4f} -> {:.4f} ({:+.3f} %), mean KL {:.3g} nat a token{}",
+           plan_.task, plan_.of, total.rows, figures["perplexity_unquantized"].get<double>(),
+           figures["perplexity_quantized"].get<double>(), 100 * figures["perplexity_change"].get<double>(),
+           figures["mean_kl_nats"].get<double>(),
+           total.prompts == 0 ? ""
+                              : fmt::format(", {} of {} verdicts changed, log-odds by {:.3g} on average", total.flips,
+                                            total.prompts, figures["mean_abs_log_odds_change"].get<double>()));
 }
 
 }  // namespace

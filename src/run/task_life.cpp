@@ -265,9 +265,10 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   const MemoryDemand demand = checked_demand(numbers);
   nlohmann::ordered_json log_fields = model_.log_fields();
   if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
-  const std::optional<LossPlan> loss = plan_quantization_loss(
-      context_, *group_,
-      {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
+  const std::optional<LossPlan> loss =
+      plan_quantization_loss(context_, *group_,
+                             {task_.name(), task_.model_section().quantization_loss, model_, file, expected,
+                              job_->decision(), task_.pass_shape(model_.pass_limits()).sequence_tokens > 0});
   return run_unit_loop(
       {context_, *group_, file, task_.name(), times_, std::move(log_fields), task_.traits().divides_records},
       [&](const UnitWork& work) {

@@ -102,7 +102,7 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
   };
   model.pass = pass;
   model.pages = pages;
-  model.gpu = GpuDemand{model.dtype, model.scheme.on()};
+  model.gpu = GpuDemand{model.dtype, model.scheme.on(), checkpoint.section().fp8_cache};
   return model;
 }
 

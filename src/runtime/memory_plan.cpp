@@ -6,6 +6,7 @@
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/model/kv_codes.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/pass_memory.h"
@@ -68,8 +69,7 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
   parts.emplace_back("rotary tables", gpu_rotary_bytes(config, size.tokens, longest > 0 ? longest : size.tokens));
   if (cache_pages > 0) {
     // One page more, to which idle rows write.
-    parts.emplace_back("keys and values",
-                       (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
+    parts.emplace_back("keys and values", (cache_pages + 1) * gpu_page_bytes(config, part, gpu.dtype, gpu.fp8_cache));
     if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, tp_size, longest, gpu.dtype); decoding > 0)
       parts.emplace_back("decoding", decoding);
   }

@@ -9,6 +9,7 @@
 #include "magister/device/gpu.h"
 #include "magister/io/results/reader.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/kv_codes.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/gpu_cards.h"
@@ -107,6 +108,10 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
                  "these, remove the key, or give tasks of another type a `model` of their own",
                  section.dtype);
   model.throughput_decoding = section.throughput_decoding;
+  MAGISTER_CHECK(gpu || !section.fp8_cache, ExitCode::kConfig,
+                 "model.kv_cache: fp8 on CPUs (their caches hold f32 alone); remove the key, or run on GPUs");
+  if (section.fp8_cache) check_kv_codes(model.description.config, model.plain_dtype);
+  model.fp8_cache = section.fp8_cache;
   // `auto` depends on the CPU: if one rank has no fast bf16, all use f32, or the rows would depend on which rank
   // computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
@@ -120,13 +125,14 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
 
 namespace {
 
-Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization,
+Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization, bool fp8_cache,
                        ProcessGroup& group, ThreadPool& pool, const LoadHook& hook, const KeptWeights& kept) {
   if (model.gpu) {
     const gpu::Queue queue = model.gpu->on_host() ? *model.gpu : gpu::Queue{group.device().index(), nullptr};
     Transformer loaded(model.description, *model.file, group, pool, dtype, quantization, queue, hook, kept);
     if (model.cudnn_attention) loaded.use_cudnn_attention();
     if (model.throughput_decoding) loaded.use_throughput_decoding();
+    if (fp8_cache) loaded.use_fp8_cache();
     return loaded;
   }
   return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};
@@ -135,10 +141,10 @@ Transformer load_model(const OpenModel& model, at::ScalarType dtype, const Quant
 }  // namespace
 
 Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
-  return load_model(*this, dtype, quantization, group, pool, hook, kept);
+  return load_model(*this, dtype, quantization, fp8_cache, group, pool, hook, kept);
 }
 Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
-  return load_model(*this, plain_dtype, {}, group, pool, hook, {});
+  return load_model(*this, plain_dtype, {}, false, group, pool, hook, {});
 }
 
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
@@ -148,16 +154,17 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
-  const GpuDemand demand{plain_dtype, quantization.on()};
+  const GpuDemand demand{plain_dtype, quantization.on(), fp8_cache};
   MemoryParts parts = magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
                                               gpu ? std::optional(demand) : std::nullopt);
   return is_second ? without_shared(std::move(parts)) : parts;
 }
 
 std::uint64_t OpenModel::page_bytes(int tp_size) const {
-  const std::uint64_t in_f32 = kv_page_bytes(description.config, partition_for(description.config, 0, tp_size));
+  const ModelConfig& config = description.config;
+  const Partition partition = partition_for(config, 0, tp_size);
   return std::max<std::uint64_t>(
-      gpu ? in_f32 / sizeof(float) * c10::elementSize(activation_dtype(plain_dtype)) : in_f32, 1);
+      gpu ? gpu_page_bytes(config, partition, plain_dtype, fp8_cache) : kv_page_bytes(config, partition), 1);
 }
 
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
@@ -199,6 +206,7 @@ nlohmann::ordered_json OpenModel::log_fields() const {
   const char* type = !quantization.on() ? "none" : quantization.type == QuantType::kInt8 ? "int8" : "int4";
   nlohmann::ordered_json fields = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
   if (!gpu) fields["cpu_kernels"] = cpu_kernels().name;
+  if (fp8_cache) fields["kv_cache"] = "fp8";
   if (quantization.on())
     fields.update(
         {{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});

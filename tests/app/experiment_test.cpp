@@ -124,6 +124,8 @@ TEST(Experiment, KeysOutsideTheIdentityAreLeftOut) {
   EXPECT_TRUE(same(0, "output.directory=/scratch"));
   EXPECT_TRUE(same(0, "tasks.0.model.quantization_loss=1000"));
   EXPECT_FALSE(same(0, "tasks.0.model.quantization=int4"));
+  EXPECT_FALSE(same(0, "tasks.0.model.kv_cache=fp8"));
+  EXPECT_TRUE(same(0, "tasks.0.model.kv_cache=auto"));
   EXPECT_TRUE(same(1, "tasks.1.needs=[teacher]"));
   EXPECT_TRUE(same(1, "tasks.1.label=right"));
   EXPECT_FALSE(same(1, "tasks.1.max_prompt_length=64"));

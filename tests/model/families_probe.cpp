@@ -2,9 +2,10 @@
 // pass of CPUs, at once and with the last tokens one by one through a cache, and their plain pass; that of GPUs with
 // its kernels run on the host, at once and in two halves through a cache; in bf16 at once and with the last tokens one
 // by one, by the decode kernels.
-// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...      SHARDS followed by c: only the passes of CPUs
-// -> OUT_DIR/{fast,cached,plain,gpu,gpu_cached}.SHARDS.f32 and, for one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: all
-// [T, V]
+// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...      SHARDS followed by c: only the passes of CPUs; by k:
+// only bf16 through caches in two halves, with plain pages and with pages of 8-bit floats, also token by token
+// -> OUT_DIR/{fast,cached,plain,gpu,gpu_cached}.SHARDS.f32 and, for one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32, or
+// OUT_DIR/{pages,codes,codes_decoded}.SHARDS.f32: all [T, V]
 // Oracle: families_test.py compares them with transformers. The model is loaded once per number of shards; sequences
 // are packed.
 #include <ATen/ATen.h>
@@ -33,7 +34,10 @@ namespace {
 struct Logits {
   std::map<std::string, at::Tensor> by_kind;  // [T, V] each
 };
-const char* const kKinds[] = {"fast", "cached", "plain", "gpu", "gpu_cached", "bf16", "bf16_decoded"};
+const char* const kKinds[] = {"fast", "cached",       "plain", "gpu",   "gpu_cached",
+                              "bf16", "bf16_decoded", "pages", "codes", "codes_decoded"};
+// Which passes of a model are run.
+enum class Passes : std::uint8_t { kAll, kCpu, kCodes };
 
 // Tokens that the last of a sequence are written one by one.
 constexpr std::int64_t kWritten = 5;
@@ -73,6 +77,28 @@ at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int nu
   return hidden_TD;
 }
 
+std::int64_t first_half(std::int64_t length, int part) { return part == 0 ? length / 2 : length; }
+
+void run_codes_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
+                     ProcessGroup& group, ThreadPool& pool, Logits& out) {
+  for (const bool codes : {false, true}) {
+    Transformer model(description, file, group, pool, at::kBFloat16, {}, gpu::Queue{});
+    if (codes) model.use_fp8_cache();
+    const auto put = [&](const char* kind, const at::Tensor& hidden_TD) {
+      const IndexRange vocab = model.lm_head().vocab;
+      out.by_kind.at(kind)
+          .narrow(1, static_cast<std::int64_t>(vocab.begin), static_cast<std::int64_t>(vocab.size()))
+          .copy_(model.logits(hidden_TD.to(at::kBFloat16)));
+    };
+    put(codes ? "codes" : "pages", forward_in_parts(model, batch, 2, false, first_half));
+    if (!codes) continue;
+    const auto one_by_one = [](std::int64_t length, int part) {
+      return std::min(length, std::max<std::int64_t>(1, length - kWritten) + part);
+    };
+    put("codes_decoded", forward_in_parts(model, batch, static_cast<int>(kWritten) + 1, true, one_by_one));
+  }
+}
+
 void run_gpu_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
                    ProcessGroup& group, ThreadPool& pool, Logits& out) {
   const std::int64_t written = description.config.head_dim % 2 == 0 ? kWritten : 0;
@@ -86,8 +112,7 @@ void run_gpu_shard(const ModelDescription& description, const TensorFile& file, 
   put("gpu", model, model.forward(batch));
   // Rotary scaling that turns all keys with the length: such sequences have no cache.
   const bool cacheable = !rope_needs_own_table(description.config, batch.num_tokens());
-  const auto halves = [](std::int64_t length, int part) { return part == 0 ? length / 2 : length; };
-  put("gpu_cached", model, cacheable ? forward_in_parts(model, batch, 2, false, halves) : model.forward(batch));
+  put("gpu_cached", model, cacheable ? forward_in_parts(model, batch, 2, false, first_half) : model.forward(batch));
 
   if (group.tp_size() > 1) return;  // sums over shards in bf16: gpu_code_test.py
   Transformer narrow(description, file, group, pool, at::kBFloat16, {}, gpu::Queue{});
@@ -104,8 +129,9 @@ void run_gpu_shard(const ModelDescription& description, const TensorFile& file, 
 
 // One shard's columns of the logits.
 void run_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
-               std::unique_ptr<ProcessGroup> group, bool on_gpus, Logits& out) {
+               std::unique_ptr<ProcessGroup> group, Passes passes, Logits& out) {
   ThreadPool pool(1);
+  if (passes == Passes::kCodes) return run_codes_shard(description, file, batch, *group, pool, out);
   Transformer model(description, file, *group, pool, at::kFloat);
   model.self_test();
   const LmHead& head = model.lm_head();
@@ -125,11 +151,11 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   if (head.projection.bias_N.defined()) plain_Tv = plain_Tv + head.projection.bias_N;
   if (head.softcap > 0) plain_Tv = at::tanh(plain_Tv / head.softcap) * head.softcap;
   out.by_kind.at("plain").narrow(1, begin, size).copy_(plain_Tv);
-  if (on_gpus) run_gpu_shard(description, file, batch, *group, pool, out);
+  if (passes == Passes::kAll) run_gpu_shard(description, file, batch, *group, pool, out);
 }
 
 Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards,
-                   bool on_gpus) {
+                   Passes passes) {
   const std::vector<std::int64_t> shape = {batch.num_tokens(), description.config.vocab_size};
   const float nothing = std::numeric_limits<float>::quiet_NaN();  // columns that no shard writes must show
   Logits logits;
@@ -141,7 +167,7 @@ Logits run_sharded(const ModelDescription& description, const TensorFile& file, 
     const auto index = static_cast<std::size_t>(shard);
     threads.emplace_back([&, index] {
       try {
-        run_shard(description, file, batch, std::move(groups[index]), on_gpus, logits);
+        run_shard(description, file, batch, std::move(groups[index]), passes, logits);
       } catch (...) {
         errors[index] = std::current_exception();
       }
@@ -168,11 +194,16 @@ void run(const std::vector<std::string>& arguments) {
   const std::filesystem::path out(arguments.at(2));
   for (std::size_t i = 3; i < arguments.size(); ++i) {
     const int shards = std::stoi(arguments[i]);
-    const bool on_gpus = !arguments[i].ends_with('c');
-    const Logits logits = run_sharded(description, *file, batch, shards, on_gpus);
+    const Passes passes = arguments[i].ends_with('c')   ? Passes::kCpu
+                          : arguments[i].ends_with('k') ? Passes::kCodes
+                                                        : Passes::kAll;
+    const Logits logits = run_sharded(description, *file, batch, shards, passes);
     for (const auto& [kind, logits_TV] : logits.by_kind) {
-      const bool there = kind == "fast" || kind == "cached" || kind == "plain" ||
-                         (on_gpus && (shards == 1 || !kind.starts_with("bf16")));
+      const bool of_codes = kind == "pages" || kind.starts_with("codes");
+      const bool there = passes == Passes::kCodes
+                             ? of_codes
+                             : !of_codes && (kind == "fast" || kind == "cached" || kind == "plain" ||
+                                             (passes == Passes::kAll && (shards == 1 || !kind.starts_with("bf16"))));
       if (there) write_f32(out / fmt::format("{}.{}.f32", kind, shards), logits_TV);
     }
   }

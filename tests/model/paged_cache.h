@@ -32,22 +32,50 @@ inline std::string attention_name(const testing::TestParamInfo<AttentionCase>& i
          (c.alibi_in_bf16 ? "_bf16" : "");
 }
 
+// Vectors [..., size] as pages of codes hold them, by ATen's own rounding: codes as bytes, the powers of two of their
+// scales as bytes [..., 1], and the numbers that they mean, bf16.
+struct CodedVectors {
+  at::Tensor codes, powers, values;
+};
+inline CodedVectors coded(const at::Tensor& vectors) {
+  const at::Tensor wide = vectors.to(at::kFloat), largest = std::get<0>(wide.abs().max(-1, /*keepdim=*/true));
+  const auto [mantissa, exponent] = at::frexp(largest / 448);  // in [0.5, 1)
+  const at::Tensor power = at::clamp_min(exponent.to(at::kFloat) - (mantissa == 0.5).to(at::kFloat), -126);
+  const at::Tensor scale = at::exp2(at::where(largest == 0, at::full_like(power, -126), power)),
+                   codes = (wide / scale).to(at::kFloat8_e4m3fn);
+  return {codes.view(at::kByte), (at::log2(scale) + 127).to(at::kByte),
+          (codes.to(at::kFloat) * scale).to(at::kBFloat16)};
+}
+// Writes such vectors [K, size] into slot `slot` of a page [K, 48, size + 1] of records.
+inline void put_codes(const at::Tensor& page, std::int64_t slot, const CodedVectors& vectors) {
+  const std::int64_t size = vectors.codes.size(-1);
+  const at::Tensor records = page.view({page.size(0), -1});
+  records.narrow(1, slot * size, size).copy_(vectors.codes);
+  records.narrow(1, 48 * size + slot, 1).copy_(vectors.powers);
+}
+
 // Sequences with their pages strewn over a cache, and rows that ask them.
 template <typename A>
 struct PagedCache {
   static constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
   const AttentionCase c;
   const int V;
-  at::Tensor keys, values, table;            // [P, K, 48, E], [P, K, 48, V], [S, width]
-  std::vector<at::Tensor> keys_S, values_S;  // [tokens, K, E or V] as they were put in
+  const bool codes;
+  at::Tensor keys, values, table;            // [P, K, 48, E], [P, K, 48, V], or records of codes; [S, width]
+  std::vector<at::Tensor> keys_S, values_S;  // [tokens, K, E or V] as they were put in, or as codes mean them
   at::Tensor sinks_H, slopes_H;
 
-  PagedCache(const AttentionCase& shape, const std::vector<std::int64_t>& tokens_S, std::int64_t width)
-      : c(shape), V(shape.V > 0 ? shape.V : shape.E) {
+  PagedCache(const AttentionCase& shape, const std::vector<std::int64_t>& tokens_S, std::int64_t width,
+             bool of_codes = false)
+      : c(shape), V(shape.V > 0 ? shape.V : shape.E), codes(of_codes) {
     std::int64_t pages = 1;  // page 0 belongs to no sequence
     for (const std::int64_t tokens : tokens_S) pages += (tokens + 47) / 48;
-    keys = at::full({pages, c.K, 48, c.E}, NAN, kType);
-    values = at::full({pages, c.K, 48, V}, NAN, kType);
+    const auto pages_of = [&](int size) {  // bytes of 255: codes of NaN with infinite scales
+      return codes ? at::full({pages, c.K, 48, size + 1}, 255, at::kByte)
+                   : at::full({pages, c.K, 48, size}, NAN, kType);
+    };
+    keys = pages_of(c.E);
+    values = pages_of(V);
     table = at::full({static_cast<std::int64_t>(tokens_S.size()), width}, 1 << 30, at::kInt);
     const at::Tensor order = at::randperm(pages - 1, at::kLong) + 1;
     std::int64_t next = 0;
@@ -57,6 +85,16 @@ struct PagedCache {
       for (std::int64_t j = 0; j < tokens_S[s]; ++j) {
         if (j % 48 == 0) table[static_cast<std::int64_t>(s)][j / 48] = order[next++].template item<std::int64_t>();
         const std::int64_t page = table[static_cast<std::int64_t>(s)][j / 48].template item<std::int64_t>();
+        if (codes) {
+          // Vectors of several sizes have several scales.
+          const double factor = std::ldexp(1.0, static_cast<int>(j % 7) - 3);
+          const CodedVectors key = coded(keys_S[s][j] * factor), value = coded(values_S[s][j] * factor);
+          put_codes(keys[page], j % 48, key);
+          put_codes(values[page], j % 48, value);
+          keys_S[s][j].copy_(key.values);
+          values_S[s][j].copy_(value.values);
+          continue;
+        }
         keys[page].select(1, j % 48).copy_(keys_S[s][j]);
         values[page].select(1, j % 48).copy_(values_S[s][j]);
       }
@@ -104,7 +142,8 @@ struct PagedCache {
                                           c.chunked,
                                           c.sinks ? sinks.data_ptr<float>() : nullptr,
                                           c.alibi ? slopes.data_ptr<float>() : nullptr,
-                                          c.alibi_in_bf16};
+                                          c.alibi_in_bf16,
+                                          codes};
     compute(arguments, queue);
     return out.cpu();
   }

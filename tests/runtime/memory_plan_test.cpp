@@ -53,6 +53,17 @@ TEST(MemoryPlan, CountsPassesAsRunsDo) {
   }
 }
 
+// 41 pages; a byte a number and one a key or value, in place of two bytes a number.
+TEST(MemoryPlan, CountsPagesOfCodes) {
+  const PassShape pass{.tokens = 300, .sequence_tokens = 700};
+  const std::uint64_t plain = part_of(planned(1, {at::kBFloat16, false, false}, pass, 40), "keys and values"),
+                      codes = part_of(planned(1, {at::kBFloat16, false, true}, pass, 40), "keys and values");
+  const ModelConfig config = small_config();
+  const auto E = static_cast<std::uint64_t>(config.head_dim);
+  EXPECT_GT(plain, 0u);
+  EXPECT_EQ(codes * 2 * E, plain * (E + 1));
+}
+
 // Cosines and sines of heads of 16, of all positions up to the longest text, in steps of 4,096. A model with dynamic
 // scaling appends the rows of a longer text to a copy of them.
 TEST(MemoryPlan, CountsRotaryTables) {

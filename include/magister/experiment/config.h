@@ -55,8 +55,11 @@ struct ModelSection {
   bool cudnn_attention = false;
   // Decoding products for many texts at once by the library; otherwise by our own kernels.
   bool throughput_decoding = false;
-  std::int64_t quantization_loss = 0;  // tokens over which the loss is measured before the work; 0: it is not measured
-  std::string chat_template;           // a file, or the template's text; empty: the model's own
+  // On GPUs, pages of keys and values in 8-bit floats; otherwise in the activations' dtype.
+  bool fp8_cache = false;
+  // Tokens over which the loss of quantisation and fp8_cache is measured before the work; 0: it is not measured.
+  std::int64_t quantization_loss = 0;
+  std::string chat_template;  // a file, or the template's text; empty: the model's own
   // Variables of the chat template in addition to the chat itself (enable_thinking: false), and their place in the YAML
   // file for messages.
   std::vector<std::pair<std::string, ConfigValue>> chat_template_kwargs;

@@ -54,8 +54,8 @@ struct KvCache {
 
   std::vector<KvPages> layers;
   std::int64_t num_pages = 0;
-  // On a GPU these replace `layers`: one tensor [P + 1, K, 48, E] per layer, in the activations' dtype. The extra last
-  // page is never read.
+  // On a GPU these replace `layers`: one tensor [P + 1, K, 48, E] per layer, in the activations' dtype, or bytes
+  // [P + 1, K, 48, E + 1], the records of src/model/gpu/kv_code_kernels.h. The extra last page is never read.
   std::vector<at::Tensor> keys, values;
   // On a GPU: unique number of this cache in the process, for code that has stored its addresses.
   std::uint64_t generation = 0;

@@ -121,6 +121,11 @@ class Transformer {
   // support it. GPU models only. Local.
   void use_throughput_decoding();
 
+  // From now on, make_cache() makes pages of 8-bit floats: a key or value of a KV head is rounded by itself, to e4m3
+  // times a power of two, and prompts of passes with such a cache attend to the rounded ones, too. Passes without a
+  // cache do not change. Throws Error(kConfig) where check_kv_codes() does. GPU models only. Local.
+  void use_fp8_cache();
+
   const LmHead& lm_head() const;
   // The queue of a model on a GPU: forward() returns before queued passes are done. Null on the CPU.
   const gpu::Queue* queue() const;

@@ -1,7 +1,7 @@
-// Measures the loss of quantisation on the run's own text before the work begins. The same tokens go through the model
-// without quantisation, which is then freed, and through the model that the run uses. The figures are the perplexity of
-// both, the mean of KL(without || with) over all rows, and for a judge the number of verdicts that change. They are
-// written next to the results, never into them: results do not depend on whether this was measured.
+// Measures the loss of quantisation and of 8-bit pages on the run's own text before the work begins. The same tokens go
+// through the model without either, which is then freed, and through the model that the run uses. The figures are the
+// perplexity of both, the mean of KL(without || with) over all rows, and for a judge the number of verdicts that
+// change. They are written next to the results, never into them: results do not depend on whether this was measured.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,6 +40,8 @@ struct LossPlan {
   std::function<RowDecision(std::span<const float> logits_V)>
       score;  // for a judge: the verdict from a prompt's last row
   RunLog* log = nullptr;
+  std::string of = "quantisation";  // what costs the loss, for messages
+  bool through_pages = false;       // passes have a cache, whose pages round keys and values
 };
 
 struct LossQuestion {
@@ -49,6 +51,7 @@ struct LossQuestion {
   const ResultsFile& file;  // holds /samples/offset and /tokens/id
   Attributes identity;      // of the results; only config, model and data set are used
   std::function<RowDecision(std::span<const float>)> score{};  // set: only whole prompts are used
+  bool has_cache = false;                                      // the task's passes have one
 };
 
 // Returns nothing if no loss is asked for, if the file has it already, on ranks outside the first group, and, with a

@@ -44,6 +44,7 @@ struct OpenModel {
   KeptWeights kept;                  // weights kept for load(); without a name it keeps none
   bool cudnn_attention = false;      // see Transformer::use_cudnn_attention
   bool throughput_decoding = false;  // see Transformer::use_throughput_decoding
+  bool fp8_cache = false;            // see Transformer::use_fp8_cache
   std::optional<gpu::Queue> gpu;     // device of this rank's first shard; no value: the CPU
   std::vector<int> gpus;             // of all its shards; empty if the host computes
   bool planned_gpu = false;          // gpu belongs to a cluster that is only planned (parallel/gpu_cards.h)
@@ -56,7 +57,7 @@ struct OpenModel {
   // How this CPU multiplies bf16 weights: "amx", "avx512bf16", or "f32" if they are widened. The order of sums differs,
   // so a run cannot continue with another way. Empty on GPUs and for other types.
   std::string bf16_products() const;
-  // Loads this shard's model. hook: see WeightSource. Local.
+  // Loads this shard's model, or the same without quantisation and 8-bit pages. hook: see WeightSource. Local.
   Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {}) const;
   Transformer load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {}) const;
 

@@ -16,6 +16,9 @@ namespace {
 
 template <typename A, int kLanes, int kHeads, bool kWide>
 void by_runs(const AttentionArguments<A>& a, const Queue& queue) {
+  if constexpr (std::is_same_v<A, Bf16>) {
+    if (a.codes) return start(PagedAttention<A, kLanes, kHeads, true, kWide, E4m3>{a}, queue);
+  }
   a.E % 8 == 0 && a.V % 8 == 0 ? start(PagedAttention<A, kLanes, kHeads, true, kWide>{a}, queue)
                                : start(PagedAttention<A, kLanes, kHeads, false, kWide>{a}, queue);
 }
@@ -37,6 +40,7 @@ AttentionArguments<A> completed(AttentionArguments<A> a) {
   if (a.V == 0) a.V = a.E;
   MAGISTER_ASSERT(a.E > 0 && a.V > 0 && std::max(a.E, a.V) <= kMostHeadDim && a.E % 2 == 0 && a.V % 2 == 0 && a.K > 0 &&
                   a.H % a.K == 0 && a.window >= 0);
+  MAGISTER_ASSERT(!a.codes || (sizeof(A) == 2 && a.E % 8 == 0 && a.V % 8 == 0));
   return a;
 }
 
@@ -76,9 +80,10 @@ bool with_grouped(const AttentionArguments<Bf16>& a, int span, const Body& body)
 // | bf16, two or more query heads a KV head, E = V of 64, 80, 96, | GroupedAttention |
 // | 128 or 256, or E = 192 and V = 128; with windows, windows in  |                  |
 // | chunks, soft caps and sinks                                   |                  |
-// | f32; one query head a KV head; other sizes; ALiBi             | PagedAttention   |
+// | f32; one query head a KV head; other sizes; ALiBi; pages of   | PagedAttention   |
+// | 8-bit floats                                                  |                  |
 bool is_grouped_attention(const AttentionArguments<Bf16>& a) {
-  return a.H / a.K >= 2 && a.alibi_H == nullptr && with_grouped(a, 1, [](const auto&) {});
+  return a.H / a.K >= 2 && a.alibi_H == nullptr && !a.codes && with_grouped(a, 1, [](const auto&) {});
 }
 
 int chunks_of_a_block(std::int64_t blocks, int C) {

@@ -10,7 +10,7 @@ template <typename A>
 struct AttentionArguments {
   const A* q;                      // [R, H, E], part of wider rows
   std::int64_t q_stride;           // numbers between two rows
-  const A* key_pages;              // [P, K, 48, E]
+  const A* key_pages;              // [P, K, 48, E], or with `codes` records of bytes (kv_code_kernels.h)
   const A* value_pages;            // [P, K, 48, V]
   const std::int32_t* page_table;  // [S, table_stride]: key j is in page j / 48, slot j % 48
   const std::int32_t* sequence_R;  // row of page_table for each query row
@@ -28,6 +28,7 @@ struct AttentionArguments {
   const float* sinks_H = nullptr;  // one more score for each head, which has no value
   const float* alibi_H = nullptr;  // ALiBi's slopes, see alibi_term()
   bool alibi_in_bf16 = false;
+  bool codes = false;
 };
 
 // Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors. Writing and

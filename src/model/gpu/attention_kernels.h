@@ -7,39 +7,9 @@
 #pragma once
 
 #include "model/gpu/attention_arguments.h"
+#include "model/gpu/page_numbers.h"
 
 namespace magister::gpu {
-
-// Eight numbers of a row in their stored dtype.
-template <typename A>
-struct Run8 {
-  Words4 raw[sizeof(A) / 2];
-  // For rows whose size is a multiple of 8: loads from number e on.
-  MAGISTER_DEVICE void load(const A* row, int e) {
-    constexpr std::size_t kAtOnce = 16 / sizeof(A);
-    MAGISTER_UNROLL
-    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * kAtOnce);
-  }
-  // For any row, number by number; zeros beyond E.
-  MAGISTER_DEVICE void load(const A* row, int e, int E) {
-    *this = {};
-    MAGISTER_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      if (e + i < E) put(i, row[e + i]);
-    }
-  }
-  MAGISTER_DEVICE float operator[](int i) const {
-    if constexpr (sizeof(A) == 4) return bits_as_float(raw[i / 4].word[i % 4]);
-    const std::uint32_t word = raw[0].word[i / 2];
-    return bits_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
-  }
-
- private:
-  MAGISTER_DEVICE void put(int i, float value) { raw[i / 4].word[i % 4] = float_as_bits(value); }
-  MAGISTER_DEVICE void put(int i, Bf16 value) {
-    raw[0].word[i / 2] |= static_cast<std::uint32_t>(value.bits) << (16 * (i % 2));
-  }
-};
 
 // Sums kValues numbers over kLanes lanes. While there are several numbers, a lane sends one half and keeps the other:
 // 16 numbers of 16 lanes cost 15 shuffles instead of 64. Returns the number of sums in this lane: values[i] is then sum
@@ -66,10 +36,13 @@ MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
 
 // One chunk of one row, for kHeads of a KV head's query heads. kLanes lanes share a key, with eight numbers each, so a
 // block of 256 threads processes kTeams keys at a time. Each lane has kAtOnce loads in flight: 2 KB of bf16 per warp.
-// kWhole: E and V are multiples of 8. kWide: heads of more than kPart numbers are processed in parts of that.
-template <typename A, int kLanes, int kHeads, bool kWhole = true, bool kWide = false>
+// kWhole: E and V are multiples of 8. kWide: heads of more than kPart numbers are processed in parts of that. P: the
+// type of numbers in the pages, A or E4m3; with E4m3 the arguments' pages are records of codes (kv_code_kernels.h), and
+// kWhole is true.
+template <typename A, int kLanes, int kHeads, bool kWhole = true, bool kWide = false, typename P = A>
 struct PagedAttention {
-  static constexpr const char* kName = "paged_attention";
+  static constexpr bool kCodes = sizeof(P) == 1;
+  static constexpr const char* kName = kCodes ? "paged_attention_of_codes" : "paged_attention";
   static constexpr int kMaxThreads = 256;
   static constexpr int kWarps = kMaxThreads / kWarp;
   static constexpr int kMinBlocks = kHeads == 8 || kWide ? 2 : 3;
@@ -125,20 +98,21 @@ struct PagedAttention {
     const std::int32_t* table;
   };
 
-  MAGISTER_DEVICE const A* slot(const A* pages, int size, const Place& place, int key) const {
-    const std::int64_t page = place.table[key / kPageSlots];
-    return pages + ((page * a.K + place.kv_head) * kPageSlots + key % kPageSlots) * size;
-  }
   // Indices beyond the row or the chunk are clamped to the last valid one. This needs no branch, and the results are
   // not used.
-  MAGISTER_DEVICE Run8<A> run_of(const A* pages, int size, const Place& place, const ChunkKeys& keys, int key,
+  MAGISTER_DEVICE Run8<P> run_of(const A* pages, int size, const Place& place, const ChunkKeys& keys, int key,
                                  int e) const {
-    Run8<A> run;
-    const A* row = slot(pages, size, place, key < keys.high ? key : keys.high - 1);
-    if constexpr (kWhole) {
-      run.load(row, e < size ? e : size - 8);
+    if (key >= keys.high) key = keys.high - 1;
+    const std::int64_t head = static_cast<std::int64_t>(place.table[key / kPageSlots]) * a.K + place.kv_head;
+    const int slot = key % kPageSlots;
+    Run8<P> run;
+    if constexpr (kCodes) {
+      const std::uint8_t* record = reinterpret_cast<const std::uint8_t*>(pages) + head * CodeVector::record_bytes(size);
+      run.load(CodeVector::of(record, size, slot), e < size ? e : size - 8);
+    } else if constexpr (kWhole) {
+      run.load(pages + (head * kPageSlots + slot) * size, e < size ? e : size - 8);
     } else {
-      run.load(row, e, size);
+      run.load(pages + (head * kPageSlots + slot) * size, e, size);
     }
     return run;
   }
@@ -161,7 +135,7 @@ struct PagedAttention {
       }
     }
     for (int first = keys.low; first < keys.high; first += kTeams * kAtOnce) {
-      Run8<A> rows[kAtOnce];
+      Run8<P> rows[kAtOnce];
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.key_pages, a.E, place, keys, first + i * kTeams + team, e);
       float sums[kAtOnce * kHeads];
@@ -170,6 +144,7 @@ struct PagedAttention {
         sums[i] = 0;
         MAGISTER_UNROLL
         for (int j = 0; j < 8; ++j) sums[i] = fmaf(q[i % kHeads][j], rows[i / kHeads][j], sums[i]);
+        sums[i] = rows[i / kHeads].scaled(sums[i]);
       }
       int index = 0;
       const int count = spread_sums<kAtOnce * kHeads, kLanes>(t, sums, index);
@@ -238,7 +213,7 @@ struct PagedAttention {
     const int team = t.thread() / kLanes, e = part + t.lane() % kLanes * 8;
     float sums[kHeads][8] = {};
     for (int first = keys.low + team; first < keys.high; first += kTeams * kAtOnce) {
-      Run8<A> rows[kAtOnce];
+      Run8<P> rows[kAtOnce];
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.value_pages, a.V, place, keys, first + i * kTeams, e);
       MAGISTER_UNROLL
@@ -249,6 +224,7 @@ struct PagedAttention {
         key_weights(shared + (key - place.chunk * kAttentionChunk) * kHeads, weights);
         MAGISTER_UNROLL
         for (int h = 0; h < kHeads; ++h) {
+          weights[h] = rows[i].scaled(weights[h]);
           MAGISTER_UNROLL
           for (int j = 0; j < 8; ++j) sums[h][j] = fmaf(weights[h], rows[i][j], sums[h][j]);
         }

@@ -6,6 +6,7 @@
 #include "magister/device/device_code.h"
 #include "magister/device/numbers_at_once.h"
 #include "magister/model/activation.h"
+#include "model/gpu/kv_code_kernels.h"
 
 namespace magister::gpu {
 
@@ -188,6 +189,7 @@ struct RotateHeads {
   std::int64_t H, K, E, R;  // R even, 0 to E; K is 0 in a layer without keys of its own
   float eps;
   std::int64_t V = 0;  // numbers of a head's values; 0: E
+  bool codes = false;  // the pages are records of codes (kv_code_kernels.h); for Bf16, with E and V multiples of 8
 
   static constexpr std::int64_t kSlots = 48;
 
@@ -215,14 +217,21 @@ struct RotateHeads {
     const std::int64_t keys = (H + K) * E, row = token * (keys + K * value_dim());
     return qkv_TQ + row + (is_value(head) ? keys + (head - H - K) * value_dim() : head * E);
   }
-  // Writes a finished head of k or v into its page.
+  // Writes a finished head of k or v into its page; codes also round x.
   template <typename Thread>
-  MAGISTER_DEVICE void place(Thread& t, const A* x, std::int64_t token, std::int64_t head) const {
+  MAGISTER_DEVICE void place(Thread& t, A* x, std::int64_t token, std::int64_t head) const {
     if (slots_T == nullptr || head < H) return;
     t.sync_warp();  // other lanes have stored the numbers that this lane reads now
     const bool is_value = this->is_value(head);
     const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H),
                        size = is_value ? value_dim() : E;
+    if constexpr (sizeof(A) == sizeof(Bf16)) {
+      if (codes) {
+        auto* records = reinterpret_cast<std::uint8_t*>(is_value ? value_pages : key_pages);
+        const std::int64_t record = (slot / kSlots * K + kv_head) * CodeVector::record_bytes(size);
+        return place_codes(t, x, size, records + record, slot % kSlots);
+      }
+    }
     A* to = (is_value ? value_pages : key_pages) + ((slot / kSlots * K + kv_head) * kSlots + slot % kSlots) * size;
     if (E % 8 == 0 && V % 8 == 0) {
       for (std::int64_t e = t.lane() * 8; e < size; e += kWarp * 8) {

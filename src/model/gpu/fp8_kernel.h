@@ -1,38 +1,22 @@
 // Converts rows of activations (or of weights) to 8-bit floats with one scale per row, for fp8 products: stored rows
 // (QuantizeRows), or the output of a norm or gate in the same pass and with the same bits (NormQuantize, GateQuantize).
-// e4m3: 3 bits of mantissa, largest number 448. Source: Micikevicius et al., arXiv 2209.05433.
+// Source: e4m3.h.
 // Legend: M rows, K numbers per row; T packed tokens, D hidden, F MLP columns of this shard.
 #pragma once
 
+#include "model/gpu/e4m3.h"
 #include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
-
-// Rounds to nearest, ties to even. |value| is at most 448 here; larger values become 448.
-MAGISTER_DEVICE std::uint8_t to_e4m3(float value) {
-  const std::uint32_t bits = float_as_bits(value), sign = bits >> 24 & 0x80u;
-  std::uint32_t size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return 0x7f;                                       // NaN
-  if (size > 0x43e00000u) size = 0x43e00000u;                                // 448
-  if (size < 0x3c800000u) {                                                  // below 2^-6 the step is 2^-9
-    const float shifted = bits_as_float(size) + bits_as_float(0x46800000u);  // 2^14: its last bit is 2^-9
-    return static_cast<std::uint8_t>(sign | (float_as_bits(shifted) - 0x46800000u));
-  }
-  const std::uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1);          // drops 20 bits of mantissa
-  return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));  // the exponent's bias is 7 instead of 127
-}
 
 MAGISTER_DEVICE float e4m3_scale(float largest) { return largest > 0 ? largest / 448.0f : 1.0f; }
 
 // Stores eight neighbouring numbers, 8 bytes.
 MAGISTER_DEVICE void store_e4m3(std::uint8_t* to, const float (&values)[8], float scale) {
-  union {
-    std::uint8_t byte[8];
-    std::uint64_t word;
-  } packed;
+  float scaled[8];
   MAGISTER_UNROLL
-  for (int i = 0; i < 8; ++i) packed.byte[i] = to_e4m3(values[i] / scale);
-  *reinterpret_cast<std::uint64_t*>(to) = packed.word;
+  for (int i = 0; i < 8; ++i) scaled[i] = values[i] / scale;
+  *reinterpret_cast<Words2*>(to) = e4m3_words(scaled);
 }
 
 // Rounds eight numbers to bf16, and returns the largest absolute value so far.

@@ -21,6 +21,7 @@
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/head_norm_kernels.h"
 #include "model/gpu/head_steps_kernel.h"
+#include "model/gpu/kv_code_kernels.h"
 
 namespace magister::gpu {
 namespace {
@@ -66,6 +67,19 @@ void gather(const at::Tensor& keys, const at::Tensor& values, const at::Tensor& 
                              static_cast<std::uint32_t>(E),
                              static_cast<std::uint32_t>(V)};
   launch(kernel, kernel.shape(), queue);
+}
+
+std::pair<at::Tensor, at::Tensor> gathered_codes(const at::Tensor& keys, const at::Tensor& values,
+                                                 const at::Tensor& slots_N, const Queue& queue) {
+  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3) - 1, V = values.size(3) - 1;
+  const auto options = keys.options().dtype(at::kBFloat16);
+  const at::Tensor keys_NKE = at::empty({N, K, E}, options), values_NKV = at::empty({N, K, V}, options);
+  MAGISTER_ASSERT(N * K * (std::max(E, V) / 8) < std::int64_t{1} << 31);
+  const GatherCodes kernel{data<std::uint8_t>(keys),      data<std::uint8_t>(values),    data<std::int64_t>(slots_N),
+                           data<Bf16>(keys_NKE),          data<Bf16>(values_NKV),        static_cast<std::uint32_t>(N),
+                           static_cast<std::uint32_t>(K), static_cast<std::uint32_t>(E), static_cast<std::uint32_t>(V)};
+  launch(kernel, kernel.shape(), queue);
+  return {keys_NKE, values_NKV};
 }
 
 HeadSteps steps_of(const GpuLayer& layer, const at::Tensor& positions_T) {
@@ -171,7 +185,8 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
                               E,
                               shape.rotary_dim,
                               shape.rms_norm_eps,
-                              shape.value_dim()};
+                              shape.value_dim(),
+                              holds_codes(keys)};
   const HeadSteps steps = steps_of(layer, positions_T);
   if (!steps.any()) return launch(kernel, kernel.shape(T), queue);
   MAGISTER_ASSERT(!of_all || !steps.norms_after);
@@ -187,6 +202,7 @@ template void rotate_heads<float>(const GpuLayer&, const HeadSquares&, const at:
 
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue) {
+  if (holds_codes(keys)) return gathered_codes(keys, values, slots_N, queue);
   const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3), V = values.size(3),
                      at_once = 16 / static_cast<std::int64_t>(keys.element_size());
   if (E % at_once != 0 || V % at_once != 0 || N * K * (std::max(E, V) / at_once) >= std::int64_t{1} << 31)

@@ -50,7 +50,11 @@ struct AttentionPlan {
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device,
                              bool with_cudnn = false, std::int64_t chunk = 0);
 
-// Keys and values of the slots out of pages [P, K, 48, E] and [P, K, 48, V]: [N, K, E] and [N, K, V].
+// True if pages hold 8-bit floats: records of 48 (E + 1) bytes, as [P, K, 48, E + 1] of bytes (kv_code_kernels.h).
+inline bool holds_codes(const at::Tensor& pages) { return pages.defined() && pages.scalar_type() == at::kByte; }
+
+// Keys and values of the slots out of pages [P, K, 48, E] and [P, K, 48, V], or of their codes: [N, K, E] and
+// [N, K, V].
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue);
 
@@ -74,7 +78,8 @@ struct HeadSquares {
 
 // Applies norms, rotation and factors to q, k and v in place. qkv_TQ [T, qkv_features()]; tables [P, R/2] and each
 // token's row in them; positions_T: i32, read only where positions scale queries. Keys and values are written to their
-// slots of the layer's pages, which are undefined without a cache; a layer without keys of its own writes none.
+// slots of the layer's pages, which are undefined without a cache; a layer without keys of its own writes none. Pages
+// of codes also round those in qkv_TQ.
 template <typename A>
 void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::Tensor& qkv_TQ,
                   const at::Tensor& cos_PR2, const at::Tensor& sin_PR2, const at::Tensor& rows_T,
@@ -148,7 +153,8 @@ AttentionArguments<A> paged_arguments(const LayerShape& shape, const at::Tensor&
           shape.chunked_windows,
           numbers(terms.sinks_H),
           numbers(terms.alibi_H),
-          shape.alibi_in_bf16};
+          shape.alibi_in_bf16,
+          holds_codes(keys)};
 }
 
 }  // namespace magister::gpu

@@ -59,6 +59,7 @@ class GpuBackend final : public ModelBackend {
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
   void use_cudnn_attention() override { model_.use_cudnn_attention(); }
   void use_throughput_decoding() override { model_.use_throughput_decoding(); }
+  void use_fp8_cache() override { model_.use_fp8_cache(); }
 
  private:
   // Destroyed last, when the allocator has the memory of weights and buffers back: the driver must have it for the next

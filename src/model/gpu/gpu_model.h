@@ -72,6 +72,7 @@ class GpuModel {
 
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
   KvCache make_cache(std::int64_t num_pages) const;
+  void use_fp8_cache();
   const Queue& queue() const { return queue_; }
   const GpuLinear& head() const { return weights_.head; }
   std::uint64_t weight_bytes() const { return weights_.num_bytes(); }
@@ -141,7 +142,7 @@ class GpuModel {
   RopeOnDevice rope_{weights_};
   std::optional<DecodeProducts> decode_products_;
   GpuDecoder decoder_;
-  bool cudnn_attention_ = false;
+  bool cudnn_attention_ = false, fp8_cache_ = false;
 };
 
 }  // namespace magister::gpu

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "magister/model/kv_codes.h"
 #include "model/gpu/gpu_model.h"
 
 namespace magister::gpu {
@@ -12,11 +13,11 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   KvCache cache;
   cache.num_pages = num_pages;
   cache.generation = ++caches;
-  const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
+  const auto options = at::TensorOptions().dtype(fp8_cache_ ? at::kByte : weights_.dtype).device(weights_.device);
   for (const GpuLayer& layer : weights_.layers) {
     const auto pages = [&](std::int64_t size) {
       if (!layer.shape.has_own_kv) return at::Tensor();
-      return at::zeros({num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, size}, options);
+      return at::zeros({num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, fp8_cache_ ? size + 1 : size}, options);
     };
     // With latents, a token has one vector, among values, and the keys are those of an indexer.
     const auto& latent = layer.shape.latent;
@@ -26,6 +27,11 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
     cache.values.push_back(pages(latent ? latent->token_width() : layer.shape.value_dim()));
   }
   return cache;
+}
+
+void GpuModel::use_fp8_cache() {
+  check_kv_codes(weights_.config, weights_.dtype);
+  fp8_cache_ = true;
 }
 
 ProductRows GpuModel::attention_input(const GpuLayer& layer, GpuPass& pass) const {

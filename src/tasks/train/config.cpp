@@ -232,6 +232,10 @@ void check_trained_model(ConfigNode& node, const ModelSection& model) {
     node.reject("model",
                 "decoding: throughput (it is for bf16, and weights are trained in f32); remove the key, or give the "
                 "task a `model` of its own");
+  if (model.fp8_cache)
+    node.reject("model",
+                "kv_cache: fp8 (it is for bf16, and weights are trained in f32); remove the key, or give the task a "
+                "`model` of its own");
 }
 
 }  // namespace
