@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/both_queues.h"
+#include "model/gpu/grouped_product.h"
 #include "model/gpu/mlp_kernels.h"
 #include "model/gpu/route_kernels.h"
 
@@ -96,6 +97,54 @@ TYPED_TEST(Mlps, ActivateRows) {
       });
       expect_close<A>(both.device[1], both.host[1]);
     }
+}
+
+// A decoding pass: routes sorted by expert, and the products of all experts for each format and number of rows.
+TEST(DecodingExperts, GroupRoutesAndGroupedProduct) {
+  at::manual_seed(6);
+  constexpr int X = 9, k = 3, K = 160, N = 72;
+  for (const int R : {1, 7, 64, 200}) {
+    for (const bool aligned : {true, false}) {
+      const int rows = aligned ? item_rows(R, k, X) : 32, I = GroupRoutes::most_items(R, k, X, rows);
+      at::Tensor experts_Rk = at::empty({R, k}, at::kInt);
+      for (int r = 0; r < R; ++r) experts_Rk[r].copy_(std::get<0>(at::randperm(X, at::kInt).narrow(0, 0, k).sort()));
+      const Tensors inputs = {experts_Rk,
+                              at::randint(0, 4, {R}, at::kInt),
+                              at::zeros({R, k}, at::kInt),
+                              at::zeros({R * k}, at::kInt),
+                              at::zeros({I, 3}, at::kInt),
+                              at::randn({X, N, K}).to(at::kBFloat16),
+                              at::randn({R * k, K}).to(at::kBFloat16),
+                              at::randn({X, N}),
+                              at::zeros({R * k, N})};
+      const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+        auto* const items = reinterpret_cast<ExpertRows*>(data<std::int32_t>(t[4]));
+        const GroupRoutes group{data<std::int32_t>(t[0]),
+                                data<std::int32_t>(t[1]),
+                                data<std::int32_t>(t[2]),
+                                data<std::int32_t>(t[3]),
+                                items,
+                                R,
+                                k,
+                                0,
+                                X,
+                                rows,
+                                I};
+        launch(group, group.shape(), queue);
+        at::Tensor places_X = at::zeros({X * static_cast<std::int64_t>(sizeof(ExpertPlace))}, at::kByte);
+        for (int x = 0; x < X; ++x)
+          reinterpret_cast<ExpertPlace*>(places_X.data_ptr())[x] = {data<unsigned char>(t[5]) + x * N * K * 2, nullptr,
+                                                                    nullptr, data<float>(t[7]) + x * N};
+        const at::Tensor there_X = places_X.to(device_of(queue));
+        const StoredWeight weight{.row_bytes = K * 2, .N = N, .K = K};
+        grouped_product({weight, data<Bf16>(t[6]), K, nullptr, t[8].data_ptr(), N, rows, true},
+                        reinterpret_cast<const ExpertPlace*>(there_X.data_ptr()), items, I, 16, 0, aligned, queue);
+        if (!queue.on_host()) t[8].cpu();  // the places are in use until then
+      });
+      for (const std::size_t exact : {2, 3, 4}) EXPECT_TRUE(at::equal(both.device[exact], both.host[exact])) << exact;
+      expect_close<float>(both.device[8], both.host[8]);
+    }
+  }
 }
 
 }  // namespace

@@ -197,6 +197,39 @@ TEST_F(GpuShards, NormsOverAllHeadsAreInTheGraph) {
   EXPECT_TRUE(at::equal(whole.decoded_RD, separate.decoded_RD));
 }
 
+// Nothing of a pass with experts waits for the host, and sums in the middle of a block of experts beside an MLP are in
+// its graph, too.
+TEST_F(GpuShards, ExpertsAreInTheGraph) {
+  for (const bool beside : {false, true}) {
+    ModelConfig& config = description_.config;
+    config.num_experts = 6;
+    config.num_experts_per_tok = 2;
+    config.moe_intermediate_size = 96;
+    config.num_shared_experts = beside ? 0 : 1;
+    config.dense_beside_experts = beside;
+    config.norm_placement = beside ? NormPlacement::kBoth : NormPlacement::kInput;
+    file_ = {};
+    make_weights();
+    const Hidden plain = run(1, at::kFloat, false);
+    for (const int shards : {1, 2}) {
+      const Hidden whole = run(shards, at::kBFloat16, true), kernels = run(shards, at::kBFloat16, true, false, false);
+      EXPECT_EQ(whole.sums_of_last, 0);
+      EXPECT_EQ(whole.kernels_of_last, 0) << "a graph holds them all";
+      EXPECT_GT(kernels.kernels_of_last, 0);
+      EXPECT_TRUE(at::equal(whole.decoded_RD, kernels.decoded_RD));
+      const double decoded =
+          apart(whole.decoded_RD, plain.whole_TD.narrow(0, plain.whole_TD.size(0) - kWritten, kWritten));
+      std::printf("%s, %d shards: %.2e from f32 written\n", beside ? "beside an MLP" : "experts", shards, decoded);
+      EXPECT_LT(decoded, 0.3) << "in bf16 a row may have another expert than in f32";
+    }
+    setenv("MAGISTER_PEER_SUMS", "0", 1);
+    const Hidden parts = run(2, at::kBFloat16, true), separate = run(2, at::kBFloat16, true, false, false);
+    unsetenv("MAGISTER_PEER_SUMS");
+    EXPECT_EQ(parts.kernels_of_last == 0, !beside) << "a graph for each part, but not around a sum";
+    EXPECT_TRUE(at::equal(parts.decoded_RD, separate.decoded_RD));
+  }
+}
+
 // layout.collectives: fast sends bf16 sums as bf16; the sums of a decoding pass are small and stay f32, as the
 // embeddings do.
 TEST_F(GpuShards, AFastGroupAddsInBf16) {

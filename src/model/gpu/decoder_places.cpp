@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "model/gpu/decoder_experts.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_latent.h"
 #include "model/gpu/latent_attention_kernels.h"
@@ -43,14 +44,13 @@ bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activat
   // The decode kernels do not have the parts of gpu_stream.cpp.
   if (config.altup || config.laurel_rank > 0 || config.per_layer_width > 0 || !config.gate_sparsity.empty())
     return false;
-  if (config.latent) return config.num_experts == 0 && absorbs_latents(config, activations);
+  if (config.latent) return absorbs_latents(config, activations);
   const auto takes = [](std::int64_t size) { return size % 2 == 0 && size <= kMostHeadDim; };
   for (int shard = 0; shard < tp_size; ++shard) {
     const Partition partition = partition_for(config, shard, tp_size);
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       const LayerShape shape = shape_of(config, partition, layer);
-      if (!groups_are_even(shape) || !takes(shape.head_dim) || !takes(shape.value_dim()) || shape.num_experts != 0 ||
-          shape.clip_qkv > 0)
+      if (!groups_are_even(shape) || !takes(shape.head_dim) || !takes(shape.value_dim()) || shape.clip_qkv > 0)
         return false;
     }
   }
@@ -77,7 +77,7 @@ RowWidths row_widths(const ModelConfig& config, const Partition& partition) {
     raise(most.queries, shape.latent ? shape.latent->query_rank : 0);
     raise(most.attention, shape.heads * shape.value_dim());
     raise(most.up, (shape.gated_mlp ? 2 : 1) * shape.mlp);
-    raise(most.mlp, shape.mlp);
+    raise(most.mlp, std::max(shape.mlp, shape.shared_mlp));
     if (repeated_keys(shape) > 0) raise(most.given, shape.qkv_features() - repeated_keys(shape));
     raise(most.gate, shape.gate_numbers);
     raise(most.squares, shape.all_heads > 0 ? 2 : 0);
@@ -149,7 +149,8 @@ std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& par
     for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
   }
   const std::int64_t sums = gpu::partial_numbers(most_rows, first, widths, most_chunks);
-  return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float);
+  return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float) +
+         gpu::DecoderExperts::planned_bytes(config, partition);
 }
 
 }  // namespace magister

@@ -25,9 +25,9 @@ constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
 std::int64_t bucket_of(std::int64_t rows);
 std::int64_t next_power_of_two(std::int64_t number);
 
-// True if the decode kernels support the heads of every shard of a group. They do not support experts, because the host
-// must read the router's choice in every layer. In a group of four with 2 KV heads for 10 query heads, one shard may
-// have even groups of heads and the next one not; all shards must do the same, because they sum together.
+// True if the decode kernels support the heads of every shard of a group. In a group of four with 2 KV heads for 10
+// query heads, one shard may have even groups of heads and the next one not; all shards must do the same, because they
+// sum together.
 bool kernels_take(const ModelConfig& config, int tp_size, at::ScalarType activations);
 
 // Bytes of the inputs of a pass.

@@ -43,6 +43,7 @@ struct GatherTokens {
 };
 
 // out[t] = the sum over i of weights[t, i] * rows[row_of[t, i]], in f32 and in this order. Without weights they are 1.
+// Routes of idle rows have the row -1 and add nothing.
 template <typename A>
 struct SumExperts {
   static constexpr const char* kName = "sum_experts";
@@ -68,8 +69,10 @@ struct SumExperts {
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float sums[kAtOnce] = {};
       for (int i = 0; i < k; ++i) {
+        const std::int64_t n = row_of_Tk[first + i];
+        if (n < 0) continue;
         float row[kAtOnce];
-        load<kAtOnce>(rows_ND + row_of_Tk[first + i] * D + d, row);
+        load<kAtOnce>(rows_ND + n * D + d, row);
         const float weight = weights_Tk != nullptr ? weights_Tk[first + i] : 1.0f;
         MAGISTER_UNROLL
         for (int j = 0; j < kAtOnce; ++j) sums[j] += weight * row[j];

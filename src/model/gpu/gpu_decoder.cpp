@@ -8,8 +8,6 @@
 #include <string_view>
 
 #include "magister/core/log.h"
-#include "magister/device/cuda_graph.h"
-#include "magister/device/gpu.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/peer_sums.h"
@@ -18,31 +16,9 @@
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gpu_attention.h"
-#include "model/gpu/gpu_mlp.h"
+#include "model/gpu/gpu_decoder_bucket.h"
 
 namespace magister::gpu {
-
-// Identifies the memory whose addresses a graph holds. Numbers are used instead of addresses, because new memory may
-// have the address of the old one, in whole or in part.
-struct GpuDecoder::Memory {
-  std::uint64_t cache = 0, rope = 0, partial = 0;
-  bool operator==(const Memory&) const = default;
-};
-
-struct GpuDecoder::Places {
-  std::int64_t rows = 0, chunks = 0;
-  // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table
-  // [R, 4 C].
-  at::Tensor staging, inputs;
-  at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
-  // The first rows of the work buffers.
-  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, squares_R2, given_RN,
-      gate_RG;
-  GpuEvent copied;                // after this, staging may be filled again
-  std::vector<CudaGraph> graphs;  // one for the pass, or one per part if the group computes the sums
-  Memory captured_with;
-  int runs = 0;
-};
 
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
     : weights_(weights),
@@ -52,9 +28,11 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
       widths_(row_widths(weights.config, weights.partition)) {
   queue_.early = early_launch_works(queue);
   works_ = kernels_take(weights.config, group.tp_size(), weights.dtype);
+  if (works_ && weights.config.num_experts > 0) experts_ = DecoderExperts(weights);
+  works_ = works_ && experts_.work();
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
-  whole_parts_ = weights.layers.front().shape.all_heads == 0;
+  whole_parts_ = weights.layers.front().shape.all_heads == 0 && !weights.config.dense_beside_experts;
   // On other devices, ATen's product of 8-bit floats allocates a workspace for each call. A graph would still use it
   // after it is freed.
   may_record_ = !weights.fp8 || queue.on_host() || gpu_compute_capability(queue.device) == 90;
@@ -83,6 +61,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
     if (work_.size() == i) work_.push_back(at::empty({kGpuDecodingRows, work[i].second}, options));
     *into[i] = work_[i].narrow(0, 0, rows);
   }
+  experts_.reserve();
   if (weights_.fp8 && !fp8_.defined()) fp8_ = Fp8Places(widths_, weights_.device);
   if (const LayerShape& shape = weights_.layers.front().shape; shape.latent && !latent_.tokens_RW.defined())
     latent_ = LatentPlaces(shape, kGpuDecodingRows, weights_.device);
@@ -213,17 +192,6 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
   queue_product(layer.o_proj, {out_RA}, places.delta_RD, queue);
 }
 
-// Everything after gate and up.
-void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
-  const std::int64_t F = layer.shape.mlp;
-  const MlpFunction function = function_of(layer);
-  const ProductRows middle_RF = layer.down_proj.fp8_NK.defined() && gives_fp8(function, F)
-                                    ? Fp8Places::first(fp8_.rows_TK(F), places.rows)
-                                    : ProductRows{narrowed(places.middle_RF, F)};
-  activate(function, narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs), middle_RF, queue);
-  queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
-}
-
 // The embeddings, attention and MLP of each layer, and the last norm.
 std::int64_t GpuDecoder::num_parts() const { return 2 * static_cast<std::int64_t>(weights_.layers.size()) + 2; }
 
@@ -245,26 +213,11 @@ at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& c
     } else {
       norm_embeddings(weights_, places.hidden_RD, queue);
     }
-    const ProductRows normed_RD = queue_norm_for(layer.first_product(), places, joins, layer.attention_norms, queue);
-    queue_attention(places, layer, normed_RD, cache, queue);
+    queue_attention(places, layer, queue_norm_for(layer.first_product(), places, joins, layer.attention_norms, queue),
+                    cache, queue);
     return &places.delta_RD;
   }
-  at::Tensor gate_up_RF2 = narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs);
-  // With parallel blocks, the MLP reads attention's input, or another norm of the same stream, before attention's
-  // output joins it.
-  if (weights_.config.parallel_residual) {
-    queue_product(layer.gate_up_proj,
-                  layer.mlp_shares_norm ? normed_rows(layer.first_product(), places)
-                                        : queue_norm_for(layer.gate_up_proj, places, {}, layer.mlp_norms, queue),
-                  gate_up_RF2, queue);
-    queue_norm(places, {&layer.attention_norms}, {}, queue);
-  } else {
-    queue_product(layer.gate_up_proj,
-                  queue_norm_for(layer.gate_up_proj, places, {&layer.attention_norms}, layer.mlp_norms, queue),
-                  gate_up_RF2, queue);
-  }
-  queue_mlp(places, layer, queue);
-  return &places.delta_RD;
+  return queue_second_block(i, places, queue);
 }
 
 void GpuDecoder::use_products(const DecodeProducts& products) {
@@ -369,7 +322,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache, con
 std::uint64_t GpuDecoder::num_bytes() const {
   std::uint64_t bytes = partial_.defined() ? partial_.nbytes() : 0;
   for (const at::Tensor& place : work_) bytes += place.nbytes();
-  bytes += fp8_.num_bytes() + latent_.num_bytes();
+  bytes += fp8_.num_bytes() + latent_.num_bytes() + experts_.num_bytes();
   for (const auto& [size, places] : places_) bytes += places->inputs.nbytes();
   return bytes;
 }

@@ -17,6 +17,7 @@
 #include "magister/model/kv_pages.h"
 #include "magister/parallel/process_group.h"
 #include "model/gpu/decode_products.h"
+#include "model/gpu/decoder_experts.h"
 #include "model/gpu/decoder_places.h"
 #include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_weights.h"
@@ -43,7 +44,8 @@ class GpuDecoder {
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R = {});
 
   // Off: kernels are started one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0. Graphs are never used where
-  // shards sum in the middle of a part, as norms over all heads do, and these sums are not kernels. On the host a graph
+  // shards sum in the middle of a part, as norms over all heads or of an MLP beside experts do, and these sums are not
+  // kernels. On the host a graph
   // is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
   // From now on, the layers' products use these; they must outlive the decoder.
@@ -66,14 +68,20 @@ class GpuDecoder {
   // True if the sums of a pass with this number of rows are kernels, or there are none.
   bool sums_are_kernels(std::int64_t rows) const;
   void queue_sum(at::Tensor& partial, const Queue& queue);
-  // Local. Returns the tensor that the shards sum after this part; nullptr after the last part.
+  // Returns the tensor that the shards sum after this part; nullptr after the last part, and after a part that has
+  // summed in its middle, which only whole passes have.
   at::Tensor* queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue);
   std::int64_t num_parts() const;
   void queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const KvCache& cache,
                        const Queue& queue);
   void queue_latents(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& pages,
                      const Queue& queue);
+  // Everything of an MLP after gate and up.
   void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
+  // Layer i after attention. Returns what queue_part() does.
+  at::Tensor* queue_second_block(std::size_t i, Places& places, const Queue& queue);
+  // An MLP beside experts. Collective over the group.
+  at::Tensor* queue_beside(std::size_t i, Places& places, const Queue& queue);
   void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
   // The rows in the form that the weight reads. Converts them to 8-bit floats if the kernel before did not.
   ProductRows rows_for(const GpuLinear& linear, const ProductRows& x_RK, const Queue& queue) const;
@@ -105,6 +113,7 @@ class GpuDecoder {
   std::uint64_t partial_generation_ = 0;  // number of times that partial_ was allocated
   Fp8Places fp8_;                         // only for a model in fp8
   LatentPlaces latent_;                   // only for a model with latent attention
+  DecoderExperts experts_;                // only for a model with experts
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };
 

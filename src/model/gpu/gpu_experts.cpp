@@ -1,5 +1,6 @@
-// The host waits once per layer for the router's choice, 10 to 20 us. This is little: in each pass the weights of an
-// expert are read once, however many tokens chose it.
+// In passes of prompts the host waits once per layer for the router's choice, 10 to 20 us. This is little: such passes
+// have thousands of rows, whose products take milliseconds a layer, and a library's products, the fastest for so many
+// rows, must know their rows on the host. Decoding passes never wait: decoder_experts.h.
 #include "model/gpu/gpu_experts.h"
 
 #include <ATen/ATen.h>
@@ -60,20 +61,23 @@ at::Tensor gathered(const at::Tensor& normed_TD, const at::Tensor& route_N, cons
 }  // namespace
 
 GpuRoutes choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const Queue& queue) {
+  const std::int64_t T = logits_TL.size(0), R = layer.shape.router_rule().routes();
+  GpuRoutes routes{at::empty({T, R}, logits_TL.options().dtype(at::kInt)), at::empty({T, R}, logits_TL.options())};
+  choose_experts(logits_TL, layer, routes, queue);
+  return routes;
+}
+
+void choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const GpuRoutes& routes, const Queue& queue) {
   const RouterRule rule = layer.shape.router_rule();
-  const std::int64_t T = logits_TL.size(0);
   MAGISTER_ASSERT(logits_TL.is_contiguous() && logits_TL.size(1) == rule.logits());
-  GpuRoutes routes{at::empty({T, rule.routes()}, logits_TL.options().dtype(at::kInt)),
-                   at::empty({T, rule.routes()}, logits_TL.options())};
   const ChooseExperts kernel{data<float>(logits_TL),
                              data<float>(layer.choice_bias_X),
                              data<float>(layer.expert_scales_X),
                              data<std::int32_t>(routes.experts_TR),
                              data<float>(routes.weights_TR),
-                             T,
+                             logits_TL.size(0),
                              route_rule(rule, layer.choice_bias_X.defined())};
   launch(kernel, kernel.shape(), queue);
-  return routes;
 }
 
 at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD,

@@ -18,6 +18,8 @@ struct GpuRoutes {
   at::Tensor experts_TR, weights_TR;
 };
 GpuRoutes choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const Queue& queue);
+// The same into existing tensors. Queued.
+void choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const GpuRoutes& into, const Queue& queue);
 
 // normed_TD in the activations' dtype -> [T, D] in the dtype that `multiply` returns, partial over the shards. Products
 // round to that dtype, and so does the sum over a token's experts. router_TD: the router's input. multiply: rows [n, D]

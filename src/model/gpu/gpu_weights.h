@@ -74,7 +74,7 @@ struct GpuLayer {
 
   bool has_gate() const { return attention_gate.outputs > 0; }
   // The product whose form of input attention's norm gives. One that is not in fp8 needs plain rows, and those in fp8
-  // also take these: products whose sizes are not multiples of 16 stay as they are.
+  // also take these: products whose sizes are not multiples of 16 stay as they are, and so does a router.
   const GpuLinear& first_product() const {
     if (has_gate() && !attention_gate.fp8_NK.defined()) return attention_gate;
     return mlp_shares_norm && !gate_up_proj.fp8_NK.defined() ? gate_up_proj : qkv_proj;

@@ -10,6 +10,7 @@
 #include "magister/device/gpu.h"
 #include "model/gpu/dequantize_kernel.h"
 #include "model/gpu/head_product_kernel.h"
+#include "model/gpu/product_formats.h"
 #include "model/gpu/product_kernels.h"
 #include "model/gpu/ring_product_kernel.h"
 #include "model/gpu/wide_product_kernel.h"
@@ -18,11 +19,7 @@ namespace magister::gpu {
 namespace {
 
 bool aligned(const ProductArguments& a, int bits) {
-  const auto whole = [](auto bytes) { return bytes % 16 == 0; };
-  const StoredWeight& w = a.weight;
-  return whole(reinterpret_cast<std::uintptr_t>(w.rows)) && whole(w.row_bytes) && whole(std::int64_t{w.K} * bits / 8) &&
-         std::int64_t{w.K} * bits % 8 == 0 && whole(w.lead * bits / 8) && w.lead * bits % 8 == 0 &&
-         whole(reinterpret_cast<std::uintptr_t>(a.x_MK)) && a.x_stride % 8 == 0;
+  return is_aligned(a.weight, bits) && reinterpret_cast<std::uintptr_t>(a.x_MK) % 16 == 0 && a.x_stride % 8 == 0;
 }
 
 constexpr int kFewRows = 64;  // most rows of DecodeProduct
@@ -115,16 +112,12 @@ void by_rows(const ProductArguments& a, const Queue& queue) {
   by_rows<kBits, kParts, kOffset>(a, is_aligned, [&](const auto& kernel) { start(kernel, queue); });
 }
 
-template <int kBits, int kParts>
-void by_offset(const ProductArguments& a, const Queue& queue) {
-  switch (a.weight.offset) {
-    case CodeFormat::Offset::kMiddle:
-      return by_rows<kBits, kParts, CodeFormat::Offset::kMiddle>(a, queue);
-    case CodeFormat::Offset::kZero:
-      return by_rows<kBits, kParts, CodeFormat::Offset::kZero>(a, queue);
-    case CodeFormat::Offset::kMinimum:
-      return by_rows<kBits, kParts, CodeFormat::Offset::kMinimum>(a, queue);
-  }
+}  // namespace
+
+bool is_aligned(const StoredWeight& w, int bits) {
+  const auto whole = [](auto bytes) { return bytes % 16 == 0; };
+  return whole(reinterpret_cast<std::uintptr_t>(w.rows)) && whole(w.row_bytes) && whole(std::int64_t{w.K} * bits / 8) &&
+         std::int64_t{w.K} * bits % 8 == 0 && whole(w.lead * bits / 8) && w.lead * bits % 8 == 0;
 }
 
 void set_group(StoredWeight& weight, int group) {
@@ -137,23 +130,15 @@ void set_group(StoredWeight& weight, int group) {
                  "a quantised weight of {} x {} numbers has {} groups a row (the GPU's kernels count fewer than 2^31 "
                  "groups); divide the model over more GPUs, or choose model.quantization_group: 128",
                  weight.N, weight.K, weight.G);
-  MAGISTER_ASSERT((weight.offsets == nullptr) == (weight.offset == CodeFormat::Offset::kMiddle));
 }
-
-}  // namespace
 
 void decode_product(ProductArguments a, int bits, int group, const Queue& queue) {
   MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && (bits == 16) == (a.weight.scales == nullptr));
+  MAGISTER_ASSERT((a.weight.offsets == nullptr) == (a.weight.offset == CodeFormat::Offset::kMiddle));
   if (a.M == 0 || a.weight.N == 0) return;
   set_group(a.weight, group);
-  if (bits == 16) {
-    by_rows<16, 1, CodeFormat::Offset::kMiddle>(a, queue);
-  } else if (bits == 8) {
-    group == 32 ? by_offset<8, 2>(a, queue) : by_offset<8, 1>(a, queue);
-  } else {
-    MAGISTER_ASSERT(bits == 4);
-    group == 32 ? by_offset<4, 4>(a, queue) : group == 64 ? by_offset<4, 2>(a, queue) : by_offset<4, 1>(a, queue);
-  }
+  with_format(bits, group, a.weight.offset,
+              [&]<int kBits, int kParts, CodeFormat::Offset kOffset>() { by_rows<kBits, kParts, kOffset>(a, queue); });
 }
 
 void head_products(const ProductArguments& a, const HeadStrides& steps, const Queue& queue) {
