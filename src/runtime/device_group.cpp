@@ -13,6 +13,7 @@
 #include "magister/core/log.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
+#include "magister/model/gpu/gpu_mxfp4.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
@@ -98,7 +99,7 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
   model.dtype = resolve_gpu_dtype(checkpoint.section().dtype);
   model.scheme = quant_scheme_of(checkpoint.section());
   model.weight_bytes = [&checkpoint, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
-    return weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme, true);
+    return gpu_weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme);
   };
   model.pass = pass;
   model.pages = pages;

@@ -9,6 +9,7 @@
 #include "magister/device/gpu.h"
 #include "magister/io/results/reader.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/gpu/gpu_mxfp4.h"
 #include "magister/model/kv_codes.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
@@ -149,7 +150,8 @@ Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, c
 
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
   return [this, tp_size](int tp_rank) {
-    return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization, gpu.has_value());
+    if (gpu) return gpu_weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization);
+    return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization);
   };
 }
 

@@ -9,6 +9,7 @@
 #include "gpu/both_queues.h"
 #include "model/gpu/grouped_product.h"
 #include "model/gpu/mlp_kernels.h"
+#include "model/gpu/pack_mxfp4_kernel.h"
 #include "model/gpu/route_kernels.h"
 
 namespace magister::gpu::kernels_test {
@@ -134,7 +135,7 @@ TEST(DecodingExperts, GroupRoutesAndGroupedProduct) {
         at::Tensor places_X = at::zeros({X * static_cast<std::int64_t>(sizeof(ExpertPlace))}, at::kByte);
         for (int x = 0; x < X; ++x)
           reinterpret_cast<ExpertPlace*>(places_X.data_ptr())[x] = {data<unsigned char>(t[5]) + x * N * K * 2, nullptr,
-                                                                    nullptr, data<float>(t[7]) + x * N};
+                                                                    nullptr, data<float>(t[7]) + x * N, nullptr};
         const at::Tensor there_X = places_X.to(device_of(queue));
         const StoredWeight weight{.row_bytes = K * 2, .N = N, .K = K};
         grouped_product({weight, data<Bf16>(t[6]), K, nullptr, t[8].data_ptr(), N, rows, true},
@@ -145,6 +146,30 @@ TEST(DecodingExperts, GroupRoutesAndGroupedProduct) {
       expect_close<float>(both.device[8], both.host[8]);
     }
   }
+}
+
+TEST(DecodingExperts, PackMxfp4) {
+  constexpr std::int64_t N = 40, K = 200, lead = 16, G = (lead + K - 1) / 32 + 1, bytes = (K + 31) / 32 * 16;
+  const at::Tensor numbers =
+      at::tensor({0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0});
+  const at::Tensor of_group = at::pow(2.0, at::randint(-9, 3, {N, G}).to(at::kFloat)).repeat_interleave(32, 1);
+  const Tensors inputs = {
+      (numbers.index_select(0, at::randint(15, {N * K}, at::kLong)).view({N, K}) * of_group.narrow(1, lead, K))
+          .to(at::kBFloat16),
+      at::zeros({N, bytes}, at::kByte), at::zeros({N, G}, at::kShort), at::zeros({1}, at::kInt)};
+  const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+    const PackMxfp4 kernel{data<Bf16>(t[0]),
+                           data<unsigned char>(t[1]),
+                           data<std::uint16_t>(t[2]),
+                           data<std::int32_t>(t[3]),
+                           N,
+                           K,
+                           G,
+                           lead};
+    launch(kernel, kernel.shape(), queue);
+  });
+  for (std::size_t i = 1; i < inputs.size(); ++i) EXPECT_TRUE(at::equal(both.device[i], both.host[i])) << i;
+  EXPECT_EQ(both.host[3].item<int>(), 0) << "all have codes";
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "model/gpu/decoder_experts.h"
 #include "model/gpu/gpu_experts.h"
 #include "model/gpu/gpu_mlp.h"
+#include "model/gpu/gpu_mxfp4.h"
 #include "model/gpu/group_routes_kernel.h"
 #include "model/gpu/grouped_product.h"
 #include "model/memory_tensor_file.h"
@@ -127,15 +128,26 @@ struct Experts {
   bool normed = true, biases = false;
   float swiglu_limit = 0;
   QuantScheme scheme{};
-  bool fp8 = false;
+  bool fp8 = false, mxfp4 = false;
 };
+
+// Numbers of MXFP4, groups beginning `lead` inputs before the first one.
+at::Tensor mxfp4_numbers(std::int64_t N, std::int64_t K, std::int64_t lead) {
+  const at::Tensor sizes = at::tensor({0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0}, at::kFloat),
+                   sign_NK = 1 - 2 * at::randint(2, {N, K}).to(at::kFloat),
+                   scale_NG = at::pow(2.0f, at::randint(-5, -1, {N, (lead + K + 31) / 32}).to(at::kFloat));
+  return sizes.index_select(0, at::randint(8, {N * K}, at::kLong)).view({N, K}) * sign_NK *
+         scale_NG.repeat_interleave(32, 1).narrow(1, lead, K);
+}
 
 GpuLinear linear(std::int64_t N, std::int64_t K, const Experts& of) {
   Linear plain{at::randn({N, K}) * 0.2, of.biases ? at::randn({N}) : at::Tensor()};
   if (of.scheme.on()) return to_device(quantize(plain, of.scheme), at::kCPU);
+  if (of.mxfp4) plain.weight_NK = mxfp4_numbers(N, K, 0);
   plain.weight_NK = plain.weight_NK.to(at::kBFloat16);
   GpuLinear there = to_device(plain, at::kCPU);
   if (of.fp8) to_fp8(there, Queue{});
+  EXPECT_EQ(of.mxfp4 && to_mxfp4(there, 0, Queue{}), of.mxfp4);
   return there;
 }
 
@@ -165,7 +177,7 @@ GpuWeights weights_with(const Experts& of) {
   layer.shape = shape_of(config, weights.partition, 0);
   Experts plain = of;
   plain.scheme = {};
-  plain.fp8 = false;
+  plain.fp8 = plain.mxfp4 = false;
   layer.router = linear(layer.shape.router_rule().logits(), of.D, plain);
   if (of.router.choice_bias) layer.choice_bias_X = at::randn({of.X}) * 0.1;
   for (std::int64_t x = 0; x < of.X + of.shared; ++x) {
@@ -250,6 +262,74 @@ TEST(DecoderExperts, OfEveryFormatHaveTheBitsOfThePlainWay) {
                                                                                    {QuantType::kInt4, 128}})
     expect_equal_bits(weights_with({.D = 128, .F = 96, .shared = 1, .scheme = {type, group}}),
                       type == QuantType::kInt8 ? "int8" : "int4");
+  expect_equal_bits(weights_with({.D = 128, .F = 96, .biases = true, .swiglu_limit = 7, .mxfp4 = true}), "MXFP4");
+}
+
+// The products of prompts round x to 8-bit floats, too; those of decoding passes do not.
+TEST(DecoderExperts, OfEightBitFloatsMultiplyWhatTheyStandFor) {
+  at::manual_seed(16);
+  const GpuWeights weights = weights_with({.D = 128, .F = 96, .biases = true, .fp8 = true});
+  const GpuLayer& layer = weights.layers[0];
+  DecoderExperts experts(weights);
+  ASSERT_TRUE(experts.work());
+  const auto multiply = [](const GpuLinear& one, const at::Tensor& x_MK) {
+    return at::mm(x_MK.to(at::kFloat), plain_weight(one, at::kFloat, Queue{}).t()) + one.bias_N;
+  };
+  const at::Tensor normed_RD = at::randn({33, 128}).to(at::kBFloat16),
+                   wanted_RD = run_experts(
+                       layer, normed_RD, normed_RD,
+                       [&](const GpuExpert& expert, const at::Tensor& rows_RD) {
+                         const at::Tensor middle_RF = at::empty({rows_RD.size(0), 96}, at::kBFloat16);
+                         activate(function_of(layer), multiply(expert.gate_up_proj, rows_RD).to(at::kBFloat16),
+                                  {middle_RF}, Queue{});
+                         return multiply(expert.down_proj, middle_RF);
+                       },
+                       Queue{}),
+                   got_RD = run(experts, normed_RD, at::ones({33}, at::kInt));
+  const double apart = ((got_RD - wanted_RD).norm() / wanted_RD.norm()).item<double>();
+  std::printf("fp8: %.1e from plain products\n", apart);
+  EXPECT_LT(apart, 2e-3);
+  for (const std::int64_t r : {0, 32})
+    EXPECT_TRUE(at::equal(run(experts, normed_RD.narrow(0, r, 1), at::ones({1}, at::kInt)), got_RD.narrow(0, r, 1)));
+}
+
+// Every code of e4m3, by rows of x with a single 1.
+TEST(SmallFloats, HaveTheirValues) {
+  constexpr std::int64_t N = 8, K = 32;
+  at::Tensor codes_NK = at::arange(256, at::kInt).to(at::kByte).view({N, K});
+  codes_NK[3][31] = codes_NK[7][31] = 0;  // NaN
+  const at::Tensor x_MK = at::eye(K).to(at::kBFloat16), scales_N = at::rand({N}) + 0.5;
+  at::Tensor out_MN = at::empty({K, N});
+  const auto multiply = [&] {
+    const ExpertPlace place{codes_NK.data_ptr<std::uint8_t>(), nullptr, nullptr, nullptr, scales_N.data_ptr<float>()};
+    const ExpertRows item{0, 0, K};
+    const StoredWeight weight{.row_bytes = K, .N = N, .K = K, .offset = kFloatCodes};
+    grouped_product({weight, data<Bf16>(x_MK), K, nullptr, out_MN.data_ptr(), N, K, true}, &place, &item, 1, 8, 0, true,
+                    Queue{});
+    return out_MN.t();
+  };
+  EXPECT_TRUE(at::equal(multiply(), codes_NK.view(at::kFloat8_e4m3fn).to(at::kFloat) * scales_N.unsqueeze(1)));
+  codes_NK[3][31] = 0x7f;
+  codes_NK[7][31] = 0xff;
+  EXPECT_TRUE(at::equal(multiply().isnan().all(1).nonzero().view({-1}), at::tensor({3, 7}, at::kLong)));
+}
+
+TEST(SmallFloats, PackedNumbersStayTheSame) {
+  at::manual_seed(17);
+  for (const auto& [N, K, lead] : std::vector<std::array<std::int64_t, 3>>{{40, 96, 0}, {7, 100, 16}, {3, 45, 5}}) {
+    const at::Tensor numbers_NK = mxfp4_numbers(N, K, lead);
+    GpuLinear linear = to_device({numbers_NK.to(at::kBFloat16), {}}, at::kCPU);
+    ASSERT_TRUE(to_mxfp4(linear, lead, Queue{}));
+    EXPECT_FALSE(linear.weight_NK.defined());
+    EXPECT_TRUE(at::equal(plain_weight(linear, at::kFloat, Queue{}), numbers_NK));
+    EXPECT_TRUE(at::equal(product(linear, at::eye(K).to(at::kBFloat16), at::kFloat, Queue{}), numbers_NK.t()));
+    EXPECT_LT(linear.num_bytes(), N * (K / 2 + K / 8 + 24));
+    at::Tensor other_NK = numbers_NK.to(at::kBFloat16);
+    other_NK[N - 1].narrow(0, K - 2, 2).copy_(at::tensor({6.0, 5.0}));
+    GpuLinear kept = to_device({other_NK, {}}, at::kCPU);
+    EXPECT_FALSE(to_mxfp4(kept, lead, Queue{})) << "5 has no code where 6 has one";
+    EXPECT_TRUE(at::equal(kept.weight_NK, other_NK));
+  }
 }
 
 // Rows may choose as unevenly as they like: all rows the same expert, and one that none chooses.

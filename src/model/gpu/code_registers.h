@@ -14,6 +14,22 @@
 
 namespace magister::gpu {
 
+// Codes that are floats themselves, e4m3 in 8 bits or e2m1 (MXFP4's) in 4, and have no offset. Only GPUs multiply with
+// them, so CodeFormat, which describes files and CPUs' codes, does not name them.
+inline constexpr auto kFloatCodes = static_cast<CodeFormat::Offset>(3);
+
+// a * b for both halves; here always exact, because b is a power of two.
+MAGISTER_DEVICE std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDACC__)
+  const __nv_bfloat162 product =
+      __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const std::uint32_t*>(&product);
+#else
+  return pack_bf16(bits_as_float(a << 16) * bits_as_float(b << 16),
+                   bits_as_float(a & 0xffff0000u) * bits_as_float(b & 0xffff0000u));
+#endif
+}
+
 // a - b for both halves; here always integers up to 256, so the differences are exact.
 MAGISTER_DEVICE std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDACC__)
@@ -90,6 +106,8 @@ struct CodeUnit {
     for (int i = 0; i < 4; ++i) {
       if constexpr (kBits == 16) {
         pairs[i] = words[i];
+      } else if constexpr (kOffset == kFloatCodes) {
+        pairs[i] = widen_floats(words, i);
       } else if constexpr (kBits == 8) {
         // A signed byte is its low 7 bits minus 128 if the sign bit is set. The sign bit becomes the lowest bit of a
         // bf16's exponent: (128 + low) - (sign ? 256 : 128).
@@ -99,6 +117,20 @@ struct CodeUnit {
       } else {
         pairs[i] = subtract_pairs(and_or(words[0] >> (4 * i), 0x000f000fu, 0x43004300u), minus);
       }
+    }
+  }
+
+  // Sign, exponent and mantissa of a small float are moved to those of a bf16, subnormal numbers too. It is then too
+  // small by the difference of the exponents' biases: 127 - 7 for e4m3, 127 - 1 for e2m1. e4m3's NaN, all bits of
+  // exponent and mantissa, gets the exponent of a bf16's NaN; e2m1 has none.
+  MAGISTER_DEVICE static std::uint32_t widen_floats(const std::uint32_t* words, int i) {
+    if constexpr (kBits == 8) {
+      const std::uint32_t bytes = words[i / 2] >> (8 * (i % 2)), low = bytes & 0x007f007fu,
+                          nan = (low + 0x00010001u) & 0x00800080u;
+      return multiply_pairs((bytes & 0x00800080u) << 8 | low << 4 | nan * 0xffu, 0x7b807b80u);
+    } else {
+      const std::uint32_t codes = words[0] >> (4 * i);
+      return multiply_pairs((codes & 0x00080008u) << 12 | (codes & 0x00070007u) << 6, 0x7e807e80u);
     }
   }
 

@@ -66,15 +66,17 @@ bool is_same(const StoredWeight& a, const StoredWeight& b) {
 std::optional<ExpertProducts> joined(const std::vector<const GpuLinear*>& experts, at::Device device) {
   const GpuLinear& first = *experts.front();
   ExpertProducts all{.weight = {}, .places_X = {}, .bits = 16, .group = 0, .aligned = true};
+  if (first.fp8_NK.defined()) all.bits = 8;
   if (first.is_quantized()) {
     all.bits = static_cast<int>(first.scheme.bits());
     all.group = static_cast<int>(first.scheme.group);
   }
   std::vector<ExpertPlace> places;
   for (const GpuLinear* expert : experts) {
-    if (expert->fp8_NK.defined() || !(expert->scheme == first.scheme)) return std::nullopt;
+    if (expert->fp8_NK.defined() != first.fp8_NK.defined() || !(expert->scheme == first.scheme)) return std::nullopt;
     StoredWeight weight = expert->stored();
-    places.push_back({weight.rows, weight.scales, weight.offsets, data<float>(expert->bias_N)});
+    places.push_back(
+        {weight.rows, weight.scales, weight.offsets, data<float>(expert->bias_N), data<float>(expert->fp8_scales_1N)});
     set_group(weight, all.group);
     all.aligned = all.aligned && is_aligned(weight, all.bits);
     if (expert == experts.front()) all.weight = weight;

@@ -60,6 +60,10 @@ struct Dequantize {
 
   MAGISTER_DEVICE A value(std::uint32_t code, Group group) const {
     const auto counted = static_cast<float>(code);
+    if (kBits == 4 && weight.offset == kFloatCodes) {  // e2m1, as in code_registers.h
+      const float size = bits_as_float((code & 7u) << 22) * bits_as_float(0x7e800000u);
+      return stored<A>((code & 8u) != 0 ? -size * group.scale : size * group.scale);
+    }
     const bool minimum = weight.offset == CodeFormat::Offset::kMinimum;
     return stored<A>(minimum ? fmaf(counted, group.scale, group.offset) : (counted - group.offset) * group.scale);
   }

@@ -15,6 +15,7 @@
 #include "magister/model/rope.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/gpu/altup_kernels.h"
+#include "model/gpu/gpu_mxfp4.h"
 
 namespace magister {
 namespace gpu {
@@ -50,6 +51,7 @@ std::shared_ptr<const GpuWeights> load_gpu_weights(const ModelDescription& descr
                         hook);
     StagedUpload upload(weights.device, pool.num_threads());
     source.send_to(upload);
+    weights.mxfp4 = keeps_mxfp4(description, file, dtype, quantization);
     weights.load(source, description.names.lm_head.empty(), queue);
     source.verify_all_used();
   });

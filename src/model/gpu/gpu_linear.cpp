@@ -47,12 +47,13 @@ StoredWeight GpuLinear::stored() const {
   const auto words = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<const std::uint16_t*>(tensor.const_data_ptr()) : nullptr;
   };
-  const at::Tensor& rows = is_quantized() ? codes_NB : weight_NK;
+  const at::Tensor& rows = fp8_NK.defined() ? fp8_NK : is_quantized() ? codes_NB : weight_NK;
   StoredWeight weight;
   weight.rows = static_cast<const unsigned char*>(rows.const_data_ptr());
   weight.row_bytes = rows.stride(0) * static_cast<std::int64_t>(rows.element_size());
   weight.N = static_cast<int>(outputs);
   weight.K = static_cast<int>(inputs);
+  if (fp8_NK.defined()) weight.offset = kFloatCodes;
   if (!is_quantized()) return weight;
   weight.scales = words(scales_NG);
   weight.offsets = words(offsets_NG);

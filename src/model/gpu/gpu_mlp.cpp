@@ -7,6 +7,8 @@
 
 #include "model/gpu/expert_kernels.h"
 #include "model/gpu/fp8_kernel.h"
+#include "model/gpu/gpu_mxfp4.h"
+#include "model/gpu/pack_mxfp4_kernel.h"
 
 namespace magister::gpu {
 namespace {
@@ -30,7 +32,7 @@ void load_beside(WeightSource& source, std::int64_t number, at::Device device, G
 }  // namespace
 
 void load_mlp(WeightSource& source, std::int64_t number, const GpuWeights& weights,
-              const std::function<GpuLinear(const Linear&)>& product_of, GpuLayer& layer) {
+              const std::function<GpuLinear(const Linear&)>& product_of, GpuLayer& layer, const Queue& queue) {
   const bool sparse = weights.config.is_sparse(number);
   if (sparse) {
     layer.router = to_device(source.load_router(number), weights.device);
@@ -43,6 +45,10 @@ void load_mlp(WeightSource& source, std::int64_t number, const GpuWeights& weigh
       GpuExpert& expert = layer.experts.emplace_back();
       expert.gate_up_proj = product_of(source.load_expert_gate_up_proj(number, x));
       expert.down_proj = product_of(source.load_expert_down_proj(number, x));
+      if (!weights.mxfp4 || x >= weights.config.num_experts) continue;
+      const auto lead = static_cast<std::int64_t>(weights.partition.expert.begin) % PackMxfp4::kGroup;
+      to_mxfp4(expert.gate_up_proj, 0, queue);
+      to_mxfp4(expert.down_proj, lead, queue);
     }
   }
   if (sparse && !layer.beside.is_on()) return;

@@ -17,7 +17,7 @@ namespace magister::gpu {
 // Reads the products of a layer's MLP and experts, and the router. Its shape and norms are known: with an MLP beside
 // experts (Gemma 4) the norms are those of the MLP. product_of: a product on the device.
 void load_mlp(WeightSource& source, std::int64_t number, const GpuWeights& weights,
-              const std::function<GpuLinear(const Linear&)>& product_of, GpuLayer& layer);
+              const std::function<GpuLinear(const Linear&)>& product_of, GpuLayer& layer, const Queue& queue);
 // The same with random numbers. random: a product of N outputs and K inputs; `plain` for the router, which has no
 // codes.
 void randomize_mlp(std::int64_t number, const GpuWeights& weights,

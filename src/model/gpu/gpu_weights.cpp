@@ -111,7 +111,7 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     if (layer.shape.latent) layer.latent = load_latent(source, i, layer.shape, *this, product_of);
     layer.o_proj = product_of(source.load_o_proj(i));
     if (layer.shape.gate_numbers > 0) layer.attention_gate = product_of(source.load_attention_gate(i));
-    load_mlp(source, i, *this, product_of, layer);
+    load_mlp(source, i, *this, product_of, layer, queue);
     layer.around = GpuStreamLayer::load(source, i, config, device, product_of);
     if (layer.around.has_vectors()) layer.around.factor = std::exchange(layer.factor, 1.0f);
     layers.push_back(std::move(layer));

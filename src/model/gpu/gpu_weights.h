@@ -90,6 +90,7 @@ struct GpuWeights {
   at::ScalarType dtype = at::kBFloat16;  // of activations and plain weights: kBFloat16 or kFloat
   bool fp8 = false;                      // the layers' products are in 8-bit floats
   bool float_sums = false;               // several shards sum in f32
+  bool mxfp4 = false;                    // routed experts keep MXFP4's numbers as codes (gpu_mxfp4.h)
   at::Device device = at::kCPU;
   at::Tensor embedding_vD;
   at::Tensor positions_PD{};    // learned positions, in dtype; only on the first shard

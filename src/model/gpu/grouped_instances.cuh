@@ -5,9 +5,13 @@
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/grouped_product_kernel.h"
 
+using magister::gpu::kFloatCodes;
+constexpr auto kMiddle = magister::CodeFormat::Offset::kMiddle, kZero = magister::CodeFormat::Offset::kZero,
+               kMinimum = magister::CodeFormat::Offset::kMinimum;
+
 #define MAGISTER_GROUPED_PRODUCT(BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED) \
   MAGISTER_INSTANTIATE(magister::gpu::GroupedProduct<                         \
-                       magister::gpu::DecodeProduct<BITS, PARTS, magister::CodeFormat::Offset::OFFSET, TILES, STACKS, ALIGNED>>)
+                       magister::gpu::DecodeProduct<BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED>>)
 
 #define MAGISTER_FEW_GROUPED_PRODUCTS(BITS, PARTS, OFFSET)   \
   MAGISTER_GROUPED_PRODUCT(BITS, PARTS, OFFSET, 4, 2, true); \

@@ -13,7 +13,8 @@ struct ExpertPlace {
   const unsigned char* rows;
   const std::uint16_t* scales;
   const std::uint16_t* offsets;
-  const float* bias_N;  // or nullptr
+  const float* bias_N;           // or nullptr
+  const float* output_scales_N;  // or nullptr
 };
 
 // Row i of an item is row first + i of x and of the result. Blocks with the same item are neighbours. The grid has a
@@ -44,6 +45,7 @@ struct GroupedProduct {
     own.a.weight.scales = place.scales;
     own.a.weight.offsets = place.offsets;
     own.a.bias_N = place.bias_N;
+    own.a.output_scales_N = place.output_scales_N;
     own.a.x_MK += item.first * own.a.x_stride;
     own.a.out_MN =
         static_cast<unsigned char*>(own.a.out_MN) + item.first * own.a.out_stride * (own.a.float_out ? 4 : 2);

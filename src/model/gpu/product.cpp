@@ -134,11 +134,17 @@ void set_group(StoredWeight& weight, int group) {
 
 void decode_product(ProductArguments a, int bits, int group, const Queue& queue) {
   MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && (bits == 16) == (a.weight.scales == nullptr));
-  MAGISTER_ASSERT((a.weight.offsets == nullptr) == (a.weight.offset == CodeFormat::Offset::kMiddle));
+  MAGISTER_ASSERT((a.weight.offsets != nullptr) ==
+                  (a.weight.offset == CodeFormat::Offset::kZero || a.weight.offset == CodeFormat::Offset::kMinimum));
   if (a.M == 0 || a.weight.N == 0) return;
   set_group(a.weight, group);
-  with_format(bits, group, a.weight.offset,
-              [&]<int kBits, int kParts, CodeFormat::Offset kOffset>() { by_rows<kBits, kParts, kOffset>(a, queue); });
+  with_format(bits, group, a.weight.offset, [&]<int kBits, int kParts, CodeFormat::Offset kOffset>() {
+    if constexpr (kBits == 8 && kOffset == kFloatCodes) {
+      MAGISTER_ASSERT(false);  // only grouped products read e4m3; others are cuBLAS's
+    } else {
+      by_rows<kBits, kParts, kOffset>(a, queue);
+    }
+  });
 }
 
 void head_products(const ProductArguments& a, const HeadStrides& steps, const Queue& queue) {

@@ -27,6 +27,10 @@ void with_offset(CodeFormat::Offset offset, const Body& body) {
 template <typename Body>
 void with_format(int bits, int group, CodeFormat::Offset offset, const Body& body) {
   if (bits == 16) return body.template operator()<16, 1, CodeFormat::Offset::kMiddle>();
+  if (offset == kFloatCodes) {
+    MAGISTER_ASSERT(bits == 8 ? group == 0 : group == 32);
+    return bits == 8 ? body.template operator()<8, 1, kFloatCodes>() : body.template operator()<4, 4, kFloatCodes>();
+  }
   if (bits == 8) return group == 32 ? with_offset<8, 2>(offset, body) : with_offset<8, 1>(offset, body);
   MAGISTER_ASSERT(bits == 4);
   if (group == 32) return with_offset<4, 4>(offset, body);

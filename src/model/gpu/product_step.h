@@ -8,13 +8,15 @@
 
 namespace magister::gpu {
 
-// A row-major weight of N outputs: bf16 [N, K], int8 [N, K] (code - 128, a signed byte, whatever the offset) or int4
-// [N, K/2] (the even input in the lower nibble). scales and offsets: [N, G], null for bf16.
+// A row-major weight of N outputs: bf16 [N, K], int8 [N, K] (code - 128, a signed byte, whatever the offset), e4m3
+// [N, K], or int4 or e2m1 [N, K/2] (the even input in the lower nibble). scales and offsets: [N, G], null for bf16 and
+// e4m3, whose scales are those of outputs (ProductArguments).
 struct StoredWeight {
   const unsigned char* rows = nullptr;
   std::int64_t row_bytes = 0;
-  const std::uint16_t* scales = nullptr;   // bf16, or f16 with half_scales
-  const std::uint16_t* offsets = nullptr;  // f16 zero points (integers up to 127 for int4) or minima; null for kMiddle
+  const std::uint16_t* scales = nullptr;  // bf16, or f16 with half_scales
+  const std::uint16_t* offsets =
+      nullptr;  // f16 zero points (integers up to 127 for int4) or minima; null for kMiddle and kFloatCodes
   int N = 0, K = 0, G = 0;
   int lead = 0;          // inputs of the first group that another shard holds
   int group_shift = 30;  // log2 of the group size; 30: one scale per output
@@ -31,6 +33,7 @@ struct ProductArguments {
   std::int64_t out_stride;
   int M;
   bool float_out;
+  const float* output_scales_N = nullptr;  // factors of the sums, before the bias; or nullptr
 };
 
 // From the first head to the next one: bytes of the weight, numbers of x, bytes of the result.
@@ -54,7 +57,8 @@ struct ProductStep {
   static constexpr int kUnits = 16 / kBits;    // units of 8 inputs in a lane's 16 bytes
   static constexpr int kUnitsAPart = kUnits / kParts;
   static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;
-  static constexpr bool kOffsets = kOffset != CodeFormat::Offset::kMiddle;
+  static constexpr bool kOffsets = kOffset == CodeFormat::Offset::kZero || kMinimum;
+  static constexpr bool kGroups = kBits == 4 || (kBits == 8 && kOffset != kFloatCodes);  // have scales
   using Unit = CodeUnit<kBits>;
   using Sums = float[kStacks][kTiles][4];
 
@@ -97,7 +101,7 @@ struct ProductStep {
   // Loads the scales of the step that begins with input `first`. rows[s][h]: index of an output's first scale.
   template <typename Thread>
   MAGISTER_DEVICE void load_scales(Thread& t, const StoredWeight& w, const int (&rows)[kStacks][2], int first) {
-    if constexpr (kBits < 16) {
+    if constexpr (kGroups) {
       const int part = t.lane() % 4 % kParts * (kInputs / kParts);
       const int group = least((first + w.lead + part) >> w.group_shift, w.G - 1);
       MAGISTER_UNROLL
@@ -125,7 +129,7 @@ struct ProductStep {
       float x_sums[kMinimum ? kTiles : 1][4] = {};
       std::uint32_t part_scales[kStacks] = {}, part_offsets[kStacks] = {};
       MAGISTER_UNROLL
-      for (int s = 0; s < kStacks && kBits < 16; ++s) {
+      for (int s = 0; s < kStacks && kGroups; ++s) {
         part_scales[s] = of_part(t, scales[s], part);
         if (kOffsets) part_offsets[s] = of_part(t, offsets[s], part);
       }
@@ -138,13 +142,13 @@ struct ProductStep {
                                         pairs[s][0]);
           Unit::template widen<kOffset>(words[s][1].word + u * Unit::kWords, minus(part_offsets[s] >> 16), pairs[s][1]);
         }
-        if constexpr (kBits == 16) {
+        if constexpr (!kGroups) {
           multiply_unit(t, u, pairs, tiles, x, sums, x_sums);
         } else {
           multiply_unit(t, u, pairs, tiles, x, group, x_sums);
         }
       }
-      if constexpr (kBits < 16) add_group(w.half_scales, group, x_sums, part_scales, part_offsets, sums);
+      if constexpr (kGroups) add_group(w.half_scales, group, x_sums, part_scales, part_offsets, sums);
     }
   }
 
@@ -184,7 +188,7 @@ struct ProductStep {
 
   // The number that widen() subtracts; if the weight has zero points, from an f16 zero point.
   MAGISTER_DEVICE static std::uint32_t minus(std::uint32_t zero) {
-    if constexpr (kBits == 16) return 0;
+    if constexpr (kBits == 16 || kOffset == kFloatCodes) return 0;
     if constexpr (kMinimum) return Unit::offset(0);
     if constexpr (!kOffsets) return Unit::offset(kBits == 4 ? 8.0f : 128.0f);
     return Unit::offset(half_as_float(static_cast<std::uint16_t>(zero)));
@@ -237,6 +241,7 @@ struct ProductStep {
 
 // Adds the bias and stores a sum in the output's dtype.
 MAGISTER_DEVICE void store_sum(const ProductArguments& a, int m, std::int64_t n, float sum) {
+  if (a.output_scales_N != nullptr) sum *= a.output_scales_N[n];
   if (a.bias_N != nullptr) sum += a.bias_N[n];
   if (a.float_out) {
     static_cast<float*>(a.out_MN)[m * a.out_stride + n] = sum;

@@ -21,3 +21,4 @@ MAGISTER_WIDE_PRODUCT(4, 2, kMinimum, 4);
 MAGISTER_WIDE_PRODUCT(4, 4, kMiddle, 4);
 MAGISTER_WIDE_PRODUCT(4, 4, kZero, 4);
 MAGISTER_WIDE_PRODUCT(4, 4, kMinimum, 4);
+MAGISTER_INSTANTIATE(magister::gpu::WideProduct<4, 4, magister::gpu::kFloatCodes, 4>);
