@@ -10,8 +10,8 @@ constexpr auto kMiddle = magister::CodeFormat::Offset::kMiddle, kZero = magister
                kMinimum = magister::CodeFormat::Offset::kMinimum;
 
 #define MAGISTER_GROUPED_PRODUCT(BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED) \
-  MAGISTER_INSTANTIATE(magister::gpu::GroupedProduct<                         \
-                       magister::gpu::DecodeProduct<BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED>>)
+  MAGISTER_INSTANTIATE(                                                       \
+      magister::gpu::GroupedProduct<magister::gpu::DecodeProduct<BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED>>)
 
 #define MAGISTER_FEW_GROUPED_PRODUCTS(BITS, PARTS, OFFSET)   \
   MAGISTER_GROUPED_PRODUCT(BITS, PARTS, OFFSET, 4, 2, true); \
