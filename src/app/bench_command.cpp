@@ -53,6 +53,7 @@ ExitCode bench_command(Invocation& call) {
     options.cudnn = !is_first(line, "--attention", "flash", "cudnn", "long texts' attention has two libraries");
     options.throughput = !is_first(line, "--decoding", "latency", "throughput",
                                    "products of decoding passes are made for few texts or for many");
+    options.fp8_cache = !is_first(line, "--kv-cache", "auto", "fp8", "pages hold bf16 or 8-bit floats");
     options.json = line.has("--json");
     std::string text = run_bench(options);
     if (!text.ends_with('\n')) text += '\n';

@@ -114,6 +114,7 @@ constexpr OptionEntry kBenchOptions[] = {
     {"--random", nullptr, "on a GPU: random weights of the shapes in MODEL's config.json"},
     {"--graph", "STATE", "on a GPU: decoding passes as CUDA graphs, on or off (default on)"},
     {"--decoding", "NAME", "on a GPU: latency, or throughput for many texts at once (default latency)"},
+    {"--kv-cache", "TYPE", "on a GPU: auto, or fp8 for pages of 8-bit floats (default auto)"},
     {"--attention", "NAME", "on a GPU: flash, or cudnn for texts of 2,048 tokens or more (default flash)"},
     {"--repeats", "N", "measured runs, of which the median counts (default 5)"},
     {"--json", nullptr, "one JSON object instead of text"},

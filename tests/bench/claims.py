@@ -1,8 +1,8 @@
 """Measures figures again that the docs give outside the big tables: the cost of quantising SmolLM2
-(configs/keys/model.md, src/README.md), bf16 against fp32 products of oneDNN and MKL, and the speed of SHA-256 on
+(configs/keys/model.md, src/README.md) and of 8-bit pages of its keys and values, bf16 against fp32 products of oneDNN and MKL, and the speed of SHA-256 on
 this CPU.
 
-usage: tests/bench/claims.py [perplexity] [products] [sha256]    (default: all three; ten minutes on a quiet core)
+usage: tests/bench/claims.py [perplexity] [pages] [products] [sha256]    (default: all four; twenty minutes on a quiet core)
 """
 import hashlib
 import json
@@ -41,6 +41,18 @@ def perplexity():
         print(f"{kind}, groups {group}: {change:+.3%} of perplexity, {found['tokens']} tokens", flush=True)
 
 
+def pages():
+    """The same for model.kv_cache: fp8, with the GPU's code on the host: what the texts of a generation read of their prompts."""
+    experiment = EXPERIMENT.replace("task: teacher_logits", "task: generate\n    max_new_tokens: 1").replace("dtype: f32", "dtype: bf16")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "loss.yaml"
+        path.write_text(experiment.format(runs=folder, model=MODEL, keys="kv_cache: fp8", tokens=TOKENS, root=ROOT))
+        subprocess.run([ROOT / "build/magister", "run", path], check=True, capture_output=True, env={**os.environ, "MAGISTER_GPU_CODE_ON_HOST": "1"})
+        found = json.loads((pathlib.Path(folder) / "loss/teacher.quantization.json").read_text())
+    change = found["perplexity_quantized"] / found["perplexity_unquantized"] - 1
+    print(f"kv_cache fp8: {change:+.3%} of perplexity, mean KL {found['mean_kl_nats']:.2g} nat, {found['tokens']} tokens", flush=True)
+
+
 def products():
     """Multiplies 2048 x 2048 x 2048 on one thread; the best of five runs."""
     import torch
@@ -66,7 +78,7 @@ def _seconds(call):
 
 
 if __name__ == "__main__":
-    known = {"perplexity": perplexity, "products": products, "sha256": sha256}
+    known = {"perplexity": perplexity, "pages": pages, "products": products, "sha256": sha256}
     for name in sys.argv[1:] or known:
         if name not in known:
             sys.exit(f"unknown figure {name}; known: {', '.join(known)}")

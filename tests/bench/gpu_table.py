@@ -96,6 +96,7 @@ def table_of(sizes):
     yield decode("decode_eager", "{8b}", BF16, graph="off")
     for many in sizes.many:
         yield decode(f"decode_{('some', 'more', 'many')[sizes.many.index(many)]}", "{8b}", BF16, sizes.few_written, many, 60)
+    yield decode("decode_pages", "{8b}", [*BF16, "--kv-cache", "fp8"], sizes.few_written, sizes.many[-1], 60)
     yield Measurement("hf_teacher", ["teacher", "{8b}", "--tokens", sizes.unit, "--sequences", texts, "--top-k", sizes.top_k], 120, "hf")
     yield bench("prefill_cached", "prefill", "{8b}", 60, *BF16, "--tokens", texts * sizes.cached, "--sequences", texts,
                 "--past", sizes.cached)
@@ -256,6 +257,7 @@ def rows(sizes):
         row("CUDA graph over eager decoding, 8B, bf16: tokens/s", 1.1, 1.25, ratio("decode_bf16", "decode_eager"), "layer_decode_bf16"),
         row(f"decode of {many} sequences, 8B, bf16, for throughput: tokens/s over 20,000 (vLLM's class)", 0.925, 1.05, over_figure("decode_many", DECODE_AIM),
             "layer_decode_many"),
+        row("the same with pages of 8-bit floats over bf16 pages: tokens/s", None, None, ratio("decode_pages", "decode_many"), "layer_decode_many"),
         row(f"decode of {more} sequences, 8B, bf16, for throughput: tokens/s over one sequence's", None, None, ratio("decode_more", "decode_bf16"),
             "layer_decode_more"),
         row(f"decode of {some} sequences, 8B, bf16, for throughput: tokens/s over one sequence's", None, None, ratio("decode_some", "decode_bf16"),

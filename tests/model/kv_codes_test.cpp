@@ -125,12 +125,7 @@ TEST_P(AttentionOverCodes, IsThatOfDoubles) {
   EXPECT_TRUE(at::equal(out[R - 1], at::zeros_like(out[R - 1])));
   set_host_order(HostOrder::kAscending);
 }
-std::vector<AttentionCase> whole_cases() {
-  std::vector<AttentionCase> cases = attention_cases();
-  std::erase_if(cases, [](const AttentionCase& c) { return c.E % 8 != 0 || c.V % 8 != 0; });
-  return cases;
-}
-INSTANTIATE_TEST_SUITE_P(All, AttentionOverCodes, testing::ValuesIn(whole_cases()), attention_name);
+INSTANTIATE_TEST_SUITE_P(All, AttentionOverCodes, testing::ValuesIn(cases_of_codes()), attention_name);
 
 ModelConfig small() {
   ModelConfig config;

@@ -215,4 +215,11 @@ inline std::vector<AttentionCase> attention_cases() {
           {.H = 5, .K = 1, .E = 64, .order = HostOrder::kDescending, .alibi = true, .alibi_in_bf16 = true}};
 }
 
+// Those whose heads are multiples of eight.
+inline std::vector<AttentionCase> cases_of_codes() {
+  std::vector<AttentionCase> cases = attention_cases();
+  std::erase_if(cases, [](const AttentionCase& c) { return c.E % 8 != 0 || c.V % 8 != 0; });
+  return cases;
+}
+
 }  // namespace magister::gpu

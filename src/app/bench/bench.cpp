@@ -154,13 +154,13 @@ std::string run_bench(const BenchOptions& options) {
                  options.sequences, options.tokens);
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
-  const bool for_gpus = options.random || !options.graphs || options.cudnn || options.throughput ||
+  const bool for_gpus = options.random || !options.graphs || options.cudnn || options.throughput || options.fp8_cache ||
                         options.layers > 0 || options.at_once > 0 || options.uneven ||
                         (options.past > 0 && options.what != "decode");
   MAGISTER_CHECK(options.device != "cpu" || !for_gpus, ExitCode::kUsage,
-                 "--random, --graph off, --attention cudnn, --decoding throughput, --layers, --at-once, --lengths "
-                 "uneven and, of all "
-                 "benches but decode, --past are for GPUs (on a CPU they would change nothing); name one by --device");
+                 "--random, --graph off, --attention cudnn, --decoding throughput, --kv-cache fp8, --layers, --at-once, "
+                 "--lengths uneven and, of all benches but decode, --past are for GPUs (on a CPU they would change "
+                 "nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);
   } else if (options.what == "sgemm") {

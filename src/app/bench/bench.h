@@ -19,6 +19,7 @@ struct BenchOptions {
   bool cudnn = false;
   // On a GPU: the library's products for decoding (model.decoding); the host uses our own.
   bool throughput = false;
+  bool fp8_cache = false;      // on a GPU: pages of 8-bit floats (model.kv_cache)
   std::string model;           // path; not used by sgemm, product, gemm, copy, read
   std::int64_t tokens = 512;   // packed tokens of the unit
   std::int64_t sequences = 1;  // sequences of the unit

@@ -135,6 +135,7 @@ class GpuBench {
     model_->use_cuda_graphs(options_.graphs);
     if (options_.cudnn && !queue_.on_host()) model_->use_cudnn_attention();
     if (options_.throughput && !queue_.on_host()) model_->use_throughput_decoding();
+    if (options_.fp8_cache) model_->use_fp8_cache();
   }
 
   // Returns the peak since the last call with `reset`. With `reset` returns the bytes that are allocated now.
@@ -249,6 +250,7 @@ class GpuBench {
             {"gbs", 1e-9 * static_cast<double>(read) / a_step},
             {"sequences", options_.sequences},
             {"prompt_tokens", prompt},
+            {"kv_cache", options_.fp8_cache ? "fp8" : "auto"},
             {"graphs", options_.graphs}};
   }
 
