@@ -42,11 +42,12 @@ def perplexity():
 
 
 def pages():
-    """The same for model.kv_cache: fp8, with the GPU's code on the host: what the texts of a generation read of their prompts."""
+    """The same for model.kv_cache: fp8 and 512 tokens, with the GPU's code on the host: the prompts of a generation."""
     experiment = EXPERIMENT.replace("task: teacher_logits", "task: generate\n    max_new_tokens: 1").replace("dtype: f32", "dtype: bf16")
+    experiment = experiment.replace("key: id", "key: id, limit: 12")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "loss.yaml"
-        path.write_text(experiment.format(runs=folder, model=MODEL, keys="kv_cache: fp8", tokens=TOKENS, root=ROOT))
+        path.write_text(experiment.format(runs=folder, model=MODEL, keys="kv_cache: fp8", tokens=512, root=ROOT))
         subprocess.run([ROOT / "build/magister", "run", path], check=True, capture_output=True, env={**os.environ, "MAGISTER_GPU_CODE_ON_HOST": "1"})
         found = json.loads((pathlib.Path(folder) / "loss/teacher.quantization.json").read_text())
     change = found["perplexity_quantized"] / found["perplexity_unquantized"] - 1
