@@ -129,6 +129,8 @@ inline std::vector<ProductCase> product_cases() {
       {16, 0, 20, 128, 0, kMiddle, false, kUp, 16},
       {16, 0, 20, 128, 0, kMiddle, false, kUp, 6},
       {16, 0, 18, 2120},  // 67 steps: sixteen chains
+      {16, 0, 1, 2048},
+      {8, 128, 3, 4160, 96},
       {8, 0, 33, 1040},
       {8, 32, 40, 336},
       {8, 64, 24, 208},
