@@ -157,10 +157,11 @@ std::string run_bench(const BenchOptions& options) {
   const bool for_gpus = options.random || !options.graphs || options.cudnn || options.throughput || options.fp8_cache ||
                         options.layers > 0 || options.at_once > 0 || options.uneven ||
                         (options.past > 0 && options.what != "decode");
-  MAGISTER_CHECK(options.device != "cpu" || !for_gpus, ExitCode::kUsage,
-                 "--random, --graph off, --attention cudnn, --decoding throughput, --kv-cache fp8, --layers, --at-once, "
-                 "--lengths uneven and, of all benches but decode, --past are for GPUs (on a CPU they would change "
-                 "nothing); name one by --device");
+  MAGISTER_CHECK(
+      options.device != "cpu" || !for_gpus, ExitCode::kUsage,
+      "--random, --graph off, --attention cudnn, --decoding throughput, --kv-cache fp8, --layers, --at-once, "
+      "--lengths uneven and, of all benches but decode, --past are for GPUs (on a CPU they would change "
+      "nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);
   } else if (options.what == "sgemm") {
