@@ -478,7 +478,7 @@ MUTATIONS = [
     Mutation("a-sink-left-out-of-grouped-heads", "src/model/gpu/grouped_attention_sums.h", "    total = 1;\n", "    total = 0;\n", "test_model_gpu_grouped_attention"),
     Mutation("alibi-in-grouped-heads", "src/model/gpu/attention.cpp", " && a.alibi_H == nullptr", "", "test_model_gpu_grouped_attention"),
     Mutation("a-sink-left-out-of-flash-attention", "src/model/gpu/gpu_attention.cpp", "if (!sinks_H.defined()) return out;", "return out;", "test_model_flash_attention"),
-    Mutation("a-prompt-s-later-chunks-see-the-first", "src/model/gpu/gpu_attention.cpp", "begin = position / chunk * chunk, next", "begin = 0, next", "test_model_flash_attention"),
+    Mutation("a-prompt-s-later-chunks-see-the-first", "src/model/gpu/gpu_attention.cpp", "    if (position >= chunk) add(0, position / chunk * chunk);\n", "", "test_model_flash_attention"),
     Mutation("a-sink-left-out-of-prompts", "src/model/gpu/score_blocks.cpp", "if (!sinks_H.defined()) return", "return", "test_model_gpu_attention_kinds"),
     Mutation("keys-of-the-layer-itself", "src/model/gpu/gpu_decoder.cpp", "&keys = cache.keys[layer.kv_layer], &values = cache.values[layer.kv_layer];", "&keys = cache.keys[layer.kv_layer], &values = cache.values[layer.kv_layer % 2];", "test_model_gpu_attention_kinds"),
     Mutation("values-are-rotated-keys", "src/model/gpu/gpu_decoder.cpp", "repeat_keys<Bf16>(shape, given_RN, qkv_RQ, queue);", "qkv_RQ.narrow(1, 0, given_RN.size(1)).copy_(given_RN);", "test_model_gpu_attention_kinds"),
