@@ -12,6 +12,7 @@
 
 #include "magister/core/error.h"
 #include "magister/device/staged_upload.h"
+#include "magister/io/checkpoint/device_tensors.h"
 #include "magister/model/parameter_table.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/kept_codes.h"
@@ -236,10 +237,12 @@ void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange c
                                bool is_sent) {
   // Some checkpoints pack words along the outputs, and every part then reads them as a whole. So there are few parts.
   const std::vector<RowBlock> parts = divided(blocks, rows_of_part(out_NK, is_sent));
-  on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
+  const bool are_there = is_sent && are_on(file_, upload_->device());
+  // A device copies its own numbers, and one thread queues that.
+  on_threads(are_there ? nullptr : pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
     const at::Tensor out_RK = out_NK.narrow(0, block.output, block.outputs());
-    if (!is_sent) return read_block(block, columns, out_RK);
+    if (!is_sent || are_there) return read_block(block, columns, out_RK);
     upload_->send(out_RK, [&](const at::Tensor& block_RK) { read_block(block, columns, block_RK); });
   });
 }

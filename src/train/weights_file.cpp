@@ -7,12 +7,16 @@
 #include <map>
 
 #include "magister/core/error.h"
+#include "magister/device/upload.h"
+#include "magister/io/checkpoint/device_tensors.h"
 #include "magister/io/checkpoint/lora_adapter.h"
+#include "train/gpu/merge_kernel.h"
+#include "train/gpu_numbers.h"
 
 namespace magister {
 namespace {
 
-class WeightsInMemory final : public TensorFile {
+class WeightsInMemory : public TensorFile {
  public:
   WeightsInMemory(const ParameterLayout& layout, const at::Tensor& flat, const std::optional<LoraWeights>& adapter)
       : layout_(layout), flat_(flat), adapter_(adapter) {
@@ -54,9 +58,13 @@ class WeightsInMemory final : public TensorFile {
     const bool inputs_first = adapter_->layout.inputs_first();
     const at::Tensor b_NR = inputs_first ? factor(pair->second.a).t() : factor(pair->second.b),
                      a_RK = inputs_first ? factor(pair->second.b).t() : factor(pair->second.a);
-    add_lora_product(merged_NK, b_NR.narrow(0, row_begin, rows).contiguous(),
-                     a_RK.narrow(1, column_begin, columns).contiguous(), adapter_->layout.scale());
+    merge(merged_NK, b_NR.narrow(0, row_begin, rows), a_RK.narrow(1, column_begin, columns), adapter_->layout.scale());
     out.copy_(merged_NK);
+  }
+
+ protected:
+  virtual void merge(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) const {
+    add_lora_product(weight_NK, b_NR.contiguous(), a_RK.contiguous(), scale);
   }
 
  private:
@@ -70,10 +78,32 @@ class WeightsInMemory final : public TensorFile {
   std::vector<std::string> paths_;
 };
 
+class WeightsOnDevice final : public WeightsInMemory, public DeviceTensors {
+ public:
+  WeightsOnDevice(const ParameterLayout& layout, const at::Tensor& flat, const std::optional<LoraWeights>& adapter,
+                  const gpu::Queue& queue)
+      : WeightsInMemory(layout, flat, adapter), queue_(queue) {}
+
+  at::Device device() const override { return device_of(queue_); }
+
+ protected:
+  void merge(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) const override {
+    gpu::start(gpu::MergeFactors{numbers<float>(weight_NK), numbers<const float>(b_NR), numbers<const float>(a_RK),
+                                 b_NR.stride(0), b_NR.stride(1), a_RK.stride(0), a_RK.stride(1), weight_NK.size(0),
+                                 weight_NK.size(1), b_NR.size(1), scale},
+               queue_);
+  }
+
+ private:
+  gpu::Queue queue_;
+};
+
 }  // namespace
 
 std::unique_ptr<TensorFile> weights_as_file(const ParameterLayout& layout, const at::Tensor& flat_weights,
-                                            const std::optional<LoraWeights>& adapter) {
+                                            const std::optional<LoraWeights>& adapter,
+                                            const std::optional<gpu::Queue>& gpu) {
+  if (gpu) return std::make_unique<WeightsOnDevice>(layout, flat_weights, adapter, *gpu);
   return std::make_unique<WeightsInMemory>(layout, flat_weights, adapter);
 }
 

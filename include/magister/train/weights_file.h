@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "magister/device/launch.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/train/lora.h"
 #include "magister/train/parameters.h"
@@ -14,8 +15,10 @@
 namespace magister {
 
 // Tensors and names are those of the model's file, f32. Everything is kept by reference; the weights must not change
-// while they are read. Local.
+// while they are read. gpu: the default stream of the device that weights and adapter are on; the file then is also
+// DeviceTensors (io/checkpoint/device_tensors.h), and read() has the same bits as for weights on the host. Local.
 std::unique_ptr<TensorFile> weights_as_file(const ParameterLayout& layout, const at::Tensor& flat_weights,
-                                            const std::optional<LoraWeights>& adapter = std::nullopt);
+                                            const std::optional<LoraWeights>& adapter = std::nullopt,
+                                            const std::optional<gpu::Queue>& gpu = std::nullopt);
 
 }  // namespace magister
