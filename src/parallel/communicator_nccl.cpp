@@ -1,6 +1,8 @@
 // Start, end and failures of a NCCL communicator.
 #include "parallel/communicator_nccl.h"
 
+#include <cuda_runtime_api.h>
+
 #include <utility>
 
 #include "magister/core/error.h"
@@ -9,6 +11,47 @@
 #include "parallel/patience.h"
 
 namespace magister {
+namespace {
+
+// The reason why this rank cannot join the group, or "".
+std::string obstacle(const std::vector<int>& devices) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return fmt::format("the CUDA runtime says: {}", cudaGetErrorString(code));
+  }
+  for (const int device : devices) {
+    if (device < 0 || device >= count) return fmt::format("{} GPUs are visible", count);
+  }
+  return "";
+}
+
+std::string describe_devices(const std::vector<int>& devices) {
+  return fmt::format("cuda:{}", fmt::join(devices, ", cuda:"));
+}
+
+}  // namespace
+
+ncclUniqueId agreed_nccl_id(const Communicator& members, const std::vector<int>& devices) {
+  std::string problem = obstacle(devices);
+  ncclUniqueId id{};
+  if (problem.empty() && members.rank() == 0) {
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) problem = fmt::format("ncclGetUniqueId: {}", ncclGetErrorString(result));
+  }
+  const std::vector<std::string> problems = members.all_gather(problem);
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    MAGISTER_CHECK(
+        problems[rank].empty(), ExitCode::kConfig,
+        "rank {} of {} of a group cannot use its GPUs (this rank's: {}): {} (the group is not whole without it); check "
+        "`magister doctor`, or set layout.devices: cpu",
+        rank, problems.size(), describe_devices(devices), problems[rank]);
+  }
+  members.broadcast(&id, sizeof id, 0);
+  return id;
+}
+
 NcclCommunicator::NcclCommunicator(const Place& place, const ncclUniqueId& id, int channels)
     : place_(place),
       patience_(group_patience()),

@@ -9,7 +9,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "magister/parallel/communicator.h"
 #include "magister/parallel/watchdog.h"
 
 namespace magister {
@@ -71,5 +73,10 @@ class NcclCommunicator {
   bool calling_ = false, stalled_ = false;
   Watchdog watchdog_;
 };
+
+// A new communicator's id, made by the first member, if every member has its devices (CUDA runtime indices). All agree
+// before NCCL is called, because a rank that does not join would keep the others waiting for minutes. Throws
+// Error(kConfig) on every member otherwise. Collective over members.
+ncclUniqueId agreed_nccl_id(const Communicator& members, const std::vector<int>& devices);
 
 }  // namespace magister

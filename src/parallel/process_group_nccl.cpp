@@ -20,6 +20,7 @@
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/side_by_side.h"
 #include "parallel/communicator_nccl.h"
+#include "parallel/cuda_event.h"
 
 namespace magister {
 namespace {
@@ -59,24 +60,6 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
 bool is_narrow(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
-
-// An event in a stream, for which another stream can wait. Move-only.
-class CudaEvent {
- public:
-  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
-    MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&event_, flags));
-  }
-  ~CudaEvent() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
-  }
-  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  CudaEvent& operator=(CudaEvent&&) = delete;
-  void record(cudaStream_t stream) const { MAGISTER_CHECK_CUDA(cudaEventRecord(event_, stream)); }
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
@@ -327,45 +310,12 @@ class NcclProcessGroup final : public ProcessGroup {
   double exposed_seconds_ = 0;
 };
 
-// The reason why this rank cannot join the group, or "".
-std::string obstacle(const std::vector<int>& devices) {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess) {
-    cudaGetLastError();
-    return fmt::format("the CUDA runtime says: {}", cudaGetErrorString(code));
-  }
-  for (const int device : devices) {
-    if (device < 0 || device >= count) return fmt::format("{} GPUs are visible", count);
-  }
-  return "";
-}
-
-std::string describe_devices(const std::vector<int>& devices) {
-  return fmt::format("cuda:{}", fmt::join(devices, ", cuda:"));
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator& members,
                                                                     const std::vector<int>& devices, bool fast) {
-  // All ranks agree before NCCL is called, because a rank that does not join would keep the others waiting for minutes.
-  std::string problem = obstacle(devices);
   if (!fast) set_reproducible_defaults();  // NCCL reads its environment once
-  ncclUniqueId id{};
-  if (problem.empty() && members.rank() == 0) {
-    const ncclResult_t result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess) problem = fmt::format("ncclGetUniqueId: {}", ncclGetErrorString(result));
-  }
-  const std::vector<std::string> problems = members.all_gather(problem);
-  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-    MAGISTER_CHECK(
-        problems[rank].empty(), ExitCode::kConfig,
-        "rank {} of {} of a group cannot use its GPUs (this rank's: {}): {} (the group is not whole without it); check "
-        "`magister doctor`, or set layout.devices: cpu",
-        rank, problems.size(), describe_devices(devices), problems[rank]);
-  }
-  members.broadcast(&id, sizeof id, 0);
+  const ncclUniqueId id = agreed_nccl_id(members, devices);
   std::vector<std::unique_ptr<ProcessGroup>> hosts = make_cpu_process_groups(members, static_cast<int>(devices.size()));
   const auto fault = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::unique_ptr<ProcessGroup>> groups(devices.size());

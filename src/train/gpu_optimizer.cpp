@@ -20,6 +20,16 @@ static_assert(sizeof(gpu::Adamw::Tile) == sizeof(AdamwTile));
 
 }  // namespace
 
+std::vector<double> block_squares(const at::Tensor& part_of_gradient, const gpu::Queue& queue) {
+  gpu::BlockSquares kernel{part_of_gradient.const_data_ptr<float>(), part_of_gradient.numel(), nullptr};
+  const at::Tensor sums = at::empty({kernel.num_blocks()}, part_of_gradient.options().dtype(at::kDouble));
+  kernel.sums = sums.data_ptr<double>();
+  gpu::start(kernel, queue);
+  const at::Tensor here = download(sums);
+  const double* const values = here.const_data_ptr<double>();
+  return {values, values + here.numel()};
+}
+
 GpuOptimizer::GpuOptimizer(const FlatLayout& layout, const FlatShards& shards, int rank, const gpu::Queue& queue)
     : shards_(shards), rank_(rank), queue_(queue), buckets_{0}, clipped_(clipped_weights(layout, shards, rank)) {
   std::vector<AdamwTile> tiles;
@@ -34,16 +44,6 @@ GpuOptimizer::GpuOptimizer(const FlatLayout& layout, const FlatShards& shards, i
   tiles_ = here.to(device_of(queue));
 }
 
-std::vector<double> GpuOptimizer::block_squares(const at::Tensor& part_of_gradient) const {
-  gpu::BlockSquares kernel{part_of_gradient.const_data_ptr<float>(), part_of_gradient.numel(), nullptr};
-  const at::Tensor sums = at::empty({kernel.num_blocks()}, part_of_gradient.options().dtype(at::kDouble));
-  kernel.sums = sums.data_ptr<double>();
-  gpu::start(kernel, queue_);
-  const at::Tensor here = download(sums);
-  const double* const values = here.const_data_ptr<double>();
-  return {values, values + here.numel()};
-}
-
 void GpuOptimizer::run(const OptimizerOptions& options, double lr, double scale, std::size_t first_tile,
                        std::size_t num_tiles, const at::Tensor& gradient, std::int64_t first_number,
                        at::Tensor& flat_weights, const OptimizerState& state) const {
@@ -55,10 +55,16 @@ void GpuOptimizer::run(const OptimizerOptions& options, double lr, double scale,
 }
 
 void GpuOptimizer::update(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
-                          at::Tensor& flat_weights, OptimizerState& state) const {
+                          at::Tensor& flat_weights, OptimizerState& state,
+                          const std::function<void(std::int64_t bucket)>& after_bucket) const {
   ++state.updates;
   clip(clipped_, flat_weights);
-  run(options, lr, scale, 0, buckets_.back(), part_of_gradient, 0, flat_weights, state);
+  if (!after_bucket) return run(options, lr, scale, 0, buckets_.back(), part_of_gradient, 0, flat_weights, state);
+  for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+    const auto b = static_cast<std::size_t>(bucket);
+    run(options, lr, scale, buckets_[b], buckets_[b + 1] - buckets_[b], part_of_gradient, 0, flat_weights, state);
+    after_bucket(bucket);
+  }
 }
 
 void GpuOptimizer::update_from_host(const OptimizerOptions& options, double lr, double scale,

@@ -4,13 +4,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "magister/core/error.h"
 #include "magister/parallel/exchange.h"
 #include "magister/train/memory_ladder.h"
 #include "magister/train/staged_copies.h"
+#include "train/device_sums.h"
 #include "train/sum_schedule.h"
 
 namespace magister {
@@ -39,7 +39,7 @@ struct GradientTree::Bucket {
   };
 
   std::int64_t index = 0;
-  std::map<TreeNode, at::Tensor> nodes;
+  BucketNodes nodes;
   std::uint64_t missing = 0;  // micro-batches of this rank that were not added yet
   std::size_t round = 0;      // the next one to begin
   bool delivered = false, over = false;
@@ -60,9 +60,13 @@ GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_ba
     buckets_[i].missing = tree.micro_batches_of(me).size();
   }
   not_begun_ = buckets_.size();
-  threads_may_move_ = world.size() > 1 && threads_may_exchange();
+  threads_may_move_ = world.size() > 1 && (options.exchange != nullptr || threads_may_exchange());
   MAGISTER_ASSERT(!options.stays || world.size() == 1);
   if (world.size() == 1) return;
+  if (options.exchange != nullptr) {
+    devices_ = std::make_unique<DeviceSums>(*options.exchange, shards_, schedule_->sums, me, options.divided);
+    return;
+  }
   const std::int64_t size = options.divided ? shards_.size(me) : flat_size;
   out_ = options.copies != nullptr ? options.copies->take(size) : at::empty({size}, at::kFloat);
 }
@@ -125,7 +129,7 @@ void GradientTree::add(std::uint64_t micro_batch, std::size_t index, at::Tensor 
 
 // GPU code that computes on the host takes the same path, for tests.
 at::Tensor GradientTree::on_host(at::Tensor values) const {
-  if (options_.stays) return values;
+  if (options_.stays || devices_) return values;
   if (options_.copies == nullptr || !options_.from_device) return values.cpu();
   return options_.copies->copy_of(values);
 }
@@ -148,6 +152,7 @@ void GradientTree::move_on() {
 
 // Returns whether anything moved.
 bool GradientTree::move_all() {
+  if (devices_) return move_on_devices();
   bool moved = false;
   while (not_begun_ > 0 && under_way_.size() < kMostUnderWay && is_ready(buckets_[not_begun_ - 1])) {
     if (options_.fast) add_up_own(buckets_[not_begun_ - 1]);
@@ -156,6 +161,20 @@ bool GradientTree::move_all() {
   }
   for (const std::size_t index : under_way_) moved = move(buckets_[index]) || moved;
   std::erase_if(under_way_, [&](std::size_t index) { return buckets_[index].over; });
+  return moved;
+}
+
+// All of a bucket's sum is queued at once.
+bool GradientTree::move_on_devices() {
+  bool moved = false;
+  while (not_begun_ > 0 && is_ready(buckets_[not_begun_ - 1])) {
+    Bucket& bucket = buckets_[not_begun_ - 1];
+    if (options_.fast) add_up_own(bucket);
+    devices_->begin(bucket.index, bucket.nodes);
+    --not_begun_;
+    moved = true;
+  }
+  devices_->release();
   return moved;
 }
 
@@ -186,10 +205,6 @@ bool GradientTree::move(Bucket& bucket) {
   return moved;
 }
 
-at::Tensor GradientTree::held(const Bucket& bucket, const SumHolder& holder, const FlatRange& piece) {
-  return bucket.nodes.at(holder.node).narrow(0, piece.begin - bucket.index * FlatShards::kBucket, piece.size());
-}
-
 int GradientTree::tag_of(const Bucket& bucket) const {
   const auto rounds = static_cast<std::int64_t>(schedule_->sums.rounds.size()) + 1;
   return kFirstTag + static_cast<int>((bucket.index * rounds + static_cast<std::int64_t>(bucket.round)) % kNumTags);
@@ -203,8 +218,9 @@ void GradientTree::begin_round(Bucket& bucket) {
   for (const SumMeeting& meeting : schedule_->sums.rounds[bucket.round]) {
     const FlatRange piece = shards_.piece(bucket.index, meeting.piece);
     const bool keeps = meeting.kept.rank == me, gives = meeting.given.rank == me;
-    const at::Tensor given = gives ? held(bucket, meeting.given, piece) : at::empty({piece.size()}, at::kFloat);
-    if (keeps) arrivals.push_back({held(bucket, meeting.kept, piece), given});
+    const at::Tensor given =
+        gives ? held(bucket.nodes, meeting.given, bucket.index, piece) : at::empty({piece.size()}, at::kFloat);
+    if (keeps) arrivals.push_back({held(bucket.nodes, meeting.kept, bucket.index, piece), given});
     if (keeps && gives) continue;
     transfers.push_back(
         {given.data_ptr(), bytes_of(piece.size()), keeps ? meeting.given.rank : meeting.kept.rank, gives});
@@ -227,7 +243,7 @@ void GradientTree::deliver(Bucket& bucket) {
     const bool receives = p == me, has = holder.rank == me;
     if (!receives && !has) continue;
     const FlatRange piece = shards_.piece(bucket.index, p);
-    const at::Tensor sum = has ? held(bucket, holder, piece) : out;
+    const at::Tensor sum = has ? held(bucket.nodes, holder, bucket.index, piece) : out;
     if (receives && has) {
       out.copy_(sum);
       continue;
@@ -242,6 +258,12 @@ void GradientTree::deliver(Bucket& bucket) {
 at::Tensor GradientTree::finish() {
   if (world_.size() == 1) return std::move(buckets_.front().nodes.begin()->second);
   const std::lock_guard lock(moving_);
+  if (devices_) {
+    move_all();
+    MAGISTER_ASSERT(not_begun_ == 0);  // all micro-batches were added
+    world_.barrier();                  // from here on only devices are waited for, within a limit
+    return devices_->finish();
+  }
   while (not_begun_ > 0 || !under_way_.empty()) {
     if (move_all()) continue;
     MAGISTER_ASSERT(!under_way_.empty());  // all micro-batches were added

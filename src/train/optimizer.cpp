@@ -156,22 +156,46 @@ void clip(const std::vector<ClippedWeights>& clipped, at::Tensor& flat_weights) 
     flat_weights.narrow(0, one.range.begin, one.range.size()).clamp_(-one.limit, one.limit);
 }
 
+struct AdamwUpdate::Work {
+  AdamwRates rates;
+  std::vector<AdamwTile> tiles;  // in the order of the part
+};
+
+AdamwUpdate::AdamwUpdate(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
+                         double lr, double scale, at::Tensor& flat_weights, OptimizerState& state, ThreadPool& pool)
+    : work_(std::make_unique<Work>()), flat_weights_(flat_weights), state_(state), pool_(pool) {
+  work_->rates = adamw_rates(options, lr, scale, ++state.updates);
+  clip(clipped_weights(layout, shards, rank), flat_weights);
+  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+    const std::vector<AdamwTile> more = adamw_tiles(layout, shards, rank, bucket, kAtOnce);
+    work_->tiles.insert(work_->tiles.end(), more.begin(), more.end());
+  }
+}
+
+AdamwUpdate::~AdamwUpdate() = default;
+
+void AdamwUpdate::run(std::int64_t begin, const at::Tensor& gradient) const {
+  const std::vector<AdamwTile>& all = work_->tiles;
+  const std::int64_t end = begin + gradient.numel();
+  const auto first = std::partition_point(all.begin(), all.end(),
+                                          [&](const AdamwTile& tile) { return tile.part + tile.count <= begin; });
+  const auto last = std::partition_point(first, all.end(), [&](const AdamwTile& tile) { return tile.part < end; });
+  const float* const numbers = gradient.const_data_ptr<float>();
+  float *const weights = flat_weights_.data_ptr<float>(), *const means = state_.mean.data_ptr<float>(),
+               *const squares = state_.square.data_ptr<float>();
+  pool_.run(last - first, [&](std::int64_t index, int) {
+    const AdamwTile& tile = first[index];
+    const std::int64_t from = std::max(begin, tile.part), skipped = from - tile.part;  // a border may divide a tile
+    update_block(work_->rates, tile.decays != 0 ? work_->rates.keep : 1.0f, numbers + from - begin,
+                 weights + tile.flat + skipped, means + from, squares + from,
+                 std::min(end, tile.part + tile.count) - from);
+  });
+}
+
 void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
                   double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
                   OptimizerState& state, ThreadPool& pool) {
-  const AdamwRates rates = adamw_rates(options, lr, scale, ++state.updates);
-  clip(clipped_weights(layout, shards, rank), flat_weights);
-  std::vector<AdamwTile> tiles;
-  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
-    const std::vector<AdamwTile> more = adamw_tiles(layout, shards, rank, bucket, kAtOnce);
-    tiles.insert(tiles.end(), more.begin(), more.end());
-  }
-  pool.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index, int) {
-    const AdamwTile& tile = tiles[static_cast<std::size_t>(index)];
-    update_block(rates, tile.decays != 0 ? rates.keep : 1.0f, part_of_gradient.const_data_ptr<float>() + tile.part,
-                 flat_weights.data_ptr<float>() + tile.flat, state.mean.data_ptr<float>() + tile.part,
-                 state.square.data_ptr<float>() + tile.part, tile.count);
-  });
+  AdamwUpdate(layout, shards, rank, options, lr, scale, flat_weights, state, pool).run(0, part_of_gradient);
 }
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "magister/core/error.h"
 
@@ -20,10 +21,11 @@ void require_alike(const at::Tensor& from, const at::Tensor& to) {
 
 }  // namespace
 
-StagedCopies::Buffer& StagedCopies::buffer(std::int64_t piece) {
-  Buffer& one = buffers_[static_cast<std::size_t>(piece % 2)];
+StagedCopies::Buffer& StagedCopies::take_buffer(Buffers& buffers) const {
+  Buffer& one = buffers.both[buffers.next];
+  buffers.next = 1 - buffers.next;
   if (!one.numbers.defined())
-    one.numbers = at::empty({kNumbers}, at::TensorOptions(at::kFloat).pinned_memory(!device_.is_cpu()));
+    one.numbers = at::empty({kPiece}, at::TensorOptions(at::kFloat).pinned_memory(!device_.is_cpu()));
   one.moved.wait();
   return one;
 }
@@ -46,32 +48,43 @@ void StagedCopies::to_device(const at::Tensor& from, const at::Tensor& to) {
   require_alike(from, to);
   const at::Tensor there = to.flatten();
   const float* const here = from.const_data_ptr<float>();
-  for (std::int64_t begin = 0, piece = 0; begin < from.numel(); begin += kNumbers, ++piece) {
-    const std::int64_t count = std::min(kNumbers, from.numel() - begin);
-    Buffer& between = buffer(piece);
+  for (std::int64_t begin = 0; begin < from.numel(); begin += kPiece) {
+    const std::int64_t count = std::min(kPiece, from.numel() - begin);
+    Buffer& between = take_buffer(leaving_);
     copy(here + begin, between.numbers.data_ptr<float>(), count);
     there.narrow(0, begin, count).copy_(between.numbers.narrow(0, 0, count), /*non_blocking=*/true);
     mark(between);
   }
 }
 
-// One piece is moved while the piece before it is copied out of its buffer.
+// Two pieces are under way: the visited one and the next.
+void StagedCopies::each_piece(const at::Tensor& from,
+                              const std::function<void(const at::Tensor& piece, std::int64_t begin)>& visit) {
+  const at::Tensor there = from.flatten();
+  const std::int64_t size = from.numel();
+  const auto bring = [&](std::int64_t begin) {
+    Buffer& between = take_buffer(arriving_);
+    const at::Tensor numbers = between.numbers.narrow(0, 0, std::min(kPiece, size - begin));
+    numbers.copy_(there.narrow(0, begin, numbers.numel()), /*non_blocking=*/true);
+    mark(between);
+    return std::pair(&between, numbers);
+  };
+  if (size == 0) return;
+  auto arriving = bring(0);
+  for (std::int64_t begin = 0; begin < size; begin += kPiece) {
+    const auto [buffer, numbers] = arriving;
+    if (begin + kPiece < size) arriving = bring(begin + kPiece);
+    buffer->moved.wait();
+    visit(numbers, begin);
+  }
+}
+
 void StagedCopies::to_host(const at::Tensor& from, const at::Tensor& to) {
   require_alike(from, to);
-  const at::Tensor there = from.flatten();
   float* const here = to.data_ptr<float>();
-  const std::int64_t size = from.numel(), num_pieces = (size + kNumbers - 1) / kNumbers;
-  for (std::int64_t piece = 0; piece <= num_pieces; ++piece) {
-    if (piece < num_pieces) {
-      const std::int64_t begin = piece * kNumbers, count = std::min(kNumbers, size - begin);
-      Buffer& between = buffer(piece);
-      between.numbers.narrow(0, 0, count).copy_(there.narrow(0, begin, count), /*non_blocking=*/true);
-      mark(between);
-    }
-    if (piece == 0) continue;
-    const std::int64_t begin = (piece - 1) * kNumbers;
-    copy(buffer(piece - 1).numbers.const_data_ptr<float>(), here + begin, std::min(kNumbers, size - begin));
-  }
+  each_piece(from, [&](const at::Tensor& piece, std::int64_t begin) {
+    copy(piece.const_data_ptr<float>(), here + begin, piece.numel());
+  });
 }
 
 at::Tensor StagedCopies::take(std::int64_t size) {

@@ -13,6 +13,7 @@
 #include "magister/parallel/gathered.h"
 #include "magister/train/first_weights.h"
 #include "magister/train/gradient_tree.h"
+#include "train/device_sums.h"
 #include "train/objective_loss.h"
 
 namespace magister {
@@ -37,9 +38,10 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       pool_(num_threads),
       copies_(device_.device(), pool_),
       host_(world.split_by_host()),
-      // The ranks of a host may share one copy in these cases. In all others every rank updates all weights on the
-      // host, and would change them while other ranks still read them.
-      model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer || options.optimizer_on_gpu),
+      // The ranks of a host may share one copy in these cases. In all others a rank updates all weights on the host,
+      // and would change them while other ranks still read them.
+      model_(world, host_, layout_.flat_size(),
+             lora_ || options.divides_optimizer || world.min(std::uint64_t{options.optimizer_on_gpu ? 1u : 0u}) != 0),
       adapter_(lora_ ? lora_->first_values() : at::Tensor()),
       memory_(options.recompute, passes_at_once(device_, options, num_threads)),
       shards_(trained().flat_size(), sharing().size()),
@@ -56,8 +58,16 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
   MAGISTER_ASSERT(device_.has_gpu_code());
   send_weights();
   gpu_optimizer_.emplace(trained(), shards_, sharing().rank(), *device_.queue());
-  // The host needs its copy only if ranks exchange updated weights or if texts are generated.
-  if (sharing().size() == 1 && options.objective != ObjectiveKind::kGrpo) model_ = HostWeights();
+  if (options.gpus_exchange && world.size() > 1) {
+    MAGISTER_ASSERT(options.sums_on_gpu);
+    exchange_ = make_device_exchange(world, *device_.queue());
+  }
+  // The host needs its copy only if ranks exchange updated weights through it or if texts are generated.
+  if ((sharing().size() == 1 || exchange_) && options.objective != ObjectiveKind::kGrpo) model_ = HostWeights();
+}
+
+void Trainer::close() {
+  if (exchange_) exchange_->close();
 }
 
 void Trainer::send(const at::Tensor& here, at::Tensor& there) {
@@ -176,9 +186,9 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   const auto tokens = static_cast<double>(result.tokens);
   const double scale = step_scale(loss_, own, result.tokens, world_);
   StagedCopies* const copies = device_.has_gpu_code() ? &copies_ : nullptr;
-  GradientTree tree(
-      sums_, num_micro_batches, trained().flat_size(),
-      {options_.fast_sums, options_.divides_optimizer, copies, copies != nullptr && options_.sums_on_gpu, sum_stays()});
+  GradientTree tree(sums_, num_micro_batches, trained().flat_size(),
+                    {options_.fast_sums, options_.divides_optimizer, copies, copies != nullptr && options_.sums_on_gpu,
+                     sum_stays() && world_.size() == 1, exchange_.get()});
   std::vector<LossSums> sums(own.size());
   send_weights();
   pass_pool().run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
@@ -218,25 +228,16 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
   return result;
 }
 
-// Unless the gradient is summed on the device alone, it is in host memory on every rank.
+// A gradient that does not stay on the device is in host memory on every rank.
 double Trainer::norm_of(const at::Tensor& gradient) {
   return norm_of_blocks(sharing(), shards_,
-                        sum_stays() ? gpu_optimizer_->block_squares(gradient) : block_squares(gradient, pool_));
+                        sum_stays() ? block_squares(gradient, *device_.queue()) : block_squares(gradient, pool_));
 }
 
 void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
-  if (!gpu_optimizer_) {
-    adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights_on_host(),
-                 state_, pool_);
-    gather_weights();
-    is_sent_ = false;
-    return;
-  }
-  if (sum_stays()) {
-    gpu_optimizer_->update(options_.optimizer, lr, scale, gradient, weights_on_device(), state_);
-  } else {
-    gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_on_device(), state_, copies_);
-  }
+  if (!gpu_optimizer_) return update_on_host(lr, scale, gradient);
+  if (sum_stays()) return update_on_device(lr, scale, gradient);
+  gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_on_device(), state_, copies_);
   if (sharing().size() == 1) return;
   // A rank changes the host copy only after the others have read it: the sums of a step synchronise the ranks.
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
@@ -246,6 +247,40 @@ void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
   }
   gather_weights();
   copies_.to_device(weights_on_host(), weights_on_device());
+}
+
+// A piece is updated while the next one arrives, if the gradient is on the device, and while the weights before it go
+// back.
+void Trainer::update_on_host(double lr, double scale, const at::Tensor& gradient) {
+  const AdamwUpdate update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, weights_on_host(),
+                           state_, pool_);
+  const bool sends = device_.has_gpu_code() && sharing().size() == 1;
+  const auto run = [&](const at::Tensor& piece, std::int64_t begin) {
+    update.run(begin, piece);
+    if (sends)
+      copies_.to_device(weights_on_host().narrow(0, begin, piece.numel()),
+                        weights_on_device().narrow(0, begin, piece.numel()));
+  };
+  const std::int64_t size = gradient.numel(), at_once = sends ? StagedCopies::kPiece : size;
+  if (sum_stays()) {
+    copies_.each_piece(gradient, run);
+  } else {
+    for (std::int64_t begin = 0; begin < size; begin += at_once)
+      run(gradient.narrow(0, begin, std::min(at_once, size - begin)), begin);
+  }
+  gather_weights();
+  is_sent_ = sends;
+}
+
+// With ZeRO-1 a bucket's weights go to the other ranks while the next bucket is updated.
+void Trainer::update_on_device(double lr, double scale, const at::Tensor& gradient) {
+  const bool is_divided = sharing().size() > 1;
+  const auto give = [&](std::int64_t bucket) {
+    gather_on_devices(*exchange_, shards_, world_.rank(), bucket, weights_on_device());
+  };
+  gpu_optimizer_->update(options_.optimizer, lr, scale, gradient, weights_on_device(), state_,
+                         is_divided ? give : std::function<void(std::int64_t)>());
+  if (is_divided) exchange_->wait();
 }
 
 void Trainer::gather_weights() {

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
+#include "magister/train/flat_shards.h"
 #include "magister/train/head_loss.h"
 #include "magister/train/trunk.h"
 
@@ -34,9 +37,35 @@ std::uint64_t gradients_at_once(const TrainingShape& shape) {
                                                static_cast<std::uint64_t>(std::bit_width(shape.own_micro_batches)));
 }
 
+// The same where a node stays if its other half is another rank's, for the worst place of the rank's micro-batches.
+std::uint64_t gradients_kept(std::uint64_t count) {
+  if (count > 256) return 2 * static_cast<std::uint64_t>(std::bit_width(count));
+  using Node = std::pair<int, std::uint64_t>;  // level and number, as in train/sum_schedule.h
+  std::uint64_t most = 0;
+  for (std::uint64_t begin = 0; begin < std::bit_ceil(count); ++begin) {
+    std::vector<Node> waiting;
+    const auto is_own = [&](const Node& node) {
+      return node.second << node.first >= begin && (node.second + 1) << node.first <= begin + count;
+    };
+    for (std::uint64_t number = begin; number < begin + count; ++number) {
+      const bool is_second = number % 2 == 1 && !waiting.empty() && waiting.back() == Node{0, number - 1};
+      most = std::max(most, waiting.size() + (is_second ? 0 : 1));
+      Node node{0, number};
+      for (Node parent{1, number / 2}; !waiting.empty() && node.second % 2 == 1 && is_own(parent);
+           parent = {parent.first + 1, parent.second / 2}) {
+        waiting.pop_back();
+        node = parent;
+      }
+      waiting.push_back(node);
+    }
+  }
+  return most;
+}
+
 // On the host of a GPU that adds up its own micro-batches: what is left afterwards.
 std::uint64_t gradients_left(const TrainingShape& shape) {
-  if (shape.ranks == 1) return shape.optimizer_on_gpu ? 0 : 1;
+  if (shape.gpus_exchange) return 0;
+  if (shape.ranks == 1) return 0;  // they come piece by piece
   const auto levels = static_cast<std::uint64_t>(std::bit_width(shape.own_micro_batches));
   return std::min(shape.own_micro_batches, std::max<std::uint64_t>(1, 2 * std::max<std::uint64_t>(levels, 1) - 2));
 }
@@ -58,7 +87,7 @@ MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& 
   MemoryParts parts = {{"weights", (weights + holders - 1) / holders + factors}};
   // Plus the rank's part of the sum over ranks.
   const std::uint64_t summed = shape.sums_on_gpu ? gradients_left(shape) : gradients_at_once(shape);
-  const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 ? part : 0);
+  const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 && !shape.gpus_exchange ? part : 0);
   if (gradients > 0) parts.emplace_back("gradients", gradients);
   if (!shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * part);
   return parts;
@@ -86,13 +115,18 @@ MemoryParts gpu_training_bytes(const ModelConfig& config, const TrainingShape& s
       (shape.adapter > 0 ? factors / layers : (config.tie_word_embeddings ? 1 : 2) * table_bytes(config)) +
       2 * weights / layers;
   const std::uint64_t learnt = learnt_bytes(config, shape);
-  const std::uint64_t sums = shape.sums_on_gpu ? gradients_in_turn(shape.own_micro_batches) * learnt : 0;
+  const auto sharing = static_cast<std::uint64_t>(shape.sharing);
+  const std::uint64_t part = (learnt + sharing - 1) / sharing;
+  std::uint64_t sums = shape.sums_on_gpu ? gradients_in_turn(shape.own_micro_batches) * learnt : 0;
+  // The sum over ranks, and two buckets at most that arrive.
+  if (shape.gpus_exchange)
+    sums = gradients_kept(shape.own_micro_batches) * learnt + part +
+           2 * std::min(learnt, static_cast<std::uint64_t>(4 * FlatShards::kBucket));
   const std::uint64_t passes = gpu_trunk_bytes(config, shape.tokens, shape.longest, shape.recompute, shape.bf16);
   const std::uint64_t head = gpu_head_loss_bytes(shape.tokens, config.hidden_size, config.vocab_size) +
                              (shape.bf16 ? table_bytes(config) / 2 : 0);
   MemoryParts parts = {{"weights", weights + factors}, {"gradients", sums + passing}, {"activations", passes + head}};
-  const auto sharing = static_cast<std::uint64_t>(shape.sharing);
-  if (shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * ((learnt + sharing - 1) / sharing));
+  if (shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * part);
   return parts;
 }
 

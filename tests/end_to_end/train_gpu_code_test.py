@@ -1,8 +1,9 @@
 """Task train with the passes of a GPU's code, on the host (MAGISTER_GPU_CODE_ON_HOST=1): every objective within rounding of the CPU's code, the same bits
-for every number of ranks, after kills and where memory ends; states of the other kind of device are refused, and groups of several GPUs. No GPU is asked.
+for every number of ranks, whether GPUs or hosts add their gradients, after kills and where memory ends; states of the other kind of device are refused, and groups of several GPUs. No GPU is asked.
 """
 import hashlib
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -19,6 +20,7 @@ import tiny_world
 from train_test import EXPERIMENT
 
 ON_HOST = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
+BY_GPUS, BY_HOSTS = {}, {"MAGISTER_SUMS_BETWEEN_GPUS": "0"}  # the way of what ranks exchange
 HEAD = tiny_world.EXPERIMENT.split("  - task:")[0].replace("layout:", "seed: 3\nlayout:")
 TRAIN = "train: {{steps: 6, global_batch: 4, max_length: 64, shuffle: false, optimizer: {{lr: 1.5e-4, schedule: constant}}}}\n"
 # Students of one teacher by every loss's way through the head: one softmax and two.
@@ -108,9 +110,10 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
         self.train("bits", 1, *held_out, **ON_HOST)
         one = self.content("bits")
         self.compare("bits", "cpu", (1e-6, 1e-6, 1e-6))
-        for ranks, zero in ((2, 1), (4, 0)):
+        for ranks, zero, way in ((2, 1, BY_GPUS), (4, 0, BY_GPUS), (3, 1, BY_HOSTS), (2, 0, BY_HOSTS)):
             self.world.forget("bits")
-            self.train("bits", ranks, *held_out, f"tasks.0.train.zero={zero}", **ON_HOST, OMP_NUM_THREADS=str(3 - ranks // 2))
+            text = self.train("bits", ranks, *held_out, f"tasks.0.train.zero={zero}", **ON_HOST, **way, OMP_NUM_THREADS=str(3 - ranks // 2))
+            self.assertIn("between ranks: gradients and weights " + ("go from GPU to GPU" if way is BY_GPUS else "pass through the hosts"), text)
             self.assertEqual(self.content("bits"), one, f"{ranks} ranks")
         self.world.forget("bits")
         self.assertNotEqual(self.world.run("bits", 2, *held_out, **ON_HOST, MAGISTER_FAIL_POINT="train.step.begin@6:kill").returncode, 0)
@@ -123,6 +126,23 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
         lines = self.train("bits", 1, *held_out, **ON_HOST, MAGISTER_FAIL_POINT="train.pass.memory@5:enospc")
         self.assertIn("layers are computed again", lines)
         self.assertEqual(self.content("bits"), one)
+
+    def test_gpus_add_in_the_order_of_one_rank(self):
+        """Seven micro-batches a step, which no number of ranks divides: ranks have one to seven, in several nodes of the tree. Another order of sums has other bits."""
+        uneven = ("tasks.0.train.steps=3", "tasks.0.train.global_batch=7", "tasks.0.train.micro_batch=1", "tasks.0.train.optimizer.lr=1.0e-2")
+        for arguments in (uneven, (*uneven, "tasks.0.train.precision=bf16", "tasks.0.train.adapter.targets=all-linear")):
+            self.world.forget("order")
+            self.train("order", 1, *arguments, **ON_HOST)
+            one = self.content("order")
+            for ranks, zero in ((2, 1), (3, 0), (4, 1)):
+                with self.subTest(ranks=ranks, zero=zero, arguments=arguments):
+                    self.world.forget("order")
+                    self.assertIn("go from GPU to GPU", self.train("order", ranks, *arguments, f"tasks.0.train.zero={zero}", **ON_HOST))
+                    self.assertEqual(self.content("order"), one)
+        self.world.forget("order")
+        self.train("order", 4, *uneven, "layout.collectives=fast", **ON_HOST)
+        self.train("any", 1, *uneven, **ON_HOST)
+        self.assertNotEqual(self.content("order")[1:], self.content("any")[1:])
 
     def plan(self, name, *arguments, **environment):
         done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment(name)), *arguments], cwd=self.folder, capture_output=True, text=True, check=True,
@@ -151,6 +171,15 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
                         if not adapter and ranks == 1:
                             self.assertIn(f"optimizer: {place}", text)
                         self.assertEqual(self.content("place"), one)
+            # One of two GPUs is too small for its optimizer: what the ranks exchange goes through the hosts on both.
+            fractions = [float(arguments[0].split("=")[1]) for arguments in ways.values()]
+            small = math.ceil(16 * fractions[1] / fractions[0])
+            for zero in (0, 1):
+                with self.subTest(adapter=adapter, unequal=True, zero=zero):
+                    self.world.forget("place")
+                    text = self.train("place", 2, *ways["on the GPU"], *adapter, f"tasks.0.train.zero={zero}", MAGISTER_GPUS_ON_HOST=f"16,{small}", **ON_HOST)
+                    self.assertNotIn("go from GPU to GPU", text)
+                    self.assertEqual(self.content("place"), one)
         self.world.forget("place")
         self.train("place", 1, *ways["on the GPU"], **ON_HOST)
         one, (there, sums, here) = self.content("place"), ways.values()

@@ -7,11 +7,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "gpu/gpu_under_test.h"
 #include "magister/core/log.h"
 #include "magister/device/gpu.h"
+#include "magister/device/upload.h"
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/device_exchange.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/process_group.h"
 
@@ -90,6 +93,28 @@ TEST_P(NcclGroup, EndsAndBeginsAgain) {
     group->barrier();
     EXPECT_TRUE(at::equal(tensor.cpu(), sum_of_all(1000, group->tp_size(), at::kFloat))) << round;
   }
+}
+
+// A message between ranks of a training carries what the default stream had made before, and what arrives
+// can be read after wait(), or by a kernel of the messages' stream.
+TEST(DeviceExchange, MessagesFollowTheDefaultStream) {
+  const auto world = Communicator::world();
+  const int ranks = world.size(), next = (world.rank() + 1) % ranks, before = (world.rank() + ranks - 1) % ranks;
+  const gpu::Queue queue = gpu::host_plays_gpu() ? gpu::Queue{} : gpu::Queue{0, nullptr};
+  const auto exchange = make_device_exchange(world, queue);
+  constexpr std::int64_t kCount = 1'000'003;
+  for (int round = 1; round <= 3 && ranks > 1; ++round) {
+    const at::Tensor mine = numbers(kCount, world.rank(), at::kFloat, device_of(queue)).mul_(round);
+    const at::Tensor arrived = at::zeros_like(mine);
+    exchange->follow_default();
+    const std::vector<DeviceMessage> messages = {{mine, next, true}, {arrived, before, false}};
+    exchange->pass(messages);
+    const std::uint64_t mark = exchange->mark();
+    exchange->wait();
+    EXPECT_TRUE(exchange->reached(mark));
+    EXPECT_TRUE(at::equal(arrived.cpu(), numbers(kCount, before, at::kFloat, at::kCPU).mul_(round))) << round;
+  }
+  exchange->close();
 }
 
 INSTANTIATE_TEST_SUITE_P(Collectives, NcclGroup, testing::Bool(),

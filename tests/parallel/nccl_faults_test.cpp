@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <vector>
 
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/device_exchange.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/side_by_side.h"
 #include "parallel/pretended_gpu.h"
@@ -181,6 +184,90 @@ TEST_F(NcclFaults, AGpuWhoseThreadFailsReleasesTheOthersOfItsRank) {
   }
   EXPECT_EQ(text, "a bad record");
   EXPECT_EQ(pretended_gpu.aborts, 2);
+}
+
+// Messages between the ranks of a training have a stream of their own, and go both ways in one group.
+class MessageFaults : public NcclFaults {
+ protected:
+  void SetUp() override {
+    NcclFaults::SetUp();
+    exchange_ = make_device_exchange(world_, gpu::Queue{world_.rank(), nullptr});
+  }
+  void TearDown() override {
+    exchange_.reset();
+    NcclFaults::TearDown();
+  }
+  std::unique_ptr<DeviceExchange> exchange_;
+  float numbers_[4] = {1, 2, 3, 4};
+
+  void pass() {
+    const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(world_.rank()));
+    const at::Tensor all = at::for_blob(numbers_, {4}).target_device(device).options(device).make_tensor();
+    const std::vector<DeviceMessage> messages = {{all, 1 - world_.rank(), true}, {all, 1 - world_.rank(), false}};
+    exchange_->follow_default();
+    exchange_->pass(messages);
+  }
+  std::string failure() {
+    try {
+      pass();
+      exchange_->wait();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInternal);
+      return error.what();
+    }
+    return "(no failure)";
+  }
+};
+
+TEST_F(MessageFaults, MessagesAreQueuedInGroups) {
+  EXPECT_EQ(pretended_gpu.messages, 2) << "the ranks are connected";
+  EXPECT_EQ(pretended_gpu.stream_priority, -5) << "the device's highest";
+  pass();
+  exchange_->pass({});
+  EXPECT_EQ(pretended_gpu.groups, 2);
+  EXPECT_EQ(pretended_gpu.messages, 4);
+  EXPECT_EQ(pretended_gpu.messages_alone, 0);
+  EXPECT_EQ(pretended_gpu.calls_without_blocking, 0) << "NCCL starts a thread for each of these";
+  pretended_gpu.events_busy = 3;
+  const std::uint64_t mark = exchange_->mark();
+  EXPECT_FALSE(exchange_->reached(mark));
+  exchange_->wait();
+  EXPECT_TRUE(exchange_->reached(mark));
+  exchange_->close();
+  exchange_.reset();
+  EXPECT_EQ(pretended_gpu.aborts, 0);
+  EXPECT_EQ(pretended_gpu.finalized, 2);
+}
+
+TEST_F(MessageFaults, ALostPeerEndsThem) {
+  pretended_gpu.events_busy = 1 << 30;
+  pretended_gpu.peer_lost = true;
+  EXPECT_SAYS(failure(), "remote process exited");
+  EXPECT_EQ(pretended_gpu.aborts, 1);
+  EXPECT_SAYS(failure(), "has failed before");
+}
+
+TEST_F(MessageFaults, APeerThatDoesNotComeIsWaitedForOnlySoLong) {
+  exchange_->close();
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "1", 1);
+  exchange_ = make_device_exchange(world_, gpu::Queue{world_.rank(), nullptr});
+  pretended_gpu.events_busy = 1 << 30;
+  EXPECT_SAYS(failure(), "no answer for 1.0 s");
+  pretended_gpu.events_busy = 0;
+  exchange_ = make_device_exchange(world_, gpu::Queue{world_.rank(), nullptr});
+  pretended_gpu.aborts = 0;
+  pretended_gpu.call_hangs = true;
+  EXPECT_SAYS(failure(), "ncclSend and ncclRecv failed: no answer for 1.0 s");
+  pretended_gpu.call_hangs = false;
+}
+
+TEST_F(MessageFaults, FailuresOfCallsAndStreamsAreSaid) {
+  pretended_gpu.stream_fails = true;
+  EXPECT_SAYS(failure(), "an illegal memory access");
+  pretended_gpu.stream_fails = false;
+  exchange_ = make_device_exchange(world_, gpu::Queue{world_.rank(), nullptr});
+  pretended_gpu.fail_at_once = true;
+  EXPECT_SAYS(failure(), "ncclSend and ncclRecv failed: invalid usage");
 }
 
 TEST_F(NcclFaults, FailuresOfCallsAndStreamsAreSaid) {

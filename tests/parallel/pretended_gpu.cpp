@@ -41,6 +41,8 @@ thread_local ncclComm** awaited = nullptr;
 thread_local ncclComm* split_off = nullptr;
 thread_local int questions_left = 0;
 
+bool in_group = false;
+
 // Threads of several devices count in one record.
 std::recursive_mutex counting;
 
@@ -211,7 +213,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) {
+  if (pretended_gpu.stream_fails) return cudaErrorIllegalAddress;
+  return pretended_gpu.events_busy-- > 0 ? cudaErrorNotReady : cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 1;
   return cudaSuccess;
@@ -229,7 +234,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
   const std::lock_guard lock(counting);
   pretended_gpu.id_arrived = id.internal[100] == 7;
   pretended_gpu.non_blocking = config->blocking == 0;
-  pretended_gpu.algorithm = std::getenv("NCCL_ALGO");
+  const char* const algorithm = std::getenv("NCCL_ALGO");
+  pretended_gpu.algorithm = algorithm == nullptr ? "" : algorithm;
   *comm = new ncclComm{num_ranks, config->blocking != 0};
   ++pretended_gpu.communicators;
   return begin_call(*comm);
@@ -307,6 +313,25 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
 }
 ncclResult_t ncclBroadcast(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t) {
   return begin_call(comm);
+}
+
+ncclResult_t ncclGroupStart() {
+  in_group = true;
+  ++pretended_gpu.groups;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  in_group = false;
+  return ncclSuccess;
+}
+ncclResult_t ncclSend(const void*, std::size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t) {
+  ++pretended_gpu.messages;
+  pretended_gpu.messages_alone += in_group ? 0 : 1;
+  pretended_gpu.calls_without_blocking += comm->blocking ? 0 : 1;
+  return begin_call(comm);
+}
+ncclResult_t ncclRecv(void*, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  return ncclSend(nullptr, count, type, peer, comm, stream);
 }
 
 }  // extern "C"

@@ -10,6 +10,7 @@ struct PretendedGpu {
   // Levers.
   int questions_until_done = 3;  // ncclCommGetAsyncError calls until a call is in flight
   int stream_busy = 0;           // cudaStreamQuery calls until the stream is done
+  int events_busy = 0;           // cudaEventQuery calls until all events are reached
   bool fail_at_once = false, peer_lost = false, stream_fails = false, no_unique_id = false;
   bool call_hangs = false;     // a blocking call returns only when its communicator is aborted
   std::size_t free_bytes = 0;  // reported by the driver
@@ -22,6 +23,7 @@ struct PretendedGpu {
   int stream_priority = 0;         // of the stream made last
   int opened = 0, accesses = 0;    // open handles of other processes; devices that were made to reach another
   int kernels = 0;
+  int messages = 0, groups = 0, messages_alone = 0;  // messages_alone: outside a group, where two ranks would deadlock
   bool id_arrived = false, non_blocking = false;
   std::string algorithm;
 };

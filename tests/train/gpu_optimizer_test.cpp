@@ -45,19 +45,35 @@ TEST(GpuOptimizer, HasTheBitsOfTheHostsOnAnyNumberOfRanks) {
     const FlatShards shards(layout.flat_size(), ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       const GpuOptimizer optimizer(layout, shards, rank, gpu::Queue{});
-      at::Tensor weights = flat_of(layout, 0.3, 1.0), there = weights.clone(), from_host = weights.clone();
+      at::Tensor weights = flat_of(layout, 0.3, 1.0), there = weights.clone(), from_host = weights.clone(),
+                 by_bucket = weights.clone(), pieces = weights.clone();
       OptimizerState of_host = new_optimizer_state(shards.size(rank)),
                      of_there = new_optimizer_state(shards.size(rank)),
-                     of_both = new_optimizer_state(shards.size(rank));
+                     of_both = new_optimizer_state(shards.size(rank)),
+                     of_buckets = new_optimizer_state(shards.size(rank)),
+                     of_pieces = new_optimizer_state(shards.size(rank));
       for (int step = 0; step < 3; ++step) {
         const at::Tensor part = part_of(shards, rank, flat_of(layout, 0.7 + step, step == 1 ? 1e-4 : 2.0));
         gpu::set_host_order(step == 0 ? gpu::HostOrder::kDescending : gpu::HostOrder::kAscending);
-        EXPECT_EQ(optimizer.block_squares(part), block_squares(part, pool));
+        EXPECT_EQ(block_squares(part, gpu::Queue{}), block_squares(part, pool));
         const double lr = 1e-3 / (1 + step), scale = step == 2 ? 1.0 : 0.37;
         adamw_update(layout, shards, rank, options, lr, scale, part, weights, of_host, pool);
         optimizer.update(options, lr, scale, part, there, of_there);
         optimizer.update_from_host(options, lr, scale, part, from_host, of_both, copies);
-        for (const auto& [found, state] : {std::pair(there, of_there), std::pair(from_host, of_both)}) {
+        // On the host in pieces that divide parameters, in another order.
+        AdamwUpdate in_pieces(layout, shards, rank, options, lr, scale, pieces, of_pieces, pool);
+        for (std::int64_t end = part.numel(), size = 12'345; end > 0; end -= std::min(end, size), size *= 7)
+          in_pieces.run(std::max<std::int64_t>(0, end - size),
+                        part.narrow(0, std::max<std::int64_t>(0, end - size), std::min(end, size)));
+        // A bucket's piece is final when its turn has come.
+        optimizer.update(options, lr, scale, part, by_bucket, of_buckets, [&](std::int64_t bucket) {
+          const FlatRange piece = shards.piece(bucket, rank);
+          EXPECT_TRUE(
+              at::equal(by_bucket.narrow(0, piece.begin, piece.size()), weights.narrow(0, piece.begin, piece.size())))
+              << ranks << rank << step << bucket;
+        });
+        for (const auto& [found, state] : {std::pair(there, of_there), std::pair(from_host, of_both),
+                                           std::pair(by_bucket, of_buckets), std::pair(pieces, of_pieces)}) {
           EXPECT_TRUE(at::equal(found, weights)) << ranks << rank << step;
           EXPECT_TRUE(at::equal(state.mean, of_host.mean) && at::equal(state.square, of_host.square));
           EXPECT_EQ(state.updates, of_host.updates);
@@ -108,6 +124,15 @@ TEST(StagedCopies, BringEveryNumberAndKeepMemory) {
       const at::Tensor there = at::zeros({size}, at::kFloat);
       copies.to_device(here, there);
       EXPECT_TRUE(at::equal(there, from)) << size;
+      // What is made of a piece goes back while the next one arrives.
+      std::int64_t next = 0;
+      copies.each_piece(from, [&](const at::Tensor& piece, std::int64_t begin) {
+        EXPECT_EQ(begin, next);
+        next += piece.numel();
+        copies.to_device(piece + 1, there.narrow(0, begin, piece.numel()));
+      });
+      EXPECT_EQ(next, size);
+      EXPECT_TRUE(at::equal(there, from + 1)) << size;
     }
     const void* first = nullptr;
     for (int step = 0; step < 3; ++step) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "magister/parallel/device_exchange.h"
 #include "magister/train/micro_gradient.h"
 #include "magister/train/staged_copies.h"
 
@@ -151,6 +152,51 @@ TEST(GradientTree, SumsOfADeviceComeIntoMemoryThatStays) {
   const at::Tensor only = gradient_of(0, kSize);
   tree.add(0, 0, only);
   EXPECT_EQ(tree.finish().data_ptr(), only.data_ptr());
+}
+
+// From device to device, in the order of the host's tree, which is the oracle. Ranks have one micro-batch, several
+// nodes of the tree, or none; pieces are empty, and buckets come in either order and at different times.
+TEST(GradientTree, DevicesAddInTheHostsOrder) {
+  const Communicator world = Communicator::world();
+  const auto exchange = make_device_exchange(world, gpu::Queue{});
+  ThreadPool pool(1);
+  StagedCopies copies(at::Device(at::kCPU), pool);
+  for (const std::uint64_t count : {1, 2, 3, 5, 6, 8, 13}) {
+    const IndexRange own = micro_batches_of(count, world.rank(), world.size());
+    for (const std::int64_t size : {std::int64_t{2}, std::int64_t{9 * FlatShards::kBlock + 5},
+                                    2 * FlatShards::kBucket + 5 * FlatShards::kBlock + 7}) {
+      if (size > FlatShards::kBucket && count != 3) continue;
+      const FlatShards shards(size, world.size());
+      for (const auto& [divided, fast] : {std::pair{false, false}, {true, false}, {true, true}}) {
+        const auto sum = [&](DeviceExchange* between) {
+          GradientTree tree(world, count, size, {fast, divided, &copies, true, world.size() == 1, between});
+          for (std::uint64_t i = own.begin; i < own.end; ++i) {
+            const bool pairs = divided && !fast;
+            const at::Tensor gradient = gradient_of(i, size);
+            const std::vector<at::Tensor> other = pairs ? tree.take_other_half(i) : std::vector<at::Tensor>();
+            at::Tensor whole = gradient;
+            if (!other.empty()) whole = at::cat(other).add_(gradient);
+            std::this_thread::sleep_for(std::chrono::milliseconds(2 * world.rank()));
+            add(tree, i, whole, !other.empty(), world.rank() % 2 == 0);
+          }
+          return tree.finish();
+        };
+        const at::Tensor found = sum(exchange.get());
+        std::uint64_t width = 1;
+        while (width < count) width *= 2;
+        const at::Tensor whole = plain_sum(0, width, count, size);
+        const at::Tensor expected = divided ? part_of(shards, world.rank(), whole) : whole;
+        EXPECT_TRUE(fast ? at::allclose(found, expected, 0, 1e-3) : at::equal(found, expected))
+            << count << " " << size << " " << divided << fast;
+        if (!fast || world.size() == 1) continue;
+        EXPECT_TRUE(at::equal(found, sum(nullptr))) << count << " " << size;
+        // Another order has other bits, so the comparison sees it.
+        const bool differs = world.size() == 2 && count == 13 && size > 2;
+        EXPECT_TRUE(!differs || !at::equal(found, expected));
+      }
+    }
+  }
+  exchange->close();
 }
 
 // Parameters that cross the borders of buckets, and one that is not contiguous; missing numbers at a finish() are not

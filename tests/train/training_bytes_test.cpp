@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "magister/train/trainer.h"
 #include "support/counted_bytes.h"
 #include "train/models_of_blocks.h"
+#include "train/sum_schedule.h"
 
 namespace magister {
 namespace training_bytes_test {
@@ -266,6 +268,46 @@ TEST(TrainingBytes, CountWhatAStepTakes) {
       EXPECT_LE(taken, planned) << way.words() << count;
       EXPECT_GE(taken, 0.6 * planned) << way.words() << count;
     }
+  }
+}
+
+// Gradients that wait on a GPU until other ranks' arrive: the tree itself says how many, for every number of
+// micro-batches in a step.
+TEST(TrainingBytes, CountGradientsThatWaitForOtherRanks) {
+  const ModelConfig config = description_of().config;
+  const auto bytes_with = [&](std::uint64_t own) {
+    TrainingShape shape;
+    shape.tokens = shape.longest = kTokens;
+    shape.own_micro_batches = own;
+    shape.ranks = 2;
+    shape.sums_on_gpu = shape.optimizer_on_gpu = shape.gpus_exchange = true;
+    return part_of(gpu_training_bytes(config, shape), "gradients");
+  };
+  const std::uint64_t one = 4 * config.num_parameters();
+  for (const std::uint64_t own : {1, 2, 3, 4, 5, 7, 8, 16, 21}) {
+    std::size_t most = 0;
+    for (std::uint64_t total = 1; total <= 8 * own; ++total) {
+      for (int ranks = 2; ranks <= 8; ++ranks) {
+        const SumTree tree(total, ranks);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const IndexRange range = tree.micro_batches_of(rank);
+          if (range.size() > own) continue;
+          std::set<TreeNode> waiting;
+          for (std::uint64_t m = range.begin; m < range.end; ++m) {
+            const bool joins = tree.owner_of({1, m / 2}) == rank && waiting.contains({0, m ^ 1});
+            most = std::max(most, waiting.size() + (joins ? 0 : 1));
+            TreeNode node{0, m};
+            while (node.first < tree.levels() && tree.owner_of({node.first + 1, node.second / 2}) == rank) {
+              const TreeNode sibling{node.first, node.second ^ 1};
+              if (tree.covered(sibling).size() > 0 && waiting.erase(sibling) == 0) break;
+              node = {node.first + 1, node.second / 2};
+            }
+            waiting.insert(node);
+          }
+        }
+      }
+    }
+    EXPECT_EQ(bytes_with(own) - bytes_with(1), (most - 1) * one) << own;
   }
 }
 

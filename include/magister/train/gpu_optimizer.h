@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "magister/device/launch.h"
@@ -16,19 +17,21 @@
 
 namespace magister {
 
+// As block_squares() of optimizer.h, for a part on the queue's device. Waits for the device. Local.
+std::vector<double> block_squares(const at::Tensor& part_of_gradient, const gpu::Queue& queue);
+
 class GpuOptimizer {
  public:
   // For the rank's part of shards over layout's flat tensor. Its lists of work, 24 bytes per 16,384 numbers, go to the
   // queue's device. Local.
   GpuOptimizer(const FlatLayout& layout, const FlatShards& shards, int rank, const gpu::Queue& queue);
 
-  // As block_squares() of optimizer.h, for a part on the device. Waits for the device. Local.
-  std::vector<double> block_squares(const at::Tensor& part_of_gradient) const;
-
   // As adamw_update(): changes the flat weights and the state's moments on the device, after the work that is queued
-  // there. The gradient is on the device too. Local.
+  // there. The gradient is on the device too. after_bucket: called when the update of a bucket is queued, for every
+  // bucket in order; without it all are one kernel. Local.
   void update(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
-              at::Tensor& flat_weights, OptimizerState& state) const;
+              at::Tensor& flat_weights, OptimizerState& state,
+              const std::function<void(std::int64_t bucket)>& after_bucket = {}) const;
   // The same for a gradient on the host, which is copied bucket by bucket. Returns when the gradient may change. Local.
   void update_from_host(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
                         at::Tensor& flat_weights, OptimizerState& state, StagedCopies& copies) const;

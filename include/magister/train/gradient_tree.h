@@ -20,7 +20,8 @@
 
 namespace magister {
 
-struct SumHolder;
+class DeviceExchange;
+class DeviceSums;
 class StagedCopies;
 
 // The micro-batches of a rank.
@@ -33,6 +34,9 @@ struct GradientSumOptions {
   StagedCopies* copies = nullptr;
   bool from_device = false;  // with `copies`: micro-batches are added up on the device
   bool stays = false;        // one rank: finish() leaves the sum where the micro-batches are
+  // For several ranks: their sums are added from device to device and stay there (train/device_sums.h). Only the thread
+  // that made the tree adds micro-batches. Kept by reference.
+  DeviceExchange* exchange = nullptr;
 };
 
 class GradientTree {
@@ -62,8 +66,8 @@ class GradientTree {
   // Advances the exchange between the ranks, if threads may do so (MPI_THREAD_MULTIPLE) and no other thread does. Any
   // thread. Local.
   void move_on();
-  // Returns the sum, f32 [flat size] or this rank's part of it, on the host unless it stays. Call once, after all
-  // micro-batches. Collective over world.
+  // Returns the sum, f32 [flat size] or this rank's part of it, on the host unless it stays on the device. Call once,
+  // after all micro-batches. Collective over world.
   at::Tensor finish();
 
  private:
@@ -72,13 +76,12 @@ class GradientTree {
   bool is_ready(const Bucket& bucket);
   bool move_all();
   bool move(Bucket& bucket);
+  bool move_on_devices();
   at::Tensor on_host(at::Tensor values) const;
   void add_up_own(Bucket& bucket) const;
   void begin_round(Bucket& bucket);
   void deliver(Bucket& bucket);
   int tag_of(const Bucket& bucket) const;
-  // The numbers of a piece, in the tensor that has them.
-  static at::Tensor held(const Bucket& bucket, const SumHolder& holder, const FlatRange& piece);
 
   const Communicator& world_;
   GradientSumOptions options_;
@@ -92,6 +95,7 @@ class GradientTree {
   std::size_t not_begun_;
   bool threads_may_move_;
   at::Tensor out_;
+  std::unique_ptr<DeviceSums> devices_;
 };
 
 }  // namespace magister

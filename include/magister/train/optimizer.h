@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,27 @@ std::vector<ClippedWeights> clipped_weights(const FlatLayout& layout, const Flat
 // flat_weights: on any device. Local, queued on a GPU.
 void clip(const std::vector<ClippedWeights>& clipped, at::Tensor& flat_weights);
 
-// One update of the rank's part of the flat weights. First the gradient is multiplied by `scale` (clipping), and the
-// weights that have a limit are clipped. Local; the bits do not depend on ranks and threads.
+// One update of the rank's part of the flat weights, piece by piece, as the gradient arrives. First the gradient is
+// multiplied by `scale` (clipping), and the weights that have a limit are clipped. The bits do not depend on pieces,
+// ranks and threads.
+class AdamwUpdate {
+ public:
+  // Begins the update: counts it, and clips the weights. Everything is kept by reference. Local.
+  AdamwUpdate(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options, double lr,
+              double scale, at::Tensor& flat_weights, OptimizerState& state, ThreadPool& pool);
+  ~AdamwUpdate();
+  // gradient: the numbers of the rank's part from `begin` on. Each number once, in any order. Local.
+  void run(std::int64_t begin, const at::Tensor& gradient) const;
+
+ private:
+  struct Work;
+  std::unique_ptr<Work> work_;
+  at::Tensor& flat_weights_;
+  OptimizerState& state_;
+  ThreadPool& pool_;
+};
+
+// The whole update at once. Local.
 void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
                   double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
                   OptimizerState& state, ThreadPool& pool);

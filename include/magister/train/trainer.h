@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/device_exchange.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/train/gpu_optimizer.h"
 #include "magister/train/head_loss.h"
@@ -80,6 +81,9 @@ struct TrainerOptions {
   // A rank's own micro-batches are added up on the GPU, if that many gradients fit there; the same bits.
   bool sums_on_gpu = false;
   bool optimizer_on_gpu = false;  // trained weights and moments are on the GPU and updated there; the same bits
+  // The ranks' GPUs add their gradients and give each other weights without the host; the same bits. For several ranks
+  // with sums and optimizer on GPUs; all ranks have the same value.
+  bool gpus_exchange = false;
 };
 
 // Means over the pairs of a step.
@@ -153,6 +157,9 @@ class Trainer {
   // host first. For GRPO. Local.
   std::unique_ptr<TensorFile> weights_file();
 
+  // Ends the exchange between the ranks' GPUs in order, after the last step. Collective over world.
+  void close();
+
   const ParameterLayout& layout() const { return layout_; }
   // The layout of weights(), gradients and moments: the model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
@@ -183,10 +190,12 @@ class Trainer {
   // Makes `there` a copy of `here` on the device, the first time in a new tensor. Local.
   void send(const at::Tensor& here, at::Tensor& there);
   // Reports whether the sum of a step's gradients stays on the device.
-  bool sum_stays() const { return gpu_optimizer_ && options_.sums_on_gpu && world_.size() == 1; }
+  bool sum_stays() const { return options_.sums_on_gpu && (world_.size() == 1 || exchange_); }
   double norm_of(const at::Tensor& gradient);
   // One update of the weights, on every rank and where passes read them. Collective over world.
   void update(double lr, double scale, const at::Tensor& gradient);
+  void update_on_host(double lr, double scale, const at::Tensor& gradient);
+  void update_on_device(double lr, double scale, const at::Tensor& gradient);
   void gather_weights();
   at::Tensor& weights_on_host() { return lora_ ? adapter_ : model_.tensor(); }
   at::Tensor& weights_on_device() { return lora_ ? adapter_on_device_ : model_on_device_; }
@@ -228,6 +237,7 @@ class Trainer {
   FlatShards shards_;
   OptimizerState state_;
   std::optional<GpuOptimizer> gpu_optimizer_;
+  std::unique_ptr<DeviceExchange> exchange_;  // between the ranks' GPUs; null: what ranks exchange goes through hosts
 };
 
 }  // namespace magister

@@ -20,6 +20,7 @@ struct TrainingShape {
   int with_weights = 1;           // ranks of a host that share the model's weights
   bool sums_on_gpu = false;       // GPU: its rank's own micro-batches are added up there
   bool optimizer_on_gpu = false;  // trained weights and moments are on the GPU
+  bool gpus_exchange = false;     // the ranks' gradients are added on the GPUs, see TrainerOptions
   bool bf16 = false;
 };
 

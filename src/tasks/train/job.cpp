@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 
 void TrainJob::work(const ModelRun& run) {
   const PlanNumbers& plan = run.plan;
+  agree_on_exchange(plan);
   check_device_memory(run.group, 0, model_, memory(plan));
   if (model_.gpu && run.group.groups_here() > 1 && context_.world.rank() == 0)
     log_warning("{}: a training computes on one GPU a rank, and a rank has {} here; start a rank a GPU", config_.name,

@@ -79,6 +79,10 @@ class TrainJob final : public TaskJob {
   TrainingShape shape_of(const PlanNumbers& plan) const;
   TrainingShape whole_shape(const PlanNumbers& plan) const;
   std::optional<TrainingShape> shape_on_gpu(const PlanNumbers& plan) const;
+  // Local; for `plan` and until the ranks have agreed it is what this rank knows.
+  bool gpus_may_exchange() const;
+  // Collective over the world.
+  void agree_on_exchange(const PlanNumbers& plan);
   MemoryParts device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   MemoryParts gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   MemoryParts host_bytes(const TrainingShape& shape) const;
@@ -99,6 +103,7 @@ class TrainJob final : public TaskJob {
   Checkpoint& checkpoint_;
   const OpenModel& model_;
   int num_ranks_;
+  bool all_may_exchange_ = true;  // false: a rank has no memory for it
   ParameterLayout layout_;
   std::optional<LoraLayout> lora_;  // the adapter, which is trained instead of layout_
   const Dataset& dataset_;

@@ -7,6 +7,7 @@
 #include "magister/core/host_name.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
+#include "magister/parallel/device_exchange.h"
 #include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/parallel/layout.h"
@@ -63,7 +64,8 @@ std::uint64_t TrainJob::allowed_gpu_bytes() const {
     return part_of(config_.memory_fraction, planned,
                    static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(planned)));
   if (model_.gpu->on_host()) {
-    const GpuDevice played = discover_gpus().front();
+    const std::vector<GpuDevice> all = discover_gpus();
+    const GpuDevice& played = all[static_cast<std::size_t>(context_.world.rank()) % all.size()];
     return part_of(config_.memory_fraction, played.total_bytes, played.free_bytes);
   }
   const GpuMemory memory = gpu_memory(model_.gpu->device);
@@ -94,15 +96,34 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   return shape;
 }
 
-// With the optimizer on the GPU, a step copies nothing between host and GPU. Recomputing layers costs less than copying
-// weights and gradients.
+bool TrainJob::gpus_may_exchange() const {
+  return model_.gpu && num_ranks_ > 1 && all_may_exchange_ && devices_may_exchange();
+}
+
+// With the optimizer on the GPU, a step copies nothing between host and GPU, if the ranks' GPUs exchange gradients
+// themselves. Recomputing layers costs less than copying weights and gradients.
 std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) const {
-  TrainingShape shape = whole_shape(plan);
-  shape.sums_on_gpu = shape.optimizer_on_gpu = true;
-  shape.with_weights = ranks_on_host();
-  if (fits(shape, plan)) return shape;
-  shape.recompute = shape.recompute || !config_.recompute;
-  return fits(shape, plan) ? std::optional(shape) : std::nullopt;
+  for (const bool exchange : {true, false}) {
+    if (exchange && !gpus_may_exchange()) continue;
+    TrainingShape shape = whole_shape(plan);
+    shape.sums_on_gpu = shape.optimizer_on_gpu = true;
+    shape.gpus_exchange = exchange;
+    shape.with_weights = ranks_on_host();
+    if (fits(shape, plan)) return shape;
+    shape.recompute = shape.recompute || !config_.recompute;
+    if (fits(shape, plan)) return shape;
+  }
+  return std::nullopt;
+}
+
+// GPUs exchange messages on all ranks or on none, and ranks may have unequal memory.
+void TrainJob::agree_on_exchange(const PlanNumbers& plan) {
+  const Communicator& world = context_.world;
+  const bool wanted = shape_of(plan).gpus_exchange;
+  all_may_exchange_ = world.min(std::uint64_t{wanted ? 1u : 0u}) != 0;
+  if (all_may_exchange_ || world.max(std::uint64_t{wanted ? 1u : 0u}) == 0) return;
+  for (const std::string& fault : world.all_gather(memory_fault(plan)))
+    MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}", fault);
 }
 
 TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
@@ -176,7 +197,7 @@ MemoryParts TrainJob::host_memory(const PlanNumbers& plan) const {
 }
 
 void TrainJob::add_host_parts(const TrainingShape& shape, MemoryParts& parts) const {
-  if (num_ranks_ > 1) {
+  if (num_ranks_ > 1 && !shape.gpus_exchange) {
     const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
     parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
   }
@@ -191,11 +212,15 @@ Notes TrainJob::memory_notes(const PlanNumbers& plan) const {
   std::string choice = fmt::format("{}{}", chosen.recompute ? "on" : "off", config_.recompute ? "" : ", chosen");
   whole.sums_on_gpu = chosen.sums_on_gpu;
   whole.optimizer_on_gpu = chosen.optimizer_on_gpu;
+  whole.gpus_exchange = chosen.gpus_exchange;
   if (chosen.recompute != whole.recompute)
     choice += fmt::format(" (without it {} would be needed)", format_bytes(sum_of(device_bytes(whole, plan))));
   Notes notes = {{"memory allowed",
                   fmt::format("{} a rank, train.memory_fraction {}", format_bytes(allowed), config_.memory_fraction)},
                  {"checkpointing", choice}};
+  if (num_ranks_ > 1 && chosen.optimizer_on_gpu)
+    notes.emplace_back("between ranks", chosen.gpus_exchange ? "gradients and weights go from GPU to GPU"
+                                                             : "gradients and weights pass through the hosts");
   if (model_.gpu)
     notes.emplace_back("optimizer", chosen.optimizer_on_gpu ? "on the GPU"
                                     : chosen.sums_on_gpu    ? "on the host; gradients are added up on the GPU"

@@ -57,6 +57,8 @@ class Training {
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
+  void close() { trainer_.close(); }
+
   void run() {
     if (!work_.open.begin_steps(inputs_)) return;
     resume();
@@ -96,6 +98,7 @@ class Training {
     options.gpu = run_.model.gpu;
     options.sums_on_gpu = work_.shape.sums_on_gpu;
     options.optimizer_on_gpu = work_.shape.optimizer_on_gpu;
+    options.gpus_exchange = work_.shape.gpus_exchange;
     options.recompute = work_.shape.recompute;
     options.passes_at_once = work_.passes_at_once;
     return Trainer(work_.layout, work_.weights, options, world_, run_.group.threads_per_shard());
@@ -291,7 +294,9 @@ class Training {
 }  // namespace
 
 void run_training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& plan) {
-  Training(run, work, plan).run();
+  Training training(run, work, plan);
+  training.run();
+  training.close();
 }
 
 }  // namespace magister

@@ -1,0 +1,13 @@
+// The exchange of ranks with a GPU each; in a build without NCCL it throws.
+#pragma once
+
+#include <memory>
+
+#include "magister/parallel/device_exchange.h"
+
+namespace magister {
+
+// device: CUDA runtime index. Throws Error(kConfig) if a device is missing. Collective over members.
+std::unique_ptr<DeviceExchange> make_nccl_exchange(const Communicator& members, int device);
+
+}  // namespace magister
