@@ -276,7 +276,7 @@ MUTATIONS = [
     Mutation("better-texts-not-clipped", "src/train/policy_loss.cpp", "token.clipped ? 0 : -ratio * advantage", "-ratio * advantage", TEXTS + "test_losses_against_torch"),
     Mutation("temperature-of-texts-alone", "src/train/trainer.cpp", "config.logit_scale / options_.policy.temperature", "config.logit_scale", TEXTS + "test_losses_against_torch"),
     Mutation("population-deviation", "src/train/policy_loss.cpp", "static_cast<double>(values.size() - 1)", "static_cast<double>(values.size())", "test_train_policy_loss"),
-    Mutation("texts-of-the-first-weights", "src/train/trainer_policy.cpp", "lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);", "std::nullopt);", TEXTS + "test_an_adapter_and_its_reference"),
+    Mutation("texts-of-the-first-weights", "src/train/trainer_policy.cpp", "lora_ ? std::optional<LoraWeights>({*lora_, adapter_weights()}) : std::nullopt,", "std::nullopt,", TEXTS + "test_an_adapter_and_its_reference"),
     Mutation("reference-with-the-adapter", "src/train/trainer_policy.cpp", "of_reference ? TrunkPass(", "of_reference && !lora_ ? TrunkPass(", TEXTS + "test_an_adapter_and_its_reference"),
     Mutation("gpu-s-reference-is-the-policy", "src/train/trainer_policy.cpp", "send(reference_.tensor(), model = at::Tensor());", "model = model_on_device_;", ON_GPU.replace("gpu_code", "train_gpu_code") + "test_policies"),
     Mutation("grade-of-the-neighbour", "src/tasks/judge/reward.cpp", "grades[i / each] +=", "grades[(i / each + 1) % texts.size()] +=", TEXTS + "test_a_judge_rewards"),

@@ -62,8 +62,8 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
     MAGISTER_ASSERT(options.sums_on_gpu);
     exchange_ = make_device_exchange(world, *device_.queue());
   }
-  // The host needs its copy only if ranks exchange updated weights through it or if texts are generated.
-  if ((sharing().size() == 1 || exchange_) && options.objective != ObjectiveKind::kGrpo) model_ = HostWeights();
+  // The host needs its copy only if ranks exchange updated weights through it.
+  if (sharing().size() == 1 || exchange_) model_ = HostWeights();
 }
 
 void Trainer::close() {

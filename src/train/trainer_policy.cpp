@@ -36,9 +36,10 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
 
 std::unique_ptr<TensorFile> Trainer::weights_file() {
   MAGISTER_ASSERT(options_.objective == ObjectiveKind::kGrpo);
-  if (gpu_optimizer_) copies_.to_host(weights_on_device(), weights_on_host());
-  return weights_as_file(layout_, model_.tensor(),
-                         lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);
+  send_weights();
+  return weights_as_file(layout_, model_weights(),
+                         lora_ ? std::optional<LoraWeights>({*lora_, adapter_weights()}) : std::nullopt,
+                         device_.queue());
 }
 
 }  // namespace magister

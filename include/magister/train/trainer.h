@@ -153,8 +153,8 @@ class Trainer {
   // temperature. By the current weights, or by GRPO's reference. Several are computed at once, too. Local.
   std::vector<at::Tensor> label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                          const std::function<void()>& heartbeat = {});
-  // The model with the current weights; refers to this object, until the next step. Weights on a GPU are copied to the
-  // host first. For GRPO. Local.
+  // The model with the current weights, where passes read them; refers to this object, until the next step. For GRPO.
+  // Local.
   std::unique_ptr<TensorFile> weights_file();
 
   // Ends the exchange between the ranks' GPUs in order, after the last step. Collective over world.

@@ -77,9 +77,9 @@ std::optional<std::vector<GrpoText>> GrpoWriter::write(std::uint64_t step, const
 // fewer texts than asked for if the job was asked to stop.
 std::vector<GrpoText> GrpoWriter::write_own(std::uint64_t step, const Samples& prompts, IndexRange texts) {
   if (texts.size() == 0) return {};
-  const c10::InferenceMode no_gradients;
   const auto heartbeat = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
-  const std::unique_ptr<TensorFile> weights = trainer_.weights_file();
+  const std::unique_ptr<TensorFile> weights = trainer_.weights_file();  // passes with gradients read them, too
+  const c10::InferenceMode no_gradients;
   heartbeat();
   OpenModel source = source_.model;
   source.file = weights.get();
