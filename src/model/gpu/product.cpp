@@ -88,7 +88,7 @@ void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
 std::size_t most_shared(const Queue& queue) {
   const int capability = queue.on_host() ? 90 : gpu_compute_capability(queue.device);
   if (capability == 80 || capability == 87) return std::size_t{163} << 10;
-  return std::size_t{capability >= 90 && capability < 120 ? 227 : 99} << 10;
+  return std::size_t{capability >= 90 && capability < 120 ? 227u : 99u} << 10;
 }
 
 // Starts the kernel unless the weight's scales or the GPU's shared memory do not fit it; DecodeProduct then has the
