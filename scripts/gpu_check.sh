@@ -2,15 +2,16 @@
 # Measures and tests the GPU path on this machine, in a bundle (scripts/bundle.sh) or with a build folder, and writes
 # ONE report, gpu_report.md with gpu_report.json next to it. It is rewritten after every step, so if the check is cut
 # off, the finished steps are kept.
-# usage: scripts/gpu_check.sh [--only table|layer|tests|quick|sanitizer|train|jobs|decoding|judge|judge_int8] [--seconds 470] [--build build]
+# usage: scripts/gpu_check.sh [--only table|layer|tests|quick|sanitizer|train|jobs|decoding|judge|judge_int8|kv_cache] [--seconds 470] [--build build]
 #                             [--report gpu_report.md] [--small SHAPE] [--dry-run]
 # table: ratios with floors and aims. layer: a pass part by part (bench layer). tests: every suite in a separate
 # process, NCCL, whole runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each
 # alone fits into 8 minutes; together they share --seconds, the table first; tests/bench/gpu_report.py join combines
 # several reports. The report goes to $OUT if that is set.
 # Only on request, each within 4 minutes: train (trainings against torch), jobs (whole jobs against transformers),
-# decoding (texts by each way of decoding), judge and judge_int8 (256 prompts judged by 70B in fp8 and in int8); and
-# quick, within 2 minutes and to be run before them: kernels and whole trainings against those of the CPU.
+# decoding (texts by each way of decoding), kv_cache (texts of a job with keys and values in fp8 and without), judge and
+# judge_int8 (256 prompts judged by 70B in fp8 and in int8); and quick, within 2 minutes and to be run before them:
+# kernels and whole trainings against those of the CPU.
 # --small llama-3.2-1b: a quick measurement with 1B instead of 8B.
 # --dry-run: every step with tiny shapes and the GPU's code on the host; fails if a step fails, is cut off or has no
 # number.
@@ -45,8 +46,8 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 case $only in
-  all | layer | table | tests | quick | sanitizer | train | jobs | decoding | judge | judge_int8) ;;
-  *) usage_error "--only $only" "layer, table, tests, quick, sanitizer, train, jobs, decoding, judge or judge_int8" ;;
+  all | layer | table | tests | quick | sanitizer | train | jobs | decoding | judge | judge_int8 | kv_cache) ;;
+  *) usage_error "--only $only" "layer, table, tests, quick, sanitizer, train, jobs, decoding, judge, judge_int8 or kv_cache" ;;
 esac
 [[ $seconds =~ ^[0-9]{1,6}$ ]] || usage_error "--seconds $seconds" "a whole number of seconds"
 [ -z "$small" ] || [ -f "$root/configs/shapes/$small/config.json" ] || usage_error "--small $small" "a folder of configs/shapes"
@@ -269,12 +270,12 @@ reporter machine --program "$MAGISTER" || count 1
 # The table is first, so that its rows are in the report whatever is cut off or fails afterwards.
 case $only in all | table) measure table 50 ;; esac
 case $only in all | layer) measure layer 60 ;; esac
-case $only in train | jobs | decoding | judge | judge_int8) measure "$only" 100 ;; esac
+case $only in train | jobs | decoding | judge | judge_int8 | kv_cache) measure "$only" 100 ;; esac
 case $only in all | tests) run_tests ;; esac
 case $only in quick) run_quick ;; esac
 case $only in all | sanitizer) for tool in memcheck racecheck synccheck; do sanitize "$tool"; done ;; esac
 complete=
-case $only in all | table | train | jobs | decoding | judge | judge_int8) complete=--complete ;; esac
+case $only in all | table | train | jobs | decoding | judge | judge_int8 | kv_cache) complete=--complete ;; esac
 reporter write --report "$report" $complete || count 1
 printf '== report: %s, %s s\n' "$report" "$(($(date +%s) - begin_all))"
 exit "$worst"

@@ -1,5 +1,6 @@
-"""The parts `decoding`, `judge` and `judge_int8` of gpu_table.py: what texts cost by each way of decoding, and a 70B judge
-as a job. Each is measured alone within four minutes.
+"""The parts `decoding`, `kv_cache`, `judge` and `judge_int8` of gpu_table.py: what texts cost by each way of decoding, whole
+jobs of gpu_jobs.py with keys and values in 8-bit floats and without, and a 70B judge as a job. Each is measured alone
+within four minutes.
 
 A judge's prompts queue for the memory of those that are computed at once; no beginning is shared between them.
 """
@@ -9,6 +10,7 @@ THROUGHPUT = ["--decoding", "throughput"]
 # Tokens/s of 70B in fp8 with 2,048 in and 128 out on one H200, input and output counted: 442 output tokens/s of
 # TensorRT-LLM's docs/source/performance/perf-overview.md (v1.0), times 17.
 JUDGE_AIM = 7514
+CACHES = (("cache_generate_8b-fp8", 80), ("cache_generate_8b-fp8-kv", 80))
 
 
 def measurements(sizes, bench):
@@ -66,6 +68,13 @@ def rows(row, sizes):
         row(f"{some} texts, {sizes.layers} layers of gpt-oss-120b, int4: graphs over kernels one by one, tokens/s", None, None,
             over_other("decoding_experts_on", "decoding_experts_off")),
     ]
+
+
+def cache_rows(row):
+    what = "generate, 8B, fp8 for throughput, 512 texts of 256 new tokens"
+    without, with_codes = (name for name, _ in CACHES)
+    return [row(f"{what}, keys and values in fp8: tokens/s computing", 24000, 28000, figure(with_codes), with_codes),
+            row(f"{what}: keys and values in fp8 over bf16", None, None, over_other(with_codes, without), with_codes)]
 
 
 def judge_rows(row, sizes, measured):

@@ -65,7 +65,7 @@ class JobsRunner:
     def job(self, what, size):
         """-> (magister's task, the peer's request, data)."""
         sizes = self.sizes
-        folder, vocabulary = self.prepare(size)
+        folder, vocabulary = self.prepare(size.split("-")[0])
         if what == "teacher":
             texts, length = (sizes.teacher_texts, sizes.length) if size == "1b" else (sizes.big_texts, sizes.big_length)
             data = self.token_ids(f"{what}-{size}", texts, length, vocabulary)
@@ -85,7 +85,9 @@ class JobsRunner:
 
     def ours(self, what, size, limit):
         task, _, folder = self.job(what, size)
-        model = {"path": str(folder), "dtype": "bf16"}
+        model = {"path": str(folder), "dtype": "fp8" if "-fp8" in size else "bf16"}
+        if size.endswith("-kv"):
+            model["kv_cache"] = "fp8"
         if what == "generate" and not self.tiny:  # the host has no counterpart of cuBLASLt's products
             model["decoding"] = "throughput"
         with Samples() as samples:
@@ -120,7 +122,7 @@ class JobsRunner:
         return {**found, "import_seconds": self.peer.import_seconds, "whole_seconds": whole, "whole_tokens_per_second": found["tokens"] / whole}
 
     def measure(self, name, limit):
-        *side, what, size = name.removeprefix("job_").split("_")
+        *side, what, size = name.split("_")[1:]
         begin = time.time()
         self.job(what, size)  # prepares data and model outside of the limit
         limit -= time.time() - begin

@@ -3,7 +3,7 @@
 what was not run or failed.
 
 usage: gpu_report.py machine --work DIR --program P
-       gpu_report.py measure --part table|layer|train|jobs|decoding|judge|judge_int8 --work DIR --program P --root DIR --deadline SECONDS
+       gpu_report.py measure --part table|layer|train|jobs|decoding|judge|judge_int8|kv_cache --work DIR --program P --root DIR --deadline SECONDS
                              [--only NAME,...] [--small SHAPE]
        gpu_report.py write --work DIR --report gpu_report.md
        gpu_report.py join --report whole.md PART.json ...    joins reports of several parts (--only); the later one wins

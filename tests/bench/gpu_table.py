@@ -58,7 +58,7 @@ class Measurement:
     arguments: list  # of `magister bench`; {8b} and {70b} become folders. Other programs: see `runner`
     limit: int  # most seconds that it may take
     runner: str = "bench"  # bench | hf | busy | chain | train | jobs
-    part: str = "table"    # table | layer | train | jobs | decoding | judge | judge_int8
+    part: str = "table"    # one of PARTS
     random: bool = True  # for bench: a model is made
 
 
@@ -162,8 +162,13 @@ def decoding_of(part, make):
     return measurements_of
 
 
+def caches_of(_):
+    for name, limit in gpu_decoding.CACHES:
+        yield Measurement(name, [], limit, "jobs", "kv_cache")
+
+
 PARTS = {"table": table_of, "layer": layers_of, "train": trainings_of, "jobs": jobs_of, "decoding": decoding_of("decoding", gpu_decoding.measurements),
-         "judge": decoding_of("judge", gpu_decoding.judge_fp8), "judge_int8": decoding_of("judge_int8", gpu_decoding.judge_int8)}
+         "judge": decoding_of("judge", gpu_decoding.judge_fp8), "judge_int8": decoding_of("judge_int8", gpu_decoding.judge_int8), "kv_cache": caches_of}
 
 
 def measurements(part, sizes):
@@ -276,7 +281,7 @@ def rows(sizes):
 def rows_of_parts(measured, sizes):
     """The rows of the measured parts: those whose names have a prefix may be reported alone, without the table."""
     alone = {"train_": gpu_train.rows, "job_": gpu_jobs.rows, "decoding_": lambda make: gpu_decoding.rows(make, sizes),
-             "judge_": lambda make: gpu_decoding.judge_rows(make, sizes, measured)}
+             "judge_": lambda make: gpu_decoding.judge_rows(make, sizes, measured), "cache_": gpu_decoding.cache_rows}
     of_rows = [name for name in measured if not name.startswith("layer_")]
     found = [] if of_rows and all(name.startswith(tuple(alone)) for name in of_rows) else rows(sizes)
     for prefix, make in alone.items():

@@ -69,13 +69,13 @@ class DryRun(Check):
         self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
         self.assertIn("| make rows |", text)
 
-    def test_decoding_and_judges(self):
-        for part in ("decoding", "judge", "judge_int8"):
+    def test_parts_of_decoding(self):
+        for part, rows in (("decoding", 8), ("kv_cache", 2), ("judge", 1), ("judge_int8", 1)):
             with self.subTest(part):
                 _, data, _ = self.passes(part)
                 self.measured(part, data)
                 self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
-                self.assertEqual(len(data["rows"]), 8 if part == "decoding" else 1)
+                self.assertEqual(len(data["rows"]), rows)
 
     def test_quick(self):
         self.assertEqual(self.passes("quick")[0], ["quick_kernels", "quick_tasks"])

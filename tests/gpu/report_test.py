@@ -289,7 +289,7 @@ class Report(unittest.TestCase):
         """Each is refused before anything is measured, with a reason."""
         build = ["--build", os.environ["MAGISTER_BUILD_DIR"]]
         (self.work / "file").touch()
-        for options, code, reason in ((["--only", "layers"], 64, "sanitizer, train, jobs, decoding, judge or judge_int8"), (["--only"], 64, "no value"),
+        for options, code, reason in ((["--only", "layers"], 64, "sanitizer, train, jobs, decoding, judge, judge_int8 or kv_cache"), (["--only"], 64, "no value"),
                                       (["--seconds", "x"], 64, "a whole number"), (["--seconds", "-3"], 64, "a whole number"),
                                       (["--small", "llama-3.2"], 64, "configs/shapes"), (["--build", str(self.work / "none")], 64, "no program"),
                                       (["--quick"], 64, "is not an option"), ([*build, "--report", str(self.work / "file/r.md")], 74, "would be lost")):
