@@ -15,6 +15,7 @@
 #include "magister/device/upload.h"
 #include "magister/train/head_loss.h"
 #include "magister/train/training_device.h"
+#include "train/gpu/merge_kernel.h"
 #include "train/gpu/optimizer_kernels.h"
 #include "train/gpu/put_kernel.h"
 #include "train/gpu_attention.h"
@@ -257,6 +258,18 @@ TEST(TrainKernels, PutNumbersHasEqualBits) {
           {from, at::randn({9001}), at::zeros({1}, at::kInt)});
     }
   }
+}
+
+TEST(TrainKernels, MergeFactorsHasEqualBits) {
+  at::manual_seed(10);
+  constexpr std::int64_t kN = 37, kK = 101, kR = 9;
+  expect_equal_bits(
+      [&](const Tensors& in, const gpu::Queue& queue) {
+        start(gpu::MergeFactors{numbers<float>(in[0]), numbers<const float>(in[1]), numbers<const float>(in[2]), kR, 1,
+                                kK, 1, kN, kK, kR, 0.7f},
+              queue);
+      },
+      {at::randn({kN, kK}), at::randn({kN, kR}), at::randn({kR, kK})});
 }
 
 }  // namespace
