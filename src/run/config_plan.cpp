@@ -13,6 +13,7 @@
 #include "magister/io/checkpoint/stored_quantization.h"
 #include "magister/model/kv_codes.h"
 #include "magister/model/kv_pages.h"
+#include "magister/model/layer_shape.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
@@ -49,19 +50,28 @@ std::vector<int> listed_sizes(const std::vector<GroupModel>& models, const std::
   return sizes;
 }
 
-// A note for shards whose columns begin inside a group of weights that share a scale: this program computes them, other
-// programs refuse them.
+// True if no columns of a shard, in any layer, begin inside a group of weights that share a scale.
+bool is_aligned(const ModelConfig& config, std::int64_t group, int tp_size) {
+  for (int rank = 1; rank < tp_size; ++rank) {
+    const Partition of_model = partition_for(config, rank, tp_size);
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      const Partition part = layer_partition(config, of_model, layer);
+      const auto values = static_cast<std::uint64_t>(shape_of(config, of_model, layer).value_dim());
+      const bool has_mlp = !config.is_sparse(layer) || config.dense_beside_experts;
+      for (const std::uint64_t first :
+           {part.heads.begin * values, has_mlp ? part.mlp.begin : 0, config.is_sparse(layer) ? part.expert.begin : 0,
+            config.is_sparse(layer) ? part.shared_expert.begin : 0}) {
+        if (first % static_cast<std::uint64_t>(group) != 0) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// A note for shards whose columns begin inside a group: this program computes them, other programs refuse them.
 std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme, int tp_size) {
   if (!scheme.on() || scheme.group == 0 || tp_size == 1) return "";
-  const auto aligned = [&](int size) {
-    for (int rank = 1; rank < size; ++rank) {
-      const Partition part = partition_for(config, rank, size);
-      const auto group = static_cast<std::uint64_t>(scheme.group);
-      if (part.mlp.begin % group != 0 || part.heads.begin * static_cast<std::uint64_t>(config.head_dim) % group != 0)
-        return false;
-    }
-    return true;
-  };
+  const auto aligned = [&](int size) { return is_aligned(config, scheme.group, size); };
   if (aligned(tp_size)) return "";
   std::string sizes;
   for (const int size : working_tp_sizes(config, 16)) {
@@ -75,7 +85,7 @@ std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme,
       static_cast<double>(config.intermediate_size) / static_cast<double>(scheme.group), sizes);
 }
 
-std::string formats_table(const ModelConfig& config, const std::vector<int>& sizes) {
+std::string formats_table(const ModelConfig& config, const std::vector<int>& sizes, bool on_gpus) {
   struct Format {
     const char* name;
     at::ScalarType dtype;
@@ -92,7 +102,7 @@ std::string formats_table(const ModelConfig& config, const std::vector<int>& siz
   for (const Format& format : formats) {
     out += fmt::format("\n    {:<22}", format.name);
     for (const int size : sizes)
-      out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme)));
+      out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme, on_gpus)));
   }
   return out + "\n";
 }
@@ -158,9 +168,6 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
                                          : at::kBFloat16;
   model.scheme = quant_scheme_of(section);
   model.gpu = GpuDemand{model.dtype, model.scheme.on(), section.fp8_cache};
-  model.weight_bytes = [config = model.config, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
-    return weight_bytes(config, dtype, shard, size, scheme);
-  };
   return model;
 }
 
@@ -228,6 +235,8 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   }
   for (GroupModel& model : plan.models) {
     if (!on_gpus) model.gpu.reset();
+    model.weight_bytes = [config = model.config, dtype = model.dtype, scheme = model.scheme, on_gpus](
+                             int shard, int size) { return weight_bytes(config, dtype, shard, size, scheme, on_gpus); };
     for (const int size : requested_sizes(layout))
       partition_for(model.config, 0, size);  // refuses what cannot be divided
   }
@@ -333,7 +342,7 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
   out += stored_line(task.model_section().placeholder(), config);
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);
-  out += formats_table(config, listed_sizes(plan.models, requested));
+  out += formats_table(config, listed_sizes(plan.models, requested), plan.cpus_alone.empty());
   out += sizes_table(plan, listed_sizes(plan.models, listed), shown, device_bytes);
   const Partition whole = partition_for(config, 0, 1);
   const std::uint64_t page_bytes =

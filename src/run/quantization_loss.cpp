@@ -133,7 +133,7 @@ std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
 // The memory of the model without quantisation on a GPU, which holds nothing else at that time.
 std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
   const auto weights = [&](int shard) {
-    return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {});
+    return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {}, true);
   };
   // Pages for texts of 16 tokens or more.
   const auto tokens = static_cast<std::uint64_t>(kBatchTokens), pages = model.fp8_cache ? tokens / 16 : 0;
