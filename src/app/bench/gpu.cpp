@@ -178,9 +178,12 @@ class GpuBench {
     double flops = model_->forward_flops(batch) + (with_head ? model_->head_flops(options_.tokens) : 0.0);
     for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {  // adds the attention over the cached keys
       const std::int64_t rows = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
-      const double more =
-          visible_keys(rows, options_.past, config.sliding_window) - visible_keys(rows, 0, config.sliding_window);
-      flops += 4 * more * static_cast<double>(config.num_attention_heads * config.head_dim * config.num_hidden_layers);
+      for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+        const std::int64_t window = config.slides(layer) ? config.sliding_window : 0;
+        const double more = visible_keys(rows, options_.past, window) - visible_keys(rows, 0, window);
+        flops += 2 * more * static_cast<double>(config.num_attention_heads) *
+                 static_cast<double>(config.head_dim_of(layer) + config.value_dim_of(layer));
+      }
     }
     nlohmann::ordered_json result = {{"bench", options_.what},
                                      {"tokens_per_second", static_cast<double>(options_.tokens) / seconds},
