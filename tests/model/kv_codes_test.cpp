@@ -47,13 +47,13 @@ Placed placed(at::Tensor qkv_TQ, std::int64_t H, std::int64_t E, std::int64_t V)
   return out;
 }
 
-class Codes : public testing::TestWithParam<std::pair<int, int>> {
+class PlacedCodes : public testing::TestWithParam<std::pair<int, int>> {
  protected:
   void SetUp() override { at::manual_seed(3); }
 };
 
 // Numbers of all sizes that bf16 has, zeros, vectors of one size, and vectors at the border of a power of two.
-TEST_P(Codes, AreThoseOfAtenAndRoundTheRow) {
+TEST_P(PlacedCodes, AreThoseOfAtenAndRoundTheRow) {
   const auto [E, V] = GetParam();
   const std::int64_t H = 3, keys_at = H * E, values_at = (H + K) * E;
   at::Tensor given_TQ = at::randn({kTokens, (H + K) * E + K * V});
@@ -84,12 +84,12 @@ TEST_P(Codes, AreThoseOfAtenAndRoundTheRow) {
   EXPECT_TRUE(at::equal(values_NKV, vectors(out.qkv_TQ, true).index_select(0, order)));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Codes,
+INSTANTIATE_TEST_SUITE_P(All, PlacedCodes,
                          testing::Values(std::pair{64, 64}, std::pair{8, 8}, std::pair{80, 48}, std::pair{256, 128},
                                          std::pair{512, 512}));
 
 // A pass reports numbers that are not finite, so codes must not hide them.
-TEST(CodesOfFaults, AreNotFinite) {
+TEST(PlacedFaults, AreNotFinite) {
   for (const float fault : {INFINITY, -INFINITY, NAN}) {
     at::Tensor qkv_TQ = at::randn({kTokens, 3 * K * 16}).to(at::kBFloat16);
     qkv_TQ[20].narrow(0, K * 16 + 5, 1).fill_(fault);
@@ -140,7 +140,7 @@ ModelConfig small() {
   return config;
 }
 
-TEST(PageBytes, AreAByteANumberAndAByteAVector) {
+TEST(CodePageBytes, AreAByteANumberAndAByteAVector) {
   const ModelConfig config = small();
   const Partition all = partition_for(config, 0, 1), half = partition_for(config, 1, 2);
   EXPECT_EQ(gpu_page_bytes(config, all, at::kBFloat16, false), 48u * 3 * 2 * 2 * 16 * 2);
@@ -158,7 +158,7 @@ std::string refusal(const ModelConfig& config, at::ScalarType dtype) {
   }
   return "";
 }
-TEST(Refusals, NameWhatHasNoCodes) {
+TEST(CodePageRefusals, NameWhatHasNoCodes) {
   ModelConfig config = small();
   EXPECT_EQ(refusal(config, at::kBFloat16) + refusal(config, at::kFloat8_e4m3fn), "");
   EXPECT_NE(refusal(config, at::kFloat).find("rounded from bf16"), std::string::npos);
