@@ -171,14 +171,15 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
                         if not adapter and ranks == 1:
                             self.assertIn(f"optimizer: {place}", text)
                         self.assertEqual(self.content("place"), one)
-            # One of two GPUs is too small for its optimizer: what the ranks exchange goes through the hosts on both.
+            # One of two GPUs is too small for the model's optimizer: what the ranks exchange goes through the hosts on both.
             fractions = [float(arguments[0].split("=")[1]) for arguments in ways.values()]
             small = math.ceil(16 * fractions[1] / fractions[0])
             for zero in (0, 1):
                 with self.subTest(adapter=adapter, unequal=True, zero=zero):
                     self.world.forget("place")
                     text = self.train("place", 2, *ways["on the GPU"], *adapter, f"tasks.0.train.zero={zero}", MAGISTER_GPUS_ON_HOST=f"16,{small}", **ON_HOST)
-                    self.assertNotIn("go from GPU to GPU", text)
+                    if not adapter:  # its moments have room there
+                        self.assertNotIn("go from GPU to GPU", text)
                     self.assertEqual(self.content("place"), one)
         self.world.forget("place")
         self.train("place", 1, *ways["on the GPU"], **ON_HOST)
