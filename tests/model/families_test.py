@@ -24,7 +24,10 @@ LENGTHS = (1, 2, 7, 33, 20, 130)  # 130: over a tile of queries; over max_positi
 TOLERANCE = 1e-4
 # Of log-probabilities in bf16, on average: passes against transformers in f32, at the token in the middle, for some have other experts than
 # in f32; tokens written one by one against whole passes. About three times the most that was measured.
-ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01}
+ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01, "bf16_decoded_middle": 0.07}
+# With experts, rounding gives a token that is written by itself, through other products than a whole pass, other experts now and then: on
+# average 0.013 for glm4_moe. In the middle of the tokens that differ its 0.018 is that of other models, at most 0.023.
+ROUNDING_OF_EXPERTS = {**ROUNDING, "bf16_decoded": 0.04}
 # Where an indexer chooses nine keys, rounding turns a choice now and then: 0.23 for deepseek_v32, of which transformers in bf16 is 0.61 from
 # itself in f32 on average over all tokens. Rows that are written one by one are those of whole passes, bit by bit.
 ROUNDING_OF_CHOICES = {"bf16": 0.5, "bf16_decoded": 0.0}
@@ -81,13 +84,15 @@ def check_variant(name, work, passes=None):
     if "1" not in passes:
         print(f"{name:26s} {max(worst.values()):.2g}", flush=True)
         return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE]
-    limits = ROUNDING_OF_CHOICES if hasattr(config, "index_topk") else ROUNDING
-    found = {kind: logprobs(np.fromfile(work / f"{kind}.1.f32", dtype=np.float32).reshape(expected.shape))[0] for kind in ROUNDING}
-    average = {"bf16": np.median(np.abs(found["bf16"] - logprobs(expected)[0]).mean(axis=1)),
-               "bf16_decoded": np.abs(found["bf16_decoded"] - found["bf16"]).mean()}
+    has_experts = any(getattr(config, key, None) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
+    limits = ROUNDING_OF_CHOICES if hasattr(config, "index_topk") else ROUNDING_OF_EXPERTS if has_experts else ROUNDING
+    found = {kind: logprobs(np.fromfile(work / f"{kind}.1.f32", dtype=np.float32).reshape(expected.shape))[0] for kind in ("bf16", "bf16_decoded")}
+    decoded = np.abs(found["bf16_decoded"] - found["bf16"]).mean(axis=1)
+    average = {"bf16": np.median(np.abs(found["bf16"] - logprobs(expected)[0]).mean(axis=1)), "bf16_decoded": decoded.mean(),
+               "bf16_decoded_middle": np.median(decoded[decoded > 0]) if decoded.any() else 0.0}
     print(f"{name:26s} {max(worst.values()):.2g}; on average " + ", ".join(f"{key} {value:.2g}" for key, value in average.items()), flush=True)
     return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE] + [
-        f"{name}: {key} differs by {value:.3g} on average" for key, value in average.items() if not value <= limits[key]]
+        f"{name}: {key} differs by {value:.3g} on average" for key, value in average.items() if not value <= limits.get(key, np.inf)]
 
 
 def main():
