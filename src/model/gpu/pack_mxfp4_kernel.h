@@ -32,18 +32,20 @@ struct PackMxfp4 {
     const std::int64_t begin = run % runs * kGroup;
     std::int64_t group = -1;
     float scale = 1;
-    std::uint32_t words[4] = {};
-    for (int i = 0; i < kGroup && begin + i < K; ++i) {
-      const std::int64_t k = begin + i;
-      if ((lead + k) / kGroup != group) {
-        group = (lead + k) / kGroup;
-        scale = scale_of(n, group);
-        if (k == 0 || (lead + k) % kGroup == 0) scales_NG[n * G + group] = to_bf16(scale).bits;
-      }
-      words[i / 8] |= code_of(to_float(weight_NK[n * K + k]) / scale) << (4 * (i % 8));
-    }
     auto* const to = reinterpret_cast<std::uint32_t*>(codes_NB + (n * runs * kGroup + begin) / 2);
-    for (int w = 0; w < 4; ++w) to[w] = words[w];
+    for (int w = 0; w < 4; ++w) {
+      std::uint32_t word = 0;
+      for (int i = 0; i < 8 && begin + 8 * w + i < K; ++i) {
+        const std::int64_t k = begin + 8 * w + i;
+        if ((lead + k) / kGroup != group) {
+          group = (lead + k) / kGroup;
+          scale = scale_of(n, group);
+          if (k == 0 || (lead + k) % kGroup == 0) scales_NG[n * G + group] = to_bf16(scale).bits;
+        }
+        word |= code_of(to_float(weight_NK[n * K + k]) / scale) << (4 * i);
+      }
+      to[w] = word;
+    }
   }
 
  private:
