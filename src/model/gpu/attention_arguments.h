@@ -3,6 +3,7 @@
 #pragma once
 
 #include "magister/device/device_code.h"
+#include "model/gpu/page_slots.h"
 
 namespace magister::gpu {
 
@@ -34,7 +35,6 @@ struct AttentionArguments {
 // Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors. Writing and
 // reading the partial sums adds 4 % to the bytes of its keys and values at E = 128 and 4 heads per KV head.
 constexpr int kAttentionChunk = 192;
-constexpr int kPageSlots = 48;
 
 // The first of the `visible` keys that a row sees.
 template <typename A>

@@ -191,7 +191,7 @@ struct RotateHeads {
   std::int64_t V = 0;  // numbers of a head's values; 0: E
   bool codes = false;  // the pages are records of codes (kv_code_kernels.h); for Bf16, with E and V multiples of 8
 
-  static constexpr std::int64_t kSlots = 48;
+  static constexpr std::int64_t kSlots = kPageSlots;
 
   // One warp per head of a token.
   LaunchShape shape(std::int64_t T) const {

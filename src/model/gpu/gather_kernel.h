@@ -5,6 +5,7 @@
 #pragma once
 
 #include "magister/device/device_code.h"
+#include "model/gpu/page_slots.h"
 
 namespace magister::gpu {
 
@@ -13,7 +14,7 @@ struct GatherKeys {
   static constexpr const char* kName = "gather_keys";
   static constexpr int kMaxThreads = 256;
   static constexpr std::uint32_t kAtOnce = 4;  // 16-byte loads that each thread has in flight
-  static constexpr std::uint32_t kSlots = 48;
+  static constexpr std::uint32_t kSlots = kPageSlots;
   const A* key_pages;           // [P, K, 48, E]
   const A* value_pages;         // [P, K, 48, V]
   const std::int64_t* slots_N;  // page * 48 + slot in the page

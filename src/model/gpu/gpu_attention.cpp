@@ -24,6 +24,8 @@
 #include "model/gpu/kv_code_kernels.h"
 
 namespace magister::gpu {
+static_assert(kPageSlots == KvPages::kSlots);
+
 namespace {
 
 at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {

@@ -45,8 +45,7 @@ class GpuDecoder {
 
   // Off: kernels are started one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0. Graphs are never used where
   // shards sum in the middle of a part, as norms over all heads or of an MLP beside experts do, and these sums are not
-  // kernels. On the host a graph
-  // is a list of the same kernels.
+  // kernels. On the host a graph is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
   // From now on, the layers' products use these; they must outlive the decoder.
   void use_products(const DecodeProducts& products);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "model/gpu/e4m3.h"
+#include "model/gpu/page_slots.h"
 
 namespace magister::gpu {
 
@@ -13,7 +14,7 @@ struct CodeVector {
   const std::uint8_t* codes;  // [size], aligned to 8 bytes
   std::uint32_t power;        // of the scale, see power_for_e4m3()
 
-  static constexpr std::int64_t kSlots = 48;
+  static constexpr std::int64_t kSlots = kPageSlots;
   // Bytes of a record with vectors of `size` numbers.
   MAGISTER_DEVICE static std::int64_t record_bytes(std::int64_t size) { return kSlots * (size + 1); }
   MAGISTER_DEVICE static CodeVector of(const std::uint8_t* record, std::int64_t size, std::int64_t slot) {

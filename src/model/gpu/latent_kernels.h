@@ -6,6 +6,7 @@
 
 #include "magister/device/device_code.h"
 #include "magister/device/numbers_at_once.h"
+#include "model/gpu/page_slots.h"
 
 namespace magister::gpu {
 
@@ -30,7 +31,7 @@ template <typename A>
 struct ShortVectors {
   static constexpr const char* kName = "short_vectors";
   static constexpr int kMaxThreads = 256;
-  static constexpr std::int64_t kSlots = 48;
+  static constexpr std::int64_t kSlots = kPageSlots;
   const A* short_TA;  // [T, stride]: the queries' vector, or the queries themselves; the latent; the key
   A* queries_TL;      // nullptr where queries are one product
   A* tokens_TW;       // the latent, then the rotated key
