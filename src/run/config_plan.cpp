@@ -214,7 +214,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   });
   fix_rope_length(plan.models.front().config, section.rope_length > 0 ? section.rope_length : task.cached_tokens());
   MAGISTER_CHECK(
-      !section.throughput_decoding || (on_gpus && section.dtype != "f32"), ExitCode::kConfig,
+      !section.throughput_decoding || (on_gpus && section.dtype != "f32" && section.dtype != "f16"), ExitCode::kConfig,
       "model.decoding: throughput {} (it is for weights in bf16 and fp8 on GPUs); remove the key, or give the task a "
       "`model` of its own",
       on_gpus ? "with model.dtype: " + section.dtype : "and " + plan.cpus_alone);

@@ -323,7 +323,7 @@ void QuantizationLoss::compare(Transformer& quantized) {
 
 Transformer& load_and_measure_loss(const LossPlan& plan, ModelInstance& instance, PhaseTimes& times) {
   const auto between = [&instance] {
-    instance.heartbeat("measure the loss of quantisation");
+    instance.heartbeat("measure the loss");
     if (instance.stop_agreed()) throw Error(ExitCode::kStopped, "stopped");
   };
   std::optional<QuantizationLoss> loss;

@@ -103,7 +103,9 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
   };
   model.pass = pass;
   model.pages = pages;
-  model.gpu = GpuDemand{model.dtype, model.scheme.on(), checkpoint.section().fp8_cache};
+  model.gpu =
+      GpuDemand{model.dtype, gpu_has_codes(checkpoint.description(), checkpoint.file(), model.dtype, model.scheme),
+                checkpoint.section().fp8_cache};
   return model;
 }
 

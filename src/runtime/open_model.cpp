@@ -156,9 +156,10 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
-  const GpuDemand demand{plain_dtype, quantization.on(), fp8_cache};
-  MemoryParts parts = magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
-                                              gpu ? std::optional(demand) : std::nullopt);
+  std::optional<GpuDemand> demand;
+  if (gpu) demand = {plain_dtype, gpu_has_codes(description, *file, dtype, quantization), fp8_cache};
+  MemoryParts parts =
+      magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, demand);
   return is_second ? without_shared(std::move(parts)) : parts;
 }
 

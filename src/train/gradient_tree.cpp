@@ -181,8 +181,10 @@ bool GradientTree::move_on_devices() {
 void GradientTree::add_up_own(Bucket& bucket) const {
   const std::vector<TreeNode> own = schedule_->tree.nodes_of(world_.rank());
   for (std::size_t i = 1; i < own.size(); ++i) {
-    bucket.nodes.at(own.front()).add_(bucket.nodes.at(own[i]));
-    bucket.nodes.erase(own[i]);
+    const auto other = bucket.nodes.find(own[i]);
+    if (other == bucket.nodes.end()) continue;  // added by a call after which there was no memory
+    bucket.nodes.at(own.front()).add_(other->second);
+    bucket.nodes.erase(other);
   }
 }
 

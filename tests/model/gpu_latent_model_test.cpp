@@ -174,7 +174,7 @@ TEST_F(SparseModel, WeightsOfEveryKindAreNearTheCpus) {
   }
 }
 
-// The host reads the router's choice, so no graph holds such a pass; rows that decode are among latents all the same.
+// The choice of experts stays on the device, so the decoder's pass holds such rows, too.
 TEST_P(LatentModel, RowsDecodeBesideExperts) {
   make(config_of(GetParam(), 4));
   const Hidden cpu = run(1, at::kFloat, {}, false), gpu = run(2, at::kBFloat16, {}, true);

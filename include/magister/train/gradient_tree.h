@@ -59,12 +59,13 @@ class GradientTree {
   // Any thread. Local.
   std::vector<at::Tensor> take_other_half(std::uint64_t micro_batch);
   // Adds a bucket of a micro-batch of this rank, f32 [bucket(index).size()], on the same device for all buckets, each
-  // once. Sums that go to other ranks, or to finish() unless they stay, are copied to the host: with 2^n micro-batches
-  // per rank that is one gradient. The tensor then belongs to the tree, and is added to its neighbours as far as they
-  // are this rank's. pair: it also contains what take_other_half() returned. Any thread. Local.
+  // once. Without an exchange, sums that go to other ranks, or to finish() unless they stay, are copied to the host:
+  // with 2^n micro-batches per rank that is one gradient. The tensor then belongs to the tree, and is added to its
+  // neighbours as far as they are this rank's. pair: it also contains what take_other_half() returned. Any thread.
+  // Local.
   void add(std::uint64_t micro_batch, std::size_t bucket, at::Tensor values, bool pair = false);
-  // Advances the exchange between the ranks, if threads may do so (MPI_THREAD_MULTIPLE) and no other thread does. Any
-  // thread. Local.
+  // Advances the sums between the ranks, if threads may do so (MPI_THREAD_MULTIPLE, or an exchange of devices) and no
+  // other thread does. Any thread. Local.
   void move_on();
   // Returns the sum, f32 [flat size] or this rank's part of it, on the host unless it stays on the device. Call once,
   // after all micro-batches. Collective over world.

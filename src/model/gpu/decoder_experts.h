@@ -54,7 +54,8 @@ class DecoderExperts {
   void queue_routes(std::size_t layer, const at::Tensor& router_RD, const at::Tensor& visible_R, const Queue& queue);
   // Gate and up of normed_RD, bf16. After this step the input is not read any more.
   void queue_up(std::size_t layer, const at::Tensor& normed_RD, const Multiply& multiply, const Queue& queue);
-  // The rest: out_RD, f32, is the sum over each row's experts, partial over the shards; 0 for an idle row.
+  // The rest: out_RD, f32, is the sum over each row's experts, partial over the shards; of an idle row, over the shared
+  // experts alone.
   void queue_down(std::size_t layer, at::Tensor& out_RD, const Multiply& multiply, const Queue& queue);
 
   // The output of experts beside an MLP, before both are added: [R, D] f32.

@@ -43,7 +43,7 @@ struct GatherTokens {
 };
 
 // out[t] = the sum over i of weights[t, i] * rows[row_of[t, i]], in f32 and in this order. Without weights they are 1.
-// Routes of idle rows have the row -1 and add nothing.
+// Routes with the row -1 add nothing.
 template <typename A>
 struct SumExperts {
   static constexpr const char* kName = "sum_experts";

@@ -2,7 +2,8 @@
 // to pass, so that a pass is one CUDA graph: the inputs are copied to the device at once, and one launch runs some
 // hundred kernels. With several shards the sums are kernels, too (PeerSums), or each part between two sums is a graph.
 // Products of 8-bit floats are cuBLAS products of a whole tile, whatever the number of rows, unless DecodeProducts has
-// an algorithm for any number. The bits of a row depend neither on its neighbours nor on their number.
+// an algorithm for any number; routed experts have GroupedProduct. The bits of a row depend neither on its neighbours
+// nor on their number.
 // Legend: R rows, padded to a bucket; D hidden; S slots; C chunks of 192 keys.
 #pragma once
 

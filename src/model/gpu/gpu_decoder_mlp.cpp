@@ -7,7 +7,6 @@
 
 namespace magister::gpu {
 
-// Everything after gate and up.
 void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
   const std::int64_t F = layer.shape.mlp;
   const MlpFunction function = function_of(layer);

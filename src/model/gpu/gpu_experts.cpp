@@ -1,6 +1,6 @@
 // In passes of prompts the host waits once per layer for the router's choice, 10 to 20 us. This is little: such passes
 // have thousands of rows, whose products take milliseconds a layer, and a library's products, the fastest for so many
-// rows, must know their rows on the host. Decoding passes never wait: decoder_experts.h.
+// rows, must know their rows on the host. GpuDecoder's passes never wait: decoder_experts.h.
 #include "model/gpu/gpu_experts.h"
 
 #include <ATen/ATen.h>

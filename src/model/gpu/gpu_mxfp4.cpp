@@ -112,4 +112,9 @@ std::uint64_t gpu_weight_bytes(const ModelDescription& description, const Tensor
   return bytes - static_cast<std::uint64_t>(experts * (plain - codes));
 }
 
+bool gpu_has_codes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
+                   const QuantScheme& quantization) {
+  return quantization.on() || gpu::keeps_mxfp4(description, file, dtype, quantization);
+}
+
 }  // namespace magister

@@ -24,8 +24,9 @@ MAGISTER_DEVICE int bits_set(std::uint32_t word) {
 
 // Routes are sorted by expert and, for one expert, by row. A row has k different experts, so the rows of an expert are
 // a set of R bits in shared memory, and the place of a route is a count of bits: nothing depends on the order of
-// threads. Idle rows have no route: their places are -1. The routes of the S shared experts, which follow the chosen
-// ones in a row of experts_RT, keep the order of the rows after all others: route s of row r has the place N + s R + r.
+// threads. Idle rows have no route to chosen experts: these places are -1. The routes of the S shared experts, which
+// follow the chosen ones in a row of experts_RT, keep the order of the rows after all others: route s of row r has the
+// place N + s R + r.
 struct GroupRoutes {
   static constexpr const char* kName = "group_routes";
   static constexpr int kMaxThreads = 256;

@@ -38,7 +38,6 @@ void in_parts(ProductArguments a, const Multiply& multiply) {
   }
 }
 
-constexpr int kMultiprocessors = 132;  // multiprocessors of an H200
 constexpr int blocks_of(int count, int size) { return (count + size - 1) / size; }
 
 // True for more rows than DecodeProduct supports, or for more than half of that if there are at least as many blocks of

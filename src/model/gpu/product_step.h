@@ -8,6 +8,8 @@
 
 namespace magister::gpu {
 
+inline constexpr int kMultiprocessors = 132;  // of an H200
+
 // A row-major weight of N outputs: bf16 [N, K], int8 [N, K] (code - 128, a signed byte, whatever the offset), e4m3
 // [N, K], or int4 or e2m1 [N, K/2] (the even input in the lower nibble). scales and offsets: [N, G], null for bf16 and
 // e4m3, whose scales are those of outputs (ProductArguments).
@@ -45,8 +47,8 @@ struct HeadStrides {
 // A step is 64 bytes of every output, of which a warp takes 16 * kStacks outputs. Lane (g = lane / 4, q = lane % 4)
 // holds 16 bytes of outputs g and g + 8. These are its part of the tensor cores' left operand if inputs are numbered in
 // the order of the bytes; x's rows, the right operand, are read with the same numbering. Steps form chains of sums:
-// chain c of 4 or 8 takes steps 2c and 2c + 1, then those 2 * chains further on, so that it reads whole lines of 128
-// bytes of a row. The chains' sums are added in their order. Only K decides this order.
+// chain c of 4, 8 or 16 takes steps 2c and 2c + 1, then those 2 * chains further on, so that it reads whole lines of
+// 128 bytes of a row. The chains' sums are added in their order. Only K and N decide this order.
 //
 // kParts: groups in a step (int4 in groups of 32: 4, of 64: 2; int8 in groups of 32: 2; else 1). A product of the
 // tensor cores must stay in one group. So with several parts, the four lanes of an output first exchange words: 3
@@ -70,7 +72,7 @@ struct ProductStep {
   // Eight chains if each then has at least two steps, else four. Sixteen, so that K is divided over twice as many
   // warps, if each then has at least four steps and the outputs are too few to fill the GPU with eight: at most two
   // blocks of 16 outputs for each multiprocessor of an H200.
-  static constexpr int kMostChains = 16, kFewOutputs = 2 * 132 * 16;
+  static constexpr int kMostChains = 16, kFewOutputs = 2 * kMultiprocessors * 16;
   MAGISTER_DEVICE static int num_chains(const StoredWeight& w) {
     const int steps = (w.K + kInputs - 1) / kInputs;
     return steps >= 4 * kMostChains && w.N <= kFewOutputs ? kMostChains : steps >= 16 ? 8 : 4;

@@ -229,9 +229,10 @@ void check_trained_model(ConfigNode& node, const ModelSection& model) {
                 "attention: cudnn (it computes in bf16, and weights are trained in f32); remove the key, or give the "
                 "task a `model` of its own");
   if (model.throughput_decoding)
-    node.reject("model",
-                "decoding: throughput (it is for bf16, and weights are trained in f32); remove the key, or give the "
-                "task a `model` of its own");
+    node.reject(
+        "model",
+        "decoding: throughput (it is for bf16 and fp8, and weights are trained in f32); remove the key, or give the "
+        "task a `model` of its own");
   if (model.fp8_cache)
     node.reject("model",
                 "kv_cache: fp8 (it is for bf16, and weights are trained in f32); remove the key, or give the task a "

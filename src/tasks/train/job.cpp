@@ -27,13 +27,13 @@ namespace fs = std::filesystem;
 
 void TrainJob::work(const ModelRun& run) {
   const PlanNumbers& plan = run.plan;
-  agree_on_exchange(plan);
+  const TrainingShape shape = agreed_shape(plan);
   check_device_memory(run.group, 0, model_, memory(plan));
   if (model_.gpu && run.group.groups_here() > 1 && context_.world.rank() == 0)
     log_warning("{}: a training computes on one GPU a rank, and a rank has {} here; start a rank a GPU", config_.name,
                 run.group.groups_here());
   TrainingWork work{context_, config_, layout_, checkpoint_.file(), *open_, states(), state_identity()};
-  work.shape = shape_of(plan);
+  work.shape = shape;
   if (work.shape.num_threads < whole_shape(plan).num_threads) work.passes_at_once = work.shape.num_threads;
   if (context_.world.rank() == 0) {
     for (const auto& [name, value] : memory_notes(plan)) log_info("{}: {}: {}", config_.name, name, value);

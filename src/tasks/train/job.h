@@ -81,8 +81,8 @@ class TrainJob final : public TaskJob {
   std::optional<TrainingShape> shape_on_gpu(const PlanNumbers& plan) const;
   // Local; for `plan` and until the ranks have agreed it is what this rank knows.
   bool gpus_may_exchange() const;
-  // Collective over the world.
-  void agree_on_exchange(const PlanNumbers& plan);
+  // Returns the shape with which this rank computes, from one reading of free memory. Collective over the world.
+  TrainingShape agreed_shape(const PlanNumbers& plan);
   MemoryParts device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   MemoryParts gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   MemoryParts host_bytes(const TrainingShape& shape) const;

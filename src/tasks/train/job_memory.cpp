@@ -116,14 +116,17 @@ std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) con
   return std::nullopt;
 }
 
-// GPUs exchange messages on all ranks or on none, and ranks may have unequal memory.
-void TrainJob::agree_on_exchange(const PlanNumbers& plan) {
+// GPUs exchange messages on all ranks or on none, and ranks may have unequal memory. The shape that was asked about is
+// the one that is returned: free memory may be another at the next call.
+TrainingShape TrainJob::agreed_shape(const PlanNumbers& plan) {
   const Communicator& world = context_.world;
-  const bool wanted = shape_of(plan).gpus_exchange;
+  const TrainingShape shape = shape_of(plan);
+  const bool wanted = shape.gpus_exchange;
   all_may_exchange_ = world.min(std::uint64_t{wanted ? 1u : 0u}) != 0;
-  if (all_may_exchange_ || world.max(std::uint64_t{wanted ? 1u : 0u}) == 0) return;
+  if (all_may_exchange_ || world.max(std::uint64_t{wanted ? 1u : 0u}) == 0) return shape;
   for (const std::string& fault : world.all_gather(memory_fault(plan)))
     MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}", fault);
+  return shape_of(plan);
 }
 
 TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {

@@ -1,4 +1,4 @@
-// Bytes of one shard's weights on a GPU.
+// What a plan must know of weights on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +10,10 @@ namespace magister {
 // weight_bytes() without what routed experts save that keep MXFP4's codes on GPUs. Local; as that function.
 std::uint64_t gpu_weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
                                int tp_rank, int tp_size, const QuantScheme& quantization);
+
+// True if products of a GPU's layers are codes: quantised ones, or MXFP4's. A pass of prompts makes them plain one by
+// one. Local.
+bool gpu_has_codes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
+                   const QuantScheme& quantization);
 
 }  // namespace magister
