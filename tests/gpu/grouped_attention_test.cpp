@@ -21,14 +21,6 @@ namespace grouped_attention_test {
 
 using Cache = PagedCache<Bf16>;
 
-Cache::Compute by_blocks_of(int span) {
-  return [span](const AttentionArguments<Bf16>& arguments, const Queue& queue) {
-    AttentionArguments<Bf16> a = arguments;
-    a.V = a.V == 0 ? a.E : a.V;
-    grouped_attention(a, span, queue);
-  };
-}
-
 class GroupedAttentionOnBoth : public testing::TestWithParam<AttentionCase> {};
 
 TEST_P(GroupedAttentionOnBoth, GroupedAttentionAndFoldChunks) {

@@ -125,16 +125,7 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     at::manual_seed(31);
-    ModelConfig& config = description_.config;
-    config.family = "llama";
-    config.vocab_size = 96;
-    config.hidden_size = 64;
-    config.intermediate_size = 96;
-    config.num_hidden_layers = 4;
-    config.num_attention_heads = 6;
-    config.num_key_value_heads = 3;
-    config.head_dim = 16;
-    config.max_position_embeddings = 512;
+    ModelConfig& config = description_.config = small_llama();
     GetParam().change(config);
     description_.names = hf_tensor_names(config);
     add_random_weights(file_, description_, 0.2);
@@ -213,20 +204,11 @@ class AttentionKinds : public testing::TestWithParam<Kind> {
     return rows_S;
   }
 
-  static double apart(const at::Tensor& got, const at::Tensor& wanted) {
-    return ((got - wanted).pow(2).mean() / wanted.pow(2).mean()).sqrt().item<double>();
-  }
-  static std::vector<TokenId> text(std::size_t length, std::uint32_t seed) {
-    std::vector<TokenId> ids;
-    for (std::size_t i = 0; i < length; ++i)
-      ids.push_back(static_cast<TokenId>((seed = seed * 1103515245 + 12345) >> 16) % 96);
-    return ids;
-  }
   ModelDescription description_;
   MemoryTensorFile file_;
   QuantScheme codes_{};  // of models that use the GPU's code
   // Over several windows and a page; over a block of queries; shorter than a window.
-  std::vector<std::vector<TokenId>> texts_ = {text(61, 1), text(131, 2), text(7, 3)};
+  std::vector<std::vector<TokenId>> texts_ = {some_text(61, 1), some_text(131, 2), some_text(7, 3)};
 };
 
 TEST_P(AttentionKinds, PromptsAreThoseOfCpus) {

@@ -1,25 +1,17 @@
 // Experts in decoding passes on the host: the routes sorted on the device against the host's sort; the products of all
-// experts in one launch against the plain way, expert by expert, with equal bits; and whole models, whose pass is one
-// graph.
+// experts in one launch against the plain way, expert by expert, with equal bits. Whole models: gpu_shards_test.cpp.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <thread>
 
-#include "magister/device/launch_watch.h"
 #include "magister/model/transformer.h"
-#include "magister/parallel/process_group.h"
-#include "magister/parallel/thread_pool.h"
-#include "model/families/family.h"
 #include "model/gpu/decoder_experts.h"
 #include "model/gpu/gpu_experts.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/gpu/gpu_mxfp4.h"
 #include "model/gpu/group_routes_kernel.h"
 #include "model/gpu/grouped_product.h"
-#include "model/memory_tensor_file.h"
-#include "model/random_weights_of.h"
 
 namespace magister::gpu {
 namespace gpu_decoder_experts_test {

@@ -15,15 +15,6 @@ namespace gpu_grouped_attention_test {
 using Case = AttentionCase;
 using Cache = PagedCache<Bf16>;
 
-// Blocks of `span` chunks.
-Cache::Compute by_blocks_of(int span) {
-  return [span](const AttentionArguments<Bf16>& arguments, const Queue& queue) {
-    AttentionArguments<Bf16> a = arguments;
-    a.V = a.V == 0 ? a.E : a.V;
-    grouped_attention(a, span, queue);
-  };
-}
-
 class Grouped : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {

@@ -13,6 +13,7 @@
 #include "model/gpu/gpu_backend.h"
 #include "model/memory_tensor_file.h"
 #include "model/planned_pass.h"
+#include "model/random_weights_of.h"
 
 namespace magister {
 namespace gpu_latent_model_test {
@@ -61,12 +62,7 @@ class ModelOfLatents : public testing::Test {
   void make(const ModelConfig& config) {
     description_.config = config;
     description_.names = hf_tensor_names(config);
-    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
-      file_.add(tensor.name, tensor.shape);
-      const bool vector = tensor.shape.size() == 1;
-      const at::Tensor values = vector ? at::rand(tensor.shape) + 0.5 : at::randn(tensor.shape) * 0.16;
-      file_.values(tensor.name) = values.to(at::kBFloat16).to(at::kFloat);
-    }
+    add_random_weights(file_, description_, 0.16);
   }
 
   // Rows of a text as a whole, and of its last tokens, written one after the other: alone, and beside a prompt.
@@ -112,9 +108,6 @@ class ModelOfLatents : public testing::Test {
     for (std::thread& thread : threads) thread.join();
     return of_shard[0];
   }
-  static double apart(const at::Tensor& got, const at::Tensor& wanted) {
-    return ((got - wanted).pow(2).mean() / wanted.pow(2).mean()).sqrt().item<double>();
-  }
   at::Tensor last_of(const Hidden& hidden) const {
     return hidden.whole_TD.narrow(0, hidden.whole_TD.size(0) - kWritten, kWritten);
   }
@@ -140,12 +133,11 @@ TEST_P(LatentModel, WeightsOfEveryKindAreNearTheCpus) {
         Kind{at::kFloat8_e4m3fn, {}, 1, 0.3}, Kind{at::kBFloat16, QuantScheme{QuantType::kInt8, 0}, 3, 0.03},
         Kind{at::kBFloat16, QuantScheme{QuantType::kInt4, 32}, 1, 0.03}}) {
     const Hidden cpu = run(1, at::kFloat, kind.scheme, false), gpu = run(kind.shards, kind.dtype, kind.scheme, true);
-    const std::array<double, 3> apart = {LatentModel::apart(gpu.whole_TD, cpu.whole_TD),
-                                         LatentModel::apart(gpu.decoded_RD, last_of(cpu)),
-                                         LatentModel::apart(gpu.beside_RD, last_of(cpu))};
+    const std::array<double, 3> distances = {apart(gpu.whole_TD, cpu.whole_TD), apart(gpu.decoded_RD, last_of(cpu)),
+                                             apart(gpu.beside_RD, last_of(cpu))};
     std::printf("%s over %d: %.2e as a whole, %.2e written, %.2e beside a prompt\n", c10::toString(kind.dtype),
-                kind.shards, apart[0], apart[1], apart[2]);
-    for (const double one : apart) EXPECT_LE(one, kind.limit);
+                kind.shards, distances[0], distances[1], distances[2]);
+    for (const double one : distances) EXPECT_LE(one, kind.limit);
     EXPECT_TRUE(at::equal(gpu.decoded_RD, gpu.beside_RD));
   }
 }

@@ -166,16 +166,10 @@ class GpuBlocks : public testing::TestWithParam<Block> {
  protected:
   void SetUp() override {
     at::manual_seed(15);
-    ModelConfig& config = description_.config;
-    config.family = "llama";
-    config.vocab_size = 96;
+    ModelConfig& config = description_.config = small_llama();
     config.hidden_size = 96;
     config.intermediate_size = 112;
     config.num_hidden_layers = 3;
-    config.num_attention_heads = 6;
-    config.num_key_value_heads = 3;
-    config.head_dim = 16;
-    config.max_position_embeddings = 512;
     GetParam().change(config);
     description_.names = hf_tensor_names(config);
     add_random_weights(file_, description_, 0.12);

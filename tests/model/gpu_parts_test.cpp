@@ -13,6 +13,7 @@
 #include "magister/parallel/thread_pool.h"
 #include "model/families/family.h"
 #include "model/memory_tensor_file.h"
+#include "model/random_weights_of.h"
 
 namespace magister {
 namespace gpu_parts_test {
@@ -172,9 +173,6 @@ class GpuParts : public testing::Test {
     return {at::cat(whole, 1), at::cat(decoded, 1)};
   }
 
-  static double apart(const at::Tensor& got, const at::Tensor& wanted) {
-    return ((got - wanted).pow(2).mean() / wanted.pow(2).mean()).sqrt().item<double>();
-  }
   // Relative distances of both passes from those of a CPU.
   void expect_near(const Logits& got, const Logits& wanted, double limit, int shards) {
     const double whole = apart(got.whole_TV, wanted.whole_TV), decoded = apart(got.decoded_TV, wanted.decoded_TV);

@@ -127,10 +127,6 @@ class GpuShards : public testing::Test {
     return of_shard[0];
   }
 
-  static double apart(const at::Tensor& got, const at::Tensor& wanted) {
-    return ((got - wanted).pow(2).mean() / wanted.pow(2).mean()).sqrt().item<double>();
-  }
-
   ModelDescription description_;
   MemoryTensorFile file_;
   const std::vector<TokenId> prompt_ = {5, 90, 17, 33, 2, 64, 71, 8, 12, 45, 3, 77, 81, 6, 28, 50};

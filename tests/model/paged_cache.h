@@ -12,6 +12,7 @@
 
 #include "magister/device/upload.h"
 #include "model/gpu/attention.h"
+#include "model/gpu/grouped_attention.h"
 
 namespace magister::gpu {
 
@@ -179,6 +180,15 @@ struct PagedCache {
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c.E)); }
 };
+
+// GroupedAttention with blocks of `span` chunks.
+inline PagedCache<Bf16>::Compute by_blocks_of(int span) {
+  return [span](const AttentionArguments<Bf16>& arguments, const Queue& queue) {
+    AttentionArguments<Bf16> a = arguments;
+    a.V = a.V == 0 ? a.E : a.V;
+    grouped_attention(a, span, queue);
+  };
+}
 
 inline std::vector<AttentionCase> attention_cases() {
   return {{4, 4, 64},

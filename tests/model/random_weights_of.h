@@ -1,7 +1,11 @@
-// Weights of small models for comparisons of GPUs' and CPUs' code.
+// Sizes, weights and texts of small models for comparisons of GPUs' and CPUs' code, and the distance of results.
 #pragma once
 
 #include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "magister/model/weights.h"
 #include "model/families/family.h"
@@ -19,6 +23,34 @@ inline void add_random_weights(MemoryTensorFile& file, const ModelDescription& d
         is_vector ? at::rand(tensor.shape) + 0.5 : at::randn(tensor.shape) * (is_sink ? 10 * deviation : deviation);
     file.values(tensor.name) = values.to(at::kBFloat16).to(at::kFloat);
   }
+}
+
+// Four layers of six heads, which share three KV heads, with a vocabulary of 96.
+inline ModelConfig small_llama() {
+  ModelConfig config;
+  config.family = "llama";
+  config.vocab_size = 96;
+  config.hidden_size = 64;
+  config.intermediate_size = 96;
+  config.num_hidden_layers = 4;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = 3;
+  config.head_dim = 16;
+  config.max_position_embeddings = 512;
+  return config;
+}
+
+// Ids of that vocabulary.
+inline std::vector<TokenId> some_text(std::size_t length, std::uint32_t seed) {
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < length; ++i)
+    ids.push_back(static_cast<TokenId>((seed = seed * 1103515245 + 12345) >> 16) % 96);
+  return ids;
+}
+
+// Root of the mean square of the difference, over that of `wanted`.
+inline double apart(const at::Tensor& got, const at::Tensor& wanted) {
+  return ((got - wanted).pow(2).mean() / wanted.pow(2).mean()).sqrt().item<double>();
 }
 
 }  // namespace magister

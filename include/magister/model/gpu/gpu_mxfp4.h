@@ -1,4 +1,4 @@
-// What a plan must know of weights on a GPU.
+// Bytes of one shard's weights on a GPU, and whether they are codes.
 #pragma once
 
 #include <cstdint>
