@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <numeric>
 #include <thread>
 
 #include "magister/parallel/process_group.h"
@@ -34,12 +35,12 @@ ModelConfig small_config(bool beside) {
   return config;
 }
 
-// Bytes of all shards that a pass of so many sequences of two tokens has at once at most. From 512 tokens on, products
-// on the host have one size of tiles.
+// Bytes of all shards that a pass of so many sequences of two tokens has at most, each shard at its own time. From 512
+// tokens on, products on the host have one size of tiles.
 double most_bytes(const ModelConfig& config, int shards, std::size_t sequences) {
   const PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(sequences, {1, 2}));
   auto groups = make_thread_process_groups(shards);
-  double most = 0;
+  std::vector<double> most(static_cast<std::size_t>(shards));
   std::vector<std::thread> threads;
   std::unique_ptr<CountedBytes> counted;
   for (auto& group : groups) {
@@ -52,11 +53,11 @@ double most_bytes(const ModelConfig& config, int shards, std::size_t sequences) 
       group->barrier();
       const at::Tensor hidden_TD = model.forward(batch, {});
       group->barrier();
-      if (group->tp_rank() == 0) most = static_cast<double>(counted->most());
+      most[static_cast<std::size_t>(group->tp_rank())] = static_cast<double>(counted->most_of_this_thread());
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return most;
+  return std::accumulate(most.begin(), most.end(), 0.0);
 }
 
 TEST(GpuExpertMemory, APassTakesNoMoreThanItsPlan) {
