@@ -305,6 +305,8 @@ MUTATIONS = [
     Mutation("gpu-fp8-q-zeroed", "src/model/gpu/gpu_model_attention.cpp", "    out_TA = attend(", "    qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n    out_TA = attend(",
              ON_GPU + "test_fp8"),
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
+    Mutation("codes-quantised-again-are-planned-as-they-were", "src/run/planned_weights.cpp", "section.quantization == \"none\";", "true;",
+             "tests/app/plan_shapes_test.py PlanShapes.test_mixtures"),
     Mutation("plan-of-a-gpu-with-a-cpu-s-passes", "src/run/config_plan.cpp", "on_gpus ? kGpuPassLimits : PassLimits{};", "PassLimits{};",
              "tests/app/plan_shapes_test.py PlanShapes.test_smallest_group"),
     Mutation("groups-for-the-model-alone", "src/runtime/memory_plan.cpp", "for (const GroupModel& model : models) {\n    const auto weights", "for (const GroupModel& model : {models.front()}) {\n    const auto weights",

@@ -11,6 +11,7 @@
 #include "magister/core/units_of_measure.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/io/checkpoint/stored_quantization.h"
+#include "magister/model/gpu/gpu_mxfp4.h"
 #include "magister/model/kv_codes.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/layer_shape.h"
@@ -23,6 +24,7 @@
 #include "magister/run/task.h"
 #include "magister/runtime/open_model.h"
 #include "magister/runtime/rope_length.h"
+#include "run/planned_weights.h"
 
 namespace magister {
 namespace {
@@ -50,100 +52,10 @@ std::vector<int> listed_sizes(const std::vector<GroupModel>& models, const std::
   return sizes;
 }
 
-// True if no columns of a shard, in any layer, begin inside a group of weights that share a scale.
-bool is_aligned(const ModelConfig& config, std::int64_t group, int tp_size) {
-  for (int rank = 1; rank < tp_size; ++rank) {
-    const Partition of_model = partition_for(config, rank, tp_size);
-    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      const Partition part = layer_partition(config, of_model, layer);
-      const auto values = static_cast<std::uint64_t>(shape_of(config, of_model, layer).value_dim());
-      const bool has_mlp = !config.is_sparse(layer) || config.dense_beside_experts;
-      for (const std::uint64_t first :
-           {part.heads.begin * values, has_mlp ? part.mlp.begin : 0, config.is_sparse(layer) ? part.expert.begin : 0,
-            config.is_sparse(layer) ? part.shared_expert.begin : 0}) {
-        if (first % static_cast<std::uint64_t>(group) != 0) return false;
-      }
-    }
-  }
-  return true;
-}
-
-// A note for shards whose columns begin inside a group: this program computes them, other programs refuse them.
-std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme, int tp_size) {
-  if (!scheme.on() || scheme.group == 0 || tp_size == 1) return "";
-  const auto aligned = [&](int size) { return is_aligned(config, scheme.group, size); };
-  if (aligned(tp_size)) return "";
-  std::string sizes;
-  for (const int size : working_tp_sizes(config, 16)) {
-    if (aligned(size)) sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
-  }
-  return fmt::format(
-      "  groups of {} do not divide evenly over {} devices ({} columns of the MLP are {:.10g} groups): shards that "
-      "begin inside a group read the whole of it for its scale, and the weights stay those of one device; no group is "
-      "cut with {} devices\n",
-      scheme.group, tp_size, config.intermediate_size,
-      static_cast<double>(config.intermediate_size) / static_cast<double>(scheme.group), sizes);
-}
-
-std::string formats_table(const ModelConfig& config, const std::vector<int>& sizes, bool on_gpus) {
-  struct Format {
-    const char* name;
-    at::ScalarType dtype;
-    QuantScheme scheme;
-  };
-  const Format formats[] = {{"f32", at::kFloat, {}},
-                            {"bf16, f16", at::kBFloat16, {}},
-                            {"int8, one scale", at::kBFloat16, {QuantType::kInt8, 0}},
-                            {"int8, groups of 128", at::kBFloat16, {QuantType::kInt8, 128}},
-                            {"int4, groups of 128", at::kBFloat16, {QuantType::kInt4, 128}},
-                            {"int4, groups of 32", at::kBFloat16, {QuantType::kInt4, 32}}};
-  std::string out = fmt::format("  {:<24}", "weights per device");
-  for (const int size : sizes) out += fmt::format("{:>12}", fmt::format("on {}", size));
-  for (const Format& format : formats) {
-    out += fmt::format("\n    {:<22}", format.name);
-    for (const int size : sizes)
-      out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme, on_gpus)));
-  }
-  return out + "\n";
-}
-
-// The weights of the routed experts' products, without their biases.
-std::uint64_t num_expert_weights(const ModelConfig& config) {
-  std::uint64_t sum = 0;
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    for (const LayerParameter& row : layer_parameters(config, layer)) {
-      const bool routed = row.expert >= 0 && row.expert < config.num_experts;
-      if (routed && row.product != FusedProduct::kNone) sum += num_elements(row.shape);
-    }
-  }
-  return sum;
-}
-
-std::string experts_line(const ModelConfig& config) {
-  if (config.num_experts == 0) return "";
-  return fmt::format("  experts   {} with {:.2f} B weights; a token takes {} and {:.2f} B parameters in all\n",
-                     config.num_experts, 1e-9 * static_cast<double>(num_expert_weights(config)),
-                     config.num_experts_per_tok, 1e-9 * static_cast<double>(config.parameters_a_token()));
-}
-
-// The size of a checkpoint whose config.json says that its weights are codes: a run computes with the numbers that they
-// mean, in model.dtype, and holds these. Empty for other checkpoints.
-std::string stored_line(const ModelSection& section, const ModelConfig& config) {
-  const std::optional<StoredQuantization> stored = stored_quantization(section.path);
-  if (!stored) return "";
-  const std::string read =
-      "a run holds the numbers that they mean" + std::string(section.quantization == "none" ? "" : ", quantised again");
-  if (stored->expert_bits == 0) return fmt::format("  file      codes of {}; {}\n", stored->method, read);
-  const std::uint64_t codes = num_expert_weights(config);
-  const double bytes =
-      static_cast<double>(codes) * stored->expert_bits / 8 + static_cast<double>((config.num_parameters() - codes) * 2);
-  return fmt::format("  file      {}: the experts' products in {} ({:.4g} bits a weight), the rest in 16 bits; {}\n",
-                     decimal_bytes(static_cast<std::uint64_t>(bytes)), stored->method, stored->expert_bits, read);
-}
-
-// Describes a model whose config.json exists, as if on GPUs. Throws Error(kInputOutput) if it does not, and
-// Error(kConfig) for a GGUF file.
-GroupModel model_of(const ModelSection& section, const std::string& name) {
+// Describes a model whose config.json exists, as if on GPUs: the model to open before earlier tasks have run. Throws
+// Error(kInputOutput) if there is no config.json, and Error(kConfig) for a GGUF file.
+GroupModel model_of(const ModelSection& named, const std::string& name) {
+  const ModelSection section = named.placeholder();
   namespace fs = std::filesystem;
   const fs::path path(section.path);
   std::error_code ignored;
@@ -167,7 +79,7 @@ GroupModel model_of(const ModelSection& section, const std::string& name) {
                 : section.dtype == "fp8" ? at::kFloat8_e4m3fn
                                          : at::kBFloat16;
   model.scheme = quant_scheme_of(section);
-  model.gpu = GpuDemand{model.dtype, model.scheme.on(), section.fp8_cache};
+  model.gpu = GpuDemand{model.dtype, model.scheme.on() || keeps_mxfp4(named), section.fp8_cache};
   return model;
 }
 
@@ -194,7 +106,7 @@ struct ConfigPlan {
 };
 
 ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
-  const ModelSection section = task.model_section().placeholder();
+  const ModelSection& section = task.model_section();
   ConfigPlan plan;
   plan.models.push_back(model_of(section, ""));
   const std::string missing = missing_on_gpus(plan.own().config);
@@ -209,8 +121,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
                  on_gpus ? "with model.dtype: f32" : "and " + plan.cpus_alone);
   const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
   plan.lengths = task.fit_lengths(positions_of(plan.own().config), [](const ModelSection& other) {
-    const ModelSection found = other.placeholder();
-    return std::filesystem::exists(found.path) ? positions_of(model_of(found, "").config) : Positions{};
+    return std::filesystem::exists(other.placeholder().path) ? positions_of(model_of(other, "").config) : Positions{};
   });
   fix_rope_length(plan.models.front().config, section.rope_length > 0 ? section.rope_length : task.cached_tokens());
   MAGISTER_CHECK(
@@ -227,7 +138,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   plan.models.front().pass = task.pass_shape(device);
   plan.models.front().pages = pages_of_one_text(plan.own().pass);
   for (const SecondModel& second : task.second_models(device)) {
-    GroupModel model = model_of(second.section.placeholder(), second.name);
+    GroupModel model = model_of(second.section, second.name);
     if (on_gpus && second.may_stand_on_cpus && !missing_on_gpus(model.config).empty()) continue;
     model.pass = second.pass;
     model.pages = second.pages;
@@ -235,8 +146,11 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
   }
   for (GroupModel& model : plan.models) {
     if (!on_gpus) model.gpu.reset();
-    model.weight_bytes = [config = model.config, dtype = model.dtype, scheme = model.scheme, on_gpus](
-                             int shard, int size) { return weight_bytes(config, dtype, shard, size, scheme, on_gpus); };
+    model.weight_bytes = [config = model.config, dtype = model.dtype, scheme = model.scheme, on_gpus,
+                          mxfp4 = model.gpu && model.gpu->quantized && !model.scheme.on()](int shard, int size) {
+      return weight_bytes(config, dtype, shard, size, scheme, on_gpus) -
+             (mxfp4 ? saved_by_mxfp4(config, shard, size) : 0);
+    };
     for (const int size : requested_sizes(layout))
       partition_for(model.config, 0, size);  // refuses what cannot be divided
   }
@@ -339,7 +253,7 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
     out += fmt::format("  {:<9} {}\n", model.name, describe_planned_model({model.config, model.dtype, model.scheme}));
   }
   out += experts_line(config);
-  out += stored_line(task.model_section().placeholder(), config);
+  out += stored_line(task.model_section(), config, plan.cpus_alone.empty());
   if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);
   out += formats_table(config, listed_sizes(plan.models, requested), plan.cpus_alone.empty());

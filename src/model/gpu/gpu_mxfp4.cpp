@@ -98,18 +98,22 @@ namespace magister {
 std::uint64_t gpu_weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
                                int tp_rank, int tp_size, const QuantScheme& quantization) {
   const std::uint64_t bytes = weight_bytes(description, file, dtype, tp_rank, tp_size, quantization, true);
-  if (!gpu::keeps_mxfp4(description, file, dtype, quantization)) return bytes;
-  const ModelConfig& config = description.config;
+  return gpu::keeps_mxfp4(description, file, dtype, quantization)
+             ? bytes - saved_by_mxfp4(description.config, tp_rank, tp_size)
+             : bytes;
+}
+
+std::uint64_t saved_by_mxfp4(const ModelConfig& config, int tp_rank, int tp_size) {
   const IndexRange columns = partition_for(config, tp_rank, tp_size).expert;
   const auto D = config.hidden_size, F = static_cast<std::int64_t>(columns.size());
-  if (F == 0) return bytes;
+  if (F == 0) return 0;
   const std::int64_t codes = 2 * F * gpu::Row(D, 0).all_bytes() +
                              D * gpu::Row(F, static_cast<std::int64_t>(columns.begin) % gpu::kGroup).all_bytes(),
                      plain = 2 * 3 * D * F;
   std::int64_t experts = 0;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     experts += config.is_sparse(layer) ? config.num_experts : 0;
-  return bytes - static_cast<std::uint64_t>(experts * (plain - codes));
+  return static_cast<std::uint64_t>(experts * (plain - codes));
 }
 
 bool gpu_has_codes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
