@@ -214,6 +214,12 @@ std::int64_t HostThread::block_z() const { return block_.z_; }
 void HostThread::sync() { block_.wait(block_.block_barrier_); }
 void HostThread::sync_warp() { block_.wait(block_.warp_barriers_[static_cast<std::size_t>(warp())]); }
 // Sleeps, because threads that emulate other devices may need this core.
+void HostThread::ask_for(const void* global, int bytes) {
+  MAGISTER_ASSERT(bytes > 0 && bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(global) % 16 == 0);
+  const auto* const ends = static_cast<const volatile unsigned char*>(global);
+  static_cast<void>(ends[0]);
+  static_cast<void>(ends[bytes - 1]);
+}
 void HostThread::pause() { std::this_thread::sleep_for(std::chrono::microseconds(1)); }
 std::uint64_t HostThread::nanoseconds() {
   return static_cast<std::uint64_t>(

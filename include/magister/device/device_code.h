@@ -157,6 +157,13 @@ struct CudaThread {
   MAGISTER_DEVICE void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
   }
+  // Asks for `bytes` of global memory to be brought into the L2 cache; both are multiples of 16. Returns at once, and
+  // changes only when later reads end. Does nothing before compute capability 9.0.
+  MAGISTER_DEVICE void ask_for(const void* global, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(global), "r"(bytes) : "memory");
+#endif
+  }
   // For kernels that may begin before the previous one has ended (launch.h). wait_for_earlier() returns when all
   // earlier kernels are done and their writes are visible; before it, the kernel must not read what they write, and
   // must not write. let_next_begin() allows the next kernel to place its blocks as soon as all blocks of this kernel

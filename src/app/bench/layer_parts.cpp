@@ -73,7 +73,11 @@ class Place {
   }
 
   std::string in_attention(const TimedCall& call) {
-    if (call.M > 0 || is_own_product(call.name)) return product(call, "qkv_proj", "o_proj");
+    if (call.M > 0 || is_own_product(call.name)) {
+      const std::string place = product(call, "qkv_proj", "o_proj");
+      if (has(call.name, "rotate")) half_ = kMiddle;  // the rotation is in the product
+      return place;
+    }
     if (has(call.name, "rotate")) {
       half_ = kMiddle;
       return "rotary";

@@ -168,6 +168,13 @@ struct NormRows {
   }
 };
 
+// Rotates a pair. The roundings are written out, so that every kernel that rotates gives the same bits.
+MAGISTER_DEVICE void turn(float& low, float& high, float cos, float sin) {
+  const float turned = fmaf(high, cos, low * sin);
+  low = fmaf(low, cos, -(high * sin));
+  high = turned;
+}
+
 // Rotates the first R dimensions of the heads of q and k in place, after their norms if the model has them (Qwen3), and
 // writes keys and values into the pages of a cache if there is one. Rotary pairs are stored as halves: (x[e], x[e +
 // R/2]).
@@ -267,9 +274,7 @@ struct RotateHeads {
           low[i] = norm_E[e + i] * (low[i] * scale);
           high[i] = norm_E[e + half + i] * (high[i] * scale);
         }
-        const float turned = high[i] * cos[i] + low[i] * sin[i];
-        low[i] = low[i] * cos[i] - high[i] * sin[i];
-        high[i] = turned;
+        turn(low[i], high[i], cos[i], sin[i]);
       }
       store<kAtOnce>(x + e, low);
       store<kAtOnce>(x + e + half, high);

@@ -18,9 +18,9 @@
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/gpu_latent.h"
+#include "model/gpu/gpu_rotation.h"
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/head_norm_kernels.h"
-#include "model/gpu/head_steps_kernel.h"
 #include "model/gpu/kv_code_kernels.h"
 
 namespace magister::gpu {
@@ -84,20 +84,6 @@ std::pair<at::Tensor, at::Tensor> gathered_codes(const at::Tensor& keys, const a
   return {keys_NKE, values_NKV};
 }
 
-HeadSteps steps_of(const GpuLayer& layer, const at::Tensor& positions_T) {
-  const LayerShape& shape = layer.shape;
-  MAGISTER_ASSERT(!shape.qk_norm_after_rope || !layer.q_norm_bias.defined());
-  return {data<float>(layer.q_norm_bias),
-          data<float>(layer.k_norm_bias),
-          shape.qk_norm_after_rope && layer.q_norm.defined(),
-          layer.norms_values,
-          shape.value_scale,
-          shape.query_scale_beta,
-          shape.query_scale_positions,
-          shape.query_scale_shift,
-          data<std::int32_t>(positions_T)};
-}
-
 }  // namespace
 
 bool flash_computes(const LayerShape& shape, at::ScalarType dtype) {
@@ -155,8 +141,8 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
   const LayerShape& shape = layer.shape;
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.own_kv_heads(), E = shape.head_dim;
   // A norm over all heads together cannot run in the kernel that processes single heads, so it runs before.
-  const bool divided = shape.all_heads > 0, of_all = divided || (layer.q_norm.defined() && layer.q_norm.numel() != E);
-  if (divided) {
+  const bool of_all = norms_all_heads(layer);
+  if (shape.all_heads > 0) {
     norm_divided_heads<A>(layer, squares, qkv_TQ, queue);
   } else if (of_all) {
     auto* q = data<A>(qkv_TQ);
@@ -173,22 +159,7 @@ void rotate_heads(const GpuLayer& layer, const HeadSquares& squares, const at::T
     MAGISTER_ASSERT(of_all);
     at::Tensor(qkv_TQ).clamp_(-shape.clip_qkv, shape.clip_qkv);
   }
-  const RotateHeads<A> kernel{data<A>(qkv_TQ),
-                              data<float>(cos_PR2),
-                              data<float>(sin_PR2),
-                              data<std::int32_t>(rows_T),
-                              of_all ? nullptr : data<float>(layer.q_norm),
-                              of_all ? nullptr : data<float>(layer.k_norm),
-                              data<A>(keys),
-                              data<A>(values),
-                              data<std::int64_t>(slots_T),
-                              H,
-                              K,
-                              E,
-                              shape.rotary_dim,
-                              shape.rms_norm_eps,
-                              shape.value_dim(),
-                              holds_codes(keys)};
+  const auto kernel = rotation_of<A>(layer, qkv_TQ, cos_PR2, sin_PR2, rows_T, keys, values, slots_T);
   const HeadSteps steps = steps_of(layer, positions_T);
   if (!steps.any()) return launch(kernel, kernel.shape(T), queue);
   MAGISTER_ASSERT(!of_all || !steps.norms_after);

@@ -171,7 +171,10 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
   if (layer.latent) return queue_latents(places, layer, normed_RD, values, queue);
   at::Tensor qkv_RQ = narrowed(places.qkv_RQ, shape.qkv_features()),
              out_RA = narrowed(places.attention_RA, shape.heads * shape.value_dim());
-  if (repeated_keys(shape) > 0) {
+  const bool is_rotated = queue_rotated_product(places, layer, normed_RD, qkv_RQ, cache, queue);
+  if (is_rotated) {
+    // q, k and v are where the next kernel reads them.
+  } else if (repeated_keys(shape) > 0) {
     at::Tensor given_RN = narrowed(places.given_RN, layer.qkv_proj.outputs);
     queue_product(layer.qkv_proj, normed_RD, given_RN, queue);
     repeat_keys<Bf16>(shape, given_RN, qkv_RQ, queue);
@@ -179,8 +182,9 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
     queue_product(layer.qkv_proj, normed_RD, qkv_RQ, queue);
   }
   const HeadSquares squares{places.squares_R2, [&](at::Tensor& sum) { queue_sum(sum, queue); }};
-  rotate_heads<Bf16>(layer, squares, qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
-                     places.rope_rows_R, places.rope_rows_R, keys, values, places.slots_R, queue);
+  if (!is_rotated)
+    rotate_heads<Bf16>(layer, squares, qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
+                       places.rope_rows_R, places.rope_rows_R, keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, out_RA, layer.scores),
                   queue);

@@ -76,13 +76,19 @@ class GpuDecoder {
                        const Queue& queue);
   void queue_latents(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& pages,
                      const Queue& queue);
-  // Everything of an MLP after gate and up.
-  void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
+  // Gate, up and their function. Returns the rows that the last product of the MLP reads.
+  ProductRows queue_up(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const Queue& queue);
   // Layer i after attention. Returns what queue_part() does.
   at::Tensor* queue_second_block(std::size_t i, Places& places, const Queue& queue);
   // An MLP beside experts. Collective over the group.
   at::Tensor* queue_beside(std::size_t i, Places& places, const Queue& queue);
   void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
+  // The product of q, k and v with the rotation, and that of gate and up with the gate, each in one kernel with the
+  // same bits (paired_product.h). They return false, and queue nothing, where the layer or the pass is none for them.
+  bool queue_rotated_product(const Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
+                             const at::Tensor& qkv_RQ, const KvCache& cache, const Queue& queue) const;
+  bool queue_gate_product(const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& middle_RF,
+                          const Queue& queue) const;
   // The rows in the form that the weight reads. Converts them to 8-bit floats if the kernel before did not.
   ProductRows rows_for(const GpuLinear& linear, const ProductRows& x_RK, const Queue& queue) const;
   // The block whose output joins the residual stream: its norms, and the factor of the stream afterwards. of: nullptr

@@ -7,14 +7,18 @@
 
 namespace magister::gpu {
 
-void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
+ProductRows GpuDecoder::queue_up(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
+                                 const Queue& queue) {
   const std::int64_t F = layer.shape.mlp;
   const MlpFunction function = function_of(layer);
   const ProductRows middle_RF = layer.down_proj.fp8_NK.defined() && gives_fp8(function, F)
                                     ? Fp8Places::first(fp8_.rows_TK(F), places.rows)
                                     : ProductRows{narrowed(places.middle_RF, F)};
-  activate(function, narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs), middle_RF, queue);
-  queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
+  if (!middle_RF.bytes_MK.defined() && queue_gate_product(layer, normed_RD, middle_RF.x_MK, queue)) return middle_RF;
+  at::Tensor gate_up_RF2 = narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs);
+  queue_product(layer.gate_up_proj, normed_RD, gate_up_RF2, queue);
+  activate(function, gate_up_RF2, middle_RF, queue);
+  return middle_RF;
 }
 
 // With parallel blocks, the MLP reads attention's input, or another norm of the same stream, before attention's output
@@ -26,13 +30,13 @@ at::Tensor* GpuDecoder::queue_second_block(std::size_t i, Places& places, const 
   const auto multiply = [&](const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN) {
     queue_product(linear, x_RK, out_RN, queue);
   };
+  ProductRows middle_RF;
   const auto read = [&](const ProductRows& normed_RD) {
     if (sparse) {
       experts_.queue_routes(i, normed_RD.x_MK, places.visible_R, queue);
       return experts_.queue_up(i, normed_RD.x_MK, multiply, queue);
     }
-    at::Tensor gate_up_RF2 = narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs);
-    queue_product(layer.gate_up_proj, normed_RD, gate_up_RF2, queue);
+    middle_RF = queue_up(places, layer, normed_RD, queue);
   };
   const GpuLinear& next = sparse ? layer.router : layer.gate_up_proj;  // decides the form of the rows
   if (weights_.config.parallel_residual) {
@@ -45,7 +49,7 @@ at::Tensor* GpuDecoder::queue_second_block(std::size_t i, Places& places, const 
   if (sparse) {
     experts_.queue_down(i, places.delta_RD, multiply, queue);
   } else {
-    queue_mlp(places, layer, queue);
+    queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
   }
   return &places.delta_RD;
 }
@@ -55,12 +59,10 @@ at::Tensor* GpuDecoder::queue_second_block(std::size_t i, Places& places, const 
 at::Tensor* GpuDecoder::queue_beside(std::size_t i, Places& places, const Queue& queue) {
   const GpuLayer& layer = weights_.layers[i];
   const GpuBeside& beside = layer.beside;
-  at::Tensor gate_up_RF2 = narrowed(places.gate_up_RF2, layer.gate_up_proj.outputs),
-             beside_RD = experts_.beside_rows(places.rows);
-  queue_product(layer.gate_up_proj,
-                queue_norm_for(layer.gate_up_proj, places, {&layer.attention_norms}, layer.mlp_norms, queue),
-                gate_up_RF2, queue);
-  queue_mlp(places, layer, queue);
+  at::Tensor beside_RD = experts_.beside_rows(places.rows);
+  const ProductRows normed_RD =
+      queue_norm_for(layer.gate_up_proj, places, {&layer.attention_norms}, layer.mlp_norms, queue);
+  queue_product(layer.down_proj, queue_up(places, layer, normed_RD, queue), places.delta_RD, queue);
   queue_norm(places, {}, BlockNorms{beside.router_input_D, {}}, queue);
   experts_.queue_routes(i, places.normed_RD, places.visible_R, queue);
   queue_norm(places, {}, BlockNorms{beside.experts_input_D, {}}, queue);

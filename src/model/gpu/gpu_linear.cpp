@@ -168,18 +168,26 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
   return weight_NK;
 }
 
+FewRows few_rows(const GpuLinear& linear, const at::Tensor& x_MK) {
+  MAGISTER_ASSERT(x_MK.scalar_type() == at::kBFloat16 && x_MK.stride(1) == 1);
+  ProductArguments arguments{linear.stored(),
+                             static_cast<const Bf16*>(x_MK.const_data_ptr()),
+                             x_MK.stride(0),
+                             linear.bias_N.defined() ? linear.bias_N.const_data_ptr<float>() : nullptr,
+                             nullptr,
+                             linear.outputs,
+                             static_cast<int>(x_MK.size(0)),
+                             false};
+  return {arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16,
+          static_cast<int>(linear.scheme.group)};
+}
+
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue) {
-  MAGISTER_ASSERT(x_MK.scalar_type() == at::kBFloat16 && x_MK.stride(1) == 1 && out_MN.is_contiguous());
-  const ProductArguments arguments{linear.stored(),
-                                   static_cast<const Bf16*>(x_MK.const_data_ptr()),
-                                   x_MK.stride(0),
-                                   linear.bias_N.defined() ? linear.bias_N.const_data_ptr<float>() : nullptr,
-                                   out_MN.data_ptr(),
-                                   linear.outputs,
-                                   static_cast<int>(x_MK.size(0)),
-                                   out_MN.scalar_type() == at::kFloat};
-  decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16,
-                 static_cast<int>(linear.scheme.group), queue);
+  MAGISTER_ASSERT(out_MN.is_contiguous());
+  FewRows rows = few_rows(linear, x_MK);
+  rows.arguments.out_MN = out_MN.data_ptr();
+  rows.arguments.float_out = out_MN.scalar_type() == at::kFloat;
+  decode_product(rows.arguments, rows.bits, rows.group, queue);
 }
 
 namespace {

@@ -98,6 +98,12 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
 // The bits of a row do not depend on the other rows, however many. Made for few rows. The result is in out_type: x's
 // dtype, or kFloat. Not for fp8.
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
+// The arguments of such a product, without a place for its result.
+struct FewRows {
+  ProductArguments arguments;
+  int bits, group;
+};
+FewRows few_rows(const GpuLinear& linear, const at::Tensor& x_MK);
 // At most kMostDecodeRows rows of bf16 into an existing tensor (for CUDA graphs). out_MN: bf16 or f32, contiguous. The
 // same bits as product().
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);

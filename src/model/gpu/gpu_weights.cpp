@@ -20,6 +20,7 @@
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_latent.h"
 #include "model/gpu/gpu_mlp.h"
+#include "model/gpu/row_norm_kernel.h"
 #include "model/self_test.h"
 
 namespace magister::gpu {
@@ -288,6 +289,10 @@ void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::
     }
     const AddRmsNorm<A, Delta> kernel{
         data<float>(hidden_TD), data<Delta>(delta_TD), data<float>(weight_D), data<A>(out_TD), D, eps, nullptr, factor};
+    if constexpr (std::is_same_v<A, Bf16> && std::is_same_v<Delta, float>) {
+      if (const AddRowNorm<2> of_row{kernel}; of_row.takes(kernel, T)) return launch(of_row, of_row.shape(T), queue);
+      if (const AddRowNorm<4> of_row{kernel}; of_row.takes(kernel, T)) return launch(of_row, of_row.shape(T), queue);
+    }
     launch(kernel, kernel.shape(T), queue);
   };
   if (delta_TD.defined() && delta_TD.scalar_type() == at::kFloat) return run(float());

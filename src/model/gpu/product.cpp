@@ -18,10 +18,6 @@
 namespace magister::gpu {
 namespace {
 
-bool aligned(const ProductArguments& a, int bits) {
-  return is_aligned(a.weight, bits) && reinterpret_cast<std::uintptr_t>(a.x_MK) % 16 == 0 && a.x_stride % 8 == 0;
-}
-
 constexpr int kFewRows = 64;  // most rows of DecodeProduct
 
 constexpr int kUnalignedRows = 32;  // rows at a time without alignment: more would spill registers
@@ -57,11 +53,6 @@ void wide(const ProductArguments& a, const Run& run) {
   run(WideProduct<kBits, kParts, kOffset, 4>{a});
 }
 
-// Blocks of 32 outputs read x half as often as blocks of 16. That matters from 3 rows on with int4: 3 rows of x have
-// 0.75 of the bytes of a block's 16 outputs. If there would be fewer of them than the 132 multiprocessors of an H200,
-// the small blocks are faster.
-bool has_wide_blocks(const ProductArguments& a) { return a.M > 2 && a.weight.N >= kMultiprocessors * 32; }
-
 template <int kBits, int kParts, CodeFormat::Offset kOffset, typename Run>
 void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
   if (!is_aligned) {
@@ -83,13 +74,6 @@ void by_rows(const ProductArguments& a, bool is_aligned, const Run& run) {
   }
 }
 
-// Bytes of shared memory that a block can have. Source: the CUDA programming guide's table of compute capabilities.
-std::size_t most_shared(const Queue& queue) {
-  const int capability = queue.on_host() ? 90 : gpu_compute_capability(queue.device);
-  if (capability == 80 || capability == 87) return std::size_t{163} << 10;
-  return std::size_t{capability >= 90 && capability < 120 ? 227u : 99u} << 10;
-}
-
 // Starts the kernel unless the weight's scales or the GPU's shared memory do not fit it; DecodeProduct then has the
 // same bits.
 template <typename Ring>
@@ -101,14 +85,14 @@ bool started(const Ring& kernel, const Queue& queue) {
 
 template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void by_rows(const ProductArguments& a, const Queue& queue) {
-  const bool is_aligned = aligned(a, kBits);
+  const bool aligned = is_aligned(a, kBits);
   if constexpr (kOffset == CodeFormat::Offset::kMiddle) {
-    if (is_aligned && a.M <= 8 &&
+    if (aligned && a.M <= 8 &&
         (has_wide_blocks(a) ? started(RingProduct<kBits, kParts, 2>{a}, queue)
                             : started(RingProduct<kBits, kParts, 1>{a}, queue)))
       return;
   }
-  by_rows<kBits, kParts, kOffset>(a, is_aligned, [&](const auto& kernel) { start(kernel, queue); });
+  by_rows<kBits, kParts, kOffset>(a, aligned, [&](const auto& kernel) { start(kernel, queue); });
 }
 
 }  // namespace
@@ -117,6 +101,19 @@ bool is_aligned(const StoredWeight& w, int bits) {
   const auto whole = [](auto bytes) { return bytes % 16 == 0; };
   return whole(reinterpret_cast<std::uintptr_t>(w.rows)) && whole(w.row_bytes) && whole(std::int64_t{w.K} * bits / 8) &&
          std::int64_t{w.K} * bits % 8 == 0 && whole(w.lead * bits / 8) && w.lead * bits % 8 == 0;
+}
+
+bool is_aligned(const ProductArguments& a, int bits) {
+  return is_aligned(a.weight, bits) && reinterpret_cast<std::uintptr_t>(a.x_MK) % 16 == 0 && a.x_stride % 8 == 0;
+}
+
+// If there would be fewer wide blocks than the 132 multiprocessors of an H200, the small blocks are faster.
+bool has_wide_blocks(const ProductArguments& a) { return a.M > 2 && a.weight.N >= kMultiprocessors * 32; }
+
+std::size_t most_shared(const Queue& queue) {
+  const int capability = queue.on_host() ? 90 : gpu_compute_capability(queue.device);
+  if (capability == 80 || capability == 87) return std::size_t{163} << 10;
+  return std::size_t{capability >= 90 && capability < 120 ? 227u : 99u} << 10;
 }
 
 void set_group(StoredWeight& weight, int group) {
@@ -149,9 +146,9 @@ void decode_product(ProductArguments a, int bits, int group, const Queue& queue)
 void head_products(const ProductArguments& a, const HeadStrides& steps, const Queue& queue) {
   MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && a.weight.scales == nullptr && a.weight.K > 0);
   if (a.M == 0 || steps.heads == 0) return;
-  const bool is_aligned = aligned(a, 16) && steps.weight_bytes % 16 == 0 && steps.x % 8 == 0;
+  const bool aligned = is_aligned(a, 16) && steps.weight_bytes % 16 == 0 && steps.x % 8 == 0;
   by_rows<16, 1, CodeFormat::Offset::kMiddle>(
-      a, is_aligned, [&]<typename Product>(const Product& kernel) { start(EachHead<Product>{kernel, steps}, queue); });
+      a, aligned, [&]<typename Product>(const Product& kernel) { start(EachHead<Product>{kernel, steps}, queue); });
 }
 
 void dequantize(StoredWeight weight, int bits, int group, void* out_NK, bool float_out, const Queue& queue) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "magister/core/error.h"
+#include "magister/device/launch.h"
 #include "model/gpu/product_step.h"
 
 namespace magister::gpu {
@@ -11,6 +12,15 @@ void set_group(StoredWeight& weight, int group);
 
 // True if the weight's rows can be read 16 bytes at a time.
 bool is_aligned(const StoredWeight& weight, int bits);
+// The same for the rows of x, too.
+bool is_aligned(const ProductArguments& arguments, int bits);
+
+// True for blocks of 32 outputs, which read x half as often as blocks of 16. That matters from 3 rows on with int4: 3
+// rows of x have 0.75 of the bytes of a block's 16 outputs.
+bool has_wide_blocks(const ProductArguments& arguments);
+
+// Bytes of shared memory that a block can have. Source: the CUDA programming guide's table of compute capabilities.
+std::size_t most_shared(const Queue& queue);
 
 // Calls body.template operator()<bits, parts, offset>() with the arguments of ProductStep for a format.
 template <int kBits, int kParts, typename Body>

@@ -21,10 +21,23 @@ struct ChainEnds {
 
   template <typename Thread, typename Sums>
   MAGISTER_DEVICE void add(Thread& t, const Sums& sums, bool is_first, bool is_last) const {
-    auto* partial = reinterpret_cast<float*>(t.shared());
-    float* totals = partial + t.num_warps() * (kWarpBytes / 4);
-    const int g = t.lane() / 4, q = t.lane() % 4;
+    float* totals = reinterpret_cast<float*>(t.shared()) + t.num_warps() * (kWarpBytes / 4);
     if (!is_first) t.sync();  // the sums of the round before have been read
+    leave(t, sums);
+    for (int i = t.thread(); i < a.M * kOutputs; i += t.num_threads()) {
+      const int m = i / kOutputs;
+      const std::int64_t n = t.block_x() * kOutputs + i % kOutputs;
+      if (n >= a.weight.N) continue;
+      const float sum = total(t, is_first ? 0.0f : totals[i], m, i % kOutputs);
+      is_last ? store_sum(a, m, n, sum) : void(totals[i] = sum);
+    }
+  }
+
+  // Writes the warp's sums to shared memory, and waits for the other warps.
+  template <typename Thread, typename Sums>
+  MAGISTER_DEVICE void leave(Thread& t, const Sums& sums) const {
+    auto* partial = reinterpret_cast<float*>(t.shared());
+    const int g = t.lane() / 4, q = t.lane() % 4;
     MAGISTER_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       MAGISTER_UNROLL
@@ -37,14 +50,13 @@ struct ChainEnds {
       }
     }
     t.sync();
-    for (int i = t.thread(); i < a.M * kOutputs; i += t.num_threads()) {
-      const int m = i / kOutputs;
-      const std::int64_t n = t.block_x() * kOutputs + i % kOutputs;
-      if (n >= a.weight.N) continue;
-      float sum = is_first ? 0.0f : totals[i];
-      for (int warp = 0; warp < t.num_warps(); ++warp) sum += partial[(warp * kTiles * 8 + m) * kPitch + i % kOutputs];
-      is_last ? store_sum(a, m, n, sum) : void(totals[i] = sum);
-    }
+  }
+  // `sum` and what the warps have left of a row and an output of the block.
+  template <typename Thread>
+  MAGISTER_DEVICE float total(Thread& t, float sum, int m, int output) const {
+    const auto* const partial = reinterpret_cast<const float*>(t.shared());
+    for (int warp = 0; warp < t.num_warps(); ++warp) sum += partial[(warp * kTiles * 8 + m) * kPitch + output];
+    return sum;
   }
 };
 

@@ -241,10 +241,15 @@ struct ProductStep {
   }
 };
 
-// Adds the bias and stores a sum in the output's dtype.
-MAGISTER_DEVICE void store_sum(const ProductArguments& a, int m, std::int64_t n, float sum) {
+// The sum with its output's scale and bias.
+MAGISTER_DEVICE float finished_sum(const ProductArguments& a, std::int64_t n, float sum) {
   if (a.output_scales_N != nullptr) sum *= a.output_scales_N[n];
   if (a.bias_N != nullptr) sum += a.bias_N[n];
+  return sum;
+}
+// Adds the bias and stores a sum in the output's dtype.
+MAGISTER_DEVICE void store_sum(const ProductArguments& a, int m, std::int64_t n, float sum) {
+  sum = finished_sum(a, n, sum);
   if (a.float_out) {
     static_cast<float*>(a.out_MN)[m * a.out_stride + n] = sum;
   } else {

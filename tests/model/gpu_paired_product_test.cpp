@@ -1,0 +1,189 @@
+// Products that end with the gate or with the rotation against the product and the kernel behind it, and the norm of a
+// few rows against that of any number, bit by bit, on the host. The weights: stored_weight.h.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "model/gpu/gpu_weights.h"
+#include "model/gpu/paired_product.h"
+#include "model/gpu/ring_product_kernel.h"
+#include "model/gpu/row_norm_kernel.h"
+#include "model/stored_weight.h"
+
+namespace magister::gpu {
+namespace gpu_paired_product_test {
+
+// Shapes of the outputs are the tests'; K ends inside a step, with four, eight and sixteen chains.
+const std::vector<ProductCase> kFormats = {
+    {16, 0, 0, 328}, {16, 0, 0, 2088}, {8, 0, 0, 336},   {8, 128, 0, 1040, 96},
+    {8, 32, 0, 592}, {4, 128, 0, 416}, {4, 64, 0, 2080}, {4, 32, 0, 8224},
+};
+
+class PairedProduct : public testing::TestWithParam<HostOrder> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(11);
+    set_host_order(GetParam());
+  }
+  void TearDown() override { set_host_order(HostOrder::kAscending); }
+};
+
+struct Rows {
+  Stored stored;
+  at::Tensor x, bias;
+  ProductArguments arguments;
+};
+Rows rows_of(ProductCase c, int N, int M) {
+  c.N = N;
+  Rows rows{stored_weight(c), at::randn({M, c.K}).to(at::kBFloat16), at::randn({N}), {}};
+  rows.arguments = {rows.stored.weight, data<Bf16>(rows.x), c.K, rows.bias.data_ptr<float>(), nullptr, N, M, false};
+  return rows;
+}
+at::Tensor product_alone(const Rows& rows, const ProductCase& c) {
+  at::Tensor out_MN = at::full({rows.x.size(0), rows.bias.size(0)}, NAN, at::kBFloat16);
+  ProductArguments arguments = rows.arguments;
+  arguments.out_MN = out_MN.data_ptr();
+  decode_product(arguments, c.bits, c.group, Queue{});
+  return out_MN;
+}
+
+TEST_P(PairedProduct, WithTheGateHasTheBitsOfBothKernels) {
+  for (const ProductCase& c : kFormats) {
+    for (const int M : {1, 8}) {
+      SCOPED_TRACE(product_name({c, 0}) + ", " + std::to_string(M) + " rows");
+      constexpr int F = 24;
+      const Rows rows = rows_of(c, 2 * F, M);
+      const Activation activation = M == 1 ? Activation::kSilu : Activation::kGeluTanh;
+      at::Tensor gate_up = product_alone(rows, c), wanted = at::empty({M, F}, at::kBFloat16),
+                 out = at::full({M, F}, NAN, at::kBFloat16);
+      const GateMultiply<Bf16> gate{data<Bf16>(gate_up), data<Bf16>(wanted), F, activation};
+      launch(gate, gate.shape(M), Queue{});
+      ASSERT_TRUE(gate_product(rows.arguments, c.bits, c.group, {data<Bf16>(out), F, activation}, Queue{}));
+      EXPECT_TRUE(at::equal(out, wanted));
+    }
+  }
+}
+
+struct Heads {
+  at::Tensor qkv, cos, sin, rows, slots, keys, values;
+  RotateHeads<Bf16> kernel;
+
+  Heads(const at::Tensor& qkv_TQ, std::int64_t H, std::int64_t K, std::int64_t E) : qkv(qkv_TQ) {
+    const std::int64_t T = qkv.size(0);
+    cos = at::cos(at::arange(11 * E / 2, at::kFloat) * 0.1).view({11, -1});
+    sin = at::sin(at::arange(11 * E / 2, at::kFloat) * 0.1).view({11, -1});
+    rows = at::remainder(at::arange(T) * 7 + 3, 11).to(at::kInt);
+    slots = at::remainder(at::arange(T) * 29 + 5, 96);
+    keys = at::zeros({2, K, kPageSlots, E}, at::kBFloat16);
+    values = at::zeros_like(keys);
+    kernel = {data<Bf16>(qkv),
+              cos.data_ptr<float>(),
+              sin.data_ptr<float>(),
+              rows.data_ptr<std::int32_t>(),
+              nullptr,
+              nullptr,
+              data<Bf16>(keys),
+              data<Bf16>(values),
+              slots.data_ptr<std::int64_t>(),
+              H,
+              K,
+              E,
+              E,
+              1e-6f};
+  }
+};
+
+TEST_P(PairedProduct, WithTheRotationHasTheBitsOfBothKernels) {
+  for (const ProductCase& c : kFormats) {
+    for (const auto& [M, K] : {std::pair{1, 1}, {8, 2}, {3, 0}}) {  // a layer without keys of its own rotates queries
+      SCOPED_TRACE(product_name({c, 0}) + ", " + std::to_string(M) + " rows, " + std::to_string(K) + " KV heads");
+      constexpr int H = 3, E = 48;
+      const int N = (H + 2 * K) * E;
+      const Rows rows = rows_of(c, N, M);
+      const Heads wanted(product_alone(rows, c), H, K, E), heads(at::full({M, N}, NAN, at::kBFloat16), H, K, E);
+      launch(wanted.kernel, wanted.kernel.shape(M), Queue{});
+      ASSERT_TRUE(rotate_product(rows.arguments, c.bits, c.group, {heads.kernel}, Queue{}));
+      EXPECT_TRUE(at::equal(heads.qkv, wanted.qkv));
+      EXPECT_TRUE(at::equal(heads.keys, wanted.keys));
+      EXPECT_TRUE(at::equal(heads.values, wanted.values));
+      EXPECT_EQ(heads.keys.count_nonzero().item<std::int64_t>(), std::int64_t{M} * K * E);
+    }
+  }
+}
+
+TEST_P(PairedProduct, LeavesOtherShapesToOtherKernels) {
+  const Rows rows = rows_of({16, 0, 0, 328}, 5 * 48, 2);
+  at::Tensor out = at::full({16, 5 * 48}, NAN, at::kBFloat16);
+  const Heads heads(out.narrow(0, 0, 2), 3, 1, 48);
+  const auto rotates = [&](auto change) {
+    RotateHeads<Bf16> kernel = heads.kernel;
+    ProductArguments arguments = rows.arguments;
+    change(kernel, arguments);
+    return rotate_product(arguments, 16, 0, {kernel}, Queue{});
+  };
+  EXPECT_FALSE(rotates([&](auto& kernel, auto&) { kernel.R = 32; })) << "a part of the head";
+  EXPECT_FALSE(rotates([&](auto& kernel, auto&) { kernel.codes = true; }));
+  EXPECT_FALSE(rotates([&](auto& kernel, auto&) { kernel.V = 32; }));
+  EXPECT_FALSE(rotates([&](auto& kernel, auto&) { kernel.k_norm_E = rows.bias.data_ptr<float>(); }));
+  EXPECT_FALSE(rotates([&](auto&, auto& arguments) { arguments.M = 9; }));
+  EXPECT_FALSE(rotates([&](auto&, auto& arguments) { arguments.x_stride = 329; }));
+  EXPECT_FALSE(gate_product(rows.arguments, 16, 0, {data<Bf16>(out), 100, Activation::kSilu}, Queue{}));
+  const Rows odd = rows_of({16, 0, 0, 328}, 40, 1), zeros = rows_of({8, 128, 0, 160, 0, Offset::kZero}, 48, 1),
+             wide = rows_of({16, 0, 0, 16}, 4224, 3);
+  EXPECT_FALSE(gate_product(odd.arguments, 16, 0, {data<Bf16>(out), 20, Activation::kSilu}, Queue{}));
+  EXPECT_FALSE(gate_product(zeros.arguments, 8, 128, {data<Bf16>(out), 24, Activation::kSilu}, Queue{}));
+  EXPECT_FALSE(gate_product(wide.arguments, 16, 0, {data<Bf16>(out), 2112, Activation::kSilu}, Queue{}));
+  EXPECT_TRUE(out.isnan().all().item<bool>()) << "nothing has run";
+  EXPECT_TRUE(rotates([](auto&, auto&) {}));
+}
+
+// The bytes of a row that are asked for begin where the first steps end, and end with the row.
+TEST(RingProduct, AsksForItsOwnRows) {
+  RingProduct<16, 1, 1> kernel{};
+  for (const auto& [K, warps, begin, count] : {std::tuple{4096, 8, 1024, 3072},
+                                               {4096, 16, 2048, 6144},
+                                               {14336, 16, 2048, 6144},
+                                               {1024, 8, 1024, 1024},
+                                               {500, 8, 1024, -24}}) {
+    kernel.a.weight.K = K;
+    EXPECT_EQ(kernel.asked(warps).begin, begin) << K;
+    EXPECT_EQ(kernel.asked(warps).count, count) << K;
+  }
+}
+
+TEST_P(PairedProduct, NormsOfAFewRowsHaveTheBitsOfTheNormOfMany) {
+  for (const std::int64_t D : {8, 576, 2056, 4096, 4104, 8192}) {
+    for (const auto& [T, with_delta] : {std::pair{1, true}, {3, true}, {2, false}}) {
+      const at::Tensor hidden = at::randn({T, D}), delta = at::randn({T, D}), weight = at::rand({D}) + 0.5;
+      at::Tensor wanted_stream = hidden.clone(), stream = hidden.clone(), wanted = at::empty({T, D}, at::kBFloat16),
+                 out = at::full({T, D}, NAN, at::kBFloat16);
+      AddRmsNorm<Bf16, float> norm{wanted_stream.data_ptr<float>(),
+                                   with_delta ? delta.data_ptr<float>() : nullptr,
+                                   weight.data_ptr<float>(),
+                                   data<Bf16>(wanted),
+                                   D,
+                                   1e-5f,
+                                   nullptr,
+                                   0.75f};
+      launch(norm, norm.shape(T), Queue{});
+      norm.hidden_TD = stream.data_ptr<float>();
+      norm.out_TD = data<Bf16>(out);
+      EXPECT_EQ(AddRowNorm<2>::takes(norm, T), D <= 4096);
+      if (D <= 4096) {
+        const AddRowNorm<2> kernel{norm};
+        launch(kernel, kernel.shape(T), Queue{});
+      } else {
+        const AddRowNorm<4> kernel{norm};
+        launch(kernel, kernel.shape(T), Queue{});
+      }
+      EXPECT_TRUE(at::equal(out, wanted)) << D;
+      EXPECT_TRUE(at::equal(stream, wanted_stream)) << D;
+      norm.weight_D = nullptr;
+      EXPECT_FALSE(AddRowNorm<4>::takes(norm, T));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BothOrders, PairedProduct, testing::Values(HostOrder::kAscending, HostOrder::kDescending));
+
+}  // namespace gpu_paired_product_test
+}  // namespace magister::gpu
